@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.installed  ## plan three drugs with the model that comes with Weft, and train a small one (about a minute on 2 cores)
+demo: $(VENV)/.installed  ## plan three drugs with the model that comes with Weft, and train a small one (about two minutes on 2 cores)
 	$(BIN)/weftformer demo
 
 demo-train: $(VENV)/.installed  ## train a small model on the sample of recorded routes, evaluate it, plan one route (10 minutes on 2 cores)

@@ -1,10 +1,10 @@
-"""Make the files of `weftformer.routes.shipped`: the route model that comes with the package, and its stock.
+"""Make the files of `weftformer.routes.shipped`: the route model that comes with the package, its stock, and the model of products.
 
 Run it with `python -m weftformer.benchmarks.shipped_routes --model runs/routes --evaluation evaluation.json --stock-routes n1 n5`.
 
 The model is a folder of `weftformer routes train` with its checkpoints. Its weights are stored in half precision; they are
 still loaded in float32, in which CPUs compute faster. The evaluation is what `weftformer routes evaluate --with steps --json` wrote
-with that model. The stock is the starting materials of recorded routes.
+with that model. The stock is the starting materials of recorded routes. The model of products is a folder of `weftformer train`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from weftformer.hub import MetricResult, build_card, facts_of
 from weftformer.hub.facts import bibtex
 from weftformer.hub.trained import training_table
 from weftformer.routes.data.training_data import read_canonical
-from weftformer.routes.shipped import MODEL, STOCK
+from weftformer.routes.shipped import FORWARD_MODEL, MODEL, STOCK
 from weftformer.scripts.cli import run_script
 
 # Of the metrics of `weftformer routes evaluate`: the key in about.json, the metric, its part, and its name on the card.
@@ -41,15 +41,49 @@ FIGURES = (
 NAME = "weft-routes"
 TESTED_ON = "recorded targets of PaRoutes n1 that it has not seen, given the number of steps"
 DATA = (
-    "{trained_on}, from the sets n5 of PaRoutes, USPTO-50K (its validation and test parts) and USPTO-15K. Each molecule that a route "
-    "makes is a target of its own too. Each route has {aligned} texts, a single reaction half as many: a reactant is written from the atom that makes its "
-    "SMILES most like its product's. No route was trained on that makes a target of the test, not even on the way."
+    "{trained_on}, from the set n5 of PaRoutes, USPTO-50K (its training part) and USPTO-15K. Each molecule that a route "
+    "makes is a target of its own too. Each route has {aligned} texts: a reactant is written from the atom that makes its "
+    "SMILES most like its product's. No route was trained on that makes a target of the test, not even on the way. The weights go on from "
+    "those of an earlier run of 8,000 steps, which had the validation and test parts of USPTO-50K in its data: do not score this model on them."
 )
 LICENCE = (
     "Weights: Apache-2.0, as the code. They were trained on reactions from US patents: PaRoutes, in the redistribution of the "
     "RetroCast project (MIT), and the selections of Schneider et al. (2016) and Coley et al. (2017) from the reactions of Lowe "
     "(2012, public domain)."
 )
+
+
+FORWARD_CARD = f"""---
+library_name: transformers
+license: apache-2.0
+tags:
+- weft
+- chemistry
+---
+
+# weft-forward
+
+Predicts the product of reactants, for `weftformer routes plan`. {{parameters:,}} parameters.
+
+```python
+from weftformer.routes.scoring.round_trip import ForwardModel
+
+steps = [("CC(=O)NCc1ccccc1", ("CC(=O)Cl", "NCc1ccccc1"))]  # products and sorted reactants, canonical SMILES
+print(ForwardModel.from_pretrained().ranks(steps))  # 1: the product is the first prediction
+```
+
+## Training
+
+The single reactions of the route model's data, from the reactants to the product, each in the same texts. The weights go on from those of an
+earlier route model, which had the validation and test parts of USPTO-50K in its data: do not score this model on them.
+
+| | |
+| --- | --- |
+{{training}}
+A product that is predicted is one that like reactions gave. That does not say that the step works.
+
+{LICENCE}
+"""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -62,6 +96,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--num-reactions", type=int, required=True, metavar="N", help="single reactions that it was trained on")
     add("--stock-routes", type=Path, nargs="+", metavar="FILE",
         help="recorded routes whose starting materials are the stock (default: the stock stays as it is)")  # fmt: skip
+    add("--forward-model", type=Path, metavar="FOLDER", help="trained model of products (default: it stays as it is)")
+    add("--out-forward", type=Path, default=FORWARD_MODEL, metavar="FOLDER", help="its folder (default: %(default)s)")
     add("--out", type=Path, default=MODEL, metavar="FOLDER", help="folder of the model (default: %(default)s)")
     add("--out-stock", type=Path, default=STOCK, metavar="FILE", help="file of the stock (default: %(default)s)")
     return parser
@@ -80,9 +116,6 @@ def write_stock(files: Iterable[Path], out: Path) -> int:
 def write_model(source: Path, out: Path) -> WeftForConditionalGeneration:
     """Write weights in half precision, configuration, generation settings and tokenizer, without the code; return the model."""
     model = WeftForConditionalGeneration.from_pretrained(source, dtype=torch.float32)
-    model.generation_config.num_beams = 10
-    # a model that was trained before `routes train` said so
-    model.generation_config.routes = {"starting_material": False} | model.generation_config.routes
     # the configuration keeps float32, and with it the type that `from_pretrained` loads
     model.save_pretrained(out, state_dict={name: tensor.half() for name, tensor in model.state_dict().items()})
     AutoTokenizer.from_pretrained(source).save_pretrained(out)
@@ -91,7 +124,22 @@ def write_model(source: Path, out: Path) -> WeftForConditionalGeneration:
     write_json(out / "config.json", config)
     for code in out.glob("*.py"):
         code.unlink()
+    (out / "model.safetensors").chmod(0o644)  # transformers writes it for its owner alone
     return model
+
+
+def write_forward(source: Path, out: Path) -> None:
+    """Write the model of products. Its card is short, for it is used by the planner alone."""
+    model = write_model(source, out)
+    training = "".join(f"| {name} | {value} |\n" for name, value in trained_as(source, model).items())
+    (out / "README.md").write_text(
+        FORWARD_CARD.format(parameters=model.num_parameters(), training=training), encoding="utf-8"
+    )
+    _print_size(out)
+
+
+def _print_size(out: Path) -> None:
+    print(f"{out} has {sum(file.stat().st_size for file in out.iterdir()) / 1e6:.1f} MB.")
 
 
 def trained_as(source: Path, model: WeftForConditionalGeneration) -> dict[str, str]:
@@ -125,6 +173,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     figures = figures_of(evaluation)
     if arguments.stock_routes:
         print(f"{write_stock(arguments.stock_routes, arguments.out_stock):,} molecules are in {arguments.out_stock}.")
+    if arguments.forward_model is not None:
+        write_forward(arguments.forward_model, arguments.out_forward)
     model = write_model(arguments.model, arguments.out)
     routes = model.generation_config.routes
     trained_on = (
@@ -168,9 +218,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # it is loaded from the package: no name is needed
     text = str(card).replace(f'from_pretrained("{NAME}")', "from_pretrained()")
     (arguments.out / "README.md").write_text(text, encoding="utf-8")
-    (arguments.out / "model.safetensors").chmod(0o644)  # transformers writes it for its owner alone
-    size = sum(file.stat().st_size for file in arguments.out.iterdir())
-    print(f"{model.num_parameters():,} parameters are in {arguments.out}: {size / 1e6:.1f} MB.")
+    _print_size(arguments.out)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class PlanWork:
         model: folder or Hub id of a route model.
         settings: how routes are searched and ranked.
         n_steps, starting_material, stock: as in [`RoutePlanner.stream`].
-        forward_model: folder or Hub id of a model that predicts products.
+        forward_model: as in [`load_forward`].
         device: where the model runs.
         is_compiled: whether it takes compiled steps.
         told: the settings as a user gave them.

@@ -35,16 +35,16 @@ def load_on(model: str, wanted: str, device: str | None = None, is_compiled: boo
 
 
 def load_forward(model: str | None, device: str | None = None) -> Any:
-    """The model that predicts products, on a device; None where there is none.
+    """The model that predicts products, on a device.
 
     Args:
-        model: folder or Hub id.
+        model: folder or Hub id; None for the one that comes with Weft, "none" for no model.
         device: as in [`move_to`].
 
     Raises:
         ValueError, OSError: there is no such model or device.
     """
-    if model is None:
+    if model == "none":
         return None
     from ..routes.scoring.round_trip import ForwardModel
 

@@ -76,7 +76,7 @@ class RouteTask:
         stock: what can be bought; candidates then say what it lacks.
         max_new_tokens: bound on what the model writes (default: three quarters of its positions; the beginning of a
             route, which names the target, takes the rest).
-        forward: says of each route how many of its reactions it predicts the product of.
+        forward: says of each reaction whether it predicts the product.
     """
 
     path = "/plan"
@@ -419,16 +419,13 @@ class TextTask:
 
 
 def load_task(
-    folder_or_hub_id: str,
-    stock: Stock | None = None,
-    max_new_tokens: int | None = None,
-    forward: ForwardModel | None = None,
+    folder_or_hub_id: str, stock: Stock | None = None, max_new_tokens: int | None = None
 ) -> RouteTask | TextTask:
     """Load a model with its tokenizer; one that writes in the vocabulary of routes is asked for routes.
 
     Raises:
-        ValueError: a stock or a forward model is given for a model that writes no routes, or the model is of another family, or
-            has weights that are NaN. OSError: there is no such model.
+        ValueError: a stock is given for a model that writes no routes, or the model is of another family, or has weights that are
+            NaN. OSError: there is no such model.
     """
     model_type = load(AutoConfig, folder_or_hub_id).model_type
     if model_type != WeftConfig.model_type:
@@ -439,10 +436,9 @@ def load_task(
     if writes_routes(model.config):
         from ..routes import RoutePlanner
 
-        return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward)
-    for what, given in (("stock", stock), ("forward model", forward)):
-        if given is not None:
-            raise ValueError(
-                f"A {what} is for models that write routes, and the vocabulary of {folder_or_hub_id} is of text."
-            )
+        return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens)
+    if stock is not None:
+        raise ValueError(
+            f"A stock is for models that write routes, and the vocabulary of {folder_or_hub_id} is of text."
+        )
     return TextTask(model, tokenizer, max_new_tokens)

@@ -31,7 +31,9 @@ class Candidate:
     target: a route that repeats a better one in another order has its rank, and a text that is no route has 0 (None in JSON).
     Routes with the same last reaction, the same reactants of the target, have the same number `group`, counted from 1 by
     their best rank. `missing` holds the starting materials that the stock lacks, None where no stock was given or there is no
-    route. `offers` tell what the stock knows of the others: another form, a price, a vendor. `feasibility` is the share of reactions whose product a forward model predicts (`routes.scoring.round_trip`), None where none was asked.
+    route. `offers` tell what the stock knows of the others: another form, a price, a vendor. `forward_ranks` has for each
+    reaction, in the order of `Route.steps`, the rank of its product among the predictions of a model that reads the reactants
+    (`routes.scoring.round_trip`), 0 where it is not among them and None where the model cannot read them; None for all where none was asked.
     """
 
     text: str
@@ -42,7 +44,7 @@ class Candidate:
     missing: tuple[str, ...] | None = None
     rank: int = 0
     group: int = 0
-    feasibility: float | None = None
+    forward_ranks: tuple[int | None, ...] | None = None
     offers: tuple[Offer, ...] = ()
 
     @property
@@ -72,10 +74,15 @@ class Candidate:
 
     @property
     def predicted_reactions(self) -> int | None:
-        """The number of reactions whose product the forward model predicts, by `feasibility`; None where it is None."""
-        if self.feasibility is None or self.route is None:
+        """The number of reactions whose product is among the predictions of the forward model; None where none was asked."""
+        return None if self.forward_ranks is None else sum(map(bool, self.forward_ranks))
+
+    @property
+    def feasibility(self) -> float | None:
+        """The share of these reactions; None where no forward model was asked, or without a reaction."""
+        if self.predicted_reactions is None or not self.forward_ranks:
             return None
-        return round(self.feasibility * self.route.num_reactions)
+        return self.predicted_reactions / len(self.forward_ranks)
 
     @cached_property
     def fails_because(self) -> str | None:
@@ -92,6 +99,15 @@ class Candidate:
         return [] if self.route is None else _judging().judge_route(self.route)
 
     @property
+    def steps(self) -> list[tuple[Route, Judgement, int | None]]:
+        """The route to each molecule that is made, in the order of `Route.steps`, what is known of its last reaction, and the rank of its product
+        by the forward model; nothing without a route."""
+        if self.route is None:
+            return []
+        ranks = self.forward_ranks or (None,) * self.route.num_reactions
+        return list(zip(self.route.steps(), self.judgements, ranks, strict=True))
+
+    @property
     def precedented_steps(self) -> int:
         """The number of reactions that have a recorded precedent."""
         return sum(one.state == "precedented" for one in self.judgements)
@@ -106,23 +122,24 @@ class Candidate:
         """What is known of each reaction, for JSON; None without a route.
 
         For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `name` (its common
-        name), `class` (of the ten classes of USPTO-50K), and `state`, `precedents`, `remarks` and `reason`, as in
-        [`~judging.Judgement`].
+        name), `class` (of the ten classes of USPTO-50K), `forward_rank`, and `state`, `precedents`, `remarks` and `reason`, as
+        in [`~judging.Judgement`].
         """
         if self.route is None:
             return None
         return [
             {
                 "step": number,
-                "reaction": step.last_reaction,
+                "reaction": route.last_reaction,
                 "name": known.name,
                 "class": known.reaction_class,
+                "forward_rank": rank,
                 "state": known.state,
                 "precedents": known.precedents,
                 "remarks": list(known.remarks),
                 "reason": known.reason,
             }
-            for number, (step, known) in enumerate(zip(self.route.steps(), self.judgements, strict=True), 1)
+            for number, (route, known, rank) in enumerate(self.steps, 1)
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -163,7 +180,7 @@ class Candidate:
             missing=None if missing is None else tuple(map(str, missing)),
             rank=_number(data.get("rank"), 0, int),
             group=_number(data.get("group"), 0, int),
-            feasibility=_number(data.get("feasibility"), None),
+            forward_ranks=_forward_ranks(data),
             offers=tuple(map(Offer.from_dict, data.get("offers") or ())),
         )
         if found.route is not None and isinstance(data.get("precedented"), bool):
@@ -273,6 +290,12 @@ class Plan:
             _number(data.get("seconds"), None),
             tuple(map(str, data.get("remarks") or ())),
         )
+
+
+def _forward_ranks(data: dict[str, Any]) -> tuple[int | None, ...] | None:
+    if data.get("feasibility") is None:
+        return None
+    return tuple(_number(one.get("forward_rank"), None, int) for one in data["reactions"])
 
 
 def _judging() -> Any:

@@ -129,7 +129,7 @@ def check_model(model: str, option: str = "--model") -> None:
 def check_models(arguments: argparse.Namespace) -> None:
     """Apply [`check_model`] to `--model` and `--forward-model`."""
     check_model(arguments.model)
-    if arguments.forward_model is not None:
+    if arguments.forward_model not in (None, "none"):
         check_model(arguments.forward_model, "--forward-model")
 
 

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--input-file", metavar="FILE",
         help="targets: .smi, .csv, .tsv, .sdf, .gz too, or .parquet; - is standard input")  # fmt: skip
     add("--steps", type=steps, metavar="N[-M]",
-        help="longest path of the routes in reactions; 2-5 tries each (default: 1-5)")  # fmt: skip
+        help="longest path of the routes in reactions; 2-5 tries each, of whole routes (default: a search to the stock)")  # fmt: skip
     add_stock_options(add, "what can be bought: SMILES or InChIKeys, one a line or in a table, .gz too")
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
     add("--html", type=Path, metavar="FILE", help="draw all routes on one page for a browser")
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = search.add_argument
     add("--starting-material", metavar="SMILES", help="molecule to begin from, for a model trained with one")
     add("--forward-model", metavar="MODEL",
-        help="give the share of reactions whose product a model of `routes prepare-reactions` predicts")  # fmt: skip
+        help="model of `routes prepare-reactions` that predicts the product of each reaction, or none (default: the one that comes with Weft)")  # fmt: skip
     add("--compile", action="store_true",
         help="compile the decoding step, a minute for each number of rows, and keep it")  # fmt: skip
     add_plan_options(search)
@@ -334,12 +334,9 @@ def described(plan: Plan, count: int) -> str:
         wrong = f", fails: {candidate.fails_because}" if candidate.fails_because else ""
         text.append(
             f"\nrank {candidate.rank}, group {candidate.group}{_purchasable(candidate.missing)}{_precedented(candidate)}"
-            f"{wrong}{_round_trip(candidate)}\n{candidate.route.format_tree()}"
+            f"{wrong}\n{candidate.route.format_tree()}"
         )
-        text += [
-            _step(*numbered)
-            for numbered in enumerate(zip(candidate.route.steps(), candidate.judgements, strict=True), 1)
-        ]
+        text += [_step(number, *step) for number, step in enumerate(candidate.steps, 1)]
         text += [f"buy {offer.smiles}: {offer.in_words}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []
     return "\n".join(text)
@@ -352,22 +349,16 @@ def _precedented(candidate: Candidate) -> str:
     return f", {candidate.precedented_steps} of {number} step{'' if number == 1 else 's'} precedented"
 
 
-def _step(number: int, step: tuple[Route, Judgement]) -> str:
-    """A step in a line: its name or class, how many recorded reactions share it, and what is odd about it."""
-    route, known = step
+def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
+    """A step in a line: its name or class, how many recorded reactions share it, whether a forward model predicts its product, and what is odd about it."""
     name = known.title or f"to {route.smiles}"
     told = {
         "precedented": f"{known.precedents:,} recorded",
         "no precedent": "no precedent",
         "fails": f"fails: {known.reason}",
     }
-    return "; ".join([f"step {number}: {name}, {told[known.state]}", *known.remarks])
-
-
-def _round_trip(candidate: Candidate) -> str:
-    if candidate.predicted_reactions is None or candidate.route is None:
-        return ""
-    return f", round trip of {candidate.predicted_reactions} of {candidate.route.num_reactions} reactions"
+    predicted = "" if rank is None else f", predicted back (rank {rank})" if rank else ", not predicted back"
+    return "; ".join([f"step {number}: {name}, {told[known.state]}{predicted}", *known.remarks])
 
 
 def _purchasable(missing: tuple[str, ...] | None) -> str:

@@ -10,7 +10,8 @@ EPILOG = """example:
   weftformer routes prepare-reactions routes.jsonl.gz reactions.jsonl.gz --exclude held-out.jsonl.gz --texts 5 \\
       --output-file reactions.csv.gz
   weftformer train --train-file reactions.csv.gz --source-column reactants --target-column product \\
-      --tokenizer-vocab-size 300 --preset modern-tiny --output-dir runs/forward"""
+      --tokenizer-vocab-size 300 --preset modern-tiny --config-overrides cross_attention_position_type=rotary \\
+      --output-dir runs/forward"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--exclude", nargs="+", type=Path, default=[], metavar="FILE",
         help="routes whose products must not be trained on, whatever they are made from")  # fmt: skip
     add("--texts", type=int, default=1, metavar="N",
-        help="most pairs of each reaction: the first in canonical SMILES, the others drawn at random (default: %(default)s)")  # fmt: skip
+        help="most pairs of each reaction, each from another atom of the product (default: %(default)s)")  # fmt: skip
     add("--seed", type=int, default=0, help="of these draws (default: %(default)s)")
     add("--no-progress", action="store_true", help="show no progress bar")
 

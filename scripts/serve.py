@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder or Hub id of a trained model (default: the route model that comes with Weft, with its stock)")  # fmt: skip
     add_stock_options(add, "for routes, what can be bought: SMILES or InChIKeys, one a line or in a table")
     add("--forward-model", metavar="MODEL",
-        help="for routes, give the share of reactions whose product a model of `routes prepare-reactions` predicts")  # fmt: skip
+        help="for routes, model of `routes prepare-reactions` that predicts the product of each reaction, or none (default: the one that comes with Weft)")  # fmt: skip
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
     add_engine(parser)
     add("--host", default="127.0.0.1",

@@ -89,7 +89,7 @@ def load_app(
     Args:
         model: folder or Hub id. Of a folder only the name is told, because clients need not know where it is.
         stock: for routes, what can be bought.
-        forward_model: for routes, folder or Hub id of a model that predicts products.
+        forward_model: for routes, folder or Hub id of a model that predicts products, as in [`load_forward`].
         device: where both models run.
         engine: for texts, what writes them, as of [`TextTask.use_engine`].
         limits, **options: as in [`build_app`].
@@ -99,8 +99,12 @@ def load_app(
         OSError: there is no such model.
     """
     limits = limits or Limits()
-    task = load_task(model, stock, limits.max_new_tokens, load_forward(forward_model, device))
+    task = load_task(model, stock, limits.max_new_tokens)
     move_to(task, device)
+    if isinstance(task, RouteTask):
+        task.forward = load_forward(forward_model, device)
+    elif forward_model is not None:
+        raise ValueError(f"A forward model is for models that write routes, and the vocabulary of {model} is of text.")
     if isinstance(task, TextTask):
         task.use_engine(engine)
     elif engine.startswith("ctranslate2"):

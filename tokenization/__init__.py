@@ -1,6 +1,6 @@
 """Tokenizers: the vocabulary of DirectMultiStep for routes, and vocabularies trained on the user's own texts."""
 
-from .checks import check_encodable
+from .checks import check_encodable, encode_checked
 from .route_tokenizer import (
     PRODUCT_LENGTH,
     SOURCE_LENGTH,
@@ -18,6 +18,7 @@ __all__ = [
     "add_sentinels",
     "build_route_tokenizer",
     "check_encodable",
+    "encode_checked",
     "encode_route",
     "encode_source",
     "iter_columns",

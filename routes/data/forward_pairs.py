@@ -10,14 +10,15 @@ import csv
 import gzip
 import io
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...common.atomic import atomic_write
 from ...common.progress import Progress
 from ..files import read_routes
-from ..molecules import canonical_smiles, drawn_smiles
+from ..molecules import canonical_smiles
 from ..tree import Route
+from .alignment import aligned_routes
 
 COLUMNS = ("reactants", "product")
 
@@ -39,33 +40,26 @@ def reactions_of(route: Route) -> Iterator[Reaction]:
         yield from reactions_of(child)
 
 
-def forward_pairs(reactions: Iterable[Reaction], *, texts: int = 1, seed: int = 0) -> Iterator[tuple[str, str]]:
+def forward_pairs(reaction: Reaction, texts: int = 1, seed: int = 0) -> Iterator[tuple[str, str]]:
     """
-    Yield pairs of reactants and product.
+    Yield the pairs of a reaction: its aligned texts, in which the part that does not react is written alike in the product and in the
+    reactants (see `alignment`).
 
     Args:
-        reactions (`Iterable[Reaction]`):
-            The reactions.
+        reaction (`Reaction`):
+            The reaction.
         texts (`int`, *optional*, defaults to 1):
-            The largest number of pairs of each reaction. The first has canonical SMILES in the order of the alphabet. In
-            the others, the order of the reactants is random, and so is the atom that each SMILES begins at. The product is
-            always written in the same way, so that there is one right answer.
+            The largest number of pairs, each from another atom of the product. The first has its canonical SMILES.
         seed (`int`, *optional*, defaults to 0):
-            The seed of the draws. The pairs of a reaction do not depend on the other reactions.
+            The seed of the draws.
 
     Yields:
-        `tuple[str, str]`: the SMILES of the reactants, joined by dots, and the canonical SMILES of the product.
+        `tuple[str, str]`: SMILES of the reactants, joined by dots, and of the product.
     """
-    for product, reactants in reactions:
-        rng = random.Random(f"{seed} {product} {reactants}")
-        written = {".".join(reactants): None}
-        choices = [drawn_smiles(reactant, texts, seed, rooted=True) for reactant in reactants]
-        for _ in range(2 * (texts - 1)):  # some are drawn twice
-            drawn = [rng.choice(found) for found in choices]
-            rng.shuffle(drawn)
-            written.setdefault(".".join(drawn))
-        for text in list(written)[:texts]:
-            yield text, product
+    product, reactants = reaction
+    route = Route(product, tuple(map(Route, reactants)))
+    for text in aligned_routes(route, texts, random.Random(f"{seed} {product} {reactants}")):
+        yield ".".join(reactant.smiles for reactant in text.children), text.smiles
 
 
 def write_forward_pairs(
@@ -127,7 +121,7 @@ def write_forward_pairs(
     table.writerow(COLUMNS)
     with Progress("writing", len(found), "reactions", is_shown=progress) as bar:
         for reaction in found:
-            for pair in forward_pairs([reaction], texts=texts, seed=seed):
+            for pair in forward_pairs(reaction, texts, seed):
                 table.writerow(pair)
                 counts["pairs"] += 1
             bar.update()

@@ -36,4 +36,4 @@ def plan_html(plan: Plan, most: int = 10) -> str:
         assert candidate.route is not None  # `Plan.distinct` contains only candidates with a route
         picture = route_picture(candidate.route, candidate.missing)
         shown.append((candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}"))
-    return templates().get_template("plan.html").render(plan=plan, shown=shown, zip=zip)
+    return templates().get_template("plan.html").render(plan=plan, shown=shown)

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from ...common.atomic import atomic_write
 from ...configuration.version import __version__
-from ..judging import Judgement, judge_step
+from ..judging import judge_step
 from ..molecules import canonical_or_given
 from ..offers import Offer
 from ..plans import Candidate, Plan
@@ -136,7 +136,7 @@ class _Portrait:
 class _DrawnRoute:
     """A route with its place on the page: `number` is that of the target, `rank` counts the target's routes.
 
-    `leaves` are the distinct starting materials, `steps` what is known of each reaction, and `picture` is the SVG.
+    `leaves` are the distinct starting materials, and `picture` is the SVG.
     """
 
     number: int
@@ -144,7 +144,6 @@ class _DrawnRoute:
     candidate: Candidate
     route: Route
     leaves: list[str]
-    steps: list[tuple[Route, Judgement]]
     picture: Markup
 
     @property
@@ -154,7 +153,7 @@ class _DrawnRoute:
     @property
     def is_precedented(self) -> bool:
         """Whether there are steps, all with a precedent."""
-        return bool(self.steps) and self.candidate.precedented_steps == len(self.steps)
+        return bool(self.route.children) and self.candidate.precedented_steps == self.route.num_reactions
 
     def offer(self, leaf: str) -> Offer | None:
         """What the stock tells of a starting material."""
@@ -252,9 +251,8 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
         if key not in groups:
             groups[key] = _group(candidate.route, picture, shared)
         leaves = list(dict.fromkeys(candidate.route.leaves()))
-        steps = list(zip(candidate.route.steps(), candidate.judgements, strict=True))
         drawn = Markup(picture_svg(picture, interactive=True, shared=shared))
-        groups[key].routes.append(_DrawnRoute(number, rank, candidate, candidate.route, leaves, steps, drawn))
+        groups[key].routes.append(_DrawnRoute(number, rank, candidate, candidate.route, leaves, drawn))
     return _Section(plan, smiles, portrait, list(groups.values()), sum(known) if known else None)
 
 

@@ -1,23 +1,28 @@
 """Check reactions from the other side: does a model that reads the reactants predict the product?
 
-A planner proposes reactants for a product. A second model, trained on the same kind of reactions in the other direction,
-says what these reactants give. If that is the product again, the reaction made the round trip (Schwaller et al. 2020,
-doi:10.1039/C9SC05704H). This is evidence and no proof: the second model knows only reactions like those it was trained on.
+A planner proposes reactants for a product. A second model, trained on the same kind of reactions in the other direction, predicts what these
+reactants give. If that is the product again, the reaction made the round trip (Schwaller et al. 2020, doi:10.1039/C9SC05704H). This is
+evidence and no proof: the second model knows only reactions like those it was trained on. It reads the reactants in the texts of
+[`forward_pairs`], whose first atom and order are those of the product that is checked; a prediction from any other text would be harder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...hub.loading import load
-from ..data.forward_pairs import Reaction, reactions_of
+from ...tokenization import encode_checked
+from ..data.forward_pairs import Reaction, forward_pairs
 from ..molecules import KNOWN, canonical_smiles
 from ..plans import Plan
+from ..shipped import FORWARD_MODEL
 from ..tree import Route
 
 
@@ -25,7 +30,7 @@ class ForwardModel:
     """
     Predicts products with a text model that was trained on pairs of `weftformer routes prepare-reactions`.
 
-    The last 65,536 predictions are remembered, because the candidates of a target share reactions.
+    The last few thousand results are remembered, because the candidates of a target share reactions.
 
     Args:
         model (`PreTrainedModel`):
@@ -46,51 +51,17 @@ class ForwardModel:
             raise ValueError(f"beams={beams} and batch_size={batch_size} must be at least 1.")
         self.model, self.tokenizer = model.eval(), tokenizer
         self.beams, self.batch_size = beams, batch_size
-        self._known: dict[tuple[str, ...], list[str]] = {}
+        self._known: dict[Reaction, int | None] = {}
 
     @classmethod
-    def from_pretrained(cls, folder_or_hub_id: str, *, beams: int = 5, batch_size: int = 16, **kwargs) -> ForwardModel:
-        """Load model and tokenizer from one folder or Hub repository. `kwargs` are arguments of the model's `from_pretrained`."""
+    def from_pretrained(
+        cls, folder_or_hub_id: str | PathLike | None = None, *, beams: int = 5, batch_size: int = 16, **kwargs
+    ) -> ForwardModel:
+        """Load model and tokenizer from one folder or Hub repository, or those that come with Weft. `kwargs` are arguments of the
+        model's `from_pretrained`."""
+        folder_or_hub_id = folder_or_hub_id or FORWARD_MODEL
         model = load(AutoModelForSeq2SeqLM, folder_or_hub_id, **kwargs)
         return cls(model, load(AutoTokenizer, folder_or_hub_id), beams=beams, batch_size=batch_size)
-
-    def predict(self, reactants: Iterable[tuple[str, ...]]) -> list[list[str]]:
-        """
-        Predict the products of reactions.
-
-        Args:
-            reactants (`Iterable[tuple[str, ...]]`):
-                The canonical SMILES of the reactants of each reaction, sorted, as [`reactions_of`] gives them.
-
-        Returns:
-            `list[list[str]]`: the canonical SMILES of the predicted products of each reaction, best first. Predictions
-            that RDKit cannot read are left out.
-        """
-        asked = list(reactants)
-        new = sorted({one for one in asked if one not in self._known}, key=lambda one: (sum(map(len, one)), one))
-        for start in range(0, len(new), self.batch_size):
-            batch = new[start : start + self.batch_size]
-            self._known |= dict(zip(batch, self._predict(batch), strict=True))
-        found = [self._known[one] for one in asked]
-        for oldest in list(self._known)[:-KNOWN]:
-            del self._known[oldest]
-        return found
-
-    @torch.inference_mode()
-    def _predict(self, batch: Sequence[tuple[str, ...]]) -> list[list[str]]:
-        inputs = self.tokenizer([".".join(one) for one in batch], return_tensors="pt", padding=True)
-        written = self.model.generate(
-            input_ids=inputs.input_ids.to(self.model.device),
-            attention_mask=inputs.attention_mask.to(self.model.device),
-            num_beams=self.beams,
-            num_return_sequences=self.beams,
-            # a product is hardly longer than all its reactants together
-            max_new_tokens=min(inputs.input_ids.shape[1] + 20, self.model.config.max_target_positions - 1),
-        )
-        texts = self.tokenizer.batch_decode(written, skip_special_tokens=True)
-        return [
-            _readable(texts[start : start + self.beams]) for start in range(0, len(batch) * self.beams, self.beams)
-        ]
 
     def ranks(self, reactions: Iterable[Reaction]) -> list[int | None]:
         """
@@ -98,60 +69,64 @@ class ForwardModel:
 
         Args:
             reactions (`Iterable[Reaction]`):
-                Products and reactants, as [`reactions_of`] gives them.
+                Products and sorted reactants, canonical SMILES.
 
         Returns:
-            `list[int or None]`: the rank, counted from 1, or None if the product is not predicted.
+            `list[int or None]`: the ranks, counted from 1, and 0 for a product that is not predicted. None where a molecule cannot be read, or
+            is too long for the model.
         """
         asked = list(reactions)
-        predicted = self.predict(reactants for _, reactants in asked)
-        return [
-            found.index(product) + 1 if product in found else None
-            for (product, _), found in zip(asked, predicted, strict=True)
-        ]
+        new = sorted({one for one in asked if one not in self._known}, key=lambda one: (len(one[0]), one))
+        for start in range(0, len(new), self.batch_size):
+            batch = new[start : start + self.batch_size]
+            self._known |= dict.fromkeys(batch) | self._predict(batch)
+        found = [self._known[one] for one in asked]
+        for oldest in list(self._known)[:-KNOWN]:
+            del self._known[oldest]
+        return found
 
-    def feasibility(self, routes: Sequence[Route], top: int = 1) -> list[float | None]:
-        """
-        Return the share of the reactions of each route that make the round trip.
+    @torch.inference_mode()
+    def _predict(self, batch: Sequence[Reaction]) -> dict[Reaction, int]:
+        encoded = {one: torch.tensor(ids) for one in batch if (ids := self._encode(one)) is not None}
+        if not encoded:
+            return {}
+        config, device = self.model.config, self.model.device
+        sources = list(encoded.values())
+        most = max(map(len, sources)) + 20  # a product is hardly longer than all its reactants together
+        written = self.model.generate(
+            input_ids=pad_sequence(sources, batch_first=True, padding_value=config.pad_token_id).to(device),
+            attention_mask=pad_sequence([torch.ones_like(ids) for ids in sources], batch_first=True).to(device),
+            num_beams=self.beams,
+            num_return_sequences=self.beams,
+            max_length=min(most, config.max_target_positions),
+        )
+        texts = self.tokenizer.batch_decode(written, skip_special_tokens=True)
+        return {
+            reaction: _rank(reaction[0], texts[place * self.beams : (place + 1) * self.beams])
+            for place, reaction in enumerate(encoded)
+        }
 
-        Args:
-            routes (`Sequence[Route]`):
-                The routes.
-            top (`int`, *optional*, defaults to 1):
-                The number of predictions among which the product must be.
-
-        Returns:
-            `list[float or None]`: the shares. None for a route without a reaction, or with a molecule that RDKit cannot
-            read.
-        """
-        found = [_reactions(route) for route in routes]
-        ranks = iter(self.ranks(reaction for reactions in found for reaction in reactions))
-        shares: list[float | None] = []
-        for reactions in found:
-            places = [next(ranks) for _ in reactions]
-            is_right = [place is not None and place <= top for place in places]
-            shares.append(sum(is_right) / len(is_right) if is_right else None)
-        return shares
+    def _encode(self, reaction: Reaction) -> list[int] | None:
+        """The tokens of the reactants, as in training; None if the model cannot read them."""
+        try:
+            source, _ = next(forward_pairs(reaction))
+            return encode_checked(self.tokenizer, source, max_length=self.model.config.max_source_positions)
+        except ValueError:
+            return None
 
     def judged(self, plan: Plan) -> Plan:
-        """Return the plan with the `feasibility` of each route, the share of its reactions that make the round trip."""
+        """Return the plan with the rank of the product of each reaction of each route."""
         routes = [candidate.route for candidate in plan.candidates if candidate.route is not None]
-        shares = iter(self.feasibility(routes))
+        found = iter(self.ranks(_reaction(step) for route in routes for step in route.steps()))
         candidates = [
-            candidate if candidate.route is None else replace(candidate, feasibility=next(shares))
-            for candidate in plan.candidates
+            replace(one, forward_ranks=tuple(next(found) for _ in one.route.steps())) if one.route else one
+            for one in plan.candidates
         ]
         return replace(plan, candidates=candidates)
 
 
-def _reactions(route: Route) -> list[Reaction]:
-    try:
-        return list(reactions_of(route))
-    except ValueError:
-        return []
-
-
-def _readable(texts: Iterable[str]) -> list[str]:
+def _rank(product: str, texts: Iterable[str]) -> int:
+    """The rank of a product among the molecules that are written, or 0."""
     found: dict[str, None] = {}
     for text in texts:
         try:
@@ -159,4 +134,8 @@ def _readable(texts: Iterable[str]) -> list[str]:
             found.setdefault(canonical_smiles(text.replace(" ", "")))
         except ValueError:
             continue
-    return list(found)
+    return list(found).index(product) + 1 if product in found else 0
+
+
+def _reaction(step: Route) -> Reaction:
+    return step.smiles, tuple(sorted(child.smiles for child in step.children))

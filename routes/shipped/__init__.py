@@ -1,4 +1,4 @@
-"""The route model that comes with the package, and its stock.
+"""The models that come with the package, one for routes and one for products, and the stock.
 
 `python -m weftformer.benchmarks.shipped_routes` makes the files of this folder.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 _FOLDER = Path(__file__).parent
 MODEL = _FOLDER / "weft-routes"
+FORWARD_MODEL = _FOLDER / "weft-forward"
 STOCK = _FOLDER / "stock.smi.gz"
 
 

@@ -10,10 +10,20 @@ pytest.importorskip("rdkit")
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM
 
 from weftformer.benchmarks import shipped_routes
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
-from weftformer.routes.shipped import MODEL, STOCK, about_model, describe_figures, describe_model, provenance
+from weftformer.routes.scoring.round_trip import ForwardModel
+from weftformer.routes.shipped import (
+    FORWARD_MODEL,
+    MODEL,
+    STOCK,
+    about_model,
+    describe_figures,
+    describe_model,
+    provenance,
+)
 from weftformer.scripts import cli
 
 
@@ -31,6 +41,7 @@ def shipped(planner, known, tmp_path_factory):
     words = [routes, "--model", source, "--with", "steps", "--beams", "2", "--json", folder / "found.json"]
     assert cli.main(["routes", "evaluate", *map(str, words)]) == 0
     arguments = ["--model", source, "--evaluation", folder / "found.json", "--num-routes", 1234, "--num-reactions", 5]
+    arguments += ["--forward-model", source, "--out-forward", folder / "forward"]
     arguments += ["--stock-routes", routes, "--out", folder / "model", "--out-stock", folder / "stock.smi.gz"]
     shipped_routes.main([str(word) for word in arguments])
     return folder
@@ -45,6 +56,12 @@ def test_weights_are_stored_in_half_and_plan_what_the_trained_model_plans(shippe
     expected, found = (one.plan([known[0].smiles], n_steps=known[0].depth, beams=2)[0] for one in (planner, loaded))
     assert found.routes[0] == expected.routes[0]
     assert found.candidates[0].score == pytest.approx(expected.candidates[0].score, abs=0.05)
+
+
+def test_the_model_of_products_has_a_card_and_loads(shipped):
+    assert "| parameters |" not in (card := (shipped / "forward" / "README.md").read_text()) and "## Training" in card
+    assert AutoModelForSeq2SeqLM.from_pretrained(shipped / "forward").config.num_condition_features == 1
+    assert {path.suffix for path in (shipped / "forward").iterdir()} == {".json", ".md", ".safetensors"}
 
 
 def test_the_stock_is_the_starting_materials(shipped, known):
@@ -92,7 +109,12 @@ def test_what_a_page_tells_of_model_and_stock(tmp_path):
 
 
 def test_what_comes_with_the_package():
-    assert 1e6 < sum(file.stat().st_size for file in MODEL.iterdir()) < 12e6
+    for folder in (MODEL, FORWARD_MODEL):
+        assert 1e6 < sum(file.stat().st_size for file in folder.iterdir()) < 10e6
+    likely, unlikely = ForwardModel.from_pretrained().ranks(
+        [("CC(=O)NCc1ccccc1", ("CC(=O)Cl", "NCc1ccccc1")), ("CC(=O)NCc1ccccc1", ("CCBr", "NCc1ccccc1"))]
+    )
+    assert likely and not unlikely
     stock = Stock.from_file(STOCK, progress=False, cache=False)
     assert len(stock) == 7615 and stock.num_bad == 0
     about, planner = about_model(), RoutePlanner.from_pretrained()

@@ -15,6 +15,7 @@ from weftformer.inference.batching import Unwanted
 from weftformer.inference.tasks import RouteTask, TextTask, load_task
 from weftformer.routes import Candidate, Constraints, Plan, PlanSettings, Route, Stock
 from weftformer.routes.scoring.round_trip import ForwardModel
+from weftformer.serving import app
 
 from ..models import tiny_text_model
 from .conftest import StubTask, running, soon
@@ -319,7 +320,7 @@ def test_a_stock_and_a_forward_model_need_routes(text_task, tmp_path):
     with pytest.raises(ValueError, match="A stock is for models that write routes"):
         load_task(str(tmp_path), stock=object())
     with pytest.raises(ValueError, match="A forward model is for models that write routes"):
-        load_task(str(tmp_path), forward=object())
+        app.load_app(str(tmp_path), forward_model=str(tmp_path))
 
 
 def test_weights_that_are_nan_are_refused(tmp_path):
@@ -344,8 +345,8 @@ class KnowsTheAmide(ForwardModel):
         self.beams, self.batch_size, self._known, self.route = 5, 16, {}, route
 
     def _predict(self, batch):
-        amide = tuple(sorted(self.route.leaves()))
-        return [[self.route.smiles] if one == amide else ["C"] for one in batch]
+        amide = self.route.smiles, tuple(sorted(self.route.leaves()))
+        return {one: 2 if one == amide else 0 for one in batch}
 
 
 def test_feasibility(planner, known):
@@ -356,6 +357,7 @@ def test_feasibility(planner, known):
         first, second = server.client.post("/plan", json=body).json()["plans"]
         assert "predicts the products of reactions, 5 beams" in server.client.get("/").text
     assert first["candidates"][0]["feasibility"] == 1.0
+    assert [one["forward_rank"] for one in first["candidates"][0]["reactions"]] == [2]
     assert {one["feasibility"] for one in second["candidates"] if one["route"]} == {0.0}
 
     def watch():

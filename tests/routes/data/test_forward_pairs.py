@@ -28,17 +28,15 @@ def test_reactions_are_canonical_and_sorted():
 
 def test_texts_differ_and_stay_the_same_molecules():
     reaction = next(reactions_of(AMIDE))
-    pairs = list(forward_pairs([reaction], texts=4, seed=1))
+    pairs = list(forward_pairs(reaction, texts=4, seed=1))
     assert pairs[0] == ("CC(=O)O.NCc1ccccc1", "CC(=O)NCc1ccccc1")
-    assert len({source for source, _ in pairs}) == 4 and {product for _, product in pairs} == {reaction[0]}
-    assert {canonical_smiles(source.split(".")[0]) for source, _ in forward_pairs([reaction], texts=8)} == set(
-        reaction[1]
-    )
-    for source, _ in pairs:
+    assert len(set(pairs)) == 4
+    for source, product in pairs:
+        assert canonical_smiles(product) == reaction[0]
         assert sorted(map(canonical_smiles, source.split("."))) == list(reaction[1])
-    # a reaction has the same pairs whatever others there are
-    assert list(forward_pairs([*reactions_of(ESTER), reaction], texts=4, seed=1))[-4:] == pairs
-    assert pairs != list(forward_pairs([reaction], texts=4, seed=2))
+    # what does not react is written alike
+    assert next(forward_pairs(("Clc1ccc(Br)cc1", ("Nc1ccc(Br)cc1",))))[0].endswith("c1ccc(Br)cc1")
+    assert pairs != list(forward_pairs(reaction, texts=4, seed=2))
 
 
 def test_each_reaction_is_written_once_and_none_that_is_held_out(tmp_path, capsys):
@@ -48,7 +46,7 @@ def test_each_reaction_is_written_once_and_none_that_is_held_out(tmp_path, capsy
     files = [str(tmp_path / "routes.jsonl"), "--exclude", str(tmp_path / "held.jsonl")]
     assert cli.main(["routes", "prepare-reactions", *files, "--output-file", str(out), "--texts", "2"]) == 0
     rows = list(csv.DictReader(gzip.decompress(out.read_bytes()).decode().splitlines()))
-    assert [row["product"] for row in rows] == ["CC(=O)NCc1ccccc1"] * 2 + ["NCc1ccccc1"] * 2
+    assert [canonical_smiles(row["product"]) for row in rows] == ["CC(=O)NCc1ccccc1"] * 2 + ["NCc1ccccc1"] * 2
     shown = capsys.readouterr().out
     assert "4 routes read, 0 of them unreadable; 1 reactions excluded" in shown
     assert "4 pairs of 2 reactions" in shown

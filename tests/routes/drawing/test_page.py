@@ -196,8 +196,12 @@ def test_what_to_buy():
 
 
 def test_what_is_offered_and_told_depends_on_what_is_known():
-    judged = routes_page([Plan(AMIDE.smiles, [candidate(LONGER, 1, feasibility=0.5), candidate(AMIDE, 2)])])
-    assert "1 of 2 reactions predicted back" in judged
+    judged = routes_page([Plan(AMIDE.smiles, [candidate(LONGER, 1, forward_ranks=(3, 0)), candidate(AMIDE, 2)])])
+    assert (
+        "1 of 2 reactions predicted back" in judged
+        and "predicted back (rank 3)" in judged
+        and "not predicted back" in judged
+    )
     assert [route.get("data-predicted") for route in Page(judged).all("li") if "data-rank" in route] == ["0.5", None]
     unscored = routes_page([Plan("CCO", [Candidate(AMIDE.to_string(), float("nan"), None, AMIDE, rank=1)])])
     offers = ('id="purchasable"', 'value="score"', 'value="predicted"', 'id="wanted"')

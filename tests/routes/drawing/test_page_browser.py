@@ -44,8 +44,8 @@ PLANS = [
     Plan(
         TARGET,
         [
-            candidate(LONG, 1, ("CC(=O)O",), feasibility=0.5),
-            candidate(SHORT, 2, (), feasibility=1.0, offers=OFFERS),
+            candidate(LONG, 1, ("CC(=O)O",), forward_ranks=(1, 2, 0, None)),
+            candidate(SHORT, 2, (), forward_ranks=(1,), offers=OFFERS),
             Candidate("x" * 300, -9, 1, rank=3),
         ],
     ),

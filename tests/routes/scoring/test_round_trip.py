@@ -1,4 +1,4 @@
-"""A forward model that knows a few reactions by heart says which reactions of a route make the round trip."""
+"""A forward model that knows a few reactions by heart predicts their products, and no others."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes import Plan, Route, write_routes
+from weftformer.routes import Candidate, Plan, Route, write_routes
 from weftformer.routes.data.forward_pairs import reactions_of
 from weftformer.routes.scoring import round_trip
 from weftformer.routes.scoring.round_trip import ForwardModel
@@ -35,26 +35,37 @@ def forward(tmp_path_factory):
     return ForwardModel.from_pretrained(folder / "model", beams=3, batch_size=2)
 
 
-@pytest.mark.integration
-def test_known_reactions_come_back_and_wrong_ones_do_not(forward):
-    reactions = [next(reactions_of(route)) for route in (AMIDE, ESTER, SULFONAMIDE, WRONG)]
-    assert forward.ranks(reactions) == [1, 1, 1, None]
+def reactions(*routes):
+    return [reaction for route in routes for reaction in reactions_of(route)]
 
 
 @pytest.mark.integration
-def test_a_route_has_the_share_of_its_reactions(forward):
-    half = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("CCO"), Route("CC(=O)O")))))
-    found = forward.feasibility([ESTER, half, Route("CCO"), Route("CCO", (Route("C1CC"),))])
-    assert found == [1.0, 0.5, None, None]
+def test_known_reactions_come_back_and_wrong_ones_do_not(forward, monkeypatch):
+    assert forward.ranks(reactions(AMIDE, ESTER, SULFONAMIDE, WRONG)) == [1, 1, 1, 0]
+    assert forward.ranks([("CCO", ("C1CC",))]) == [None]
+    monkeypatch.setattr(forward.model.config, "max_source_positions", 1)
+    assert forward.ranks([("CCCCN", ("CCO",))]) == [None]  # too long
 
 
 @pytest.mark.integration
-def test_the_order_of_reactants_and_the_batch_make_no_difference(forward):
-    turned = Route(ESTER.smiles, ESTER.children[::-1])
-    assert forward.feasibility([turned]) == forward.feasibility([ESTER]) == [1.0]
+def test_the_batch_makes_no_difference(forward):
     alone = ForwardModel(forward.model, forward.tokenizer, beams=3, batch_size=1)
-    asked = [("CC(=O)O", "CCO"), ("CC(=O)O", "NCc1ccccc1")]
-    assert alone.predict(asked)[0][0] == forward.predict(asked)[0][0] == "CCOC(C)=O"
+    asked = reactions(AMIDE, WRONG, ESTER)
+    assert alone.ranks(asked) == forward.ranks(asked) == [1, 0, 1]
+
+
+@pytest.mark.integration
+def test_a_plan_has_the_rank_of_each_step(forward):
+    half = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("CCO"), Route("CC(=O)O")))))
+    candidates = [
+        Candidate("", -1.0, 2, half),
+        Candidate("", -2.0, None, None, "no route"),
+        Candidate("", -3.0, 0, Route("CCO")),
+    ]
+    found = forward.judged(Plan(half.smiles, candidates)).candidates
+    assert found[0].forward_ranks == (0, 1)  # the amine is made first
+    assert [one.feasibility for one in found] == [0.5, None, None] and found[0].predicted_reactions == 1
+    assert Candidate.from_dict(json.loads(json.dumps(found[0].to_dict()))) == found[0]
 
 
 def test_the_oldest_predictions_are_forgotten(monkeypatch):
@@ -66,14 +77,14 @@ def test_the_oldest_predictions_are_forgotten(monkeypatch):
 
         def _predict(self, batch):
             asked.append(batch)
-            return [["C"] for _ in batch]
+            return dict.fromkeys(batch[:1], 2)
 
     forward = Stub()
     monkeypatch.setattr(round_trip, "KNOWN", 2)
-    reactants = [("C",), ("CC",), ("CCC",)]
-    assert forward.predict(reactants) == [["C"]] * 3  # also those that are forgotten afterwards
-    assert forward.predict(reactants) == [["C"]] * 3
-    assert asked == [[("C",), ("CC",)], [("CCC",)], [("C",)]]
+    steps = [("C", ("CO",)), ("CC", ("CO",)), ("CCC", ("CO",))]
+    for _ in range(2):
+        assert forward.ranks(steps)[:2] == [2, None]  # also those that are forgotten afterwards
+    assert asked == [steps[:2], steps[2:], steps[:1]]
 
 
 @pytest.mark.integration
@@ -84,8 +95,10 @@ def test_the_command_says_which_reactions_come_back(forward, planner, tmp_path, 
     arguments = ["--model", str(tmp_path / "routes"), "--forward-model", str(tmp_path / "forward"), "--steps", "1"]
     out = tmp_path / "plans.json"
     assert cli.main(["routes", "plan", AMIDE.smiles, *arguments, "--beams", "2", "--json", str(out)]) == 0
-    assert ", round trip of 1 of 1 reactions" in capsys.readouterr().out
     (plan,) = map(Plan.from_dict, json.loads(out.read_text()))
-    assert plan.distinct[0].feasibility == 1.0
+    assert plan.distinct[0].forward_ranks == (1,) and ", predicted back (rank 1)" in capsys.readouterr().out
     assert cli.main(["routes", "plan", AMIDE.smiles, *arguments[:2], "--forward-model", "/nope"]) == 1
     assert "--forward-model /nope: there is no such folder." in capsys.readouterr().err
+    words = ["routes", "plan", AMIDE.smiles, *arguments[:2], "--forward-model", "none", "--steps", "1", "--beams", "2"]
+    assert cli.main(words) == 0
+    assert "predicted back" not in capsys.readouterr().out
