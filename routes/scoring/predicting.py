@@ -21,9 +21,6 @@ from .conditions import CONDITIONS
 
 _logger = logging.getLogger(__name__)
 
-# Targets planned between two writes of the predictions: some batches, so that each holds targets of like length.
-CHUNK = 16
-
 # A plan and the starting material that the model was told.
 Told = tuple[Plan, str | None]
 
@@ -82,27 +79,26 @@ def predict(
         sink: the file.
         given: `stock` and `batch_size`, as in [`RoutePlanner.stream`].
     """
-    plans = []
+    told = [material if "material" in condition else None for _, material in references]
+    plans: dict[int, Plan] = {}
+    found = planner.stream(
+        [route.smiles for route, _ in references],
+        settings,
+        n_steps=[route.depth for route, _ in references] if "steps" in condition else None,
+        starting_material=told if "material" in condition else None,
+        on_error="skip",  # counts as not found, and is told at the end
+        progress=False,
+        **given,
+    )
     with Progress(CONDITIONS[condition], len(references), "targets") as bar:
-        for start in range(0, len(references), CHUNK):
-            chunk = references[start : start + CHUNK]
-            materials = [material if "material" in condition else None for _, material in chunk]
-            found = planner.plan(
-                [route.smiles for route, _ in chunk],
-                settings,
-                n_steps=[route.depth for route, _ in chunk] if "steps" in condition else None,
-                starting_material=materials if "material" in condition else None,
-                on_error="skip",  # counts as not found, and is told at the end
-                progress=False,
-                **given,
-            )
-            for plan, material in zip(found, materials, strict=True):
-                plans.append((plan, material))
-                row = {"condition": CONDITIONS[condition], "starting_material": material} | plan.to_dict()
-                sink.write(json.dumps(row, separators=(",", ":")) + "\n")
+        for index, plan in found:
+            plans[index] = plan
+            about = {"condition": CONDITIONS[condition], "index": index, "starting_material": told[index]}
+            row = about | plan.to_dict()
+            sink.write(json.dumps(row, separators=(",", ":")) + "\n")
             sink.flush()
-            bar.update(len(chunk))
-    return plans
+            bar.update(1)
+    return [(plans[index], material) for index, material in enumerate(told)]
 
 
 def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
@@ -113,7 +109,8 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
     """
     columns: dict[str, dict[str, list[Told]]] = {}
     for file in files:
-        for plan, row in read_plans(file):
+        # searches of one target, with other numbers of steps, may have ended in another order
+        for plan, row in sorted(read_plans(file), key=lambda found: found[1].get("index", 0)):
             # the names of the files tell them apart, or their whole paths
             names = [_column(file, files)] if len(files) > 1 else []
             names += [row["condition"]] if "condition" in row else []

@@ -1,4 +1,5 @@
 import gzip
+import itertools
 import json
 import re
 
@@ -40,23 +41,20 @@ def asked(monkeypatch):
     """A planner that finds two routes at once, the third in second place when told steps, the last never."""
     calls = []
 
-    def plan(self, targets, settings, *, n_steps, starting_material, **given):
+    def stream(self, targets, settings, *, n_steps, starting_material, **given):
         told = {"n_steps": n_steps, "starting_material": starting_material, "settings": settings}
         calls.append(told | given)
-        plans = []
-        for target in targets:
+        for index, target in reversed(list(enumerate(targets))):  # they end in another order
             recorded = next(r for r in RECORDED if r.smiles == target)
             wrong = route(target, "CBr", "CI")
             found = [recorded, wrong] if target in TOLD_WELL else [wrong, recorded if n_steps else wrong]
             if target == "CCCl":
-                plans.append(Plan(target, [], "too long for this model"))
+                yield index, Plan(target, [], "too long for this model")
                 continue
-            plans.append(
-                Plan(target, [Candidate(r.to_string(), -i, None, r, rank=i + 1) for i, r in enumerate(found)])
-            )
-        return plans
+            candidates = [Candidate(r.to_string(), -i, None, r, rank=i + 1) for i, r in enumerate(found)]
+            yield index, Plan(target, candidates)
 
-    monkeypatch.setattr(RoutePlanner, "plan", plan)
+    monkeypatch.setattr(RoutePlanner, "stream", stream)
     return calls
 
 
@@ -135,15 +133,13 @@ def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked
 def test_what_was_planned_is_kept_when_it_is_cut_short(untrained_folder, tmp_path, asked, monkeypatch):
     routes, saved = tmp_path / "r.jsonl", tmp_path / "plans.jsonl"
     write_routes(routes, RECORDED)
-    monkeypatch.setattr(predicting, "CHUNK", 2)
-    plan = RoutePlanner.plan
+    stream = RoutePlanner.stream
 
-    def stop(self, targets, *args, **given):
-        if targets[0] == RECORDED[2].smiles:
-            raise KeyboardInterrupt
-        return plan(self, targets, *args, **given)
+    def stop(*args, **given):
+        yield from itertools.islice(stream(*args, **given), 2)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(RoutePlanner, "plan", stop)
+    monkeypatch.setattr(RoutePlanner, "stream", stop)
     assert run(routes, "--model", untrained_folder, "--save-predictions", saved) == cli.INTERRUPTED
     assert not saved.exists()
     assert run(routes, "--predictions", f"{saved}.part", "--skip-missing") == 0
