@@ -40,7 +40,6 @@ from typing import Any
 COMMANDS = {
     "train": "train a model on pairs of texts",
     "pretrain": "train a model to restore corrupted texts, before pairs",
-    "estimate": "estimate the cost of training a model and of decoding",
     "generate": "write a text for each line of a file",
     "evaluate": "score a model on pairs of texts",
     "convert": "turn another family's weights into a Weft model",
