@@ -39,7 +39,6 @@ from typing import Any
 # What each command does, in the order of the help.
 COMMANDS = {
     "train": "train a model on pairs of texts",
-    "pretrain": "train a model to restore corrupted texts, before pairs",
     "generate": "write a text for each line of a file",
     "evaluate": "score a model on pairs of texts",
     "convert": "turn another family's weights into a Weft model",

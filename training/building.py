@@ -23,7 +23,7 @@ from ..modeling.parallel import data_parallel_size
 from ..tokenization import train_tokenizer
 from .arguments import WeftTrainingArguments
 from .distillation import load_teacher
-from .options import DataArguments, ModelArguments, PretrainingArguments
+from .options import DataArguments, ModelArguments
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def build_config(
     return config
 
 
-def source_and_target_limits(config: WeftConfig, args: DataArguments | PretrainingArguments) -> tuple[int, int]:
+def source_and_target_limits(config: WeftConfig, args: DataArguments) -> tuple[int, int]:
     """Most tokens of a source and of a target: what the arguments say, else what the configuration does.
 
     Raises:
