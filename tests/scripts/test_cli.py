@@ -117,8 +117,6 @@ except AttributeError as error:
         ("xyz", ""),
         ("routes drwa", " Did you mean `routes draw`?"),
         ("plann", " Did you mean `routes plan`?"),
-        ("space", " A Space starts `weftformer app`: see docs/app.md."),
-        ("benchmark", " It is now `python -m weftformer.benchmarks`."),
     ],
 )
 def test_unknown_command(capsys, word, hint):
