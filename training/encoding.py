@@ -118,10 +118,10 @@ class _StreamEncoder:
         return encoded
 
 
-def longest(dataset: Dataset, column: str = "labels") -> int:
-    """Return the length of the longest list in a column."""
-    batches = dataset.select_columns([column]).with_format("arrow").iter(10_000)
-    return max(pyarrow.compute.max(pyarrow.compute.list_value_length(batch[column])).as_py() for batch in batches)
+def longest(dataset: Dataset) -> int:
+    """Return the length of the longest labels."""
+    batches = dataset.select_columns(["labels"]).with_format("arrow").iter(10_000)
+    return max(pyarrow.compute.max(pyarrow.compute.list_value_length(batch["labels"])).as_py() for batch in batches)
 
 
 def encode_target(tokenizer: PreTrainedTokenizerFast, ids: list[int], start: int | None = None) -> list[int]:
