@@ -13,7 +13,7 @@ from .consistency import check_consistency
 from .derived import DERIVED, redundant
 from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
-from .version import IS_EXPORTED, version_fields, with_later_fields, without_removed, without_version
+from .version import IS_EXPORTED, version_fields, without_version
 
 logger = logging.get_logger(__name__)
 
@@ -277,7 +277,7 @@ class WeftConfig(PreTrainedConfig):
     decoder_start_token_id: int | None = 1
 
     def __post_init__(self, **kwargs):
-        kwargs = without_removed(without_version(kwargs))
+        kwargs = without_version(kwargs)
         self._refuse_unknown(kwargs)
         rope = self.rope_parameters
         if rope is not None and not isinstance(rope, dict):
@@ -344,7 +344,7 @@ class WeftConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs):
-        known, config_dict = cls.field_names(), without_removed(without_version(config_dict))
+        known, config_dict = cls.field_names(), without_version(config_dict)
         for name in [key for key in config_dict if key not in known and key not in TRANSFORMERS_KEYS]:
             if name not in _GENERATION_SETTINGS:  # transformers drops these silently
                 logger.warning(
@@ -358,7 +358,7 @@ class WeftConfig(PreTrainedConfig):
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
         named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
         config_dict = config_dict | dict.fromkeys(redundant(SimpleNamespace(**(defaults | named))))
-        return super().from_dict(with_later_fields(config_dict, typed), **kwargs)
+        return super().from_dict(config_dict | typed, **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
         """

@@ -11,7 +11,6 @@ import torch
 from . import (
     directmultistep,
     haiku,
-    llama,
     notebook,
     symm_learning,
     torch_transformer,
@@ -29,7 +28,6 @@ SOURCES: dict[str, Source] = {
         torch_transformer,
         transformers_bart,
         transformers_t5,
-        llama,
         directmultistep,
         symm_learning,
         haiku,

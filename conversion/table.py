@@ -1,7 +1,7 @@
 """Tables of key patterns, which convert the weights of a source to Weft and back.
 
 A pattern is a key with placeholders ("places"): `<part>` stands for `weight` or `bias`, `<stack>` for `encoder` or
-`decoder`, `<attention>` for `self_attn` or `encoder_attn`, and `<layer>`, `<expert>` and any other name for a number. If
+`decoder`, and `<layer>`, `<expert>` and any other name for a number. If
 only the source's pattern has a placeholder, it is gathered: the operation gets its tensors as a list in the order of the
 numbers. If only Weft's pattern has it, it is spread: every matching key gets a copy.
 """
@@ -20,7 +20,7 @@ Weights = dict[str, torch.Tensor]
 Places = dict[str, str]
 
 _PLACE = re.compile(r"<(\w+)>")
-_WORDS = {"part": "weight|bias", "stack": "encoder|decoder", "attention": "self_attn|encoder_attn"}
+_WORDS = {"part": "weight|bias", "stack": "encoder|decoder"}
 
 
 @lru_cache(maxsize=4096)

@@ -2,7 +2,3 @@
 
 Nothing here imports Ray before workers are wanted. It comes with the extra `ray`.
 """
-
-from .datasets import plan
-
-__all__ = ["plan"]

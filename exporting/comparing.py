@@ -14,8 +14,8 @@ from .extras import needed
 
 # of logarithms of probabilities, in fp32: what is measured is a thousandth of it
 TOLERANCE = 1e-3
-# number of non-pad tokens in the source of each sample, and number of new tokens
-_LENGTHS, _NEW_TOKENS = (7, 4, 6), 12
+# number of non-pad tokens in the source of each sample, number of new tokens, and width of the search
+_LENGTHS, _NEW_TOKENS, _BEAMS = (7, 4, 6), 12, 4
 
 
 class Comparison(NamedTuple):
@@ -51,7 +51,7 @@ def _plain_generation(model: WeftForConditionalGeneration) -> Iterator[None]:
 
 @torch.no_grad()
 def compare_ctranslate2(
-    model: WeftForConditionalGeneration, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None, beams: int = 4
+    model: WeftForConditionalGeneration, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> Comparison:
     """
     Compare scores of random targets, and beam search over random sources, in CTranslate2 and in Weft.
@@ -63,8 +63,6 @@ def compare_ctranslate2(
             The folder that [`write_ctranslate2`] has written for this model.
         tokenizer (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer that was given to [`write_ctranslate2`].
-        beams (`int`, *optional*, defaults to 4):
-            The number of beams.
 
     Returns:
         [`Comparison`]
@@ -105,10 +103,10 @@ def compare_ctranslate2(
     # length_penalty=0 compares sums of log-probabilities, because the two have different length penalties
     with _plain_generation(model):
         found = model.generate(
-            sources, attention_mask=mask, num_beams=beams, length_penalty=0.0, max_new_tokens=_NEW_TOKENS
+            sources, attention_mask=mask, num_beams=_BEAMS, length_penalty=0.0, max_new_tokens=_NEW_TOKENS
         )
     results = translator.translate_batch(
-        rows, beam_size=beams, length_penalty=0, max_decoding_length=_NEW_TOKENS, min_decoding_length=0
+        rows, beam_size=_BEAMS, length_penalty=0, max_decoding_length=_NEW_TOKENS, min_decoding_length=0
     )
     same = 0
     for row, result in zip(found[:, 1:].tolist(), results, strict=True):

@@ -187,19 +187,17 @@ class DecoderStepGraph(nn.Module):
         ).last_hidden_state
         return self.lm_head(hidden_states[:, -1]), *_stacked(cache.self_attention_cache)
 
-    def example(self, batch: int, source: int, cached: int = 3) -> Inputs:
+    def example(self, batch: int, source: int) -> Inputs:
         """
         Return inputs with the shapes of a step. Their values do not matter.
 
         Args:
             batch, source (`int`):
                 The batch size and the number of source tokens.
-            cached (`int`, *optional*, defaults to 3):
-                The number of cached tokens.
         """
         _, heads, width = self.config.stack_heads(is_decoder=True)
         dtype = self.lm_head.weight.dtype
-        own = torch.zeros(self.config.decoder_layers, batch, heads, cached, width, dtype=dtype)
+        own = torch.zeros(self.config.decoder_layers, batch, heads, 3, width, dtype=dtype)
         cross = torch.zeros(self.config.decoder_layers, batch, heads, source, width, dtype=dtype)
         return {
             "decoder_input_ids": torch.zeros(batch, 1, dtype=torch.long),

@@ -154,13 +154,12 @@ def converted_card(
         model,
         name,
         summary=f"Weights of {title} as a Weft model: the same numbers, with transformers' `generate`, caches and Trainer.",
-        origin=known.get("origin"),
         has_tokenizer=has_tokenizer,
         parity=known["parity"],
         **({"citation": bibtex(known["citation"])} if "citation" in known else {}),
         license_note=f"the licence of the original weights applies. {known.get('license', '')}".rstrip(" ."),
         data="The weights were trained before they were converted. How they were trained is not recorded here.",
-        limits=[*known.get("limits", []), *random],
+        limits=random,
     )
     return build_card(facts)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 
 from .checks import is_tracing
 from .layers import at_least_float32
@@ -67,11 +66,10 @@ def chunks_loss(lm_head: Any, asked: bool | None, training: bool) -> bool:
     """
     weight = getattr(lm_head, "weight", None)
     # a head with an adapter or with sharded weights works only if the module itself is called
-    # torch's fake tensors stand for plain ones
     is_plain = (
         type(lm_head) is nn.Linear
         and weight is not None
-        and type(weight) in (nn.Parameter, FakeTensor)
+        and type(weight) is nn.Parameter
         and len(weight) == lm_head.out_features
     )
     if not is_plain:

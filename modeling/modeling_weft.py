@@ -436,11 +436,9 @@ class WeftStack(WeftPreTrainedModel):
         return state
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args) -> None:
-        # in the weights of a stack alone, and in those of a model from before, whose table had several names
-        table = state_dict.pop(f"{prefix}embed_tokens.weight", None) if "embed_tokens" in vars(self) else None
-        if table is not None and not prefix:
-            with torch.no_grad():
-                plain_table(self.embed_tokens).weight.copy_(table)
+        if not prefix and "embed_tokens" in vars(self) and "embed_tokens.weight" in state_dict:
+            with torch.no_grad():  # the weights of a stack alone
+                plain_table(self.embed_tokens).weight.copy_(state_dict.pop("embed_tokens.weight"))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _check_values(self, ids: torch.Tensor | None, *tables: tuple[TokenPositions, int, str]) -> None:

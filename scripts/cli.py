@@ -39,8 +39,6 @@ from typing import Any
 # What each command does, in the order of the help.
 COMMANDS = {
     "train": "train a model on pairs of texts",
-    "pretrain": "train a model to restore corrupted texts, before pairs",
-    "estimate": "estimate the cost of training a model and of decoding",
     "generate": "write a text for each line of a file",
     "evaluate": "score a model on pairs of texts",
     "convert": "turn another family's weights into a Weft model",
@@ -63,11 +61,6 @@ OLD_NAMES = {
     "prepare-reactions": "routes prepare-reactions",
 }  # fmt: skip
 ROUTE_OPTIONS = {"--predictions", "--stock", "--with"}
-# What took the place of other commands of 0.1.
-REMOVED = {
-    "space": "A Space starts `weftformer app`: see docs/app.md.",
-    "benchmark": "It is now `python -m weftformer.benchmarks`.",
-}
 SHELLS = ("bash", "zsh", "tcsh")
 
 USAGE_ERROR = 2
@@ -179,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_script("--print-completion", print_completion, shell)
     if name not in COMMANDS:
         match = next(iter(difflib.get_close_matches(name, [*COMMANDS, *OLD_NAMES], n=1)), None)
-        hint = REMOVED.get(name) or (f"Did you mean `{OLD_NAMES.get(match, match)}`?" if match else "")
+        hint = f"Did you mean `{OLD_NAMES.get(match, match)}`?" if match else ""
         told = f"weftformer: there is no command {name!r}. {hint}".rstrip()
         print(f"{told}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR

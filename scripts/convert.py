@@ -4,7 +4,6 @@ sources:
   torch     torch.nn.Transformer
   bart      transformers' BART family (BART, mBART, Pegasus, Marian, M2M100, NLLB, NLLB-MoE)
   t5        transformers' T5 family (T5, T5 1.1, Flan-T5, ByT5, mT5)
-  llama     a decoder-only checkpoint of transformers (Llama, Qwen3), as both stacks
   dms       DirectMultiStep
   symm      symm-learning's transformer
   haiku     a transformer of Haiku modules
@@ -21,8 +20,7 @@ EPILOG = """examples:
   weftformer convert dms flex.ckpt runs/flex --preset dms-flex-20m
   weftformer convert bart folder-of-bart-base runs/bart
   weftformer convert torch mine.pt runs/mine --heads 8 --config-overrides norm_first=true --rename '^transformer\\.=' \\
-      --rename 'src_emb=encoder.embed_tokens' --rename 'tgt_emb=decoder.embed_tokens' --rename '^out=lm_head'
-  weftformer convert llama-3.2-1b runs/start --config-overrides pad_token_id=128004  # must be trained before use"""
+      --rename 'src_emb=encoder.embed_tokens' --rename 'tgt_emb=decoder.embed_tokens' --rename '^out=lm_head'"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,8 +93,6 @@ def main(args: argparse.Namespace) -> None:
             tokenizer = build_route_tokenizer()
         else:
             tokenizer = read_tokenizer(folder) if source.model_types else None
-        if tokenizer is not None and source_config.get("pad_token_id") is None:
-            source_config = {**source_config, "pad_token_id": tokenizer.pad_token_id}
         overrides = parse_overrides(args.config_overrides)
         if args.heads is not None:
             overrides = dict.fromkeys(HEADS, args.heads) | overrides
@@ -111,7 +107,6 @@ def main(args: argparse.Namespace) -> None:
             model.generation_config = GenerationConfig.from_pretrained(folder)
         model.save_pretrained(staging)
         if tokenizer is not None:
-            # a decoder-only checkpoint may pad on the left, or have no pad token
             tokenizer.padding_side, tokenizer.pad_token_id = "right", conversion.config.pad_token_id
             tokenizer.save_pretrained(staging)
         name, new = args.out.resolve().name, conversion.found.new

@@ -11,8 +11,6 @@ from typing import Any
 
 from weftformer.scripts.arguments import check_at_least_one
 
-EPILOG = "The page in the browser, which had this name in 0.1, is `weftformer app`."
-
 # None of them is a product in the training data of the shipped model, also not without stereochemistry.
 DRUGS = {
     "lidocaine": "CCN(CC)CC(=O)Nc1c(C)cccc1C",

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s FILE [FILE ...] --output-dir FOLDER [--exclude FILE ...] [--option value ...]"
     add = parser.add_argument
     add("files", nargs="+", type=Path, metavar="FILE", help="routes, in any of the forms below")
-    add("--output-dir", "--out", dest="out", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    add("--output-dir", dest="out", type=Path, required=True, metavar="FOLDER", help="folder to write")
     add("--exclude", nargs="+", type=Path, default=[], metavar="FILE", help="routes that must not be trained on")
     add("--permutations", type=int, default=1, metavar="N",
         help="most orders of the reactants of each route, as given and then random (default: %(default)s)")  # fmt: skip

@@ -46,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--threads", type=int, default=1, metavar="N", help="CPUs and threads of a replica (default: %(default)s)")
     add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
-    add("--max-wait-ms", type=float, help=argparse.SUPPRESS)  # of earlier versions: nothing waits any more
     add_fields(parser.add_argument_group("bounds"), Limits)
 
 

@@ -9,20 +9,17 @@ from .route_tokenizer import (
     encode_source,
     source_text,
 )
-from .sentinels import add_sentinels, sentinel_ids
 from .trained import iter_columns, train_tokenizer
 
 __all__ = [
     "PRODUCT_LENGTH",
     "SOURCE_LENGTH",
-    "add_sentinels",
     "build_route_tokenizer",
     "check_encodable",
     "encode_checked",
     "encode_route",
     "encode_source",
     "iter_columns",
-    "sentinel_ids",
     "source_text",
     "train_tokenizer",
 ]

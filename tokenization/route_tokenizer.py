@@ -149,7 +149,6 @@ def encode_source(
     product: str,
     starting_material: str | None = None,
     *,
-    product_length: int = PRODUCT_LENGTH,
     source_length: int = SOURCE_LENGTH,
 ) -> list[int]:
     """
@@ -158,7 +157,7 @@ def encode_source(
     Args:
         tokenizer (`PreTrainedTokenizerFast`):
             The tokenizer of [`build_route_tokenizer`].
-        product, starting_material, product_length, source_length (*optional*):
+        product, starting_material, source_length (*optional*):
             As in [`source_text`].
 
     Returns:
@@ -171,7 +170,7 @@ def encode_source(
     # each SMILES by itself first, so that an error names the index in the SMILES, not in the whole text
     for smiles in (product, starting_material) if starting_material is not None else (product,):
         encode_checked(tokenizer, smiles, add_special_tokens=False)
-    return encode_checked(tokenizer, source_text(product, starting_material, product_length, source_length))
+    return encode_checked(tokenizer, source_text(product, starting_material, source_length=source_length))
 
 
 def encode_route(tokenizer: PreTrainedTokenizerFast, route_string: str, *, max_length: int | None = None) -> list[int]:

@@ -1,4 +1,4 @@
-"""Training on pairs, and on plain texts before: arguments, data, metrics, and what the Trainer's loop needs beside them.
+"""Training on pairs: arguments, data, metrics, and what the Trainer's loop needs beside them.
 
 Modules are imported on first use: the options of the commands need no torch.
 """
@@ -7,30 +7,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .arguments import WeftPretrainingArguments, WeftTrainingArguments
+    from .arguments import WeftTrainingArguments
     from .averaging import average_checkpoints
     from .batching import TokenBudgetSampler
     from .callbacks import ExpertStatisticsCallback, PushCodeCallback, RouterBiasCallback
-    from .denoising import DataCollatorForSpanCorruption
     from .distillation import Distillation
     from .metrics import TextMetrics
-    from .options import DataArguments, ModelArguments, PretrainingArguments
+    from .options import DataArguments, ModelArguments
     from .pairs import fit_pairs
-    from .pretraining import fit_texts
     from .streaming import ShuffledStream
     from .trainer import WeftTrainer
 
 _MODULES = {
-    "arguments": ("WeftPretrainingArguments", "WeftTrainingArguments"),
+    "arguments": ("WeftTrainingArguments",),
     "averaging": ("average_checkpoints",),
     "batching": ("TokenBudgetSampler",),
     "callbacks": ("ExpertStatisticsCallback", "PushCodeCallback", "RouterBiasCallback"),
-    "denoising": ("DataCollatorForSpanCorruption",),
     "distillation": ("Distillation",),
     "metrics": ("TextMetrics",),
-    "options": ("DataArguments", "ModelArguments", "PretrainingArguments"),
+    "options": ("DataArguments", "ModelArguments"),
     "pairs": ("fit_pairs",),
-    "pretraining": ("fit_texts",),
     "streaming": ("ShuffledStream",),
     "trainer": ("WeftTrainer",),
 }

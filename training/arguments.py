@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from accelerate.utils import parse_flag_from_env
 from transformers import Seq2SeqTrainingArguments
 
-from .options import PretrainingOptions, TrainingOptions
+from .options import TrainingOptions
 
 
 @dataclass
@@ -71,19 +71,3 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         """The folder of the checkpoint asked for, or None for "the last one"; see `wants_resume`."""
         value = str(self.resume_from_checkpoint)
         return None if value.lower() in ("true", "yes", "1") else os.path.expanduser(value)
-
-
-@dataclass
-class WeftPretrainingArguments(PretrainingOptions, WeftTrainingArguments):
-    """[`WeftTrainingArguments`] for texts without end: so many steps, evaluated by the loss.
-
-    Raises:
-        ValueError: as there; `max_steps` is missing; or what needs pairs is asked for.
-    """
-
-    def __post_init__(self):
-        if self.max_steps < 1:
-            raise ValueError(f"max_steps={self.max_steps}: a stream of texts has no end, so give --max-steps.")
-        if self.predict_with_generate:
-            raise ValueError("--predict-with-generate: pretraining is evaluated by its loss; leave it out.")
-        super().__post_init__()

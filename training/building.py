@@ -23,7 +23,7 @@ from ..modeling.parallel import data_parallel_size
 from ..tokenization import train_tokenizer
 from .arguments import WeftTrainingArguments
 from .distillation import load_teacher
-from .options import DataArguments, ModelArguments, PretrainingArguments
+from .options import DataArguments, ModelArguments
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def build_config(
     return config
 
 
-def source_and_target_limits(config: WeftConfig, args: DataArguments | PretrainingArguments) -> tuple[int, int]:
+def source_and_target_limits(config: WeftConfig, args: DataArguments) -> tuple[int, int]:
     """Most tokens of a source and of a target: what the arguments say, else what the configuration does.
 
     Raises:
@@ -172,15 +172,7 @@ def build_teacher(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> d
     }
 
 
-def read_distributed_config(text: dict | str | None) -> DistributedConfig | None:
-    """`--distributed-config` as transformers' own, or None where nothing is to be split.
-
-    Raises:
-        ValueError: a key or size that there is none of.
-    """
-    given = parse_overrides(text, "distributed_config")
-    if not given:
-        return None
+def _read_sizes(given: dict[str, Any]) -> DistributedConfig:
     names = [field.name for field in fields(DistributedConfig)]
     for name, value in given.items():
         if name not in names:
@@ -210,8 +202,7 @@ def build_distributed_config(args: ModelArguments, training_args: WeftTrainingAr
             f"distributed_config={given}: the Trainer of transformers {transformers_version} wraps a model in parts once "
             "more. Use transformers 5.23 or newer, or scripts/configs/fsdp2.yaml with accelerate."
         )
-    sizes = read_distributed_config(given)
-    assert sizes is not None
+    sizes = _read_sizes(given)
     processes = data_parallel_size(sizes) * sizes.tp_size
     if processes == 1 and training_args.world_size == 1:
         return None

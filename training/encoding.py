@@ -101,7 +101,7 @@ class _StreamEncoder:
         self.encode, self.names, self.limits, self.truncate = encode, names, limits, truncate
         self._has_warned = False
 
-    def __call__(self, batch: dict[str, list], rows: list[int], rng: Any) -> dict[str, list]:
+    def __call__(self, batch: dict[str, list], rows: list[int]) -> dict[str, list]:
         for name in self.names:
             if name not in batch:
                 raise ValueError(
@@ -118,10 +118,10 @@ class _StreamEncoder:
         return encoded
 
 
-def longest(dataset: Dataset, column: str = "labels") -> int:
-    """Return the length of the longest list in a column."""
-    batches = dataset.select_columns([column]).with_format("arrow").iter(10_000)
-    return max(pyarrow.compute.max(pyarrow.compute.list_value_length(batch[column])).as_py() for batch in batches)
+def longest(dataset: Dataset) -> int:
+    """Return the length of the longest labels."""
+    batches = dataset.select_columns(["labels"]).with_format("arrow").iter(10_000)
+    return max(pyarrow.compute.max(pyarrow.compute.list_value_length(batch["labels"])).as_py() for batch in batches)
 
 
 def encode_target(tokenizer: PreTrainedTokenizerFast, ids: list[int], start: int | None = None) -> list[int]:
@@ -175,7 +175,7 @@ def _check_texts(texts: list, split: str, column: str, rows: list[int]) -> None:
             raise ValueError(f"Row {row} of {split} has {text!r} in column {column!r}, which must be a text.")
 
 
-def text_ids(tokenizer: Any, kind: str, texts: list[str], places: list[str], **settings: Any) -> list[list[int]]:
+def text_ids(tokenizer: Any, kind: str, texts: list[str], places: list[str]) -> list[list[int]]:
     """Return the token ids of texts.
 
     Args:
@@ -183,14 +183,18 @@ def text_ids(tokenizer: Any, kind: str, texts: list[str], places: list[str], **s
         kind: `text` or `text_target`, as which the tokenizer takes them.
         texts: the texts.
         places: where each text stands, for a message.
-        **settings: further arguments of the tokenizer.
 
     Raises:
         ValueError: a text is not in the vocabulary. The message names its place.
     """
     try:
         # no mask, because the collator makes it, and no truncation, because the tokenizer would keep this setting
-        settings |= {kind: texts, "return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        settings: dict[str, Any] = {
+            kind: texts,
+            "return_attention_mask": False,
+            "return_token_type_ids": False,
+            "verbose": False,
+        }
         return tokenizer(**settings)["input_ids"]
     except Exception as error:  # the Rust layer raises plain `Exception`, and does not name the text
         for place, text in zip(places, texts, strict=True):

@@ -1,4 +1,4 @@
-"""The options of `weftformer train` and `weftformer pretrain`: what model, what data, how to train.
+"""The options of `weftformer train`: what model, what data, how to train.
 
 Their defaults and texts are written here alone. Nothing here needs torch, so that the commands show their help at once:
 `arguments.py` joins them with the arguments of transformers' Trainer. The first sentence of a text is the short help. Names
@@ -212,44 +212,6 @@ class DataArguments:
 
 
 @dataclass
-class PretrainingArguments:
-    """Which texts to learn from before there are pairs, and what is asked about them.
-
-    Raises:
-        ValueError: no texts are named, or an argument is out of range.
-    """
-
-    _argument_group_name = "data"
-
-    train_file: str | None = common_option(
-        None,
-        "Texts to learn from, one a line (a document on one line): txt, or txt.gz. Read as a stream, again and again.",
-    )
-    validation_file: str | None = common_option(
-        None, "Texts to evaluate on, as train_file: corrupted once, the same each time."
-    )
-    max_source_length: int | None = option(
-        None,
-        "Most tokens of a corrupted text. Default: the model's max_source_positions. Longer texts are cut to pieces.",
-    )
-    max_target_length: int | None = option(None, "Most tokens of a target. Default: the model's max_target_positions.")
-    shuffle_buffer_size: int = common_option(
-        10_000,
-        "Lines that are in memory at a time and are shuffled among each other, on each process; 1 keeps the order.",
-    )
-    max_eval_samples: int | None = option(None, "Evaluate on the first so many lines only.")
-    pad_to_multiple_of: int | None = option(None, "Pad batches to a multiple of this length, such as 8 on GPUs.")
-
-    def __post_init__(self):
-        if not self.train_file:
-            raise ValueError("Give --train-file, a text with one document a line (.gz may follow).")
-        _check_positive(
-            self, "max_source_length", "max_target_length", "shuffle_buffer_size", "max_eval_samples",
-            "pad_to_multiple_of",
-        )  # fmt: skip
-
-
-@dataclass
 class TrainingOptions:
     """What [`WeftTrainingArguments`] adds to transformers' arguments, and what it has other defaults or texts for."""
 
@@ -345,23 +307,3 @@ class TrainingOptions:
         """Raise a ValueError where there is no folder to write to."""
         if not self.output_dir:
             raise ValueError("Give --output-dir, the folder for the model and its checkpoints.")
-
-
-@dataclass
-class PretrainingOptions(TrainingOptions):
-    """What [`WeftPretrainingArguments`] has other defaults for than [`WeftTrainingArguments`]."""
-
-    learning_rate: float = common_option(5e-4, "Highest learning rate.")
-    max_steps: int = common_option(-1, "Steps to train: the texts are read again and again until they are done.")
-    predict_with_generate: bool = option(False, "Not allowed here: pretraining is evaluated by its loss.")
-    # to the Trainer all steps are one epoch
-    save_strategy: Literal["no", "steps", "epoch", "best"] = option(
-        "steps", "When to save a checkpoint: no, steps, best, or epoch, which is the end."
-    )
-    eval_strategy: Literal["no", "steps", "epoch"] = option(
-        "steps",
-        "When to evaluate: no, steps, or epoch, which is the end; never without texts for it.",
-    )
-    eval_steps: float | None = common_option(
-        500, "Evaluate every so many steps, as a number or (below 1) as a share of all."
-    )

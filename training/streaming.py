@@ -23,8 +23,8 @@ _ROWS_PER_CALL = 1000
 _EXACT = frozenset(["ArrowExamplesIterable", "ExamplesIterable", "RebatchedArrowExamplesIterable"])
 
 Columns = dict[str, list]
-# from the columns of some rows, the numbers of these rows and random numbers to the columns of any number of features
-Encode = Callable[[Columns, list[int], np.random.Generator], Columns]
+# from the columns of some rows and the numbers of these rows to the columns of any number of features
+Encode = Callable[[Columns, list[int]], Columns]
 # from the lengths of features, (2, features), and random numbers to batches of features
 FormBatches = Callable[[np.ndarray, np.random.Generator], Iterator[Sequence[int]]]
 
@@ -75,8 +75,7 @@ class ShuffledStream(IterableDataset):
         rows (`datasets.IterableDataset`):
             The rows. It is read anew in each epoch.
         encode (`Callable`):
-            Makes the columns of features from columns of rows, the numbers of these rows, and the random numbers of the
-            window. There may be more or fewer features than rows.
+            Makes the columns of features from columns of rows and the numbers of these rows. There may be more or fewer features than rows.
         buffer_size (`int`, *optional*, defaults to 10,000):
             The most rows of a window. With 1 the order of rows and shards is kept.
         seed (`int`, *optional*, defaults to 0):
@@ -172,7 +171,7 @@ class ShuffledStream(IterableDataset):
             is_empty = True
             for state, row, numbers, table in self._windows(start, share, shares):
                 rng = np.random.default_rng([self.seed, start.epoch, row, share])
-                columns = self._encoded(table, numbers, rng)
+                columns = self._encoded(table, numbers)
                 done = start.done if row == start.row else 0
                 for number, members in enumerate(self._order(columns, rng)):
                     is_empty = False
@@ -214,12 +213,12 @@ class ShuffledStream(IterableDataset):
             row += len(table)
             state = _exact_state(rows)
 
-    def _encoded(self, table: pa.Table, numbers: list[int], rng: np.random.Generator) -> dict[str, list[np.ndarray]]:
+    def _encoded(self, table: pa.Table, numbers: list[int]) -> dict[str, list[np.ndarray]]:
         """Return the features of a window as columns of arrays, which take a fifth of the memory of lists."""
         columns: dict[str, list[np.ndarray]] = {}
         for begin in range(0, len(numbers), _ROWS_PER_CALL):
             some = flattened(table.slice(begin, _ROWS_PER_CALL)).to_pydict()
-            for name, values in self.encode(some, numbers[begin : begin + _ROWS_PER_CALL], rng).items():
+            for name, values in self.encode(some, numbers[begin : begin + _ROWS_PER_CALL]).items():
                 columns.setdefault(name, []).extend(map(np.asarray, values))
         return columns
 

@@ -146,17 +146,13 @@ def _of_parquet(file: IO[bytes], name: str, smiles_column: str | None, id_column
         table = parquet.ParquetFile(file)
     except ArrowInvalid as error:
         raise ValueError(f"{name} is no parquet file: {error}") from error
-    header = {column.lower(): column for column in table.schema_arrow.names}
-    chosen = []
+    header, chosen = list(table.schema_arrow.names), list[str]()
     for given, usual in ((smiles_column, SMILES_COLUMNS), (id_column, ID_COLUMNS)):
-        found = [
-            header[one]
-            for one in ((given.lower(),) if given else usual)
-            if one in header and header[one] not in chosen
-        ]
-        if not found and (given or usual is SMILES_COLUMNS):
-            raise ValueError(f"{name} has no column {given or 'smiles'!r}: it has {', '.join(header.values())}.")
-        chosen += found[:1]
+        place = find_column(["" if one in chosen else one for one in header], [given] if given else usual)
+        if place is not None:
+            chosen.append(header[place])
+        elif given or usual is SMILES_COLUMNS:
+            raise ValueError(f"{name} has no column {given or 'smiles'!r}: it has {', '.join(header)}.")
     number = 0
     for batch in table.iter_batches(columns=chosen):
         for row in batch.to_pylist():

@@ -10,7 +10,6 @@ import torch
 from transformers import AutoConfig
 
 from weftformer import WeftConfig, WeftModel
-from weftformer.configuration.version import REMOVED
 
 SMALL = {
     "vocab_size": 31,
@@ -157,23 +156,6 @@ def test_an_unknown_name_is_refused_with_what_was_meant(name, tmp_path):
     config.num_beams = 4
     with pytest.raises(ValueError, match="num_beams"):
         config.save_pretrained(tmp_path)
-
-
-@pytest.mark.parametrize("field", REMOVED)
-def test_a_field_that_is_gone_loads_if_it_changed_nothing_and_is_named_if_it_did(field, tmp_path):
-    WeftConfig(**SMALL).save_pretrained(tmp_path)
-    file = tmp_path / "config.json"
-    saved = json.loads(file.read_text())
-    assert field not in saved
-    file.write_text(json.dumps(saved | {field: REMOVED[field]}))
-    assert not hasattr(WeftConfig.from_pretrained(tmp_path), field)
-    assert WeftConfig(**SMALL, **{field: REMOVED[field]}) == WeftConfig(**SMALL)
-    file.write_text(json.dumps(saved | {"expert_capacity_factor": 1.0, field: 3}))
-    for load in (lambda: WeftConfig.from_pretrained(tmp_path), lambda: WeftConfig(**{field: 3})):
-        with pytest.raises(
-            ValueError, match=rf"^{field}=3 is not allowed: Weft no longer has `{field}`.*Leave it out"
-        ):
-            load()
 
 
 def test_an_alias_is_checked_like_its_field():

@@ -136,9 +136,10 @@ def test_tokenizers_that_cannot_be_read(tmp_path, text):
 
 
 def test_a_configuration_without_a_field_is_refused_by_its_name():
-    weights = {f"model.layers.0.{name}.weight": torch.ones(2) for name in ("self_attn.q_proj", "input_layernorm")}
-    with pytest.raises(ValueError, match=r"The configuration of a decoder-only .* has no field 'rope_parameters'"):
-        convert(weights, SOURCES["llama"], source_config={"model_type": "llama"})
+    layer = "model.encoder.layers.0"
+    weights = {f"{layer}.{name}.weight": torch.ones(2) for name in ("self_attn.q_proj", "self_attn_layer_norm")}
+    with pytest.raises(ValueError, match=r"The configuration of transformers' BART .* has no field '\w+'"):
+        convert(weights, SOURCES["bart"], source_config={"model_type": "bart"})
 
 
 def test_keys_are_cleaned():

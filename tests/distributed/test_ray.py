@@ -14,9 +14,9 @@ pytest.importorskip("rdkit")
 
 import ray
 
-from weftformer.distributed import crew, plan
+from weftformer.distributed import crew
 from weftformer.distributed.works import Row, batches_of
-from weftformer.routes import Plan, PlanSettings
+from weftformer.routes import Plan
 from weftformer.scripts import cli
 
 from ..conftest import KNOWN
@@ -157,16 +157,6 @@ def test_two_workers_write_the_plans_of_one_process(cluster, routes, tmp_path, c
     assert {"done", "unfinished", "refused"} <= {row["state"] for row in joined.values()}
     assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.csv"]) == 0
     assert (tmp_path / "joined.csv").read_text().startswith("id,target,rank")
-
-
-def test_a_data_set_is_given_its_plans(cluster, routes):
-    rows = [{"key": number, "smiles": smiles} for number, smiles in enumerate(TARGETS[:2])]
-    found = plan(ray.data.from_items(rows), PlanSettings(beams=1), model=routes).take_all()
-    assert [row["key"] for row in found] == [0, 1] and [row["state"] for row in found] == ["done", "done"]
-    plans = [Plan.from_dict(json.loads(row["plan"])) for row in found]
-    assert KNOWN[0].canonical() in {route.canonical() for route in plans[0].routes}
-    with pytest.raises(ValueError, match="no column 'mol'"):
-        plan(ray.data.from_items(rows), model=routes, smiles_column="mol")
 
 
 def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path):

@@ -17,7 +17,6 @@ ROOT = Path(weftformer.__file__).resolve().parent
 COMMANDS = {
     "generate": ["generate", "--model", "FOLDER"],
     "plan": ["routes", "plan", "CCO", "--model", "FOLDER"],
-    "estimate": ["estimate", "--model", "FOLDER"],
     "export": ["export", "FOLDER", "out", "--format", "torch"],
     "upcycle": ["upcycle", "FOLDER", "out"],
     "train": ["train", "--model-name-or-path", "FOLDER", "--train-file", "pairs.csv", "--output-dir", "out"],

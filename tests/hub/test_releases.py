@@ -69,33 +69,6 @@ def test_a_saved_file_says_which_weft_wrote_it(folder):
     assert WeftConfig(**config.to_dict()).to_dict() == config.to_dict()
 
 
-def test_a_capacity_holds_at_inference_too_as_it_did_at_first(folder):
-    rewrite(folder, expert_capacity_factor=1.5, expert_capacity_mode="always")
-    assert WeftConfig.from_pretrained(folder).expert_capacity_factor == 1.5
-    rewrite(folder, expert_capacity_mode="training")
-    with pytest.raises(ValueError, match=r"`expert_capacity_mode`.*`expert_capacity_factor=None`"):
-        WeftConfig.from_pretrained(folder)
-    rewrite(folder, expert_capacity_factor=None)  # where there is no limit it meant nothing
-    assert WeftConfig.from_pretrained(folder).expert_capacity_factor is None
-
-
-@pytest.mark.parametrize(
-    ("saved", "inferred"), [({}, True), ({"pad_token_id": 2}, False), ({"eos_token_id": [5, 0]}, False),
-                            ({"pad_token_id": None}, False)]
-)  # fmt: skip
-def test_a_file_of_before_a_mask_was_asked_for_reads_its_pads(folder, saved, inferred):
-    """Whoever saved it got the mask from the pads; only the end of a source is no longer taken for one."""
-    rewrite(folder, **saved)
-    for load in (WeftConfig.from_pretrained, AutoConfig.from_pretrained):
-        assert load(folder).infer_attention_mask is inferred
-    assert WeftConfig.from_pretrained(folder, infer_attention_mask=False).infer_attention_mask is False
-    config = WeftConfig.from_pretrained(folder)
-    config.infer_attention_mask = False
-    config.save_pretrained(folder)
-    assert WeftConfig.from_pretrained(folder).infer_attention_mask is False
-    assert WeftConfig.from_dict({"vocab_size": 12}).infer_attention_mask is False  # nobody's file
-
-
 @pytest.mark.parametrize("later", [version.FORMAT + 1, "2", None, True], ids=str)
 def test_a_later_format_is_refused(folder, later):
     rewrite(folder, weft_version="99.0.0", weft_format=later, norm_type=["what will be"])

@@ -41,7 +41,7 @@ sys.argv = ["/somewhere/bin/weftformer"]
 from weftformer.scripts import cli
 found = {{}}
 for words in [["--help"], ["--version"], [], ["routes"], *([*name.split(), "--help"] for name in cli.COMMANDS), ["convert"], ["generate", "--beams", "x"],
-              ["train"], ["train", "--train-file", "no.csv"], ["train", "--train-file", "no.csv", "--preset", "tinny"], ["pretrain"],
+              ["train"], ["train", "--train-file", "no.csv"], ["train", "--train-file", "no.csv", "--preset", "tinny"],
               ["generate", "--model", "./no", "x"], ["evaluate", "no.csv", "--model", "./no"],
               ["--print-completion", "tcsh"]]:
     out, err, code = io.StringIO(), io.StringIO(), 0
@@ -64,7 +64,6 @@ def test_help_and_mistakes_import_nothing_heavy(helps):
         "train": "Give either --train-file or --dataset-name",
         "train --train-file no.csv": "the file no.csv does not exist",
         "train --train-file no.csv --preset tinny": "Did you mean `tiny`?",
-        "pretrain": "Give --train-file",
         "generate --model ./no x": "--model ./no: there is no such folder.",
         "evaluate no.csv --model ./no": "the file no.csv does not exist",
     }.items():
@@ -118,8 +117,6 @@ except AttributeError as error:
         ("xyz", ""),
         ("routes drwa", " Did you mean `routes draw`?"),
         ("plann", " Did you mean `routes plan`?"),
-        ("space", " A Space starts `weftformer app`: see docs/app.md."),
-        ("benchmark", " It is now `python -m weftformer.benchmarks`."),
     ],
 )
 def test_unknown_command(capsys, word, hint):

@@ -9,8 +9,6 @@ from transformers import (
     AutoTokenizer,
     BartConfig,
     BartForConditionalGeneration,
-    LlamaConfig,
-    LlamaForCausalLM,
 )
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
@@ -18,7 +16,7 @@ from weftformer.conversion import SOURCES, export
 from weftformer.conversion.files import READABLE
 from weftformer.scripts import convert as script
 from weftformer.scripts.cli import build_parser, main
-from weftformer.tokenization import build_route_tokenizer, train_tokenizer
+from weftformer.tokenization import build_route_tokenizer
 
 WORDS = {"input_ids": torch.tensor([[4, 5, 6, 52, 52, 7]]), "decoder_input_ids": torch.tensor([[0, 3, 4]])}
 
@@ -135,31 +133,6 @@ def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(
     build_route_tokenizer().save_pretrained(tmp_path / "bart")
     assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "with-tokenizer")]) == 0
     assert len(AutoTokenizer.from_pretrained(tmp_path / "with-tokenizer")) == 53
-
-
-def test_a_decoder_only_checkpoint_becomes_an_encoder_decoder(tmp_path, capsys):
-    """Its tokenizer has no pad token and pads on the left; its own settings of `generate` are those of a decoder."""
-    tokenizer = train_tokenizer(["the weft crosses the warp"] * 4, vocab_size=270)
-    tokenizer.pad_token, tokenizer.padding_side = None, "left"
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
-    there = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **sizes))
-    there.generation_config.do_sample = True
-    there.save_pretrained(tmp_path / "small-llama")
-    tokenizer.save_pretrained(tmp_path / "small-llama")
-    words = ["convert", str(tmp_path / "small-llama"), str(tmp_path / "out")]
-    assert main(words) == 1
-    assert "has no pad token" in capsys.readouterr().err and not (tmp_path / "out").exists()
-    assert main([*words, "--config-overrides", "pad_token_id=0"]) == 0
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
-    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
-    assert tokenizer.pad_token == "<pad>" and tokenizer.padding_side == "right"
-    inputs = tokenizer(["the weft", "the weft crosses the warp"], return_tensors="pt", padding=True)
-    assert model.generate(**inputs, max_new_tokens=5).shape[0] == 2
-    settings = json.loads((tmp_path / "out" / "generation_config.json").read_text())
-    names = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-    assert [settings[name] for name in names] == [0, 1, 2, 1] and not settings.get("do_sample")
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "must be trained before use" in card and "zhang2025t5gemma" in card
 
 
 @pytest.mark.dtype(torch.float64)

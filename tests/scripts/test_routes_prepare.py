@@ -31,7 +31,7 @@ def files(tmp_path):
 def test_a_data_set_and_what_was_left_out(files, tmp_path, capsys):
     out = tmp_path / "deep" / "out"
     arguments = ["--exclude", tmp_path / "test.txt", "--permutations", 2, "--starting-material", "all", "--seed", 3]
-    assert weft(*files, "--out", out, *arguments) == 0
+    assert weft(*files, "--output-dir", out, *arguments) == 0
     shown = capsys.readouterr()
     assert "4  read" in shown.out and "2  kept" in shown.out and "1  dropped: duplicate" in shown.out
     assert "1  dropped: excluded" in shown.out and f"8 rows, in {out}" in shown.out
@@ -51,15 +51,15 @@ def test_every_argument_arrives(files, tmp_path, capsys):
     given = {"exclude-by": "made", "max-source-length": 200, "max-target-length": 300, "max-depth": 1,
              "starting-material": "random", "permutations": 4, "seed": 7, "workers": 1}  # fmt: skip
     arguments = [word for name, value in given.items() for word in (f"--{name}", value)]
-    assert weft(tmp_path / "test.txt", "--out", out, *arguments, "--no-progress") == 1
+    assert weft(tmp_path / "test.txt", "--output-dir", out, *arguments, "--no-progress") == 1
     message = capsys.readouterr().err
     assert "no route is left of 1: 1 more reactions in a row than allowed" in message
     assert not out.exists() and "%|" not in message
-    assert weft(files[0], "--out", out, *arguments, "--sub-routes") == 0
+    assert weft(files[0], "--output-dir", out, *arguments, "--sub-routes") == 0
     assert json.loads((out / "report.json").read_text())["settings"] == {
         "permutations": 4, "aligned": 0, "sub_routes": True, "starting_material": "random", "max_source_length": 200,
         "max_target_length": 300, "max_depth": 1, "exclude_by": "made", "seed": 7}  # fmt: skip
-    assert weft(files[0], "--out", out, "--aligned", 2, "--overwrite") == 0
+    assert weft(files[0], "--output-dir", out, "--aligned", 2, "--overwrite") == 0
     assert json.loads((out / "report.json").read_text())["settings"] == asdict(Preparation(aligned=2))
 
 
@@ -76,7 +76,7 @@ def test_errors_are_one_line(files, words, message, tmp_path, capsys, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("\n\nDear diary\n" * 1001)
     (tmp_path / "empty.txt").touch()
-    assert weft(*words, "--out", tmp_path / "out", "--no-progress") == 1
+    assert weft(*words, "--output-dir", tmp_path / "out", "--no-progress") == 1
     shown = capsys.readouterr().err
     assert message in shown and shown.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -29,7 +29,7 @@ def pairs(numbers) -> list[dict[str, str]]:
     return [{"source": f"{number}", "target": "ab" * (number % 5 + 1)} for number in numbers]
 
 
-def as_numbers(batch: dict[str, list], rows: list[int], rng) -> dict[str, list]:
+def as_numbers(batch: dict[str, list], rows: list[int]) -> dict[str, list]:
     """Rows as features that still say which they are."""
     assert len(batch["source"]) == len(rows)
     return {
@@ -98,7 +98,7 @@ def test_processes_share_every_row_of_an_epoch(shards, processes):
         stream = ShuffledStream(shards, as_numbers, buffer_size=8, seed=1)
         stream.process_index, stream.num_processes = index, processes
         # rows that an encoder of one process numbers as those of all
-        stream.encode = lambda batch, rows, rng: {
+        stream.encode = lambda batch, rows: {
             "input_ids": [[int(s), n] for s, n in zip(batch["source"], rows, strict=True)]
         }
         shares.append([])
@@ -183,7 +183,7 @@ def test_batches_by_length_have_every_row_once(shards):
 
 def test_what_nothing_can_be_read_from_is_an_error(tmp_path):
     empty = ShuffledStream(
-        IterableDataset.from_generator(generated), lambda batch, rows, rng: {"input_ids": []}, name="a.csv"
+        IterableDataset.from_generator(generated), lambda batch, rows: {"input_ids": []}, name="a.csv"
     )
     with pytest.raises(ValueError, match=r"a\.csv has nothing to train on: it has no rows, or all are left out"):
         next(iter(empty))

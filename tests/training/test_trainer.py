@@ -130,7 +130,7 @@ def test_batches_by_tokens(tmp_path):
 def test_a_stream_is_that_of_its_process(tmp_path, monkeypatch):
     """`test_streaming.py` shows that the streams of all processes are the data."""
     run = trainer(tmp_path)
-    run.train_dataset = ShuffledStream(run.train_dataset.to_iterable_dataset(), lambda batch, rows, rng: batch)
+    run.train_dataset = ShuffledStream(run.train_dataset.to_iterable_dataset(), lambda batch, rows: batch)
     monkeypatch.setattr(WeftTrainingArguments, "process_index", 1)
     monkeypatch.setattr(WeftTrainingArguments, "world_size", 3)
     run.get_train_dataloader()

@@ -9,7 +9,6 @@ from datasets import Dataset, DatasetDict
 
 from weftformer.training import DataArguments
 from weftformer.training.data import Columns, load_file, load_pairs, split_validation
-from weftformer.training.pretraining import load_texts
 
 # looks like numbers, nothing and a quotation to a reader that guesses
 ROWS = [("007", "NA", "1"), ('he "said', "null", "2.5"), ("a, b", "ü 漢", "-3")]
@@ -58,7 +57,6 @@ def test_two_files_line_by_line(tmp_path):
         file.write("eins\nzwei\ndrei\n")
     dataset = load_file(str(source), str(target))
     assert dataset[:] == {"source": ["one", "", "three"], "target": ["eins", "zwei", "drei"]}
-    assert next(iter(load_texts(str(source)))) == {"text": "one"}
 
 
 def test_a_table_without_header(tmp_path):
