@@ -1,6 +1,6 @@
 """Simulate a job on many workers: batches are cut as for real ones, and workers die, lag and wait for the driver.
 
-What two cores cannot show is computed from what they measured: seconds of a target, of loading a model, and of the driver for a batch.
+The times of a target, of loading a model and of the driver for a batch were measured on two cores.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def simulate(workers: int, targets: int, given: argparse.Namespace) -> dict[str,
 
     Args:
         workers, targets: their numbers.
-        given: what was measured, and how often something goes wrong, as the options of this command.
+        given: the measured times and the failure rates, as the options of this command.
 
     Returns:
         Targets a second, its share of the ideal of so many workers, the share of the work that was done twice, the seconds in which

@@ -6,7 +6,7 @@ cross-attention and the norm in front of it begin with the self-attention of the
 positions, as in T5Gemma, because source and target do not share a count of positions. One table embeds source and target,
 as in T5Gemma 2. It is also the head if it was the head of the checkpoint.
 
-Such a model must be trained before use: its cross-attention adds to the decoder's states what they were never trained with.
+Such a model must be trained before use: its cross-attention is untrained.
 """
 
 from collections.abc import Mapping

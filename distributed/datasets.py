@@ -30,7 +30,7 @@ def plan(
     Plan routes for the molecules of a data set.
 
     The rows of the data set are read before the workers begin, and the rows with plans are in Ray's object store when the
-    last one is done: for jobs of days use `weftformer routes plan --workers`, which writes parts meanwhile and goes on with them.
+    last one is done: for jobs of days use `weftformer routes plan --workers`, which writes parts meanwhile and resumes from them.
 
     Args:
         dataset (`ray.data.Dataset`):
@@ -40,7 +40,7 @@ def plan(
         model (`str`, *optional*):
             Folder or Hub id of a route model, which all nodes can read (default: the model that comes with Weft).
         stock ([`Stock`], *optional*):
-            What can be bought.
+            The purchasable molecules.
         smiles_column (`str`, *optional*, defaults to `"smiles"`):
             The column with the targets.
         workers ([`~distributed.crew.Workers`], *optional*):

@@ -1,4 +1,4 @@
-"""A job: what is not done yet is done, here or by workers, and written in parts."""
+"""A job: its missing rows are computed, here or by workers, and written in parts."""
 
 from __future__ import annotations
 

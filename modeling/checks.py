@@ -1,4 +1,4 @@
-"""Checks of inputs: an input that would crash, or silently give nonsense, raises a ValueError that says what to do.
+"""Checks of inputs: an input that would crash, or silently give nonsense, raises a ValueError with the remedy.
 
 Every call checks the names and shapes of its inputs. Reading values waits for the device. Therefore a model checks the
 values of its first batch only, before any kernel sees them ([`check_first_batch`]). It checks later values only after an
@@ -63,7 +63,7 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
     """
     for name in [name for name in kwargs if name not in _CALLER_KWARGS]:
         known = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
-        problem = f"{where} got an unexpected keyword `{name}`, which nothing reads.{closest(name, known)}"
+        problem = f"{where} got an unexpected keyword `{name}`.{closest(name, known)}"
         if not IS_EXPORTED:
             raise ValueError(problem)
         _warn_once(problem)

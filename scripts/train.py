@@ -8,7 +8,7 @@ from weftformer.scripts import cli
 from weftformer.scripts.training_options import add_options, check_words
 from weftformer.training.options import DataArguments, ModelArguments, TrainingOptions
 
-EPILOG = """These are the options that are used most. `weftformer train --help-all` shows all of them, those of transformers'
+EPILOG = """These are the most used options. `weftformer train --help-all` shows all of them, those of transformers'
 Seq2SeqTrainingArguments among them. A YAML or JSON file in front contains options by name. Start several processes with
 `torchrun --nproc_per_node N -m weftformer.scripts.train` or `accelerate launch -m weftformer.scripts.train`.
 

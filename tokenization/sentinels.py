@@ -28,7 +28,7 @@ def add_sentinels(tokenizer: PreTrainedTokenizerBase) -> int:
 
 def sentinel_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """
-    Return the ids of the sentinels `<extra_id_0>`, `<extra_id_1>` and so on, up to the first that the tokenizer lacks.
+    Return the ids of the sentinels `<extra_id_0>`, `<extra_id_1>` and so on, up to the first missing one.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`):

@@ -52,7 +52,7 @@ class Position:
 
 
 class Batch(NamedTuple):
-    """The features of a batch, and the place behind it as JSON."""
+    """The features of a batch, and the position after it as JSON."""
 
     features: list[dict[str, Any]]
     position: str
@@ -109,13 +109,13 @@ class ShuffledStream(IterableDataset):
 
     def start_at(self, positions: Mapping[str, str], batches_before: int, num_workers: int = 0) -> None:
         """
-        Let `iter` begin behind batches that were given.
+        Let `iter` start after batches that were already yielded.
 
-        It yields None for each of these, because a resumed Trainer takes them and leaves them out.
+        It yields None for each of these, because a resumed Trainer skips them.
 
         Args:
             positions (`Mapping[str, str]`):
-                The place behind the last batch of each worker, as JSON, by the number of the worker.
+                The position after the last batch of each worker, as JSON, by worker number.
             batches_before (`int`):
                 The number of batches.
             num_workers (`int`, *optional*, defaults to 0):
@@ -167,7 +167,7 @@ class ShuffledStream(IterableDataset):
         }
 
     def _parts(self, start: Position, share: int, shares: int) -> Iterator[tuple[list[dict[str, Any]], Position]]:
-        """Yield the features, or if batches are formed the batches, each with the place behind it."""
+        """Yield the features, or if batches are formed the batches, each with the position after it."""
         while True:
             is_empty = True
             for state, row, numbers, table in self._windows(start, share, shares):
@@ -255,7 +255,7 @@ def data_fingerprint(dataset: Any) -> str | None:
     """Return a checksum of training data: of the number of rows and a thousand of them, or of the first row of a stream.
 
     It is None for data of other kinds than `datasets.Dataset`, `list` and [`ShuffledStream`], whose rows may be drawn at random,
-    and for a stream that cannot be read. Whoever trains on it learns why.
+    and for a stream that cannot be read. The error has the reason.
     """
     if isinstance(dataset, ShuffledStream):
         number = 1

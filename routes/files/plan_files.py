@@ -1,7 +1,7 @@
 """Files of plans: the JSON lines that grow while targets are planned, and the reader of finished plans. `streams` writes them.
 
 A line is `Plan.to_dict` with the number of the target in its file, its SMILES as it was given, and the settings of the run: what
-another run needs to go on behind it.
+another run needs to continue after it.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class PlanLog:
             rows = [(row["number"] - 1, row["given"], row["settings"], plan) for plan, row in read_plans(self.path)]
         except (KeyError, TypeError, ValueError) as error:
             told = f": {error}" if isinstance(error, ValueError) else "."
-            raise ValueError(f"{self.path} is no file of an unfinished run of plans{told}") from error
+            raise ValueError(f"{self.path} is not a file of an unfinished run{told}") from error
         for line, (index, given, settings, plan) in enumerate(rows, 1):
             check_settings(self.path, settings, self.settings, "--overwrite to begin it again")
             if not 0 <= index < len(targets) or (targets[index].id, targets[index].smiles) != (plan.id, given):
                 here = f"it is {targets[index].smiles}" if 0 <= index < len(targets) else "there is none"
                 raise ValueError(
                     f"{self.path}, line {line}: target {index + 1} is {given} (id {plan.id}), and in this run {here}: the file is of "
-                    "other targets. --overwrite begins it again."
+                    "other targets. --overwrite starts again."
                 )
             found[index] = plan
         return found
@@ -91,7 +91,7 @@ def plan_line(index: int, target: Target, plan: Plan, settings: Mapping[str, Any
 
 
 def check_settings(place: Any, before: Mapping[str, Any], now: Mapping[str, Any], remedy: str) -> None:
-    """Refuse to go on with what was begun with other settings.
+    """Refuse to continue a run that was started with other settings.
 
     Raises:
         ValueError: naming `place`, the first setting that differs, and the remedy.
@@ -204,7 +204,7 @@ def _is_plan(data: Any) -> bool:
 
 
 def _objects(path: Path) -> Iterator[Any]:
-    """Yield the objects of a file, those of a list `plans` too; None for what is no JSON."""
+    """Yield the objects of a file, those of a list `plans` too; None for text that is not JSON."""
     for entry in read_entries(path):
         content = entry.content
         if isinstance(content, ValueError):

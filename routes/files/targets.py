@@ -93,9 +93,9 @@ def targets_in(
             targets = _of_lines(texts)
         return _bounded(targets, name)
     except BROKEN_GZIP as error:
-        raise ValueError(f"{name} is no whole gzip file: {error}.") from error
+        raise ValueError(f"{name} is not a complete gzip file: {error}.") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is no UTF-8 text: {error}.") from error
+        raise ValueError(f"{name} is not UTF-8 text: {error}.") from error
     except TooLong as error:
         raise ValueError(f"{name}: {error}.") from error
     except csv.Error as error:
@@ -145,7 +145,7 @@ def _of_parquet(file: IO[bytes], name: str, smiles_column: str | None, id_column
     try:
         table = parquet.ParquetFile(file)
     except ArrowInvalid as error:
-        raise ValueError(f"{name} is no parquet file: {error}") from error
+        raise ValueError(f"{name} is not a parquet file: {error}") from error
     header = {column.lower(): column for column in table.schema_arrow.names}
     chosen = []
     for given, usual in ((smiles_column, SMILES_COLUMNS), (id_column, ID_COLUMNS)):

@@ -1,4 +1,4 @@
-"""Judges a single step: whether chemists have recorded its transformation, what speaks against it, and what is odd about it."""
+"""Judges a single step: whether its transformation is recorded, reasons against it, and remarks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _ESTER_FORMATIONS = frozenset({"esterification", "methyl ester formation", "este
 @dataclass(frozen=True)
 class Judgement:
     """
-    What is known about a step.
+    The judgement of a step.
 
     Args:
         state (`str`):
@@ -95,7 +95,7 @@ class Judgement:
         reason (`str` or None):
             Why the step fails.
         remarks (`tuple[str, ...]`):
-            What is odd about it.
+            Oddities of the step.
     """
 
     state: State

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class WeftReactionModel(BackwardReactionModel):
     """
-    A model that writes routes, told to write one step, for the searches and evaluations of syntheseus
+    A route model that writes single steps, for the searches and evaluations of syntheseus
     (https://github.com/microsoft/syntheseus).
 
     Args:

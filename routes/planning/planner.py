@@ -88,15 +88,15 @@ class RoutePlanner:
             settings: how routes are searched and ranked (default: [`PlanSettings`] as they are).
             n_steps: longest path of the wanted routes, in reactions: a number; a range of numbers, each of which is tried
                 and what they find pooled and ranked together; a list of these, one for each target; or None for
-                1 to 5, of these what the model was trained on. Must be None for a model that is not told it.
+                1 to 5, limited to the training range. Must be None for a model without this condition.
             starting_material: SMILES of a molecule the routes should begin from, for a model trained with one; or a list,
                 one (or None) for each target.
-            stock: what can be bought; candidates then say which of their starting materials it lacks.
+            stock: the purchasable molecules; candidates then list their missing starting materials.
             batch_size: searches run at once; the next begin when these have ended (default: as many as have 80 beams together).
             progress: show how far it is: a bar in a terminal, else a line every ten seconds.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
-            watch: is called before each token; what it raises ends the search.
-            on_first: is called with the index of a target and its first route to the stock, if its search then goes on.
+            watch: called before each token; an exception in it ends the search.
+            on_first: called with the index of a target and its first route to the stock, if its search then continues.
             changes: fields of [`PlanSettings`], which take the place of those in `settings`.
 
         Returns:
@@ -164,19 +164,19 @@ class RoutePlanner:
 
     @property
     def default_steps(self) -> Sequence[int]:
-        """The numbers of steps that are tried where none is asked for: 1 to 5, of these what was trained on."""
+        """The numbers of steps that are tried by default: 1 to 5, limited to the training range."""
         return default_steps(self.model)
 
     @property
     def most_steps(self) -> int:
-        """The longest path that may be asked for, in reactions.
+        """The longest allowed path, in reactions.
 
-        It is twice the longest that the model was trained on, 20 where it does not say, and no more than its positions have
+        It is twice the longest path of training, 20 if that is unknown, and at most what its positions have
         room for.
         """
         return min(bound for bound, _ in step_bounds(self.model))
 
     @property
     def most_beams(self) -> int:
-        """The number of beams that may be asked for, 20 for each token of the vocabulary."""
+        """The largest allowed number of beams, 20 for each token of the vocabulary."""
         return BEAMS_OF_A_TOKEN * len(self.tokenizer)

@@ -74,10 +74,8 @@ class Constraints:
     acyclic: bool = True
     atoms_supplied: bool = True
     size_limited: bool = True
-    only_purchasable: bool = option(False, "only routes that begin from molecules of the stock")
-    required_leaf: str | None = option(
-        None, "only routes that begin from this molecule, among others", metavar="SMILES"
-    )
+    only_purchasable: bool = option(False, "only routes from molecules of the stock")
+    required_leaf: str | None = option(None, "only routes with this starting material", metavar="SMILES")
     forbidden: tuple[str, ...] = option(
         (), "only routes without this molecule (repeatable)", flag="--forbid", metavar="SMILES"
     )
@@ -131,52 +129,50 @@ class PlanSettings:
             reactants have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They need the
             grammar. A search that finds no such route returns one candidate, whose `problem` gives the reason.
         on_fail: what happens to routes with a step that fails, which are frequent without constraints: "rank_last" puts them
-            behind all others, "keep" ranks them as the others, "drop" leaves them out.
+            after all others, "keep" ranks them like the others, "drop" removes them.
         max_new_tokens: most tokens that the model writes (default: as many as it has positions).
         time_limit: seconds for each target (default: 60 for a search to the stock, none for whole routes). The search then
-            ends with the routes that are finished, and `Plan.remarks` says so. Whole routes with a time limit are searched
+            ends with the finished routes and a remark in `Plan.remarks`. Whole routes with a time limit are searched
             one target after the other, not together.
         on_salt: what happens to a target of several molecules: "error" refuses it, "strip" plans its largest organic part,
-            neutralised where hydrogen atoms allow it. `Plan.remarks` names what was planned.
+            neutralised where hydrogen atoms allow it. `Plan.remarks` names the planned part.
         direct: let the model write whole routes, as DirectMultiStep does, instead of a search for routes to the stock. Whole
             routes are also searched without a stock, with a number of steps, a starting material, a required leaf, several
             SMILES of a target or another ranking, and with a model that writes no single steps.
-        num_routes: number of purchasable routes after which the search for a target ends.
+        num_routes: number of purchasable routes per target that end the search.
         per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the stock, all of whole
             routes).
         enforce_limits: refuse paths of more than `RoutePlanner.most_steps` reactions and more than
-            `RoutePlanner.most_beams` beams, with which a search takes minutes and finds nothing.
+            `RoutePlanner.most_beams` beams, with which a search is slow and useless.
 
     Raises:
-        ValueError: a setting is not allowed; the message says what is.
+        ValueError: a setting is not allowed; the message names the allowed values.
     """
 
     beams: int = option(10, "width of the search", least=1)
-    num_augmentations: int = option(
-        1, "search from N SMILES of each target: takes N times as long and finds more", least=1
-    )
+    num_augmentations: int = option(1, "search from N SMILES of each target: N times slower, more routes", least=1)
     seed: int = option(0, "seed of these SMILES", least=0)
     ranking: str = option(
-        "log_probability", "log_probability, or sqrt_length as DirectMultiStep scores",
+        "log_probability", "log_probability, or sqrt_length as in DirectMultiStep",
         choices=tuple(RANKINGS), metavar="SCORE",
     )  # fmt: skip
     grammar: bool = option(
-        True, "allow only well-formed routes; without the grammar there are no rules",
-        off="let the model write anything, without rules",
+        True, "allow only well-formed routes (required for all rules)",
+        off="let the model write any text, without rules",
     )  # fmt: skip
     constraints: Constraints | None = None
     on_fail: str = option(
         "rank_last",
-        "routes with a step that cannot work: rank_last, keep, or drop",
+        "routes with a failing step: rank_last, keep, or drop",
         choices=("rank_last", "keep", "drop"),
         metavar="WHAT",
     )
     max_new_tokens: int | None = option(
-        None, "most tokens of a route: an untrained model does not stop by itself", least=1
+        None, "limit of a route in tokens: an untrained model does not stop by itself", least=1
     )
     time_limit: float | None = option(
         None,
-        "seconds for each target, to keep what is found (default: 60 to the stock)",
+        "seconds per target, after which the routes found are kept (default: 60 to the stock)",
         metavar="SECONDS",
     )
     on_salt: str = option(
@@ -186,15 +182,15 @@ class PlanSettings:
         metavar="WHAT",
     )
     direct: bool = option(
-        False, "let the model write whole routes, without a search to the stock: DirectMultiStep's way"
+        False, "let the model write whole routes, like DirectMultiStep, instead of a search to the stock"
     )
-    num_routes: int = option(10, "purchasable routes after which the search for a target ends", least=1)
+    num_routes: int = option(10, "purchasable routes per target that end the search", least=1)
     per_reaction: int | None = option(
         None, "at most N routes with the same last reaction (default: 3 in a search to the stock)", least=1
     )
     enforce_limits: bool = option(
-        True, "refuse numbers of steps and beams that take minutes and find nothing",
-        flag="--no-limits", off="take any number of steps and beams",
+        True, "refuse numbers of steps and beams that are slow and useless",
+        flag="--no-limits", off="allow any number of steps and beams",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -227,7 +223,7 @@ class PlanSettings:
 
     @property
     def rules(self) -> Constraints:
-        """The constraints, or what they are by default."""
+        """The constraints, or the default ones."""
         if self.constraints is None:
             return Constraints() if self.grammar else NO_CONSTRAINTS
         return self.constraints

@@ -100,7 +100,7 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(texts, tm
         (["--shard", "1/2"], "give --output-file FOLDER"),
         (["--shard", "3/2", "--output-file", "x"], "--shard 3/2 is not allowed"),
         (["--shard", "1/2", "--output-file", "lines.txt"], "lines.txt is a file"),
-        (["--shard", "1/2", "--output-file", "."], "is not empty, and has no job.json"),
+        (["--shard", "1/2", "--output-file", "."], "is not empty and has no job.json"),
         (["--shard", "1/2", "--output-file", "x", "--overwrite"], "--overwrite is not for --workers and --shard"),
         (["--join", "nothing", "--output-file", "x"], "nothing has no job.json of `weftformer generate`"),
         (["--join", "nothing"], "--join FOLDER goes with --output-file FILE"),
@@ -111,7 +111,7 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(texts, tm
         (["--workers", "10000", "--output-file", "x"], "--workers 10000 with 1 CPU each have no room here"),
         (
             ["--workers", "1", "--ray-address", "127.0.0.1:1", "--output-file", "x"],
-            "No Ray cluster answers at 127.0.0.1:1",
+            "No Ray cluster responds at 127.0.0.1:1",
         ),
         (["--workers", "1", "--ray-address", "ray://a:1", "--output-file", "x"], "with --ray-address auto"),
     ],

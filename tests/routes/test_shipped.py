@@ -103,7 +103,7 @@ def test_one_line_says_what_answers(shipped):
 def test_what_a_page_tells_of_model_and_stock(tmp_path):
     told = provenance(MODEL, STOCK, 7615)
     assert told["model"].startswith(f"{about_model()['name']}, ") and told["figures"] == describe_figures()
-    assert told["stock"] == "the one that comes with Weft, 7,615 molecules"
+    assert told["stock"] == "the included one, 7,615 molecules"
     assert provenance(tmp_path, tmp_path / "own.smi") == {"model": tmp_path.name, "stock": "own.smi"}
     assert provenance("org/routes") == {"model": "org/routes"} and provenance() == {}
 

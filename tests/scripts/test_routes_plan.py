@@ -173,12 +173,12 @@ def test_an_interrupted_run_goes_on_where_its_file_ends(folder, tmp_path, capsys
     with monkeypatch.context() as patch:
         patch.setattr(pool.PlanPool, "step", interrupted)
         assert run(folder, *words) == 130
-    assert f"3 of 4 targets are in {log}: --resume goes on." in capsys.readouterr().err
+    assert f"3 of 4 targets are in {log}: --resume continues." in capsys.readouterr().err
     assert len(rows_of(tmp_path / log)) == 3
     with (tmp_path / log).open("a") as file:
         file.write('{"number":4,"id":')  # half a line
     assert run(folder, *words) == 1
-    assert f"{log} " in (err := capsys.readouterr().err) and "--resume goes on behind its last whole line" in err
+    assert f"{log} " in (err := capsys.readouterr().err) and "--resume continues after its last complete line" in err
     assert run(folder, *words, "--resume", "--stock-strict") == 1
     assert "begun with no --stock-strict, and this run has --stock-strict True" in capsys.readouterr().err
     assert run(folder, *words, "--resume", "--num-augmentations", "2") == 1
@@ -221,7 +221,7 @@ MISTAKES = [
     (["--starting-material", "CC("], "'CC(' is not a molecule"),
     (["--show", "-1"], "--show must be at least 0"),
     (["--time-limit", "0"], "--time-limit 0.0 is not allowed: give a number of seconds above 0."),
-    (["--input-file", "a.smi"], "exclude each other"),
+    (["--input-file", "a.smi"], "are mutually exclusive"),
     (["--format", "csv"], "--format is of --output-file FILE"),
     (["--resume"], "give --output-file"),
     (["--output-file", "nowhere/a"], "--output-file nowhere/a: there is no folder nowhere"),
@@ -309,7 +309,7 @@ def test_a_closed_pipe_ends_a_run_without_an_error(folder, tmp_path, capsys, mon
         patch.setattr(sys, "stdout", Closed())
         assert run(folder, AMIDE, ESTER, "--output-file", "a.jsonl") == 141
     err = capsys.readouterr().err
-    assert "error" not in err and "1 of 2 targets are in a.jsonl: --resume goes on." in err
+    assert "error" not in err and "1 of 2 targets are in a.jsonl: --resume continues." in err
     assert run(folder, AMIDE, ESTER, "--output-file", "a.jsonl", "--resume") == 0
 
 

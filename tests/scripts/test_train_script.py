@@ -111,7 +111,9 @@ def test_the_columns_are_those_of_the_training(trained, tmp_path, capsys):
     assert first == second
     new.write_text("length,text\n2,ab\n")
     assert cli.main(words) == 1
-    assert "has no column 'source': it has length, text. The model was trained to read it" in capsys.readouterr().err
+    assert (
+        "has no column 'source': it has length, text. The model was trained on this column" in capsys.readouterr().err
+    )
     assert cli.main([*words, "--source-column", "text"]) == 0 and capsys.readouterr().out == f"{first}\n"
 
 

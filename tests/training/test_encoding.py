@@ -75,7 +75,7 @@ def test_batches_have_masks_conditions_and_padded_labels(bpe):
 
 def test_too_long_and_empty_pairs_are_left_out_and_counted(bpe, caplog):
     pairs = [("abc", "abc"), ("abcd", "a"), ("a", "abcd"), ("", "a"), ("a", " "), ("a", "a")]
-    named = "are too long for max_source_length=4, max_target_length=4, which --truncate shortens (rows 1, 2)"
+    named = "are too long for max_source_length=4, max_target_length=4 (--truncate shortens them) (rows 1, 2)"
     with caplog.at_level(logging.WARNING, logger="weftformer"):
         dataset = _encode(_splits(*pairs), bpe, source=4, target=4)
     assert [len(ids) for ids in dataset["labels"]] == [4, 2]
