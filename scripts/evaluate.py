@@ -2,6 +2,7 @@
 output. `weftformer routes evaluate` scores routes."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model
@@ -52,6 +53,8 @@ def main(args: argparse.Namespace) -> None:
     settings = task.settings(args.beams, args.max_new_tokens)
     metrics = score_pairs(task, rows, columns, settings, batch_size=args.batch_size)
     scores, intervals = metrics.scores(), metrics.intervals()
+    if skipped := len(rows) - len(metrics.references):
+        print(f"{skipped:,} of {len(rows):,} pairs have an empty text and are skipped.", file=sys.stderr)
     print(f"{len(metrics.references):,} pairs of {args.file}")
     for name, score in scores.items():
         low, high, _ = intervals.get(name, (None, None, None))
