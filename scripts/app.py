@@ -1,4 +1,4 @@
-"""Show models on a page in the browser, which plans routes and writes texts."""
+"""Try models on a page in the browser, which plans routes and generates texts."""
 
 import argparse
 from pathlib import Path

@@ -39,7 +39,7 @@ from typing import Any
 # What each command does, in the order of the help.
 COMMANDS = {
     "train": "train a model on pairs of texts",
-    "pretrain": "train a model to restore corrupted texts, before pairs",
+    "pretrain": "pretrain a model on plain texts by denoising",
     "estimate": "estimate the cost of training a model and of decoding",
     "generate": "write a text for each line of a file",
     "evaluate": "score a model on pairs of texts",

@@ -1,5 +1,5 @@
-"""See what Weft does in about two minutes: load the route model that comes with the package, plan three drugs that it was not
-trained on, write a page with their routes, and train a small new model for about a minute. `make demo` runs this."""
+"""See what Weft does in about two minutes: load the included route model, plan three drugs outside its training
+data, write a page with their routes, and train a small new model for about a minute. `make demo` runs this."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from weftformer.scripts.arguments import check_at_least_one
 
-EPILOG = "The page in the browser, which had this name in 0.1, is `weftformer app`."
+EPILOG = "The page in the browser, called `demo` in 0.1, is now `weftformer app`."
 
 # None of them is a product in the training data of the shipped model, also not without stereochemistry.
 DRUGS = {

@@ -1,4 +1,4 @@
-"""Draw the routes of a file, on a page or as pictures, and write them in other forms."""
+"""Draw the routes of a file, on a page or as pictures, and write them in other formats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="file of `weftformer routes plan`, or of routes in any format of `weftformer routes prepare`")  # fmt: skip
     add("--html", type=Path, metavar="FILE", help="draw the routes on one page, target by target")
     add("--picture", type=Path, metavar="FILE",
-        help="draw each to a file that ends in .svg or .png (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
+        help="draw each route to an .svg or .png file (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
     add_export(parser)
     add_stock_options(add, "purchasable molecules: marks the starting materials, replacing the marks of the file")
     add("--limit", type=int, metavar="N",

@@ -1,4 +1,4 @@
-"""Plan synthesis routes for target molecules, best first, with the model that comes with Weft or one of `routes train`.
+"""Plan synthesis routes for target molecules, best first, with the included model or a model of `routes train`.
 Exit status: 0, 3 when at least one target has no route, 1 after an error, 2 for a wrong argument."""
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_stock_options(add, "purchasable molecules: SMILES or InChIKeys, one per line or in a table, .gz too")
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
     add("--html", type=Path, metavar="FILE", help="draw all routes on one page for a browser")
-    add("--picture", type=Path, metavar="FILE", help="draw each best route, as .svg or .png")
+    add("--picture", type=Path, metavar="FILE", help="draw the best route of each target, as .svg or .png")
     add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     files = parser.add_argument_group("files")
     add = files.add_argument
     add("--output-file", type=output_place, metavar="FILE",
-        help="file to write, a target at a time, in the form of its name or of --format")  # fmt: skip
+        help="output file, written target by target, in the format of its name or --format")  # fmt: skip
     add("--format", choices=PLAN_FORMS, metavar="FORM", help=", ".join(PLAN_FORMS))
     add("--resume", action="store_true", help="continue where --output-file ends")
     add("--overwrite", action="store_true", help="replace --output-file")

@@ -1,5 +1,5 @@
-"""Write the reactions of route files as pairs of reactants and product. A model that is trained on them predicts
-what a reaction gives, and so checks planned routes (`weftformer routes plan --forward-model`)."""
+"""Write the reactions of route files as pairs of reactants and product. A forward model trained on
+these pairs checks planned routes (`weftformer routes plan --forward-model`)."""
 
 import argparse
 from pathlib import Path

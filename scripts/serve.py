@@ -1,5 +1,5 @@
-"""A model behind HTTP: POST /plan (a route model) or /translate (of texts), GET /health, /ready and /metrics, the API at /docs.
-With WEFT_API_KEY in the environment, requests have to send `Authorization: Bearer KEY`."""
+"""Serve a model over HTTP: POST /plan (route models) or /translate (text models), GET /health, /ready and /metrics, API at /docs.
+If WEFT_API_KEY is set, requests must send `Authorization: Bearer KEY`."""
 
 import argparse
 import os
@@ -35,8 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--port", type=int, default=8000, metavar="N",
         help="port to listen on; 0 for a free one (default: %(default)s)")  # fmt: skip
     add("--log-level", default="info", choices=["critical", "error", "warning", "info"],
-        help="what is logged on stderr; info logs one line per request (default: %(default)s)")  # fmt: skip
-    add("--log-format", default="text", choices=["text", "json"], help="of the lines on stderr (default: %(default)s)")
+        help="log level on stderr; info logs one line per request (default: %(default)s)")  # fmt: skip
+    add(
+        "--log-format",
+        default="text",
+        choices=["text", "json"],
+        help="format of log lines on stderr (default: %(default)s)",
+    )
     add("--allowed-host", action="append", metavar="NAME",
         help="an allowed host name; *.example.org allows all subdomains (repeatable; default: any)")  # fmt: skip
     add(

@@ -120,7 +120,7 @@ class TextMetrics:
             return SequenceMatcher(None, row[1].strip()[:300], row[2].strip()[:300], autojunk=False).ratio()
 
         rows = sorted(zip(self.sources, self.references, self.predictions, strict=True), key=likeness)[:number]
-        lines = [f"{len(rows)} pairs and what the model writes, the worst first:"]
+        lines = [f"{len(rows)} pairs and the model's outputs, the worst first:"]
         for row in rows:
             for name, text in zip(("source", "expected", "written"), row, strict=True):
                 lines.append(f"{name:<10}{' '.join(text.split())[:200]}")

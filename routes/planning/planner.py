@@ -53,15 +53,15 @@ class RoutePlanner:
 
         Args:
             targets: SMILES; canonicalised first.
-            settings: how routes are searched and ranked (default: [`PlanSettings`] as they are).
+            settings: how routes are searched and ranked (default: `PlanSettings()`).
             options: arguments of [`stream`], and fields of [`PlanSettings`], which take the place of those in `settings`.
 
         Returns:
             A plan for each target, in their order.
 
         Raises:
-            ValueError: a target is no molecule, several, or too long, or holds a character that the model does not know, or
-                its starting material is or does (with `on_error="raise"`); or a setting does not fit.
+            ValueError: a target or its starting material is not a single molecule, is too long, or contains a character outside
+                the vocabulary (with `on_error="raise"`); or a setting is not allowed.
         """
         plans = dict(self.stream(targets, settings, **options))
         return [plans[index] for index in range(len(plans))]
@@ -81,23 +81,23 @@ class RoutePlanner:
         on_first: Callable[[Any, Route], None] | None = None,
         **changes: Any,
     ) -> Iterator[tuple[int, Plan]]:
-        """[`plan`], target by target as their searches end: those that cannot be planned first, then the longest.
+        """Like [`plan`], but yield each target when its search ends: first targets that cannot be planned, then the longest.
 
         Args:
             targets: SMILES. They and the settings are checked at once, before the first search.
-            settings: how routes are searched and ranked (default: [`PlanSettings`] as they are).
+            settings: how routes are searched and ranked (default: `PlanSettings()`).
             n_steps: longest path of the wanted routes, in reactions: a number; a range of numbers, each of which is tried
-                and what they find pooled and ranked together; a list of these, one for each target; or None for
+                with all routes pooled and ranked together; a list of these, one for each target; or None for
                 1 to 5, limited to the training range. Must be None for a model without this condition.
-            starting_material: SMILES of a molecule the routes should begin from, for a model trained with one; or a list,
+            starting_material: SMILES of a required starting material, for a model trained with one; or a list,
                 one (or None) for each target.
             stock: the purchasable molecules; candidates then list their missing starting materials.
-            batch_size: searches run at once; the next begin when these have ended (default: as many as have 80 beams together).
-            progress: show how far it is: a bar in a terminal, else a line every ten seconds.
-            on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
+            batch_size: concurrent searches; the next start when these have ended (default: 80 beams in total).
+            progress: show the progress as a bar in a terminal, else as a line every ten seconds.
+            on_error: "raise", or "skip" to plan the other targets if one fails; its `Plan.problem` has the reason.
             watch: called before each token; an exception in it ends the search.
             on_first: called with the index of a target and its first route to the stock, if its search then continues.
-            changes: fields of [`PlanSettings`], which take the place of those in `settings`.
+            changes: fields of [`PlanSettings`], which override those in `settings`.
 
         Returns:
             An iterator over the index of a target and its plan.

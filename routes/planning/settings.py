@@ -80,7 +80,7 @@ class Constraints:
         (), "only routes without this molecule (repeatable)", flag="--forbid", metavar="SMILES"
     )
     forbidden_substructures: tuple[str, ...] = option(
-        (), "only routes without this connected substructure, the target apart (repeatable)",
+        (), "only routes without this connected substructure, except in the target (repeatable)",
         flag="--forbid-substructure", metavar="SMARTS",
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ class Constraints:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no rule: routes only have to be well-formed."""
+        """Whether there are no rules: routes must only be well-formed."""
         return self == NO_CONSTRAINTS
 
 
@@ -105,7 +105,7 @@ NO_CONSTRAINTS = Constraints(readable=False, acyclic=False, atoms_supplied=False
 
 
 def rules_without(names: Iterable[str]) -> Constraints:
-    """Return the rules for all routes, without those of [`RULES`] that are named."""
+    """Return the rules for all routes, without the named ones of [`RULES`]."""
     switched_off: dict[str, Any] = {RULES[name]: False for name in names}
     return Constraints(**switched_off)
 
@@ -115,30 +115,30 @@ class PlanSettings:
     """How routes are searched and ranked.
 
     Args:
-        beams: width of the search, and candidates for each target (and number of steps, and augmentation).
+        beams: width of the search, and number of candidates per target (and per number of steps and augmentation).
         num_augmentations: number of SMILES of each target, each of which is searched. Their routes are pooled, each once with its
             best score. The first SMILES is canonical. For a model that was trained on aligned texts, the others begin at
             other atoms; for any other model, they are random. A small target has fewer.
         seed: seed of these SMILES.
         ranking: "log_probability" puts purchasable routes first, then those whose steps are all precedented, then those without
-            steps that only move the problem, such as protections; the log-probability decides last, of whole routes that of a
-            step. "sqrt_length" is the search of DirectMultiStep, which divides the log-probability by the square root of the
-            length, the forced beginning included, and ranks by it alone.
+            unproductive steps, such as protections, then by log-probability (per step for whole
+            routes). "sqrt_length" is the search of DirectMultiStep, which divides the log-probability by the square root of the
+            length, including the forced start, and ranks by this score alone.
         grammar: allow only tokens that continue a well-formed route, no deeper than the number of steps.
         constraints: rules for every route (default: `Constraints()`: RDKit reads all molecules, none is made from itself,
             reactants have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They need the
             grammar. A search that finds no such route returns one candidate, whose `problem` gives the reason.
         on_fail: what happens to routes with a step that fails, which are frequent without constraints: "rank_last" puts them
             after all others, "keep" ranks them like the others, "drop" removes them.
-        max_new_tokens: most tokens that the model writes (default: as many as it has positions).
+        max_new_tokens: largest number of new tokens (default: as many as the model has positions).
         time_limit: seconds for each target (default: 60 for a search to the stock, none for whole routes). The search then
             ends with the finished routes and a remark in `Plan.remarks`. Whole routes with a time limit are searched
             one target after the other, not together.
         on_salt: what happens to a target of several molecules: "error" refuses it, "strip" plans its largest organic part,
             neutralised where hydrogen atoms allow it. `Plan.remarks` names the planned part.
-        direct: let the model write whole routes, as DirectMultiStep does, instead of a search for routes to the stock. Whole
-            routes are also searched without a stock, with a number of steps, a starting material, a required leaf, several
-            SMILES of a target or another ranking, and with a model that writes no single steps.
+        direct: let the model write whole routes, like DirectMultiStep, instead of a search to the stock. Whole
+            routes are also written without a stock, with a number of steps, a starting material, a required leaf, several
+            SMILES of a target or another ranking, and if the model cannot write single steps.
         num_routes: number of purchasable routes per target that end the search.
         per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the stock, all of whole
             routes).

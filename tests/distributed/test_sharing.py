@@ -108,7 +108,7 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(texts, tm
         (["--output-file", "smb://host/x", "--shard", "1/1"], "smb"),
         (["--ray-address", "auto"], "give --workers N too"),
         (["--workers", "0", "--output-file", "x"], "--workers 0 and --threads 1 must be at least 1"),
-        (["--workers", "10000", "--output-file", "x"], "--workers 10000 with 1 CPU each have no room here"),
+        (["--workers", "10000", "--output-file", "x"], "--workers 10000 with 1 CPU each do not fit"),
         (
             ["--workers", "1", "--ray-address", "127.0.0.1:1", "--output-file", "x"],
             "No Ray cluster responds at 127.0.0.1:1",

@@ -92,12 +92,12 @@ def test_one_line_says_what_answers(shipped):
     (shipped / "other").mkdir()
     (shipped / "other" / "about.json").write_text(json.dumps(about | {"figures": figures}))
     line = describe_model(shipped / "other")
-    assert "\n" not in line and "Of 1,000 recorded targets" in line
+    assert "\n" not in line and "Of 1,000 unseen recorded targets" in line
     assert "8.1 % (among the first ten: 20.0 %)" in line and "30.0 % (among the first ten: 45.0 %)" in line
     searched = {"targets": 50, "purchasable": 40, "precedented": 30, "exact": 10}
     (shipped / "other" / "about.json").write_text(json.dumps(about | {"searched": searched}))
     line = describe_model(shipped / "other")
-    assert "for 50 recorded targets" in line and all(f"{share} %" in line for share in (80, 60, 20))
+    assert "for 50 unseen recorded targets" in line and all(f"{share} %" in line for share in (80, 60, 20))
 
 
 def test_what_a_page_tells_of_model_and_stock(tmp_path):

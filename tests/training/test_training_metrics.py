@@ -45,7 +45,7 @@ def test_the_worst_pairs_come_first():
         ["abc", "q", " xy\nq"],
     )
     assert metrics.worst(number=2) == (
-        "2 pairs and what the model writes, the worst first:\n"
+        "2 pairs and the model's outputs, the worst first:\n"
         "source    s2\nexpected  a b\nwritten   q\nsource    s3\nexpected  xyz\nwritten   xy q"
     )
 
