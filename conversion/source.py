@@ -101,7 +101,9 @@ class DoesNotFit(ValueError):
             if keys
         ]
         rename = " Map keys under other names with `--rename PATTERN=REPLACEMENT`." if found.unexpected else ""
-        self.summary = f"The weights and the configuration of {source.title} do not fit: {'; '.join(problems)}.{rename}"
+        self.summary = (
+            f"The weights and the configuration of {source.title} do not fit: {'; '.join(problems)}.{rename}"
+        )
         self.found = found
         super().__init__(f"{self.summary}\n{found.describe()}")
 

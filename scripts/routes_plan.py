@@ -326,11 +326,10 @@ def described(plan: Plan, count: int) -> str:
     if not routes:
         return "\n".join([f"\n{name}: {plan.nothing_because}", *told])
     failing = plan.summary["failing"]
-    text = [
-        f"\n{name}: {len(routes)} distinct routes{f', {failing} of them with a failing step' if failing else ''}; "
-        f"{failed} of {len(plan.candidates)} candidates are not routes",
-        *told,
-    ]
+    counts = f"{len(routes)} distinct route{'s' * (len(routes) != 1)}"
+    counts += f", {failing} of them with a failing step" if failing else ""
+    counts += f"; {failed} of {len(plan.candidates)} candidates are not routes" if failed else ""
+    text = [f"\n{name}: {counts}", *told]
     for candidate in routes[:count]:
         assert candidate.route is not None
         wrong = f", fails: {candidate.fails_because}" if candidate.fails_because else ""

@@ -12,10 +12,11 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.common import progress
-from weftformer.routes import Constraints, PlanSettings, Route
+from weftformer.routes import Candidate, Constraints, Plan, PlanSettings, Route
 from weftformer.routes.planning import pool
 from weftformer.scripts import cli
 from weftformer.scripts.plan_options import plan_settings
+from weftformer.scripts.routes_plan import described
 
 AMIDE, ESTER, NOTHING = "CC(=O)NCc1ccccc1", "CCOC(C)=O", "C1CC"
 
@@ -62,6 +63,14 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
     assert " ".join(heads.split()) == "id routes groups purchasable precedented failing best score seconds"
     number, routes, groups, purchasable, *_ = line.split()
     assert number == "1" and int(routes) >= int(groups) >= 1 and purchasable == "-"
+
+
+def test_candidates_that_are_not_routes_are_counted_if_there_are_any():
+    made = Candidate("", -1.0, 1, route=Route.from_dict({"smiles": "CCO", "children": [{"smiles": "CC"}]}), rank=1)
+    failed = Candidate("?", -2.0, 1, problem="not a route")
+    assert "\nCCO: 1 distinct route\n" in described(Plan("CCO", [made]), 0) + "\n"
+    text = described(Plan("CCO", [made, failed]), 0)
+    assert "1 distinct route; 1 of 2 candidates are not routes" in text
 
 
 def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, tmp_path, capsys):
