@@ -173,7 +173,7 @@ class WeftConfig(PreTrainedConfig):
     Raises:
         ValueError: a field is unknown, out of range, or does not fit another field. The message names the field, its
             value, what is allowed and what to do. An unknown field in a *file* is dropped with a warning, so that
-            folders of later versions load. A file of a later format is an error. Code that travels with weights warns
+            folders of later versions load. A file of a later format is an error. Code saved beside the weights warns
             of any unknown field.
 
     Example:

@@ -144,7 +144,7 @@ def run(
     A node that is lost does not count as such a time.
 
     Args:
-        work: what is done.
+        work: the work on an item.
         items: the inputs of the work.
         workers: how many there are, and where.
         watch: is called about once a second.

@@ -55,7 +55,7 @@ class Parts:
         Args:
             command: "routes plan" or "generate".
             settings: by the names that a user knows them by. Values have to be JSON.
-            rows: what tells each row from others.
+            rows: a text that identifies each row.
 
         Raises:
             ValueError: the folder has something else, or a job with other settings or of other rows.

@@ -17,7 +17,7 @@ def load_on(model: str, wanted: str, device: str | None = None, is_compiled: boo
         device, is_compiled: as in [`move_to`].
 
     Raises:
-        ValueError: there is no such model or device, or the model writes the other.
+        ValueError: there is no such model or device, or the model has the other kind of output.
     """
     try:
         task = load_task(model)

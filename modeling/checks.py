@@ -58,7 +58,7 @@ def with_hint(compute: Callable[[], Result], check: Callable[[], None]) -> Resul
 def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
     """Raise a ValueError for a keyword that nothing reads, which is usually a typo.
 
-    Known keywords are the parameters of `forward` and those that transformers passes. Code that travels with weights
+    Known keywords are the parameters of `forward` and those that transformers passes. Code saved beside the weights
     warns once and drops an unknown keyword instead, because a later transformers may pass new ones.
     """
     for name in [name for name in kwargs if name not in _CALLER_KWARGS]:

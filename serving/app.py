@@ -556,7 +556,7 @@ def _one_or_more(kind: Any, most: int) -> Any:
 
 
 def _offered(kind: Any, is_offered: bool) -> Any:
-    """A kind of field. One that the model refuses, with its reason, stands in no description."""
+    """A kind of field. Fields that the model refuses, with the reason, are not in the description."""
     return kind if is_offered else Annotated[kind, SkipJsonSchema()]
 
 

@@ -72,7 +72,7 @@ class Connection(H11Protocol):
 
 
 class JsonFormatter(logging.Formatter):
-    """A line of JSON for each record, with what a record of a request has as `request`."""
+    """A line of JSON for each record, with the `request` of a record."""
 
     def format(self, record: logging.LogRecord) -> str:
         told = {"time": self.formatTime(record, self.datefmt), "level": record.levelname, "logger": record.name}

@@ -81,7 +81,7 @@ def build_config(
         num_pairs: training pairs, which decide on the preset where no preset and no `d_model` is given.
 
     Raises:
-        ValueError: there is no such model, preset or field; the model is no Weft model; or its vocabulary or number of
+        ValueError: there is no such model, preset or field; the model is not a Weft model; or its vocabulary or number of
             condition features is not that of tokenizer and data.
     """
     overrides = parse_overrides(args.config_overrides)

@@ -64,11 +64,11 @@ class ShuffledStream(IterableDataset):
 
     The rows are read in windows, of which each is shuffled; the shards of the rows are read in another order in each
     epoch. The sizes of windows differ from epoch to epoch by up to a quarter, so that other rows share a window. The order
-    depends only on the seed, the epoch and the settings. Every row is in exactly one batch of an epoch. A batch can hold
+    depends only on the seed, the epoch and the settings. Every row is in exactly one batch of an epoch. A batch can have
     the last rows of an epoch and the first of the next.
 
     Each process and each worker of a `DataLoader` reads all rows, and takes and encodes its share of each window: every
-    n-th row. So none is lost and none is taken twice, whatever the number of shards. A window holds `buffer_size`
+    n-th row. So no row is lost or repeated, for any number of shards. A window has `buffer_size`
     rows of each.
 
     Args:
@@ -292,7 +292,7 @@ def _exact_state(rows: datasets.IterableDataset) -> dict | None:
 
 
 def _types(state: Any) -> set[str]:
-    """Return the kinds of iterables in a state; "" for one that does not say it."""
+    """Return the kinds of iterables in a state; "" if unknown."""
     if not isinstance(state, dict):
         return set()
     own = {state["type"]} if "type" in state else {""} if "epoch" not in state else set()

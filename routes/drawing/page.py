@@ -54,7 +54,7 @@ def routes_page(
         title (`str`, *optional*, defaults to `"Synthesis routes"`):
             The heading of the page.
         about (`Mapping[str, str]`, *optional*):
-            What the foot of the page tells, such as `shipped.provenance` returns, before `"made with"` and `"date"`. These are the
+            The entries of the page's footer, as returned by `shipped.provenance`, before `"made with"` and `"date"`. These are the
             version of the package and today unless they are given.
 
     Returns:
@@ -156,7 +156,7 @@ class _DrawnRoute:
         return bool(self.route.children) and self.candidate.precedented_steps == self.route.num_reactions
 
     def offer(self, leaf: str) -> Offer | None:
-        """What the stock tells of a starting material."""
+        """The stock's data of a starting material."""
         return next((offer for offer in self.candidate.offers if offer.smiles == leaf), None)
 
     def kind(self, leaf: str) -> str:

@@ -82,7 +82,7 @@ def plan_line(index: int, target: Target, plan: Plan, settings: Mapping[str, Any
 
     Args:
         index: of the target, counted from 0.
-        target, plan, settings: what the line is made of.
+        target, plan, settings: the content of the line.
         state: what became of the target (default: `plan.state`).
     """
     row = {"number": index + 1, "state": state or plan.state, "id": target.id, "given": target.smiles}
@@ -111,7 +111,7 @@ def _in_words(value: Any) -> str:
 
 def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str, Any]]]:
     """
-    Read the plans of a file: those of `weftformer routes plan`, or what any program found for targets.
+    Read the plans of a file: those of `weftformer routes plan`, or routes of any program for targets.
 
     Args:
         path (`Path`):
@@ -127,7 +127,7 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
         tells of the stock (`in_stock`) and the names of its targets or routes (`name`, `id`) are kept.
 
     Raises:
-        ValueError: the file is damaged, a plan lacks something, or something is no route. The message names the file and
+        ValueError: the file is damaged, a plan is incomplete, or an entry is not a route. The message names the file and
             the place.
         OSError: the file cannot be read.
     """
@@ -166,7 +166,7 @@ def _plans_of_routes(path: Path, most: int | None) -> list[Plan]:
 
 
 def _targets_and_routes(path: Path) -> Iterator[tuple[str, Route | None, Any, dict[str, bool]]]:
-    """Yield the targets that the entries of a file name and their routes, each with its entry and what that tells of the stock."""
+    """Yield the targets that the entries of a file name and their routes, each with its entry and the stock data of that entry."""
     for entry in read_entries(path):
         try:
             routes = entry.routes()
@@ -187,7 +187,7 @@ def _texts(content: Any, *names: str) -> Iterator[str]:
 
 
 def _leaves_in_stock(content: Any) -> Iterator[tuple[str, bool]]:
-    """Yield the starting materials of trees as AiZynthFinder writes them, each with what its `in_stock` tells."""
+    """Yield the starting materials of trees as AiZynthFinder writes them, each with its `in_stock`."""
     if isinstance(content, dict) and isinstance(content.get("in_stock"), bool) and not content.get("children"):
         yield str(content.get("smiles")), content["in_stock"]
     parts = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()

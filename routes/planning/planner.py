@@ -37,7 +37,7 @@ class RoutePlanner:
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | PathLike | None = None, **kwargs) -> RoutePlanner:
-        """Load model and tokenizer from one folder or Hub repository, or those that come with Weft.
+        """Load model and tokenizer from one folder or Hub repository, or the included ones.
 
         Args:
             folder_or_hub_id: the folder or repository (default: the model that comes with the package).
@@ -159,7 +159,7 @@ class RoutePlanner:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the model says of the routes that it was trained on; nothing where it was saved without."""
+        """The saved facts about the training routes of the model; empty if there are none."""
         return about_routes(self.model)
 
     @property

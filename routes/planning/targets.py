@@ -71,7 +71,7 @@ def read_targets(
     """Read and check targets and settings.
 
     Args:
-        model, tokenizer: they determine what is possible.
+        model, tokenizer: they determine the possible settings.
         targets, settings, and the others: as in [`RoutePlanner.plan`].
 
     Returns:
@@ -243,7 +243,7 @@ def _materials(model: Any, starting_material: str | Sequence[str | None] | None,
 
 
 def no_material_because(model: Any) -> str | None:
-    """Why the model cannot read a starting material, in a sentence; None if it can, or does not say."""
+    """Why the model cannot read a starting material, as a sentence; None if it can, or if that is unknown."""
     room = model.config.max_source_positions
     if room <= PRODUCT_LENGTH:
         return f"This model reads no starting material: its source of {room} tokens has room for the target alone."
