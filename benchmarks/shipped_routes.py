@@ -4,7 +4,7 @@ Run it with `python -m weftformer.benchmarks.shipped_routes --model runs/routes 
 
 The model is a folder of `weftformer routes train` with its checkpoints. Its weights are stored in half precision; they are
 still loaded in float32, in which CPUs compute faster. The evaluation is what `weftformer routes evaluate --with steps --json` wrote
-with that model. The stock is the starting materials of recorded routes. The model of products is a folder of `weftformer train`.
+with that model. The stock is the starting materials of recorded routes. The forward model is a folder of `weftformer train`.
 """
 
 import argparse
@@ -96,8 +96,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--num-routes", type=int, required=True, metavar="N", help="recorded routes that it was trained on")
     add("--num-reactions", type=int, required=True, metavar="N", help="single reactions that it was trained on")
     add("--stock-routes", type=Path, nargs="+", metavar="FILE",
-        help="recorded routes whose starting materials are the stock (default: the stock stays as it is)")  # fmt: skip
-    add("--forward-model", type=Path, metavar="FOLDER", help="trained model of products (default: it stays as it is)")
+        help="recorded routes whose starting materials are the stock (default: unchanged)")  # fmt: skip
+    add("--forward-model", type=Path, metavar="FOLDER", help="trained forward model (default: unchanged)")
     add("--out-forward", type=Path, default=FORWARD_MODEL, metavar="FOLDER", help="its folder (default: %(default)s)")
     add("--out", type=Path, default=MODEL, metavar="FOLDER", help="folder of the model (default: %(default)s)")
     add("--out-stock", type=Path, default=STOCK, metavar="FILE", help="file of the stock (default: %(default)s)")
