@@ -1,4 +1,4 @@
-"""The public names of `weftformer`, and what transformers is told of the family when they are imported."""
+"""The public names of `weftformer`, and the registration of the family with transformers when they are imported."""
 
 from collections.abc import Callable
 

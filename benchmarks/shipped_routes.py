@@ -1,10 +1,10 @@
-"""Make the files of `weftformer.routes.shipped`: the route model that comes with the package, its stock, and the model of products.
+"""Make the files of `weftformer.routes.shipped`: the included route model, its stock, and the forward model.
 
 Run it with `python -m weftformer.benchmarks.shipped_routes --model runs/routes --evaluation evaluation.json --stock-routes n1 n5`.
 
 The model is a folder of `weftformer routes train` with its checkpoints. Its weights are stored in half precision; they are
 still loaded in float32, in which CPUs compute faster. The evaluation is what `weftformer routes evaluate --with steps --json` wrote
-with that model. The stock is the starting materials of recorded routes. The model of products is a folder of `weftformer train`.
+with that model. The stock is the starting materials of recorded routes. The forward model is a folder of `weftformer train`.
 """
 
 import argparse
@@ -39,15 +39,16 @@ FIGURES = (
     ("unfailing", "validity", "unfailing", "candidates that are routes without a failing step"),
 )
 NAME = "weft-routes"
-TESTED_ON = "recorded targets of PaRoutes n1 that it has not seen, given the number of steps"
+TESTED_ON = "unseen recorded targets of PaRoutes n1, given the number of steps"
 DATA = (
-    "{trained_on}, from the set n5 of PaRoutes, USPTO-50K (its training part) and USPTO-15K. Each molecule that a route "
-    "makes is a target of its own too. Each route has {aligned} texts: a reactant is written from the atom that makes its "
-    "SMILES most like its product's. No route was trained on that makes a target of the test, not even on the way. The weights go on from "
-    "those of an earlier run of 8,000 steps, which had the validation and test parts of USPTO-50K in its data: do not score this model on them."
+    "{trained_on}, from the set n5 of PaRoutes, USPTO-50K (its training part) and USPTO-15K. Each intermediate "
+    "of a route is also a target. Each route has {aligned} texts: a reactant is written from the atom that makes its SMILES most "
+    "like its product's. No training route makes a target of the test, not even as an intermediate. The model was initialized "
+    "from an earlier run of 8,000 steps, whose data contained the validation and test parts of USPTO-50K. Do not score this "
+    "model on these parts."
 )
 LICENCE = (
-    "Weights: Apache-2.0, as the code. They were trained on reactions from US patents: PaRoutes, in the redistribution of the "
+    "Weights: Apache-2.0, like the code. The training data are reactions from US patents: PaRoutes, as redistributed by the "
     "RetroCast project (MIT), and the selections of Schneider et al. (2016) and Coley et al. (2017) from the reactions of Lowe "
     "(2012, public domain)."
 )
@@ -74,13 +75,13 @@ print(ForwardModel.from_pretrained().ranks(steps))  # 1: the product is the firs
 
 ## Training
 
-The single reactions of the route model's data, from the reactants to the product, each in the same texts. The weights go on from those of an
-earlier route model, which had the validation and test parts of USPTO-50K in its data: do not score this model on them.
+The data are the single reactions of the route model's data, as texts from the reactants to the product. The model was initialized from an
+earlier route model, whose data contained the validation and test parts of USPTO-50K. Do not score this model on these parts.
 
 | | |
 | --- | --- |
 {{training}}
-A product that is predicted is one that like reactions gave. That does not say that the step works.
+A predicted product is one that similar reactions gave. The step may still fail.
 
 {LICENCE}
 """
@@ -95,8 +96,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--num-routes", type=int, required=True, metavar="N", help="recorded routes that it was trained on")
     add("--num-reactions", type=int, required=True, metavar="N", help="single reactions that it was trained on")
     add("--stock-routes", type=Path, nargs="+", metavar="FILE",
-        help="recorded routes whose starting materials are the stock (default: the stock stays as it is)")  # fmt: skip
-    add("--forward-model", type=Path, metavar="FOLDER", help="trained model of products (default: it stays as it is)")
+        help="recorded routes whose starting materials are the stock (default: unchanged)")  # fmt: skip
+    add("--forward-model", type=Path, metavar="FOLDER", help="trained forward model (default: unchanged)")
     add("--out-forward", type=Path, default=FORWARD_MODEL, metavar="FOLDER", help="its folder (default: %(default)s)")
     add("--out", type=Path, default=MODEL, metavar="FOLDER", help="folder of the model (default: %(default)s)")
     add("--out-stock", type=Path, default=STOCK, metavar="FILE", help="file of the stock (default: %(default)s)")
@@ -120,7 +121,7 @@ def write_model(source: Path, out: Path) -> WeftForConditionalGeneration:
     model.save_pretrained(out, state_dict={name: tensor.half() for name, tensor in model.state_dict().items()})
     AutoTokenizer.from_pretrained(source).save_pretrained(out)
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
-    config.pop("auto_map", None)  # who has these files has the package too
+    config.pop("auto_map", None)  # these files are part of the package
     write_json(out / "config.json", config)
     for code in out.glob("*.py"):
         code.unlink()
@@ -129,7 +130,7 @@ def write_model(source: Path, out: Path) -> WeftForConditionalGeneration:
 
 
 def write_forward(source: Path, out: Path) -> None:
-    """Write the model of products. Its card is short, for it is used by the planner alone."""
+    """Write the forward model. Its card is short, because only the planner uses the model."""
     model = write_model(source, out)
     training = "".join(f"| {name} | {value} |\n" for name, value in trained_as(source, model).items())
     (out / "README.md").write_text(
@@ -193,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         facts_of(
             model,
             NAME,
-            summary="The route model that comes with Weft: the default of `weftformer routes plan`.",
+            summary="The route model included in Weft, the default of `weftformer routes plan`.",
             has_code=False,
             license="apache-2.0",
             license_note=LICENCE,
@@ -209,9 +210,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             ],
             results_note=(
                 f"{settings['beams']} beams, {settings['num_augmentations']} SMILES of each target, with the rules of chemistry. Purchasable: "
-                "every starting material is one of n1 or n5. Precedented: each step has a recorded precedent; it may still not work."
+                "every starting material occurs in n1 or n5. Precedented: each step has a recorded precedent, but may still fail."
             ),
-            limits=["It has seen a few thousand routes. Most of what chemists know is not in them."],
+            limits=["The model was trained on a few thousand routes, which contain little of the chemistry that chemists know."],
             citation=bibtex("directmultistep") + "\n" + bibtex("paroutes"),
         )
     )  # fmt: skip

@@ -1,11 +1,11 @@
-"""Train models in several ways, each with several seeds, and compare what they reach on the validation pairs.
+"""Train models in several ways, each with several seeds, and compare their scores on the validation pairs.
 
     python -m weftformer.benchmarks.study "dense=" "8 experts=--config-overrides num_experts=8,..." --output-dir runs/experts \\
         -- --train-file pairs.csv --validation-file more.csv --max-steps 1600
 
 A way is a name and arguments of `weftformer train`; the arguments behind `--` are common to all. In both `{seed}` stands for
 the seed. Each model has a folder of its own. A model that is finished is not trained again, and one that was interrupted
-goes on, so that the same command with more ways or seeds trains only what is new.
+continues, so that the same command with more ways or seeds trains only the new models.
 """
 
 import argparse

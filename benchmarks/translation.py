@@ -172,7 +172,7 @@ class TranslationCase(FileCase):
         return lambda: [row for batch in batches for row in self.written(model.generate(**batch, **settings))]
 
     def written(self, ids: torch.Tensor) -> Tokens:
-        """Return what a search wrote, (B, T), without the start token, the end token and what is behind it."""
+        """Return the output of a search, (B, T), without the start token, the end token and later tokens."""
         ids = ids[:, 1:]
         ends = torch.as_tensor(self.task.model.generation_config.eos_token_id)
         has_ended = torch.isin(ids, ends).cumsum(dim=1) > 0

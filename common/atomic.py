@@ -72,9 +72,9 @@ def _lock(descriptor: int, path: Path, name: Path) -> None:
 
 @contextmanager
 def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
-    """Yield a text file to write to. It is called `path` with `.part` behind it until the block ends.
+    """Yield a text file to write to. It is called `path` plus `.part` until the block ends.
 
-    When the block is cut short, what was written stays under that name: it may be the work of hours.
+    If the block is interrupted, the partial file stays under that name: it may be the work of hours.
 
     Raises:
         ValueError: another run is writing the file.
@@ -114,7 +114,7 @@ def complete_lines(path: str | os.PathLike[str]) -> int:
 
 
 def open_lines(path: str | os.PathLike[str], *, append: bool = False) -> IO[str]:
-    """Open a file to write lines to, from its beginning or behind its last line.
+    """Open a file to write lines to, from its start or after its last line.
 
     The end of a line is one character on every system, as [`complete_lines`] expects.
 
@@ -138,7 +138,7 @@ def open_lines(path: str | os.PathLike[str], *, append: bool = False) -> IO[str]
 def atomic_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to write into, and rename it to `folder` when the block ends.
 
-    An error removes the temporary folder. The next call for the same `folder` removes what a killed process has left.
+    An error removes the temporary folder. The next call for the same `folder` removes the remains of a killed process.
 
     Args:
         folder: its name.

@@ -25,7 +25,7 @@ def check_options(settings: Any) -> None:
     """Check the fields of a dataclass by their metadata: `choices`, and `least`, the smallest number. None is allowed by default.
 
     Raises:
-        NotAllowed: naming the field and what is allowed.
+        NotAllowed: the message names the field and the allowed values.
     """
     for field in fields(settings):
         value, bounds = getattr(settings, field.name), field.metadata

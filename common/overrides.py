@@ -11,7 +11,7 @@ def parse_overrides(text: dict | str | None, argument: str = "config_overrides")
     """Return fields of a configuration from JSON or from `key=value,key=value`. Values are read as JSON if they are valid JSON.
 
     Args:
-        argument: the argument that holds the text, for messages.
+        argument: the name of the argument, for messages.
 
     Raises:
         ValueError: the text is neither.

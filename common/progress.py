@@ -31,7 +31,7 @@ class Progress:
         is_shown: bool = True,
     ):
         self.what, self.total, self.unit, self.done = what, total, unit, done
-        self._before, self._start = done, time.monotonic()
+        self._before, self._shown, self._start = done, done, time.monotonic()
         self._last = self._start
         self._is_shown = is_shown
         self._bar: Any = None
@@ -50,7 +50,7 @@ class Progress:
         """Show the last count."""
         if self._bar is not None:
             self._bar.close()
-        elif self._is_shown and self.done > self._before:
+        elif self._is_shown and self.done > self._shown:
             self._print()
 
     def update(self, count: int = 1) -> None:
@@ -71,6 +71,7 @@ class Progress:
             sys.stdout.flush()
 
     def _print(self) -> None:
+        self._shown = self.done
         seconds = time.monotonic() - self._start
         of = "" if self.total is None else f" of {self.total:,}"
         new = self.done - self._before

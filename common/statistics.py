@@ -123,7 +123,7 @@ def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> lis
 def of_shares(estimate: Estimate) -> Estimate:
     """Return the estimate of a mean of shares with an interval that has a width.
 
-    A mean of 0 (or 1) of values between 0 and 1 says that all of them are 0 (or 1). Then all resamples agree, and the
+    A mean of 0 (or 1) of values between 0 and 1 means that all of them are 0 (or 1). Then all resamples agree, and the
     bootstrap interval has no width however few values there are. It is replaced by Wilson's interval of 0 of n (or n of
     n).
 

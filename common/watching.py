@@ -10,7 +10,7 @@ class Watch(LogitsProcessor):
     """Calls a function before each token. (A stopping criterion would be called for every candidate of a beam search.)
 
     Args:
-        check: the function. What it raises ends the generation.
+        check: the function. An exception in it ends the generation.
     """
 
     def __init__(self, check: Callable[[], None]):

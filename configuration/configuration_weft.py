@@ -80,7 +80,7 @@ class WeftConfig(PreTrainedConfig):
         norm_bias (`bool`, *optional*, defaults to `True`):
             Whether `"layernorm"` and `"stdnorm"` have a bias. `"rmsnorm"` has none.
         norm_first (`bool`, *optional*, defaults to `True`):
-            Whether the norm stands before each sub-layer (pre-norm). If not, it follows the residual sum (post-norm).
+            Whether the norm is before each sub-layer (pre-norm). If not, it follows the residual sum (post-norm).
         final_norm (`bool`, *optional*):
             Whether a norm follows the last layer of each stack. Defaults to `norm_first`.
         position_embedding_type (`str`, *optional*, defaults to `"none"`):
@@ -99,7 +99,7 @@ class WeftConfig(PreTrainedConfig):
             for each offset is subtracted from the logits. `"bucketed"`: a learned number for each head and range of
             offsets is added to the logits, as in T5. `"none"`: no positions.
         cross_attention_position_type (`str`, *optional*, defaults to `"none"`):
-            Positions that enter the cross-attention, in the same words. Cross-attention turns source and target by the
+            Positions in the cross-attention, with the same choices. Cross-attention turns source and target by the
             decoder's rotary frequencies, because offsets are only defined at one frequency. With `"dynamic"` and
             `"longrope"` it takes those of short sequences.
         rope_parameters (`dict`, *optional*):
@@ -173,7 +173,7 @@ class WeftConfig(PreTrainedConfig):
     Raises:
         ValueError: a field is unknown, out of range, or does not fit another field. The message names the field, its
             value, what is allowed and what to do. An unknown field in a *file* is dropped with a warning, so that
-            folders of later versions load. A file of a later format is an error. Code that travels with weights warns
+            folders of later versions load. A file of a later format is an error. Code saved beside the weights warns
             of any unknown field.
 
     Example:
@@ -381,7 +381,7 @@ class WeftConfig(PreTrainedConfig):
 
         Args:
             decoder (`bool`, *optional*):
-                True returns a copy in which `num_hidden_layers` and the like are those of the decoder.
+                True returns a copy in which fields such as `num_hidden_layers` are those of the decoder.
             encoder (`bool`, *optional*):
                 True returns a copy in which they are those of the encoder. `max_position_embeddings` is then
                 `max_source_positions`.
@@ -497,7 +497,7 @@ class WeftConfig(PreTrainedConfig):
         Check each field, and the fields together. This happens at construction and before saving.
 
         Raises:
-            ValueError: a field is not allowed. The message names it, its value, what is allowed and what to do.
+            ValueError: a field is not allowed. The message names the field, its value, the allowed values and the remedy.
         """
         for name, rule in RULES.items():
             rule.check(name, getattr(self, name))

@@ -1,4 +1,4 @@
-"""Checks that the fields of a configuration fit together. The rules in `fields.py` check each field by itself."""
+"""Checks that the fields of a configuration are consistent. The rules in `fields.py` check each field alone."""
 
 from copy import copy
 from typing import Any

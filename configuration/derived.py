@@ -60,7 +60,7 @@ DERIVED: dict[str, Any] = {
 
 
 def redundant(config: Any) -> set[str]:
-    """Return the derived fields whose given number is the one that None would give."""
+    """Return the derived fields whose given value equals the default."""
     return {
         name
         for name, field in DERIVED.items()

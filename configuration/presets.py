@@ -136,7 +136,7 @@ def preset_fields(name: str) -> dict[str, Any]:
     """Return a copy of the fields of a preset.
 
     Raises:
-        ValueError: no preset has that name. The message lists those that exist.
+        ValueError: there is no such preset. The message lists all presets.
     """
     if name not in PRESETS:
         raise ValueError(

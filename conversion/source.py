@@ -100,7 +100,10 @@ class DoesNotFit(ValueError):
             for name, keys in (("missing", found.missing), ("unexpected", found.unexpected), ("wrong", found.wrong))
             if keys
         ]
-        self.summary = f"The weights and the configuration of {source.title} do not fit: {'; '.join(problems)}."
+        rename = " Map keys under other names with `--rename PATTERN=REPLACEMENT`." if found.unexpected else ""
+        self.summary = (
+            f"The weights and the configuration of {source.title} do not fit: {'; '.join(problems)}.{rename}"
+        )
         self.found = found
         super().__init__(f"{self.summary}\n{found.describe()}")
 

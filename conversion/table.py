@@ -141,7 +141,7 @@ class TableResult:
         rows += [f"  {line}  ({count})" for line, count in self.matched]
         for name, entries in (
             ("left out", [f"{key}: {reason}" for key, reason in self.left]),
-            ("new", [f"{key}: the source has none, it starts at random" for key in self.new]),
+            ("new", [f"{key}: missing in the source, initialized at random" for key in self.new]),
             ("missing", self.missing),
             ("unexpected", self.unexpected),
             ("wrong", self.wrong),

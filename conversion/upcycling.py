@@ -61,7 +61,7 @@ def upcycle(
         "moe_intermediate_size": None,
     } | fields
     if not isinstance(model, WeftPreTrainedModel):
-        raise ValueError(f"The model is a {type(model).__name__}, and no model of this family.")
+        raise ValueError(f"The model is a {type(model).__name__}, not a Weft model.")
     if model.config.has_sparse_layers:
         raise ValueError("This model has sparse layers already: upcycling starts from a dense one.")
     config = WeftConfig(**(model.config.to_dict() | changes))

@@ -20,9 +20,9 @@ def build_demo(route_model: RouteTask | None = None, text_model: TextTask | None
 
     Args:
         route_model (`RouteTask`, *optional*):
-            A route model, as loaded by [`inference.load_task`]. Without it, its tab says so.
+            A route model, as loaded by [`inference.load_task`]. Without it, the tab shows a message.
         text_model (`TextTask`, *optional*):
-            A text model, as loaded by [`inference.load_task`]. Without it, its tab says so.
+            A text model, as loaded by [`inference.load_task`]. Without it, the tab shows a message.
 
     Returns:
         `gradio.Blocks`: the page.

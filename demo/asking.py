@@ -64,7 +64,7 @@ def refusal(reason: str) -> gr.Error:
 
 
 def alert(error: Exception) -> str:
-    """Return the HTML of an error, to stand where the answer would. The message beside it goes away by itself."""
+    """Return the HTML of an error, in place of the answer. The message beside it disappears automatically."""
     reason = error.message if isinstance(error, gr.Error) else "The model failed; the log of this page has the cause."
     return f'<p class="weft-alert" role="note"><b>No answer.</b> {reason}</p>'
 

@@ -83,7 +83,7 @@ def plan_routes(
 
 
 def _stock(file: Path, in_time: InTime) -> Stock:
-    """The stock of an uploaded file. Where it lies meanwhile is no business of the page."""
+    """The stock of an uploaded file. The page does not show its temporary path."""
 
     def check() -> None:
         if in_time.is_over:
@@ -134,7 +134,7 @@ def build_routes_tab(task: RouteTask) -> None:
                              elem_id="bought", min_width=140)  # fmt: skip
         seconds = gr.Slider(5, MOST_SECONDS, value=MOST_SECONDS, step=5, label="Seconds", elem_id="seconds",
                             info="The search then ends with what is found.", min_width=140)  # fmt: skip
-    with gr.Accordion("Stock: what can be bought", open=False):
+    with gr.Accordion("Stock: purchasable molecules", open=False):
         stock = gr.File(label="SMILES or InChIKeys, one per line or in a table", type="filepath", elem_id="stock",
                         file_types=[".smi", ".txt", ".csv", ".tsv", ".gz"], height=120)  # fmt: skip
     gr.Examples(EXAMPLES, target)

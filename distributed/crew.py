@@ -1,4 +1,4 @@
-"""Workers on Ray: actors that each hold a model, and a driver that hands batches out and takes rows back.
+"""Workers on Ray: actors that each have a model, and a driver that distributes batches and collects rows.
 
 Ray Data's own pool of actors was not taken for this. It repeats a batch whose actor died for ever, or gives it up whole: which target of
 a batch it was cannot be found out, and the other targets are lost with it. Nor can it bound the time of a batch.
@@ -70,7 +70,7 @@ def connected(workers: Workers, what: str = "--workers") -> Iterator[tuple[Any, 
     """Connect to Ray, or start it here. A connection that is there already is used, and stays.
 
     Args:
-        workers: those that Ray has to have room for.
+        workers: the workers that must fit into the cluster.
         what: the option that gives their number.
 
     Yields:
@@ -126,7 +126,7 @@ def _check_answers(address: str) -> None:
 def _unreachable(address: str, reason: str) -> ValueError:
     first = reason.strip().partition("\n")[0]
     return ValueError(
-        f"No Ray cluster answers at {address} ({first}): start one with `ray start --head`, or leave out --ray-address and "
+        f"No Ray cluster responds at {address} ({first}): start one with `ray start --head`, or leave out --ray-address and "
         "RAY_ADDRESS for workers on this machine."
     )
 
@@ -140,15 +140,15 @@ def run(
 ) -> Iterator[list[Row]]:
     """Do items on workers, and yield their rows batch by batch, as they are done.
 
-    An item that ends its worker, or raises an error, is repeated alone by another. After the second time its row says that it failed.
+    An item that ends its worker, or raises an error, is repeated alone by another. After the second failure, its row has the state `failed`.
     A node that is lost does not count as such a time.
 
     Args:
-        work: what is done.
-        items: what it is done with.
+        work: the work on an item.
+        items: the inputs of the work.
         workers: how many there are, and where.
         watch: is called about once a second.
-        tell: is called with what a user should know meanwhile.
+        tell: called with messages for the user.
 
     Raises:
         ValueError: no cluster answers, it has no room for so many workers, or the model cannot be loaded.
@@ -174,7 +174,7 @@ def _check_room(workers: Workers, nodes: list[dict[str, float]], device: str, wh
     if sum(rooms) < workers.count:
         each = f"{workers.threads} CPU{'s' if workers.threads > 1 else ''}{' and a GPU' if gpus else ''} each"
         raise ValueError(
-            f"{what} {workers.count} with {each} have no room here: {len(nodes)} node{'s' if len(nodes) > 1 else ''} can take "
+            f"{what} {workers.count} with {each} do not fit: {len(nodes)} node{'s' if len(nodes) > 1 else ''} can take "
             f"{sum(rooms)}."
         )
 
@@ -242,7 +242,7 @@ class _Crew:
             if not is_told and not self._nodes and now - begun > _PATIENCE:
                 is_told = True
                 self.tell(
-                    "No worker has begun yet: the CPUs of the cluster are taken by other jobs, or the model loads slowly."
+                    "No worker has started yet: other jobs use the CPUs of the cluster, or the model loads slowly."
                 )
 
     def dismiss(self) -> None:
@@ -262,7 +262,7 @@ class _Crew:
             self._duties[actor.do.remote(batch)] = _Duty(actor, batch, deadline)
 
     def _collect(self, reference: Any, duty: _Duty) -> list[Row]:
-        """What a worker has done; of one that failed, the rows of the items that are given up."""
+        """The rows of a worker; for a failed worker, the rows of its abandoned items."""
         try:
             found = self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:

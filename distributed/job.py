@@ -1,4 +1,4 @@
-"""A job: what is not done yet is done, here or by workers, and written in parts."""
+"""A job: its missing rows are computed, here or by workers, and written in parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def shard(text: str | None) -> tuple[int, int]:
     """The numbers of a shard such as `3/16`, the third of sixteen; all of it is 1/1.
 
     Raises:
-        ValueError: the text is no shard.
+        ValueError: the text is not a shard such as 3/16.
     """
     found = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
@@ -49,7 +49,7 @@ def run(
     """Do the items that are not done, and write them.
 
     Args:
-        work: what is done.
+        work: the work on an item.
         items: all items of this process.
         parts: where rows are written, after `begin`.
         workers: those on Ray, or None to do the work in this process.
@@ -57,7 +57,7 @@ def run(
         is_shown: whether to show it.
 
     Returns:
-        The number of items in each state, those that were done before among them.
+        The number of items in each state, including items of earlier runs.
 
     Raises:
         ValueError, OSError: as in [`crew.run`], or a part cannot be written.

@@ -1,7 +1,7 @@
 """The folder that the processes of a job write to, on a disk, S3 or GCS.
 
-`job.json` says what the job is: its settings, the number of its rows, and a digest of them. Each other file is a part: JSON lines
-that were written whole, in the order in which they were done. A row has its `number`, counted from 1, and its `state` in front.
+`job.json` describes the job: its settings, the number of its rows, and a digest of them. Each other file is a part: JSON lines
+that were written atomically, in the order of completion. A row has its `number`, counted from 1, and its `state` in front.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Parts:
         self._written = 0.0
 
     def begin(self, command: str, settings: Mapping[str, Any], rows: Iterable[str]) -> None:
-        """Begin a job, or go on with the one that is there.
+        """Begin a job, or continue an existing one.
 
         Args:
             command: "routes plan" or "generate".
             settings: by the names that a user knows them by. Values have to be JSON.
-            rows: what tells each row from others.
+            rows: a text that identifies each row.
 
         Raises:
             ValueError: the folder has something else, or a job with other settings or of other rows.
@@ -72,7 +72,7 @@ class Parts:
         }
         if (before := self._job()) is None:
             if self._names():
-                raise ValueError(f"{self.place} is not empty, and has no {_JOB}: give another folder.")
+                raise ValueError(f"{self.place} is not empty and has no {_JOB}: give another folder.")
             self._files.create_dir(self._root)
             self._write(_JOB, json.dumps(job, indent=2) + "\n")
             return
@@ -81,7 +81,7 @@ class Parts:
         check_settings(self.place, before["settings"], job["settings"], "another folder")
         if (before["rows"], before["input"]) != (count, job["input"]):
             raise ValueError(
-                f"{self.place} is of another input, of {before['rows']:,} rows where this one has {count:,}: give that one, or "
+                f"{self.place} belongs to another input, of {before['rows']:,} rows where this one has {count:,}: give that one, or "
                 "another folder."
             )
 
@@ -109,7 +109,7 @@ class Parts:
             command: "routes plan" or "generate".
 
         Raises:
-            ValueError: there is no such job in the folder, or rows are missing; the message says which.
+            ValueError: there is no such job in the folder, or rows are missing; the message names them.
         """
         job = self._job()
         if job is None or job["command"] != command:

@@ -1,6 +1,6 @@
 """What a worker does, in this process or in another: targets are planned, lines are answered.
 
-A work is sent to a worker as it is, and loads its model there. Items are pairs of an index in the input and what stands there.
+A work is sent to a worker as it is, and loads its model there. Items are pairs of an index in the input and the input itself.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Work(Protocol):
         """The row of an item that its workers failed on."""
 
     def batches(self, items: Items, workers: int) -> list[Items]:
-        """The items in the order in which they are handed out."""
+        """The items in the order of their distribution."""
 
     def seconds(self, items: Items) -> float | None:
         """The longest time that they may take, after which their worker is taken for stuck."""
@@ -65,7 +65,7 @@ def batches_of(items: Items, cost: Any, most: int, workers: int) -> list[Items]:
 
     Args:
         items: the items.
-        cost: what is expected of an item.
+        cost: the expected cost of an item.
         most: the largest number of items in a batch.
         workers: the number of workers, which are to end together.
     """
@@ -89,7 +89,7 @@ class PlanWork:
         forward_model: as in [`load_forward`].
         device: where the model runs.
         is_compiled: whether it takes compiled steps.
-        told: the settings as a user gave them.
+        told: the settings as given by the user.
     """
 
     model: str
@@ -115,7 +115,7 @@ class PlanWork:
         watch: Callable[[], None] | None = None,
         on_first: Callable[[Any, Route], None] | None = None,
     ) -> Iterator[tuple[int, Plan]]:
-        """The index and the plan of each target, as their searches end; first those that cannot be read.
+        """The index and the plan of each target, as their searches end; unreadable targets come first.
 
         Args:
             items: the targets.
@@ -162,9 +162,9 @@ class TextWork:
     """Writes a text for each line, as `weftformer generate` does.
 
     Args:
-        model: folder or Hub id of a model of texts.
+        model: folder or Hub id of a text model.
         asked: arguments of `TextTask.settings`.
-        batch_size: lines computed at a time (default: as many as have 4,096 tokens).
+        batch_size: lines per batch (default: up to 4,096 tokens).
         seed: of the sampling.
         with_scores: whether texts get their log-probabilities.
         num_conditions: the number of conditions of a line.

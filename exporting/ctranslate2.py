@@ -29,7 +29,7 @@ _ALLOWED: dict[str, tuple] = {
 
 
 def _refuse(name: str, value: Any, allowed: str) -> NoReturn:
-    raise ValueError(f"CTranslate2 cannot express {name}={value!r}: it can express {allowed}.")
+    raise ValueError(f"CTranslate2 does not support {name}={value!r}: it supports {allowed}.")
 
 
 def check_expressible(config: WeftConfig) -> tuple[int, int]:
@@ -44,7 +44,7 @@ def check_expressible(config: WeftConfig) -> tuple[int, int]:
         `tuple[int, int]`: the ids of the start token and of the end token of a target.
 
     Raises:
-        ValueError: it cannot. The message names the field, its value and what is allowed.
+        ValueError: the model cannot be exported. The message names the field, its value and the allowed values.
     """
     for name in ("encoder_mlp_layer_types", "decoder_mlp_layer_types"):
         if "sparse" in getattr(config, name):

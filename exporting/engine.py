@@ -1,4 +1,4 @@
-"""CTranslate2 in the place of `generate`: the same texts in less time, where the model and the search allow it."""
+"""CTranslate2 instead of `generate`: the same texts in less time, if it supports the model and the search."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,11 +39,11 @@ class Engine:
         name (`str`):
             `"auto"` takes CTranslate2 for more than 16 texts if it is installed and computes exactly what Weft computes: for a dense
             model in fp32 on a CPU, greedy search or a beam search that ends early, and as long as the first 16 texts are the same.
-            `"weft"` never takes it. `"ctranslate2"` always takes it, and `"ctranslate2-int8"` with weights rounded to 8 bits: beam
+            `"weft"` never uses it. `"ctranslate2"` always uses it, and `"ctranslate2-int8"` with weights rounded to 8 bits: beam
             search then ends early.
 
     Raises:
-        ValueError: the engine is asked for by name, and CTranslate2 is not installed or cannot express the model.
+        ValueError: the engine is named explicitly, but CTranslate2 is not installed or does not support the model.
     """
 
     def __init__(self, model: Any, name: str):
@@ -74,13 +74,13 @@ class Engine:
         search = {name: value for name, value in settings.items() if name not in _OF_NO_EFFECT}
         prepared, others = self.model._prepare_generation_config(None, **search)
         if set(others) - {"input_ids", "attention_mask"} or prepared.return_dict_in_generate:
-            return "there are inputs other than tokens, or more than texts is returned"
+            return "the request has inputs other than tokens, or returns more than texts"
         if any(not isinstance(one, Watch) for one in settings.get("logits_processor") or ()):
             return "there are processors"
         if prepared.do_sample or settings.get("streamer") is not None:
             return "texts are sampled or streamed"
         if prepared.num_beams > 1 and not (prepared.early_stopping is True and prepared.length_penalty > 0):
-            return "this beam search does not end as CTranslate2's (`early_stopping=True` does)"
+            return "CTranslate2 supports only beam search with `early_stopping=True`"
         return reason_against(self.model, **search)
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **settings: Any) -> Any:
@@ -99,7 +99,7 @@ class Engine:
             `torch.LongTensor` of shape `(batch * num_return_sequences, length)`, or what else `model.generate` returns.
 
         Raises:
-            ValueError: the engine is asked for by name, and cannot do this search.
+            ValueError: the engine is named explicitly, but does not support this search.
         """
         inputs = {"input_ids": input_ids} | ({} if attention_mask is None else {"attention_mask": attention_mask})
         self._seen += len(input_ids)
@@ -111,7 +111,7 @@ class Engine:
         if against is not None:
             if self.is_chosen:
                 raise ValueError(f"--engine ctranslate2 cannot answer: {against}. Leave it out.")
-            logger.warning_once(f"Weft writes these texts, not CTranslate2: {against}.")
+            logger.warning_once(f"Generating with Weft, not CTranslate2: {against}.")
             return self._own(**inputs, **settings)
         if self._translator is None:
             self._translator = _translator(self.model, self.compute_type)
@@ -131,12 +131,12 @@ class Engine:
         if not self.is_chosen and self._same < compared:
             self.is_off = True
             logger.warning_once(
-                f"Weft writes the texts: {compared - self._same} of the first {compared} of CTranslate2 differ."
+                f"Generating with Weft: {compared - self._same} of the first {compared} of CTranslate2 differ."
             )
             return self._own(**inputs, **settings)
         if not self._to_compare or compared == count:
             logger.warning_once(
-                f"CTranslate2 writes the texts: {self._same} of the first {compared} are the same as Weft's."
+                f"Generating with CTranslate2: {self._same} of the first {compared} are the same as Weft's."
             )
         return found
 
@@ -171,7 +171,7 @@ class Engine:
 
 @contextmanager
 def engine_of(model: Any, name: str) -> Iterator[None]:
-    """Let `model.generate` be that of an [`Engine`] within this context, in which the weights do not change."""
+    """Replace `model.generate` by that of an [`Engine`] within this context. The weights must not change."""
     model.generate = Engine(model, name).generate
     try:
         yield

@@ -80,7 +80,7 @@ class EncoderGraph(nn.Module):
             input_ids (`torch.LongTensor` of shape `(batch, source)`):
                 Ids of the source tokens.
             attention_mask (`torch.LongTensor` of shape `(batch, source)`):
-                1 for source tokens and 0 for pads, wherever they stand.
+                1 for source tokens and 0 for pads, at any position.
             condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
                 The condition values, if the model has any.
 
@@ -228,7 +228,7 @@ def check_exportable(config: WeftConfig) -> None:
             The configuration.
 
     Raises:
-        ValueError: it cannot. The message names the field, its value and what is allowed.
+        ValueError: the model cannot be exported. The message names the field, its value and the allowed values.
     """
     rope_type = (config.rope_parameters or {}).get("rope_type")
     if config.uses_attention_positions("rotary") and rope_type in ("dynamic", "longrope"):

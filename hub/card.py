@@ -97,8 +97,8 @@ class MetricResult:
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """
-    The facts about a model that its card states. Of a fact that is left out, the card says that it is not known, or
-    nothing.
+    The facts about a model on its card. If a fact is omitted, the card states that it is
+    unknown, or omits it too.
 
     Args:
         name (`str`):
@@ -118,7 +118,7 @@ class Facts:
         has_tokenizer (`bool`, *optional*, defaults to `True`):
             Whether there is a tokenizer beside the weights.
         has_code (`bool`, *optional*, defaults to `True`):
-            Whether the code of the model is beside the weights. The card of a route model says so.
+            Whether the code of the model is beside the weights. The card of a route model mentions it.
         license (`str`, *optional*):
             The Hub's id of the weights' licence.
         license_note (`str`, *optional*):

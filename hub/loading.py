@@ -1,4 +1,4 @@
-"""The way in which everything here loads what other people may have written."""
+"""The one way to load models and tokenizers that other people may have written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
             raise
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
-            f"{folder_or_hub_id} cannot be loaded ({reason}): a file is damaged, or asks for what this machine does not have."
+            f"{folder_or_hub_id} cannot be loaded ({reason}): a file is damaged, or needs something that this machine lacks."
         ) from error
 
 
@@ -44,7 +44,7 @@ def check_finite(model: Any, name: str) -> None:
 
     Args:
         model: a `torch.nn.Module`.
-        name: what the message calls it.
+        name: its name in the message.
 
     Raises:
         ValueError: there are weights that are NaN or infinite.

@@ -1,4 +1,4 @@
-"""Requests in batches against a loaded model: what the server, the page in the browser and commands share."""
+"""Requests in batches against a loaded model: shared by the server, the page in the browser and the commands."""
 
 from .tasks import RouteTask, TextTask, load_task
 

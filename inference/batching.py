@@ -56,7 +56,7 @@ class Pools(Protocol):
 
 
 class Unwanted(Exception):
-    """The clients that asked for what is computed have left."""
+    """The clients of the requests being computed have disconnected."""
 
 
 class QueueFull(Exception):
@@ -73,7 +73,7 @@ class Failed(Exception):
 
 @dataclass(eq=False)
 class _Request:
-    """The inputs of a request that wait, and those that are computed."""
+    """The queued and the running inputs of a request."""
 
     waiting: deque[Item] = field(default_factory=deque)
     computing: int = 0
@@ -133,7 +133,7 @@ class _Turns:
 class Batcher:
     """Computes the inputs of requests.
 
-    A request that has an input in a pool already gets at most half of what is free, so that there is room for the next.
+    A request that has an input in a pool already gets at most half of the free capacity, so that there is room for the next.
 
     Args:
         pools: makes pools.
@@ -189,7 +189,7 @@ class Batcher:
                     item.request.waiting.remove(item)
 
     def stop(self) -> None:
-        """Accept no more inputs. Those that wait fail with [`Stopping`]."""
+        """Accept no more inputs. Queued inputs fail with [`Stopping`]."""
         with self._changed:
             self._is_stopping = True
             for request in self._requests:

@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 def window_of(batch_size: int | None) -> int:
-    """The number of lines that are answered together: what is sampled for a line depends on the others of its window."""
+    """The number of lines that are generated together. A sampled text depends on the other lines of its window."""
     return (batch_size or _LINES) * _BATCHES
 
 

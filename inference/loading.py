@@ -9,22 +9,22 @@ from .tasks import RouteTask, load_task
 
 
 def load_on(model: str, wanted: str, device: str | None = None, is_compiled: bool = False) -> Any:
-    """The task of a model on a device, with compiled steps if asked to.
+    """The task of a model on a device, optionally with compiled steps.
 
     Args:
         model: folder or Hub id.
-        wanted: what it has to write, "routes" or "texts".
+        wanted: the required kind of output, "routes" or "texts".
         device, is_compiled: as in [`move_to`].
 
     Raises:
-        ValueError: there is no such model or device, or the model writes the other.
+        ValueError: there is no such model or device, or the model has the other kind of output.
     """
     try:
         task = load_task(model)
     except OSError as error:
         first = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"--model {model}: there is no such folder here, and the Hub did not send it. {first}"
+            f"--model {model}: there is no such folder here, and it cannot be downloaded from the Hub. {first}"
         ) from error
     written = "routes" if isinstance(task, RouteTask) else "texts"
     if written != wanted:
@@ -38,7 +38,7 @@ def load_forward(model: str | None, device: str | None = None) -> Any:
     """The model that predicts products, on a device.
 
     Args:
-        model: folder or Hub id; None for the one that comes with Weft, "none" for no model.
+        model: folder or Hub id; None for the included one, "none" for no model.
         device: as in [`move_to`].
 
     Raises:
@@ -54,7 +54,7 @@ def load_forward(model: str | None, device: str | None = None) -> Any:
 
 
 def move_to(planner: Any, device: str | None, is_compiled: bool = False) -> None:
-    """Move a planner's model to a device, by default a GPU where there is one, and let it take compiled steps if asked to.
+    """Move a planner's model to a device, by default a GPU where there is one, and optionally enable compiled steps.
 
     Raises:
         ValueError: there is no such device, or the model cannot be compiled.

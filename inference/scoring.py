@@ -23,7 +23,7 @@ def score_pairs(
 
     Args:
         task: the text model.
-        rows: the pairs. Those with an empty text are left out.
+        rows: the pairs. Pairs with an empty text are skipped.
         columns: the names of their columns.
         settings: the settings of generation.
         batch_size: the number of pairs in a batch.

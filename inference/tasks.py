@@ -1,4 +1,4 @@
-"""What a server can be asked: routes to targets, or texts for texts. Inputs are checked before they wait for others."""
+"""The tasks of a server: routes to targets, or texts from texts. Inputs are checked before they are queued."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class RouteTask:
 
     Args:
         planner: with a model trained on routes.
-        stock: what can be bought; candidates then say what it lacks.
-        max_new_tokens: bound on what the model writes (default: three quarters of its positions; the beginning of a
+        stock: the purchasable molecules; candidates then list missing ones.
+        max_new_tokens: largest number of new tokens (default: three quarters of its positions; the beginning of a
             route, which names the target, takes the rest).
-        forward: says of each reaction whether it predicts the product.
+        forward: the forward model, which predicts the product of each reaction.
     """
 
     path = "/plan"
@@ -118,7 +118,7 @@ class RouteTask:
             A work for each target.
 
         Raises:
-            ValueError: what is wrong with a target or a setting.
+            ValueError: a target or a setting is invalid; the message has the reason.
         """
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
@@ -190,12 +190,12 @@ class Written(NamedTuple):
 class TextPool:
     """Works whose texts are written together; they join and leave between steps.
 
-    Where no search can go on while others join, a step writes a batch of texts from beginning to end.
+    If a search cannot be joined while it runs, a step generates a whole batch of texts.
 
     Args:
         task: the task.
         beams: width of the search.
-        watch: is called before each token of a batch; what it raises ends it.
+        watch: called before each token of a batch; an exception in it ends the batch.
     """
 
     def __init__(self, task: TextTask, beams: int, watch: Callable[[], None]):
@@ -248,7 +248,7 @@ class TextTask:
     Args:
         model: a `WeftForConditionalGeneration`.
         tokenizer: the tokenizer it was trained with.
-        max_new_tokens: bound on what the model writes (default: 256, or what its positions allow).
+        max_new_tokens: largest number of new tokens (default: 256, or what its positions allow).
     """
 
     path = "/translate"
@@ -281,14 +281,14 @@ class TextTask:
         Args:
             texts: what to translate.
             beams: width of the search.
-            max_new_tokens: bound on what the model writes.
-            conditions: the numbers that the model is told beside each text, as many as it was trained with.
+            max_new_tokens: largest number of new tokens.
+            conditions: the numbers that the model reads beside each text, as many as in training.
 
         Returns:
             A work for each text.
 
         Raises:
-            ValueError: a text is too long or holds a character that the vocabulary lacks, or the conditions are too many
+            ValueError: a text is too long or contains a character outside the vocabulary, or the conditions are too many
                 or too few.
         """
         self.check_conditions(len(conditions))
@@ -298,7 +298,7 @@ class TextTask:
     def settings(
         self, beams: int | None, max_new_tokens: int | None, sampling: Sampling | None = None, candidates: int = 1
     ) -> TextSettings:
-        """The settings of generation. What is None is as in the model's folder."""
+        """The settings of generation. None means the value saved with the model."""
         defaults = self.model.generation_config
         beams = beams or (1 if sampling else defaults.num_beams or 1)
         if sampling is None:
@@ -320,7 +320,7 @@ class TextTask:
         """One text, checked.
 
         Raises:
-            ValueError: the text is too long or holds a character that the vocabulary lacks.
+            ValueError: the text is too long or contains a character outside the vocabulary.
         """
         ids = encode_checked(self.tokenizer, text, max_length=self.model.config.max_source_positions)
         return TextWork(tuple(ids), tuple(conditions), settings)
@@ -354,8 +354,8 @@ class TextTask:
 
         Args:
             works: of equal settings.
-            watch: is called before each token; what it raises ends the generation.
-            with_scores: whether each text is read once more to say how probable it is.
+            watch: called before each token; an exception in it ends the generation.
+            with_scores: whether to compute the log-probability of each text with one more forward pass.
             streamer: of transformers, for a single work with one beam.
 
         Returns:
@@ -421,7 +421,7 @@ class TextTask:
 def load_task(
     folder_or_hub_id: str, stock: Stock | None = None, max_new_tokens: int | None = None
 ) -> RouteTask | TextTask:
-    """Load a model with its tokenizer; one that writes in the vocabulary of routes is asked for routes.
+    """Load a model with its tokenizer; a model with the route vocabulary writes routes.
 
     Raises:
         ValueError: a stock is given for a model that writes no routes, or the model is of another family, or has weights that are

@@ -1,4 +1,4 @@
-"""Checks of inputs: an input that would crash, or silently give nonsense, raises a ValueError that says what to do.
+"""Checks of inputs: an input that would crash, or silently give nonsense, raises a ValueError with the remedy.
 
 Every call checks the names and shapes of its inputs. Reading values waits for the device. Therefore a model checks the
 values of its first batch only, before any kernel sees them ([`check_first_batch`]). It checks later values only after an
@@ -58,12 +58,12 @@ def with_hint(compute: Callable[[], Result], check: Callable[[], None]) -> Resul
 def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
     """Raise a ValueError for a keyword that nothing reads, which is usually a typo.
 
-    Known keywords are the parameters of `forward` and those that transformers passes. Code that travels with weights
+    Known keywords are the parameters of `forward` and those that transformers passes. Code saved beside the weights
     warns once and drops an unknown keyword instead, because a later transformers may pass new ones.
     """
     for name in [name for name in kwargs if name not in _CALLER_KWARGS]:
         known = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
-        problem = f"{where} got an unexpected keyword `{name}`, which nothing reads.{closest(name, known)}"
+        problem = f"{where} got an unexpected keyword `{name}`.{closest(name, known)}"
         if not IS_EXPORTED:
             raise ValueError(problem)
         _warn_once(problem)

@@ -80,7 +80,7 @@ def _needs_package() -> Callable:
 class WeftGenerationMixin(GenerationMixin):
     """`generate` with the plain path of decoding, and attributes through which the installed package extends it."""
 
-    # The fast path (`decoding/dispatch.py`). The installed package sets it. Code that travels with weights has none.
+    # The fast path (`decoding/dispatch.py`). The installed package sets it. Code saved beside the weights has none.
     fast_path: ClassVar[Any] = None
     # Names for `custom_generate` besides repositories on the Hub, each with a function that returns the search.
     searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _needs_package}

@@ -69,7 +69,7 @@ class LoadingMixin:
             pretrained_model_name_or_path (`str` or `os.PathLike`):
                 A folder, or the name of a repository on the Hub.
             allow_missing_weights (`bool`, *optional*, defaults to `False`):
-                Start weights that the file lacks at random, and leave out weights that the model lacks.
+                Initialize weights missing in the file at random, and skip weights unknown to the model.
                 `ignore_mismatched_sizes=True` allows missing weights too.
             kwargs (*optional*):
                 Further arguments of `PreTrainedModel.from_pretrained`.
@@ -98,8 +98,8 @@ class LoadingMixin:
         if info["mismatched_keys"] and not any_size:
             name, found, wanted = min(info["mismatched_keys"])
             raise ValueError(
-                f"{source} holds {name} of shape {tuple(found)}, but by the configuration its shape is {tuple(wanted)}: these "
-                "are the weights of another configuration. (ignore_mismatched_sizes=True starts such weights at random.)"
+                f"{source} has {name} of shape {tuple(found)}, but by the configuration its shape is {tuple(wanted)}: these "
+                "are the weights of another configuration. (ignore_mismatched_sizes=True initializes such weights at random.)"
             )
         if not (allow_missing_weights or wants_info or state_dict == {}):
             missing = sorted(info["missing_keys"] - may_be_new(model, info["missing_keys"]))
@@ -124,13 +124,13 @@ def may_be_new(model: Any, missing: set[str]) -> set[str]:
 def _refuse_missing(kind: str, source: str, missing: list[str], unexpected: list[str], any_size: bool) -> None:
     if missing and unexpected:
         raise ValueError(
-            f"{source} does not fit {kind}: it lacks {_some(missing)} and holds {_some(unexpected)}. These are the weights "
-            "of another model or configuration. (allow_missing_weights=True starts missing weights at random.)"
+            f"{source} does not fit {kind}: it lacks {_some(missing)} and has {_some(unexpected)}. These are the weights "
+            "of another model or configuration. (allow_missing_weights=True initializes missing weights at random.)"
         )
     if missing and not any_size:
         raise ValueError(
             f"{source} lacks {len(missing)} of the weights of {kind} ({_some(missing)}): the file is incomplete, or the "
-            "configuration is of a larger model. (allow_missing_weights=True starts missing weights at random.)"
+            "configuration is of a larger model. (allow_missing_weights=True initializes missing weights at random.)"
         )
 
 

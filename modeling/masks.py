@@ -48,7 +48,7 @@ def refuse_lost_bias(config: WeftConfig) -> None:
         kind = getattr(config, field)
         if kind in ("relative", "bucketed") and not takes_bias(implementation):
             raise ValueError(
-                f'The attention implementation "{implementation}" cannot carry a relative bias ({field}="{kind}"): use '
+                f'The attention implementation "{implementation}" does not support a relative bias ({field}="{kind}"): use '
                 '"sdpa", "flex_attention" or "eager", or register a function that has a parameter `position_bias` of shape '
                 "(batch, heads, queries, keys) and adds it to the scores."
             )
@@ -70,7 +70,7 @@ def additive(mask_BHLM: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def mask_and_bias(
     implementation: str, mask: torch.Tensor | None, bias_BHLM: torch.Tensor | None, query: torch.Tensor
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Return mask and relative bias in the form in which `implementation` takes the two together."""
+    """Return mask and relative bias in the form that `implementation` expects."""
     if implementation == "sdpa" and bias_BHLM is not None and mask is not None and mask.dtype == torch.bool:
         # with a bias, transformers' SDPA fills masked scores with the lowest finite number: a query that may attend to
         # no key would then get the mean of all values
@@ -90,7 +90,7 @@ def _user_mask(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype)
     """
     if "flash" in implementation:
         raise ValueError(
-            f'The attention implementation "{implementation}" cannot carry a 4-D mask: use "sdpa", "eager" or '
+            f'The attention implementation "{implementation}" does not support a 4-D mask: use "sdpa", "eager" or '
             '"flex_attention" (`model.set_attn_implementation(...)`), or a mask of shape (batch, length).'
         )
     if not mask_BHLM.is_floating_point():

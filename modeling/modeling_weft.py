@@ -320,7 +320,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     def _grouped_mm_can_dispatch(self) -> bool:
         """Check that "grouped_mm" works for this model, as in transformers.
 
-        If it does not, transformers takes "eager", unless the user has asked for "grouped_mm" by name.
+        If it does not, transformers takes "eager", unless the user has named "grouped_mm".
 
         Raises:
             ValueError: a width or the dtype does not fit.
@@ -390,8 +390,8 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         """
         Move the selection bias of every expert against its load in all processes, and set the load to 0.
 
-        Call it after each step of an optimizer that holds copies of the weights, as DeepSpeed's does. After the step
-        of an optimizer that holds the weights themselves, this happens by itself. With `router_bias_update_rate=0` it
+        Call it after each step of an optimizer that works on copies of the weights, as in DeepSpeed. After the step
+        of an optimizer that works on the weights themselves, this is automatic. With `router_bias_update_rate=0` it
         does nothing.
         """
         for router in self.routers():
@@ -545,7 +545,7 @@ class WeftEncoder(WeftStack):
             input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
                 Ids of the source tokens. Give either these or `inputs_embeds`.
             attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, source, source)`, *optional*):
-                1 for tokens and 0 for pads, wherever they stand. A 4-D mask is boolean, or is added to the scores.
+                1 for tokens and 0 for pads, at any position. A 4-D mask is boolean, or is added to the scores.
                 Without a mask every token counts, unless the configuration's `infer_attention_mask` asks to look for
                 pads.
             inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
@@ -561,7 +561,7 @@ class WeftEncoder(WeftStack):
             [`~modeling_outputs.MoEModelOutput`]: states of shape `(batch, source, d_model)`.
 
         Raises:
-            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
+            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed values.
 
         Example:
 
@@ -696,13 +696,13 @@ class WeftDecoder(WeftStack):
             is_causal (`bool`, *optional*):
                 False lets every target position see all others. Defaults to True.
             token_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
-                False for pads, which no expert computes. Defaults to what a 2-D `attention_mask` says.
+                False for pads, which no expert computes. Defaults to a 2-D `attention_mask`.
 
         Returns:
             [`~modeling_outputs.MoEModelOutputWithPastAndCrossAttentions`]: states of shape `(batch, target, d_model)`, and the cache.
 
         Raises:
-            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
+            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed values.
 
         Example:
 
@@ -934,10 +934,10 @@ class WeftModel(WeftPreTrainedModel):
 
         Returns:
             [`~modeling_outputs.Seq2SeqMoEModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the
-            encoder, and what else was asked for.
+            encoder, and the other requested outputs.
 
         Raises:
-            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
+            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed values.
 
         Example:
 
@@ -1079,7 +1079,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 Whether to return keys and values. Defaults to the configuration's `use_cache`, and to False with
                 labels.
             logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0):
-                Score only so many last positions, or the positions given. 0 scores all.
+                Score only the last N positions, or the given positions. 0 scores all.
             num_items_in_batch (`int` or `torch.Tensor`, *optional*):
                 Labels in all accumulated batches and processes, from the Trainer. Losses are divided by it.
             smoothing (`float`, *optional*, defaults to 0.0):
@@ -1096,10 +1096,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
         Returns:
             [`WeftSeq2SeqLMOutput`]: the loss where labels are given, logits of shape `(batch, target, vocabulary)`,
-            the cache, and what else was asked for.
+            the cache, and the other requested outputs.
 
         Raises:
-            ValueError: an input has a wrong shape, is out of range, or is not known. The message says what is allowed.
+            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed values.
 
         Example:
 
@@ -1196,7 +1196,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         )
 
     def save_pretrained(self, *args, **kwargs):
-        """Save the model as in transformers, with a configuration that says whether the head is tied."""
+        """Save the model as in transformers, with a configuration that records whether the head is tied."""
         # PEFT compares the head with the encoder's table after merging, and calls it untied where each stack has a table
         if self.lm_head.weight is self.model.decoder.embed_tokens.weight:
             self.config.tie_word_embeddings = True
@@ -1228,7 +1228,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             labels (`torch.LongTensor` of shape `(batch, target)`):
                 The labels. -100 is a pad, unless a 2-D `decoder_attention_mask` is given.
             input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
-                Ids of the source, to look for pads if the configuration says `infer_attention_mask`.
+                Ids of the source, to find pads if the configuration has `infer_attention_mask`.
             attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D, *optional*):
                 Mask of the source.
             decoder_attention_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):

@@ -45,7 +45,7 @@ class Router(Recorded, Float32Buffers):
     their sum with `norm_topk_prob`.
 
     With `router_bias_update_rate` each expert has a bias that enters the choice of experts, but not their weights. The
-    bias is moved against the load after each step of the optimizer that holds the router's weights (Wang et al. 2024,
+    bias is moved against the load after each step of the optimizer that trains the router (Wang et al. 2024,
     arXiv:2408.15664). A frozen router keeps its bias.
     """
 
@@ -299,7 +299,7 @@ class SparseFeedForward(nn.Module):
     def _without_pads(
         self, non_pad_N: torch.Tensor, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor
     ) -> torch.Tensor:
-        """Return the experts' output (N, D), computed for the tokens that are no pads."""
+        """Return the experts' output (N, D), computed for all tokens except pads."""
         experts: Any = self.experts
         experts = experts.get_base_layer() if hasattr(experts, "get_base_layer") else experts  # of an adapter (PEFT)
         num_experts = self.router.num_experts

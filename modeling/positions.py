@@ -1,4 +1,4 @@
-"""Positions of tokens: embeddings that are added to the input, and what attention needs of positions.
+"""Positions of tokens: embeddings that are added to the input, and positions inside the attention.
 
 Shape suffixes: B batch (1 if all rows have the same positions), L queries, M keys, T tokens of one sequence, K width
 of a head.
@@ -205,7 +205,7 @@ def attention_positions(
     looks_ahead: bool = True,
     is_cross: bool = False,
 ) -> AttentionPositions | None:
-    """Return what an attention with positions of this `kind` needs, or None with `"none"`.
+    """Return the tensors for an attention with positions of this `kind`, or None with `"none"`.
 
     Args:
         kind: the position type, a value of `self_attention_position_type`.

@@ -136,7 +136,7 @@ def one_molecule(smiles: str) -> str:
 def largest_organic_part(smiles: str) -> str:
     """Return the canonical SMILES of the largest part of a salt or a mixture, one with carbon if there is any.
 
-    Charges that hydrogen atoms can take away are taken away: what is left of an ammonium chloride is the amine.
+    Charges that hydrogen atoms can neutralise are removed: an ammonium chloride becomes the amine.
 
     Raises:
         ValueError: as in [`canonical_smiles`].

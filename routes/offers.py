@@ -43,7 +43,7 @@ class Offer:
 
     @property
     def in_words(self) -> str:
-        """What a person needs to order it; empty for a molecule of which a stock tells nothing."""
+        """The text with which a person can order the molecule; empty if the stock has no such data."""
         price = None if self.price is None else price_in_words(self.price, self.unit)
         form = self.form and f"as {self.form}" + (f" ({self.sold_as})" if self.sold_as else "")
         return ", ".join(filter(None, [form, price, self.vendor, self.catalogue_number]))
@@ -76,7 +76,7 @@ def price_sum(offers: Sequence[Offer]) -> float | None:
 
 
 def read_price(text: str) -> tuple[float, str]:
-    """Return the number in a text such as `$1,250.00`, `12,50 EUR` or `1.250,00`, and what stands around it as the unit.
+    """Return the number in a text such as `$1,250.00`, `12,50 EUR` or `1.250,00`, and the surrounding text as the unit.
 
     A text without a number, or with the number 0, has the price NaN.
     """

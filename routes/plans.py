@@ -1,4 +1,4 @@
-"""What a search finds for a target: ranked candidates, those that are no routes among them."""
+"""The result of a search for a target: ranked candidates, including texts that are not routes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _MOST_REASONS = 3
 @dataclass(frozen=True)
 class Candidate:
     """One text the model wrote: `route`, or `problem` when the text is none. `score` is its log-probability,
-    -inf (None in JSON) where a search found nothing and `problem` says why.
+    -inf (None in JSON) where a search found nothing; `problem` has the reason.
 
     With the ranking "sqrt_length", that divided by the root of the length. `rank` counts from 1 among the distinct routes to the
-    target: a route that repeats a better one in another order has its rank, and a text that is no route has 0 (None in JSON).
+    target: a route that repeats a better one in another order has its rank, and a text that is not a route has 0 (None in JSON).
     Routes with the same last reaction, the same reactants of the target, have the same number `group`, counted from 1 by
-    their best rank. `missing` holds the starting materials that the stock lacks, None where no stock was given or there is no
-    route. `offers` tell what the stock knows of the others: another form, a price, a vendor. `forward_ranks` has for each
+    their best rank. `missing` has the starting materials that are not in the stock, None without a stock or without a
+    route. `offers` has the stock's data for the others: another form, a price, a vendor. `forward_ranks` has for each
     reaction, in the order of `Route.steps`, the rank of its product among the predictions of a model that reads the reactants
-    (`routes.scoring.round_trip`), 0 where it is not among them and None where the model cannot read them; None for all where none was asked.
+    (`routes.scoring.round_trip`), 0 where it is not among them and None where the model cannot read them; None for all without a forward model.
     """
 
     text: str
@@ -49,11 +49,11 @@ class Candidate:
 
     @property
     def purchasable(self) -> bool | None:
-        """Whether all starting materials can be bought; None without a stock. It does not say that the route works."""
+        """Whether all starting materials are in the stock; None without a stock. The route may still not work."""
         return None if self.missing is None else not self.missing
 
     def held_against(self, stock: Stock | None) -> Candidate:
-        """The candidate with what this stock lacks and offers."""
+        """The candidate with the missing materials and the offers of this stock."""
         if stock is None or self.route is None:
             return replace(self, missing=None, offers=())
         return replace(self, missing=tuple(stock.missing(self.route)), offers=tuple(stock.offers(self.route)))
@@ -65,7 +65,7 @@ class Candidate:
 
     @property
     def price_in_words(self) -> str | None:
-        """That sum, and what it covers; None without it."""
+        """The price as a text, with the number of priced materials; None without a price."""
         if self.price is None or self.route is None:
             return None
         known = [offer for offer in self.offers if offer.price is not None]
@@ -74,12 +74,12 @@ class Candidate:
 
     @property
     def predicted_reactions(self) -> int | None:
-        """The number of reactions whose product is among the predictions of the forward model; None where none was asked."""
+        """The number of reactions whose product is among the predictions of the forward model; None without a forward model."""
         return None if self.forward_ranks is None else sum(map(bool, self.forward_ranks))
 
     @property
     def feasibility(self) -> float | None:
-        """The share of these reactions; None where no forward model was asked, or without a reaction."""
+        """The share of these reactions; None without a forward model or without reactions."""
         if self.predicted_reactions is None or not self.forward_ranks:
             return None
         return self.predicted_reactions / len(self.forward_ranks)
@@ -91,7 +91,7 @@ class Candidate:
 
     @cached_property
     def judgements(self) -> list[Judgement]:
-        """What is known of each reaction, in the order of `Route.steps`; nothing without a route.
+        """The judgement of each reaction, in the order of `Route.steps`; empty without a route.
 
         Raises:
             ImportError: rdchiral is not installed.
@@ -100,7 +100,7 @@ class Candidate:
 
     @property
     def steps(self) -> list[tuple[Route, Judgement, int | None]]:
-        """The route to each molecule that is made, in the order of `Route.steps`, what is known of its last reaction, and the rank of its product
+        """The route to each made molecule, in the order of `Route.steps`, the judgement of its last reaction, and the rank of its product
         by the forward model; nothing without a route."""
         if self.route is None:
             return []
@@ -119,7 +119,7 @@ class Candidate:
 
     @property
     def reactions(self) -> list[dict[str, Any]] | None:
-        """What is known of each reaction, for JSON; None without a route.
+        """The judgement of each reaction, for JSON; None without a route.
 
         For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `name` (its common
         name), `class` (of the ten classes of USPTO-50K), `forward_rank`, and `state`, `precedents`, `remarks` and `reason`, as
@@ -193,10 +193,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Plan:
-    """The candidates for one target, best first, failed ones in their place; or why it could not be planned, `problem`.
+    """The candidates for one target, best first, including failed ones; or the reason why it could not be planned, `problem`.
 
     `id` is the name that the target has in its file. `seconds` is the time that its searches took, a part of each batch that
-    it shared with other targets; two plans that differ in it alone are equal. `remarks` say what a reader has to know: that
+    it shared with other targets; two plans that differ only in it are equal. `remarks` are notes for the reader: that
     the time limit ended the search, that a salt was stripped.
     """
 
@@ -209,7 +209,7 @@ class Plan:
 
     @property
     def distinct(self) -> list[Candidate]:
-        """The candidates that are routes, best first, without those that repeat a better one in another order."""
+        """The candidates that are routes, best first, without repetitions in another order."""
         found: dict[Route, Candidate] = {}
         for candidate in self.candidates:
             if candidate.route is not None:
@@ -223,7 +223,7 @@ class Plan:
 
     @property
     def failed(self) -> list[Candidate]:
-        """The candidates that are no routes, each with its `problem`."""
+        """The candidates that are not routes, each with its `problem`."""
         return [candidate for candidate in self.candidates if candidate.route is None]
 
     @property
@@ -236,7 +236,7 @@ class Plan:
 
     @property
     def nothing_because(self) -> str | None:
-        """Why there is no route, in a sentence; None where there is one."""
+        """The reason for no route, as a sentence; None if there is a route."""
         if self.problem is not None or self.routes:
             return self.problem
         reasons = Counter(candidate.problem for candidate in self.failed if candidate.problem)
@@ -319,7 +319,7 @@ def _number(value: Any, default: Any, kind: type = float) -> Any:
 
 
 def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Each route once, whatever the order of its reactants, with its best candidate; texts that are no routes as they are.
+    """Each route once, whatever the order of its reactants, with its best candidate; texts that are not routes are kept.
 
     The best log-probability is kept, and not the sum over the texts that led to a route: it stays the log-probability of a
     text that the model wrote, comparable with a search of one text, and does not depend on which texts a beam had room for.
@@ -349,8 +349,8 @@ def ranked(
 
     Args:
         candidates: in any order.
-        stock: what can be bought.
-        on_fail: routes with a step that fails are put behind all others ("rank_last"), left among them ("keep") or out ("drop").
+        stock: the purchasable molecules.
+        on_fail: routes with a step that fails are ranked after all others ("rank_last"), like the others ("keep") or removed ("drop").
         per_reaction: most distinct routes with the same last reaction, the best of them (default: all).
         by_evidence: routes from molecules of the stock alone come first; among equals those whose steps are all precedented; among
             these the ones with fewer steps that only move the problem. The score decides last.

@@ -162,7 +162,7 @@ class Stock:
             `Stock`: the stock.
 
         Raises:
-            ValueError: the file is not a list of molecules. The message says what was found.
+            ValueError: the file is not a list of molecules. The message quotes it.
             OSError: the file cannot be read.
         """
         path = Path(path)
@@ -280,7 +280,7 @@ class Stock:
         return self.offer(smiles) is not None
 
     def offer(self, smiles: str) -> Offer | None:
-        """Return what the stock tells of a molecule, given as any of its SMILES, or None if it is not in the stock.
+        """Return the stock's data of a molecule, given as any of its SMILES, or None if it is not in the stock.
 
         The molecule itself comes first, then its salts and charges, then other tautomers.
         """
@@ -320,12 +320,12 @@ class Stock:
         return [smiles for smiles in dict.fromkeys(route.leaves()) if smiles not in self]
 
     def offers(self, route: Route) -> list[Offer]:
-        """Return the offers of the starting materials that are in stock and of which it tells more than that."""
+        """Return the offers of the starting materials for which the stock has more data."""
         found = [self.offer(smiles) for smiles in dict.fromkeys(route.leaves())]
         return [offer for offer in found if offer is not None and offer.in_words]
 
     def without(self, target: str) -> Callable[[str], bool]:
-        """Return the test whether a molecule, a canonical SMILES, is in the stock and is no form of the target."""
+        """Return a test whether a canonical SMILES is in the stock and not a form of the target."""
         forms = {target}
         if not self.is_strict and (name := _name_of(target, "smiles")) is not None:
             parent = parent_form(name)
@@ -367,7 +367,7 @@ def _checked(entries: Iterable[_Entry], check: Callable[[], None] | None) -> Ite
 
 
 def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
-    """Yield the SMILES or InChIKey of each line that is not empty, with what a table tells of it."""
+    """Yield the SMILES or InChIKey of each line that is not empty, with its other data in a table."""
     try:
         # Excel writes a byte order mark before UTF-8
         encoding = "utf-8-sig"
@@ -408,6 +408,6 @@ def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
 
 
 def _unit(header: str) -> str:
-    """Return what a header such as `price_usd` or `Price (EUR)` tells besides that it is a price."""
+    """Return what a header such as `price_usd` or `Price (EUR)` has besides the word for a price."""
     unit = header.partition("price")[2].strip(" ,:;()[]_0123456789")
     return unit.upper() if len(unit) <= 3 else unit

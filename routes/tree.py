@@ -158,7 +158,7 @@ class Route:
 
         Raises:
             ValueError: the text has more than 64 reactions in a row or does not follow the grammar. The message names
-                the position and what was expected there.
+                the position and the expected text.
         """
         route, end = _parse(text, 0, MAX_DEPTH)
         if end != len(text):

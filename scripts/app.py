@@ -1,23 +1,23 @@
-"""Show models on a page in the browser, which plans routes and writes texts."""
+"""Try models on a page in the browser, which plans routes and generates texts."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
 EPILOG = """examples:
-  weftformer app                                               # the route model that comes with Weft
+  weftformer app                                               # the included route model
   weftformer app --model runs/routes --text-model runs/de-en"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model", metavar="MODEL", help="folder or Hub id of a route model (default: the one that comes with Weft)")
-    add("--stock", type=Path, metavar="FILE", help="what can be bought, unless a visitor uploads a stock")
-    add("--text-model", metavar="MODEL", help="folder or Hub id of a model of texts")
-    add("--device", help="where the models run, e.g. cuda:0 (default: cuda if available)")
-    add("--host", help="address to listen at; 0.0.0.0 is every one of this machine's (default: 127.0.0.1)")
-    add("--port", type=int, metavar="N", help="port to listen at (default: the first from 7860 that is free)")
-    add("--share", action="store_true", help="also open it to the world, through gradio's servers, for a week")
+    add("--model", metavar="MODEL", help="folder or Hub id of a route model (default: the included one)")
+    add("--stock", type=Path, metavar="FILE", help="purchasable molecules, unless a visitor uploads others")
+    add("--text-model", metavar="MODEL", help="folder or Hub id of a text model")
+    add("--device", help="device of the models, e.g. cuda:0 (default: cuda if available)")
+    add("--host", help="address to listen on; 0.0.0.0 for all addresses of this machine (default: 127.0.0.1)")
+    add("--port", type=int, metavar="N", help="port to listen on (default: the first free one from 7860)")
+    add("--share", action="store_true", help="also make the page public through gradio's servers, for a week")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -45,7 +45,7 @@ def load_models(route_model: str | None, text_model: str | None, stock: Path | N
 
     Args:
         route_model, text_model: folder or Hub id of each model, or None.
-        stock: a file with what can be bought, for the route model.
+        stock: a file of purchasable molecules, for the route model.
 
     Returns:
         The task of each model, or None for a model that is not given.
@@ -56,7 +56,7 @@ def load_models(route_model: str | None, text_model: str | None, stock: Path | N
     from weftformer.scripts.arguments import read_stock
 
     if stock is not None and route_model is None:
-        raise ValueError("--stock is for a model of routes: give one with --model.")
+        raise ValueError("--stock is for a route model: give one with --model.")
     try:
         import gradio  # noqa: F401
 

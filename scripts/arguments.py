@@ -17,7 +17,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     """Add `--engine`, which writes the texts."""
     parser.add_argument(
         "--engine", default="auto", choices=("auto", "weft", "ctranslate2", "ctranslate2-int8"),
-        help="library that writes the texts: auto takes CTranslate2 for more than 16 texts, if it is installed and writes the same "
+        help="library that generates: auto uses CTranslate2 for more than 16 texts, if it is installed and gives the same texts "
         "(default: %(default)s)",
     )  # fmt: skip
 
@@ -60,7 +60,7 @@ def _exported(name: str) -> Path:
 
 
 def export(file: Path, plans: Iterable[Plan], form: str | None = None) -> None:
-    """Write plans to a file, and say on stderr what was left out.
+    """Write plans to a file, and report skipped routes on stderr.
 
     Args:
         form: one of `PLAN_FORMS` (default: that of the name).
@@ -97,15 +97,17 @@ def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
         ValueError: naming the arguments.
     """
     if resume and file is None:
-        raise ValueError("--resume goes on with a file: give --output-file.")
+        raise ValueError("--resume continues a file: give --output-file.")
     if resume and overwrite:
-        raise ValueError("--resume and --overwrite exclude each other: give one.")
+        raise ValueError("--resume and --overwrite are mutually exclusive: give one.")
     if file is not None and file.exists() and not (resume or overwrite):
-        raise ValueError(f"{file} exists: --resume goes on behind its last whole line, --overwrite begins it again.")
+        raise ValueError(
+            f"{file} exists: --resume continues after its last complete line, and --overwrite starts again."
+        )
 
 
 def check_model(model: str, option: str = "--model") -> None:
-    """Refuse a model that is neither a folder nor known to the Hub, which is asked once.
+    """Refuse a model that is neither a folder nor on the Hub. The Hub gets one request.
 
     Args:
         model: the folder or Hub id.
@@ -145,12 +147,12 @@ def _check_hub(model: str, option: str) -> None:
             return  # such as a gated model: transformers explains it
         first = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"{option} {model}: there is no such folder here, and the Hub did not send it ({first})."
+            f"{option} {model}: there is no such folder here, and it cannot be downloaded from the Hub ({first})."
         ) from error
 
 
 def take_shipped_model(arguments: argparse.Namespace) -> None:
-    """Take the model that comes with Weft where none is given, with its stock, and say on stderr which model answers.
+    """Use the included model and stock by default, and name the model on stderr.
 
     Args:
         arguments: with `model`, and with `stock` where the command has one.
@@ -164,7 +166,7 @@ def take_shipped_model(arguments: argparse.Namespace) -> None:
     if getattr(arguments, "stock", STOCK) is None:
         arguments.stock = STOCK
         print(
-            "Stock: the starting materials of recorded routes, which come with Weft. --stock takes another.",
+            "Stock: the starting materials of recorded routes (included in Weft). Use --stock for another.",
             file=sys.stderr,
         )
 
@@ -179,11 +181,11 @@ def add_stock_options(add: Any, text: str) -> None:
     add("--stock", type=Path, metavar="FILE", help=text)
     add("--stock-column", metavar="NAME", help="column with the molecules (default: smiles, structure, inchikey, ...)")
     add("--stock-strict", action="store_true",
-        help="take no other salts, charges or tautomers than the file has")  # fmt: skip
+        help="match exact molecules only, not other salts, charges or tautomers")  # fmt: skip
 
 
 def read_stock(file: Path | None, is_shown: bool = True, *, column: str | None = None, is_strict: bool = False) -> Any:
-    """Read a stock with all cores, and print what was read on stderr. Beside the stock that comes with Weft no cache is written.
+    """Read a stock with all cores, and describe it on stderr. The included stock is not cached.
 
     Args:
         file: the file, or None for no stock.

@@ -45,8 +45,8 @@ COMMANDS = {
     "upcycle": "turn a dense model into a mixture of experts",
     "export": "write a model for torch.export, ONNX or CTranslate2",
     "serve": "answer requests for routes or texts over HTTP",
-    "app": "show models on a page in the browser",
-    "demo": "see what Weft does in two minutes",
+    "app": "try models on a page in the browser",
+    "demo": "see Weft at work in two minutes",
     "routes plan": "plan synthesis routes for a molecule",
     "routes draw": "draw the routes of a file",
     "routes evaluate": "score planned routes on recorded ones",
@@ -117,14 +117,14 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
     parser = Parser(
         prog="weftformer",
         description="Weft: one encoder-decoder family for Hugging Face transformers.",
-        epilog="`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows where an error came from.",
+        epilog="`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows the traceback of an error.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     parser.add_argument(
         "--print-completion",
         choices=SHELLS,
         metavar="SHELL",
-        help=f"print a script with which a shell completes commands and options: {', '.join(SHELLS)}",
+        help=f"print a completion script for a shell: {', '.join(SHELLS)}",
     )
     groups = {"": parser.add_subparsers(title="commands for texts", metavar="COMMAND", prog="weftformer")}
     own: dict[str, Parser] = {}
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0, 1 for an error the user can act on, 2 for an unknown command.
 
     Raises:
-        SystemExit: after `--help`, and with 2 where arguments are wrong, as argparse has it.
+        SystemExit: after `--help`, and with 2 for wrong arguments, as in argparse.
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     new = "routes evaluate" if words[0] == "evaluate" and ROUTE_OPTIONS & set(words) else OLD_NAMES.get(words[0])

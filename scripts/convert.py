@@ -26,7 +26,7 @@ EPILOG = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [SOURCE] PATH OUT [--option value ...]"
     add = parser.add_argument
-    add("source", nargs="?", metavar="SOURCE", help="where the weights come from (default: detected from their keys)")
+    add("source", nargs="?", metavar="SOURCE", help="source of the weights (default: detected from their keys)")
     add(
         "path",
         type=Path,
@@ -34,14 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a file of weights (.safetensors, .pt, .pth, .ckpt, .bin or .npz), or a folder with them",
     )
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
-    add("--preset", help="take the configuration of this preset instead of finding it from the weights")
+    add("--preset", help="use the configuration of this preset instead of deriving it from the weights")
     add(
         "--heads",
         type=int,
         metavar="N",
-        help="number of attention heads of both stacks, if it cannot be found from the weights",
+        help="number of attention heads of both stacks, if it cannot be derived from the weights",
     )
-    add("--config-overrides", metavar="A=1,B=2", help="fields of the Weft configuration, which replace all others")
+    add(
+        "--config-overrides",
+        metavar="A=1,B=2",
+        help="fields of the Weft configuration, which override all other values",
+    )
     add("--source-config", type=Path, metavar="FILE",
         help="the source's own configuration, JSON or YAML (default: config.json beside the weights)")  # fmt: skip
     add("--rename", action="append", default=[], metavar="PATTERN=REPLACEMENT",

@@ -1,5 +1,5 @@
-"""See what Weft does in about two minutes: load the route model that comes with the package, plan three drugs that it was not
-trained on, write a page with their routes, and train a small new model for about a minute. `make demo` runs this."""
+"""See what Weft does in about two minutes: load the included route model, plan three drugs outside its training
+data, write a page with their routes, and train a small new model for about a minute. `make demo` runs this."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--output-dir", type=Path, default=Path("runs/demo-output"), metavar="FOLDER",
         help="folder for the page and the trained model; files of an earlier run are replaced (default: %(default)s)")  # fmt: skip
-    add("--model", metavar="MODEL", help="folder or Hub id of another route model (default: the one that comes with Weft)")  # fmt: skip
+    add("--model", metavar="MODEL", help="folder or Hub id of another route model (default: the included one)")  # fmt: skip
     add("--beams", type=int, default=10, metavar="N", help="width of the search (default: %(default)s)")
     add("--max-steps", type=int, default=150, metavar="N", help="training steps (default: %(default)s)")
     add("--seed", type=int, default=0, help="seed of the training (default: %(default)s)")

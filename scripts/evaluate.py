@@ -1,7 +1,8 @@
-"""Score a model on a file of pairs of texts: the metrics of training, with intervals, and the worst pairs beside what the model
-writes. `weftformer routes evaluate` scores routes."""
+"""Score a model on a file of pairs of texts: the metrics of training with intervals, and the worst pairs with the model's
+output. `weftformer routes evaluate` scores routes."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model
@@ -12,15 +13,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s FILE --model MODEL [--option value ...]"
     add = parser.add_argument
     add("file", metavar="FILE", help="pairs: csv, tsv, json, jsonl, parquet, txt, ...")
-    add("--model", required=True, help="folder or Hub id of a trained model of texts")
+    add("--model", required=True, help="folder or Hub id of a trained text model")
     add("--limit", type=int, metavar="N", help="only the first N pairs")
     for side in ("source", "target"):
         add(f"--{side}-column", metavar="NAME", help=f"column of the {side}s (default: as in training)")
-    add("--condition-columns", metavar="A,B", help="columns of numbers, as in training")
-    add("--beams", type=int, metavar="N", help="width of the search (default: that of the model's folder)")
-    add("--max-new-tokens", type=int, metavar="N", help="longest text (default: that of the model's folder, else 256)")
-    add("--batch-size", type=int, default=32, metavar="N", help="pairs computed at a time (default: %(default)s)")
-    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
+    add("--condition-columns", metavar="A,B", help="numeric columns, as in training")
+    add("--beams", type=int, metavar="N", help="width of the search (default: as saved with the model)")
+    add("--max-new-tokens", type=int, metavar="N", help="longest text (default: as saved with the model, else 256)")
+    add("--batch-size", type=int, default=32, metavar="N", help="pairs per batch (default: %(default)s)")
+    add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     add("--json", type=Path, metavar="FILE", help="write the scores and their intervals")
 
 
@@ -52,6 +53,8 @@ def main(args: argparse.Namespace) -> None:
     settings = task.settings(args.beams, args.max_new_tokens)
     metrics = score_pairs(task, rows, columns, settings, batch_size=args.batch_size)
     scores, intervals = metrics.scores(), metrics.intervals()
+    if skipped := len(rows) - len(metrics.references):
+        print(f"{skipped:,} of {len(rows):,} pairs have an empty text and are skipped.", file=sys.stderr)
     print(f"{len(metrics.references):,} pairs of {args.file}")
     for name, score in scores.items():
         low, high, _ = intervals.get(name, (None, None, None))

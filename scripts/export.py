@@ -1,4 +1,4 @@
-"""Write a Weft model for another runtime, read it back and compare it before it gets its name."""
+"""Write a Weft model for another runtime, load the result and compare the outputs. An export that fails writes nothing."""
 
 import argparse
 from pathlib import Path

@@ -43,28 +43,28 @@ _OF_PARTS = ("number", "state", "seconds")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [TEXT ...] --model MODEL [--input-file FILE] [--output-file FILE] [--option value ...]"
     add = parser.add_argument
-    add("texts", nargs="*", metavar="TEXT", help="a text to answer (default: lines of --input-file or standard input)")
-    add("--model", required=True, help="folder or Hub id of a trained model of texts")
+    add("texts", nargs="*", metavar="TEXT", help="a source text (default: lines of --input-file or standard input)")
+    add("--model", required=True, help="folder or Hub id of a trained text model")
     add("--input-file", metavar="FILE",
         help="one text per line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
     add("--output-file", type=output_place, metavar="FILE", help="file to write (default: standard output)")
     add("--source-column", metavar="NAME", help="column of a table to read (default: as in training)")
     add("--resume", action="store_true", help="continue after the last complete line of --output-file")
-    add("--beams", type=int, metavar="N", help="width of the search (default: that of the model's folder)")
+    add("--beams", type=int, metavar="N", help="width of the search (default: as saved with the model)")
     add("--json-lines", action="store_true",
         help="write JSON lines: source, text, and score, the log-probability of the whole text")  # fmt: skip
-    add("--batch-size", type=int, metavar="N", help="lines computed at a time (default: as many as have 4,096 tokens)")
-    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
+    add("--batch-size", type=int, metavar="N", help="lines per batch (default: up to 4,096 tokens)")
+    add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     add_engine(parser)
     add("--compile", action="store_true",
-        help="compile the decoding step for this machine, a minute for each number of rows, and keep it for later")  # fmt: skip
+        help="compile the decoding step, a minute for each number of rows, and cache it")  # fmt: skip
     more = parser.add_argument_group("generation")
     add = more.add_argument
     add(
         "--max-new-tokens",
         type=int,
         metavar="N",
-        help="longest text (default: that of the model's folder, else 256)",
+        help="longest text (default: as saved with the model, else 256)",
     )
     add(
         "--num-return-sequences",
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     more = parser.add_argument_group("files")
     add = more.add_argument
-    add("--condition-columns", metavar="A,B", help="columns of numbers for a model that was trained with some")
+    add("--condition-columns", metavar="A,B", help="numeric columns for a model trained with some")
     add("--overwrite", action="store_true", help="replace --output-file")
     add("--no-progress", action="store_true", help="show no progress")
     add_sharing_options(add)
@@ -140,14 +140,14 @@ def main(args: argparse.Namespace) -> int:
             progress.update(len(answers))
     if cut:
         print(
-            f"weftformer generate: {cut} of {number - first} texts are cut after {work.settings.max_new_tokens} tokens: "
-            "--max-new-tokens allows more.",
+            f"weftformer generate: {cut} of {number - first} texts were cut after {work.settings.max_new_tokens} tokens: "
+            "raise --max-new-tokens.",
             file=sys.stderr,
         )
     if problems:
         where, why = problems[0]
         print(
-            f"weftformer generate: the model cannot read {len(problems)} of {number - first} lines, and their own are "
+            f"weftformer generate: the model cannot read {len(problems)} of {number - first} lines, and their output lines are "
             f"empty. Line {where}: {why}",
             file=sys.stderr,
         )
@@ -162,7 +162,7 @@ def check(args: argparse.Namespace) -> None:
     """
     check_at_least_one(args, "beams", "num_return_sequences", "max_new_tokens", "batch_size")
     if args.texts and args.input_file:
-        raise ValueError("Texts on the command line and --input-file exclude each other: give one.")
+        raise ValueError("Texts on the command line and --input-file are mutually exclusive: give one.")
     if not args.sample:
         for name in ("temperature", "top_k", "top_p"):
             if getattr(args, name) is not None:
@@ -202,7 +202,7 @@ def join(args: argparse.Namespace) -> int:
     """Write the texts in the parts of `--join` as one file, a line for each line of the input.
 
     Raises:
-        ValueError: lines are missing, and the message says which. OSError: a file cannot be read or written.
+        ValueError: lines are missing; the message names them. OSError: a file cannot be read or written.
     """
     from weftformer.distributed.parts import Parts
 
@@ -220,7 +220,7 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
     """The lines to answer, and how many they are, where that is known before they are read.
 
     Raises:
-        ValueError: a column is not there, or nothing is given. FileNotFoundError: there is no such file.
+        ValueError: a column is missing, or there is no input. FileNotFoundError: there is no such file.
     """
     from weftformer.inference.lines import Line
 
@@ -237,7 +237,9 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
         column = args.source_column or trained or default
         for asked in (column, *names):
             if asked not in rows.column_names:
-                hint = " The model was trained to read it: --source-column reads another." if asked == trained else ""
+                hint = (
+                    " The model was trained on this column: --source-column reads another." if asked == trained else ""
+                )
                 raise ValueError(f"{name} has no column {asked!r}: it has {', '.join(rows.column_names)}.{hint}")
         return (
             Line(_text(row[column]), tuple(finite_number(row[one], name, index, one) for one in names))
@@ -270,7 +272,7 @@ def _lines(stream: Any, name: str) -> Iterator[str]:
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise ValueError(f"{name}, line {number} is no UTF-8 text: {error}.") from error
+                raise ValueError(f"{name}, line {number} is not UTF-8 text: {error}.") from error
 
 
 def _text(value: Any) -> str:
@@ -282,7 +284,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _work(args: argparse.Namespace) -> TextWork:
-    """What is done with the lines, here or by others."""
+    """The work on the lines, for this process or workers."""
     from weftformer.distributed.works import TextWork
     from weftformer.inference.tasks import Sampling
 

@@ -38,7 +38,7 @@ class ArgumentParser(HfArgumentParser):
             One instance of each dataclass.
 
         Raises:
-            ValueError: an argument is unknown, mistyped or has no value; the file holds no mapping.
+            ValueError: an argument is unknown, mistyped or has no value; the file is not a mapping.
             FileNotFoundError: the file does not exist.
         """
         argv = list(argv)

@@ -41,7 +41,7 @@ def _flag(field: Any) -> str:
 
 
 def add_plan_options(parser: Any, *names: str) -> None:
-    """Add the options of [`PlanSettings`], all or those that are named, and those of the constraints."""
+    """Add the options of [`PlanSettings`], all or the named ones, and those of the constraints."""
     add_fields(parser, PlanSettings, *names)
     parser.add_argument("--allow", action="append", choices=list(RULES), default=[], metavar="RULE",
                         help=f"switch off a rule: {', '.join(RULES)} (repeatable)")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Draw the routes of a file, on a page or as pictures, and write them in other forms."""
+"""Draw the routes of a file, on a page or as pictures, and write them in other formats."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LIMIT = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("routes", type=Path, metavar="ROUTES",
-        help="file of `weftformer routes plan`, or of routes in any form that `weftformer routes prepare` knows")  # fmt: skip
+        help="file of `weftformer routes plan`, or of routes in any format of `weftformer routes prepare`")  # fmt: skip
     add("--html", type=Path, metavar="FILE", help="draw the routes on one page, target by target")
     add("--picture", type=Path, metavar="FILE",
-        help="draw each to a file that ends in .svg or .png (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
+        help="draw each route to an .svg or .png file (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
     add_export(parser)
-    add_stock_options(add, "what can be bought: marks the starting materials, in place of the file's own marks")
+    add_stock_options(add, "purchasable molecules: marks the starting materials, replacing the marks of the file")
     add("--limit", type=int, metavar="N",
         help=f"only the first N routes (default: {LIMIT}, and all of a file of `weftformer routes plan --json`)")  # fmt: skip
 
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.routes.shipped import provenance
 
     if args.html is None and args.picture is None and not args.export:
-        raise ValueError("Say what to draw to: --html FILE, --picture FILE or --export FILE.")
+        raise ValueError("Nothing to write: give --html FILE, --picture FILE or --export FILE.")
     check_at_least_one(args, "limit")
     check_folders(args, "html", "picture", "export")
     if args.picture is not None:
@@ -73,7 +73,7 @@ def main(args: argparse.Namespace) -> None:
     limit = args.limit or (None if is_planned else LIMIT)
     if limit is not None and sum(len(plan.distinct if is_planned else plan.candidates) for plan in plans) > limit:
         plans = _first(plans, limit)
-        print(f"Only the first {limit} are drawn: --limit asks for more.")
+        print(f"Only the first {limit} are drawn: raise --limit for more.")
     if stock is not None:
         plans = [replace(plan, candidates=[one.held_against(stock) for one in plan.candidates]) for plan in plans]
     drawn = [candidate for plan in plans for candidate in plan.distinct]

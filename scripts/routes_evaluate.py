@@ -1,6 +1,6 @@
-"""Plan targets whose routes are recorded, and report how often and how well the routes are found. The predictions come
-from a model, or from files: of `weftformer routes plan --json` or `--save-predictions`, or routes as AiZynthFinder,
-RetroCast, DirectMultiStep or PaRoutes write them, those of a target in the order of their ranks."""
+"""Plan targets with recorded routes, and report how often and how well these routes are found. The predictions come from a
+model, or from files: of `weftformer routes plan --json` or `--save-predictions`, or from AiZynthFinder, RetroCast,
+DirectMultiStep or PaRoutes, with the routes of each target in rank order."""
 
 from __future__ import annotations
 
@@ -28,13 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="folder or Hub id of a trained model")
     source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
-                        help="score these files instead, of this or another program; several are compared")  # fmt: skip
-    add("--stock", type=Path, metavar="FILE", help="what can be bought: counts the targets with a purchasable route")
-    add("--limit", type=int, metavar="N", help="only N targets, drawn at random")
+                        help="score these files instead, from Weft or another program; several are compared")  # fmt: skip
+    add(
+        "--stock",
+        type=Path,
+        metavar="FILE",
+        help="purchasable molecules: counts the targets with a purchasable route",
+    )
+    add("--limit", type=int, metavar="N", help="only N random targets")
     add("--seed", type=int, default=0, metavar="N",
-        help="of that draw, of the starting materials, the SMILES that are searched from and the intervals (default: %(default)s)")  # fmt: skip
+        help="seed of the targets, starting materials, augmentations and intervals (default: %(default)s)")  # fmt: skip
     add("--ks", type=int, nargs="+", default=[1, 5, 10, 50], metavar="K",
-        help="ranks to report; those above the number of candidates are left out (default: 1 5 10 50)")  # fmt: skip
+        help="ranks to report, up to the number of candidates (default: 1 5 10 50)")  # fmt: skip
     missing = parser.add_mutually_exclusive_group()
     missing.add_argument("--skip-missing", dest="missing_targets", action="store_const", const="skip", default="refuse",
                          help="with --predictions: score only the targets in the files")  # fmt: skip
@@ -43,22 +48,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     planning = parser.add_argument_group("planning, with --model")
     add = planning.add_argument
     add("--with", nargs="+", choices=list(CONDITIONS), dest="conditions", metavar="WHAT",
-        help="what the model is given besides the target, a column each: steps (the depth of the recorded "
-        "route), material (one of its leaves: only for a model that was trained with one, which its files "
-        "do not say), steps+material, nothing (default: steps, where the model takes them, and nothing)")  # fmt: skip
+        help="conditions of the model besides the target, one column each: steps (the depth of the recorded "
+        "route), material (one of its leaves, for a model that was trained with starting materials), "
+        "steps+material, nothing (default: steps, if the model supports them, and nothing)")  # fmt: skip
     names = ("beams", "ranking", "num_augmentations", "grammar", "on_fail", "max_new_tokens", "time_limit", "direct")
     add_plan_options(planning, *names)
-    add("--batch-size", type=int, metavar="N", help="searches run at once (default: as many as have 80 beams)")
-    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
+    add("--batch-size", type=int, metavar="N", help="concurrent searches (default: 80 beams in total)")
+    add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     add("--save-predictions", type=Path, metavar="FILE",
-        help="write all candidates, a target a line; FILE.part while it runs, which can be scored too")  # fmt: skip
+        help="write all candidates, one target per line; FILE.part meanwhile, which can be scored too")  # fmt: skip
     add = parser.add_argument_group("output").add_argument
     add("--json", type=Path, metavar="FILE", help="all numbers, also by depth and shape, and all ranks")
     add("--markdown", action="store_true", help="print the tables in Markdown")
 
 
 def main(args: argparse.Namespace) -> None:
-    """Plan, or read what was planned, and print the scores.
+    """Plan, or read plans, and print the scores.
 
     Raises:
         ValueError, OSError: an argument does not fit, or a file is not as it should be.

@@ -1,4 +1,4 @@
-"""Plan synthesis routes for target molecules, best first, with the model that comes with Weft or one of `routes train`.
+"""Plan synthesis routes for target molecules, best first, with the included model or a model of `routes train`.
 Exit status: 0, 3 when at least one target has no route, 1 after an error, 2 for a wrong argument."""
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("targets", nargs="*", metavar="TARGET",
         help="SMILES (default: standard input)")  # fmt: skip
-    add("--model", help="folder or Hub id (default: the route model that comes with Weft, with its stock)")
+    add("--model", help="folder or Hub id (default: the included route model and stock)")
     add("--input-file", metavar="FILE",
         help="targets: .smi, .csv, .tsv, .sdf, .gz too, or .parquet; - is standard input")  # fmt: skip
     add("--steps", type=steps, metavar="N[-M]",
-        help="longest path of the routes in reactions; 2-5 tries each, of whole routes (default: a search to the stock)")  # fmt: skip
-    add_stock_options(add, "what can be bought: SMILES or InChIKeys, one a line or in a table, .gz too")
+        help="longest path of whole routes, in reactions, or a range such as 2-5 (default: a search to the stock)")  # fmt: skip
+    add_stock_options(add, "purchasable molecules: SMILES or InChIKeys, one per line or in a table, .gz too")
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
     add("--html", type=Path, metavar="FILE", help="draw all routes on one page for a browser")
-    add("--picture", type=Path, metavar="FILE", help="draw each best route, as .svg or .png")
-    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
+    add("--picture", type=Path, metavar="FILE", help="draw the best route of each target, as .svg or .png")
+    add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     files = parser.add_argument_group("files")
     add = files.add_argument
     add("--output-file", type=output_place, metavar="FILE",
-        help="file to write, a target at a time, in the form of its name or of --format")  # fmt: skip
+        help="output file, written target by target, in the format of its name or --format")  # fmt: skip
     add("--format", choices=PLAN_FORMS, metavar="FORM", help=", ".join(PLAN_FORMS))
-    add("--resume", action="store_true", help="go on where --output-file ends")
+    add("--resume", action="store_true", help="continue where --output-file ends")
     add("--overwrite", action="store_true", help="replace --output-file")
     add("--json", type=Path, metavar="FILE", help="write all candidates as one JSON list")
     add_export(files)
@@ -76,11 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sharing_options(add)
     search = parser.add_argument_group("how routes are searched and ranked")
     add = search.add_argument
-    add("--starting-material", metavar="SMILES", help="molecule to begin from, for a model trained with one")
+    add("--starting-material", metavar="SMILES", help="starting material, for a model trained with one")
     add("--forward-model", metavar="MODEL",
-        help="model of `routes prepare-reactions` that predicts the product of each reaction, or none (default: the one that comes with Weft)")  # fmt: skip
+        help="forward model trained on `routes prepare-reactions`, or none (default: the included one)")  # fmt: skip
     add("--compile", action="store_true",
-        help="compile the decoding step, a minute for each number of rows, and keep it")  # fmt: skip
+        help="compile the decoding step, a minute for each number of rows, and cache it")  # fmt: skip
     add_plan_options(search)
 
 
@@ -99,7 +99,7 @@ def steps(text: str) -> int | range:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Plan the targets here or with others, or join what others have planned.
+    """Plan the targets here or with workers, or join the parts of workers.
 
     Returns:
         3 when at least one target has no route, 0 otherwise.
@@ -131,7 +131,7 @@ def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Ta
         work.load()  # at once: what is wrong with the model is told before a file is opened
 
     def first(_: Any, route: Route) -> None:
-        progress.print(f"\nA first purchasable route; the search goes on:\n{route.format_tree()}")
+        progress.print(f"\nFirst purchasable route; the search continues:\n{route.format_tree()}")
 
     plans = work.plans(
         left,
@@ -157,7 +157,9 @@ def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Ta
                 progress.update(1)
     except (KeyboardInterrupt, BrokenPipeError):
         if log is not None:
-            print(f"{len(lines):,} of {len(targets):,} targets are in {log.path}: --resume goes on.", file=sys.stderr)
+            print(
+                f"{len(lines):,} of {len(targets):,} targets are in {log.path}: --resume continues.", file=sys.stderr
+            )
         raise
     finally:
         if sink is not None:
@@ -179,7 +181,7 @@ def _without_routes(lines: list[dict[str, Any]]) -> int:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check what can be checked without a model.
+    """Check the arguments as far as possible without a model.
 
     Raises:
         ValueError: naming the argument.
@@ -190,7 +192,7 @@ def check(args: argparse.Namespace) -> None:
     if args.show < 0:
         raise ValueError(f"--show must be at least 0: got {args.show}.")
     if args.targets and args.input_file:
-        raise ValueError("Targets on the command line and --input-file exclude each other: give one.")
+        raise ValueError("Targets on the command line and --input-file are mutually exclusive: give one.")
     if args.format and args.output_file is None:
         raise ValueError("--format is of --output-file FILE: give one.")
     for word in args.targets:
@@ -233,7 +235,7 @@ def _log(args: argparse.Namespace) -> PlanLog | None:
     """The file of lines that grows: the output itself, or a file beside it that the output is made of in the end.
 
     Raises:
-        ValueError: there is one of a run that was cut, and nothing is said of it; or there is none to go on with.
+        ValueError: there is a file of an interrupted run, but neither --resume nor --overwrite; or --resume without such a file.
     """
     from weftformer.routes.files.plan_files import PlanLog
 
@@ -246,15 +248,15 @@ def _log(args: argparse.Namespace) -> PlanLog | None:
     part = file.with_name(f"{file.name}.part")
     if part.exists() and not (args.resume or args.overwrite):
         raise ValueError(
-            f"{part} is of a run that was cut: --resume goes on behind its last whole line, --overwrite begins it again."
+            f"{part} is of an interrupted run: --resume continues after its last complete line, and --overwrite starts again."
         )
     if args.resume and file.exists() and not part.exists():
-        raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite begins it again.")
+        raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite starts again.")
     return PlanLog(part, told)
 
 
 def _told(args: argparse.Namespace) -> dict[str, Any]:
-    """What decides which routes are found: a run that is finished by another has to have the same."""
+    """The settings that determine the routes. A resumed run must have the same."""
     names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model")
     asked = {name: getattr(args, name) for name in names}
     told = {name.replace("_", "-"): _plain(value) for name, value in asked.items() if value not in (None, False)}
@@ -262,7 +264,7 @@ def _told(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:
-    """What is done with the targets, here or by others."""
+    """The work on the targets, for this process or workers."""
     from weftformer.distributed.works import PlanWork
 
     check_models(args)
@@ -292,7 +294,7 @@ def join(args: argparse.Namespace) -> int:
     """Write the plans in the parts of `--join` as one file.
 
     Raises:
-        ValueError: targets are missing, and the message says which. OSError: a file cannot be read or written.
+        ValueError: targets are missing; the message names them. OSError: a file cannot be read or written.
     """
     from weftformer.common.atomic import atomic_write
     from weftformer.distributed.parts import Parts
@@ -304,7 +306,7 @@ def join(args: argparse.Namespace) -> int:
             file.writelines(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
     else:
         export(args.output_file, map(Plan.from_dict, rows), _form(args))
-    print(f"The routes are in {args.output_file}.")
+    print(f"Saved the routes in {args.output_file}.")
     return 0
 
 
@@ -314,7 +316,7 @@ def _plain(value: Any) -> Any:
 
 
 def described(plan: Plan, count: int) -> str:
-    """What is printed of a plan: how many routes there are, why there are none, and the best of them."""
+    """The printed text of a plan: the number of routes, or the reason for none, and the best routes."""
     # an id that is a number is the target's place
     name = plan.target if plan.id is None or plan.id.isdigit() else f"{plan.id} ({plan.target})"
     told = [f"note: {remark}" for remark in plan.remarks]
@@ -324,11 +326,10 @@ def described(plan: Plan, count: int) -> str:
     if not routes:
         return "\n".join([f"\n{name}: {plan.nothing_because}", *told])
     failing = plan.summary["failing"]
-    text = [
-        f"\n{name}: {len(routes)} distinct routes{f', {failing} of them with a failing step' if failing else ''}; "
-        f"{failed} of {len(plan.candidates)} candidates are no routes",
-        *told,
-    ]
+    counts = f"{len(routes)} distinct route{'s' * (len(routes) != 1)}"
+    counts += f", {failing} of them with a failing step" if failing else ""
+    counts += f"; {failed} of {len(plan.candidates)} candidates are not routes" if failed else ""
+    text = [f"\n{name}: {counts}", *told]
     for candidate in routes[:count]:
         assert candidate.route is not None
         wrong = f", fails: {candidate.fails_because}" if candidate.fails_because else ""
@@ -350,7 +351,7 @@ def _precedented(candidate: Candidate) -> str:
 
 
 def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
-    """A step in a line: its name or class, how many recorded reactions share it, whether a forward model predicts its product, and what is odd about it."""
+    """A step in a line: its name or class, how many recorded reactions share it, whether a forward model predicts its product, and remarks."""
     name = known.title or f"to {route.smiles}"
     told = {
         "precedented": f"{known.precedents:,} recorded",
@@ -368,7 +369,7 @@ def _purchasable(missing: tuple[str, ...] | None) -> str:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """A line for each target, with the number of routes and what they are."""
+    """A line for each target, with the number of routes of each kind."""
     names = ("id", "routes", "groups", "purchasable", "precedented", "failing", "best_score", "seconds")
     rows = [[name.replace("_", " ") for name in names]]
     for line in lines:
@@ -392,16 +393,16 @@ def _finish(args: argparse.Namespace, log: PlanLog | None, plans: list[Plan], ab
         if log.path != args.output_file:
             export(args.output_file, log.plans(), _form(args))
             log.path.unlink()
-        print(f"The routes are in {args.output_file}.")
+        print(f"Saved the routes in {args.output_file}.")
     if args.json is not None:
         export(args.json, plans, "json")
-        print(f"All candidates are in {args.json}.")
+        print(f"Saved all candidates in {args.json}.")
     for file in args.export:
         export(file, plans)
         print(f"{file} is written.")
     if args.html is not None:
         save_page(plans, args.html, about=about)
-        print(f"All routes are drawn in {args.html}.")
+        print(f"Drew all routes in {args.html}.")
     if args.picture is not None:
         draw(plans, args.picture)
 

@@ -1,11 +1,11 @@
-"""Make training data from route files of any kind, and report what was left out and why."""
+"""Make training data from route files of any format, and report skipped routes with reasons."""
 
 import argparse
 from pathlib import Path
 
 from weftformer.routes.data.rows import EXCLUDE_BY, STARTING_MATERIALS
 
-EPILOG = """forms of route files, gzipped or not, recognised by their content: JSON lines {"route": {"smiles": ..., "children": [...]}};
+EPILOG = """formats of route files, gzipped or not, detected from their content: JSON lines {"route": {"smiles": ..., "children": [...]}};
 DirectMultiStep's text; trees of PaRoutes and AiZynthFinder, and its tables; RetroCast's files; reaction SMILES, those of a
 route on one line with the target's last, or {"product": ..., "reactants": [...]}. docs/formats.md explains them.
 
@@ -17,28 +17,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     # files first: after --exclude they would be excluded
     parser.usage = "%(prog)s FILE [FILE ...] --output-dir FOLDER [--exclude FILE ...] [--option value ...]"
     add = parser.add_argument
-    add("files", nargs="+", type=Path, metavar="FILE", help="routes, in any of the forms below")
+    add("files", nargs="+", type=Path, metavar="FILE", help="routes, in any of the formats below")
     add("--output-dir", dest="out", type=Path, required=True, metavar="FOLDER", help="folder to write")
-    add("--exclude", nargs="+", type=Path, default=[], metavar="FILE", help="routes that must not be trained on")
+    add("--exclude", nargs="+", type=Path, default=[], metavar="FILE", help="routes to exclude from training")
     add("--permutations", type=int, default=1, metavar="N",
-        help="most orders of the reactants of each route, as given and then random (default: %(default)s)")  # fmt: skip
+        help="largest number of reactant orders of each route, as given and then random (default: %(default)s)")  # fmt: skip
     add("--aligned", type=int, default=0, metavar="N",
         help="write each reactant from the atom that makes its SMILES most like its product's: N texts of each route, from N "
         "atoms of the target (default: canonical SMILES everywhere)")  # fmt: skip
-    add("--sub-routes", action="store_true", help="take each molecule that a route makes for a target of its own too")
+    add("--sub-routes", action="store_true", help="also add each intermediate as a target")
     add("--starting-material", choices=STARTING_MATERIALS, default="none",
-        help="give the model none, one drawn at random, or each in a row of its own (default: %(default)s)")  # fmt: skip
-    add("--overwrite", action="store_true", help="replace the folder if it is a data set that this command made")
+        help="starting materials to add: none, one at random, or each in a separate row (default: %(default)s)")  # fmt: skip
+    add("--overwrite", action="store_true", help="replace the folder if this command made it")
     add("--workers", type=int, metavar="N", help="processes (default: one a core)")
     add = parser.add_argument_group("which routes").add_argument
     add("--exclude-by", choices=EXCLUDE_BY, default="target",
-        help="leave out all routes to an excluded target, or also those that make it on the way (default: %(default)s)")  # fmt: skip
+        help="exclude routes to an excluded target, or also routes that make it as an intermediate (default: %(default)s)")  # fmt: skip
     add("--max-depth", type=int, metavar="N", help="most reactions in a row (default: no limit)")
     add("--max-source-length", type=int, metavar="TOKENS",
-        help="most tokens of target and starting material (default: 280, as published models read)")  # fmt: skip
+        help="limit of target and starting material in tokens (default: 280, as in published models)")  # fmt: skip
     add("--max-target-length", type=int, metavar="TOKENS",
-        help="most tokens of a route (default: 1075, as published models write)")  # fmt: skip
-    add("--seed", type=int, default=0, help="of everything that is drawn (default: %(default)s)")
+        help="limit of a route in tokens (default: 1075, as in published models)")  # fmt: skip
+    add("--seed", type=int, default=0, help="seed of all random choices (default: %(default)s)")
     add("--no-progress", action="store_true", help="show no progress bar")
 
 

@@ -1,5 +1,5 @@
-"""Write the reactions of route files as pairs of reactants and product. A model that is trained on them predicts
-what a reaction gives, and so checks planned routes (`weftformer routes plan --forward-model`)."""
+"""Write the reactions of route files as pairs of reactants and product. A forward model trained on
+these pairs checks planned routes (`weftformer routes plan --forward-model`)."""
 
 import argparse
 from pathlib import Path
@@ -18,13 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s FILE [FILE ...] --output-file PAIRS [--option value ...]"
     add = parser.add_argument
     add("files", nargs="+", type=Path, metavar="FILE",
-        help="routes or single reactions, in any form that `routes prepare` reads")  # fmt: skip
+        help="routes or single reactions, in any format of `routes prepare`")  # fmt: skip
     add("--output-file", type=Path, required=True, metavar="PAIRS", help="csv to write, gzipped if it ends in .gz")
     add("--exclude", nargs="+", type=Path, default=[], metavar="FILE",
-        help="routes whose products must not be trained on, whatever they are made from")  # fmt: skip
+        help="routes whose products are excluded from training, whatever their reactants")  # fmt: skip
     add("--texts", type=int, default=1, metavar="N",
-        help="most pairs of each reaction, each from another atom of the product (default: %(default)s)")  # fmt: skip
-    add("--seed", type=int, default=0, help="of these draws (default: %(default)s)")
+        help="largest number of pairs of each reaction, each from another atom of the product (default: %(default)s)")  # fmt: skip
+    add("--seed", type=int, default=0, help="seed of the chosen atoms (default: %(default)s)")
     add("--no-progress", action="store_true", help="show no progress bar")
 
 

@@ -1,5 +1,5 @@
-"""Train a model that writes synthesis routes, test it on held-out targets, plan one of them. Without files it
-learns from the sample of recorded routes that comes with Weft."""
+"""Train a model that writes synthesis routes, test it on held-out targets, and plan one of them. By default, it
+is trained on the included sample of recorded routes."""
 
 import argparse
 import sys
@@ -8,7 +8,7 @@ from weftformer.routes.data.arguments import RouteArguments, RouteTrainingOption
 from weftformer.scripts import cli
 from weftformer.scripts.training_options import add_options
 
-EPILOG = """These are the options that are used most. `weftformer routes train --help-all` shows all of them.
+EPILOG = """These are the most used options. `weftformer routes train --help-all` shows all options.
 
 example:
   weftformer routes train --train-file data/routes --test-file held-out.jsonl.gz --preset dms-flash-10m \\

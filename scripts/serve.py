@@ -1,5 +1,5 @@
-"""A model behind HTTP: POST /plan (a model of routes) or /translate (of texts), GET /health, /ready and /metrics, the API at /docs.
-With WEFT_API_KEY in the environment, requests have to send `Authorization: Bearer KEY`."""
+"""Serve a model over HTTP: POST /plan (route models) or /translate (text models), GET /health, /ready and /metrics, API at /docs.
+If WEFT_API_KEY is set, requests must send `Authorization: Bearer KEY`."""
 
 import argparse
 import os
@@ -24,25 +24,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "weftformer serve [--model MODEL] [--stock FILE] [--port N] [--option value ...]"
     add = parser.add_argument
     add("--model",
-        help="folder or Hub id of a trained model (default: the route model that comes with Weft, with its stock)")  # fmt: skip
-    add_stock_options(add, "for routes, what can be bought: SMILES or InChIKeys, one a line or in a table")
+        help="folder or Hub id of a trained model (default: the included route model and stock)")  # fmt: skip
+    add_stock_options(add, "for routes, purchasable molecules: SMILES or InChIKeys, one per line or in a table")
     add("--forward-model", metavar="MODEL",
-        help="for routes, model of `routes prepare-reactions` that predicts the product of each reaction, or none (default: the one that comes with Weft)")  # fmt: skip
-    add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
+        help="for routes, forward model trained on `routes prepare-reactions`, or none (default: the included one)")  # fmt: skip
+    add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     add_engine(parser)
     add("--host", default="127.0.0.1",
-        help="address to listen at; 0.0.0.0 is every one of this machine's (default: %(default)s)")  # fmt: skip
+        help="address to listen on; 0.0.0.0 for all addresses of this machine (default: %(default)s)")  # fmt: skip
     add("--port", type=int, default=8000, metavar="N",
-        help="port to listen at; 0 for one that is free (default: %(default)s)")  # fmt: skip
+        help="port to listen on; 0 for a free one (default: %(default)s)")  # fmt: skip
     add("--log-level", default="info", choices=["critical", "error", "warning", "info"],
-        help="what is logged on stderr; info logs one line per request (default: %(default)s)")  # fmt: skip
-    add("--log-format", default="text", choices=["text", "json"], help="of the lines on stderr (default: %(default)s)")
+        help="log level on stderr; info logs one line per request (default: %(default)s)")  # fmt: skip
+    add(
+        "--log-format",
+        default="text",
+        choices=["text", "json"],
+        help="format of log lines on stderr (default: %(default)s)",
+    )
     add("--allowed-host", action="append", metavar="NAME",
-        help="a name that requests may call this server by; *.example.org has all below it (repeatable; default: any)")  # fmt: skip
+        help="an allowed host name; *.example.org allows all subdomains (repeatable; default: any)")  # fmt: skip
     add(
         "--replicas",
         metavar="N[-M]",
-        help="serve on Ray: N replicas of the model, or as many from N to M as requests need",
+        help="serve on Ray: N replicas of the model, or N-M to scale with requests",
     )
     add("--threads", type=int, default=1, metavar="N", help="CPUs and threads of a replica (default: %(default)s)")
     add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
@@ -71,7 +76,7 @@ def serve_replicas(args: argparse.Namespace) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Load the model, serve it until SIGTERM or Ctrl-C: then what is computed is finished, and what waits is answered 503.
+    """Load the model and serve it until SIGTERM or Ctrl-C. Running requests are then finished, and queued requests get 503.
 
     Raises:
         ValueError: FastAPI is not installed, or an argument does not fit. OSError: no such model, or the port is taken.

@@ -1,4 +1,4 @@
-"""Options of commands whose work several processes share, and what the commands do with them."""
+"""Options and code of commands that share work among processes."""
 
 import argparse
 import sys
@@ -14,11 +14,11 @@ _ALONE = ("overwrite", "json", "html", "picture", "format")
 
 def add_sharing_options(add: Any) -> None:
     """Add the options; `add` is `add_argument` of a parser or a group."""
-    add("--workers", type=int, metavar="N", help="N workers on Ray, which write parts into the folder --output-file")
+    add("--workers", type=int, metavar="N", help="N Ray workers, which write parts to the folder --output-file")
     add("--threads", type=int, default=1, metavar="N", help="CPUs and threads of a worker (default: %(default)s)")
     add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
-    add("--shard", metavar="K/N", help="only the K-th of N shares, as for job arrays; writes parts too")
-    add("--join", metavar="FOLDER", help="write the parts in FOLDER to --output-file, or list what is missing")
+    add("--shard", metavar="K/N", help="only the K-th of N shares, for job arrays; also writes parts")
+    add("--join", metavar="FOLDER", help="join the parts in FOLDER to --output-file, or list missing rows")
 
 
 def output_place(text: str) -> Path | str:
@@ -66,9 +66,9 @@ def run_shared(
 
     Args:
         command: its name.
-        work: what is done with the items.
+        work: the work on the items.
         items: all of the input.
-        told: the settings by the names that a user knows.
+        told: the settings by their names of options.
         names: what tells each item from others.
         unit: name of the items, in the plural.
 

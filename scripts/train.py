@@ -1,4 +1,4 @@
-"""Train a model on pairs of texts, score it by generating, and save it in a folder that loads."""
+"""Train a model on pairs of texts, score generated texts, and save it in a folder for `from_pretrained`."""
 
 import argparse
 import shlex
@@ -8,8 +8,8 @@ from weftformer.scripts import cli
 from weftformer.scripts.training_options import add_options, check_words
 from weftformer.training.options import DataArguments, ModelArguments, TrainingOptions
 
-EPILOG = """These are the options that are used most. `weftformer train --help-all` shows all of them, those of transformers'
-Seq2SeqTrainingArguments among them. A YAML or JSON file in front contains options by name. Start several processes with
+EPILOG = """These are the most used options. `weftformer train --help-all` shows all options, including those of transformers'
+Seq2SeqTrainingArguments. A YAML or JSON file as the first argument sets options by name. Start several processes with
 `torchrun --nproc_per_node N -m weftformer.scripts.train` or `accelerate launch -m weftformer.scripts.train`.
 
 examples:

@@ -12,10 +12,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", type=Path, metavar="MODEL", help="folder of a dense Weft model")
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
     add("--experts", type=int, default=8, metavar="N", help="experts of a sparse layer (default: %(default)s)")
-    add("--experts-per-token", type=int, default=2, metavar="N", help="experts a token goes to (default: %(default)s)")
+    add("--experts-per-token", type=int, default=2, metavar="N", help="experts of a token (default: %(default)s)")
     add("--every", type=int, default=2, metavar="N",
         help="make every Nth layer of both stacks sparse (default: %(default)s)")  # fmt: skip
-    add("--seed", type=int, default=0, help="of the routers' initial weights (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of the routers' initial weights (default: %(default)s)")
 
 
 def main(args: argparse.Namespace) -> None:

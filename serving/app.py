@@ -57,18 +57,18 @@ _MOST_SMILES = 600
 
 
 class Problem(BaseModel):
-    """What was wrong with a request, or with the server."""
+    """An error of a request or of the server."""
 
     detail: str
 
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "The body is no JSON."},
+    400: {"model": Problem, "description": "The body is not JSON."},
     401: {"model": Problem, "description": "The key is missing or wrong."},
     408: {"model": Problem, "description": "The body did not arrive in time."},
     413: {"model": Problem, "description": "The body is too large."},
     422: {"model": Problem, "description": "An input or a setting is not allowed."},
-    429: {"model": Problem, "description": "Too many inputs wait; try again later."},
+    429: {"model": Problem, "description": "Too many inputs are waiting; try again later."},
     500: {"model": Problem, "description": "The model failed."},
     503: {"model": Problem, "description": "The server stops."},
     504: {"model": Problem, "description": "The answer took too long."},
@@ -87,8 +87,8 @@ def load_app(
     """Load a model, and build the application that serves it.
 
     Args:
-        model: folder or Hub id. Of a folder only the name is told, because clients need not know where it is.
-        stock: for routes, what can be bought.
+        model: folder or Hub id. Clients see only the name of a folder, not its path.
+        stock: for routes, the purchasable molecules.
         forward_model: for routes, folder or Hub id of a model that predicts products, as in [`load_forward`].
         device: where both models run.
         engine: for texts, what writes them, as of [`TextTask.use_engine`].
@@ -108,7 +108,7 @@ def load_app(
     if isinstance(task, TextTask):
         task.use_engine(engine)
     elif engine.startswith("ctranslate2"):
-        raise ValueError(f"--engine {engine} is for models of texts, and this one writes routes.")
+        raise ValueError(f"--engine {engine} is for text models, and this one writes routes.")
     name = Path(model).resolve().name if Path(model).is_dir() else model
     return build_app(task, name=name, limits=limits, **options)
 
@@ -124,17 +124,17 @@ def build_app(
     """The application that serves one model.
 
     Args:
-        task: the model, and what it can be asked.
+        task: the model and its kind of requests.
         name: what /health calls it.
         limits: bounds on requests.
         api_key: what requests have to send as `Authorization: Bearer KEY`, /health and /ready apart.
         allowed_hosts: names that requests may call the server by, as in Starlette's `TrustedHostMiddleware`.
 
     Returns:
-        A FastAPI application. `app.state.batcher.stop()` lets it finish what it computes and answer 503 to all else.
+        A FastAPI application. `app.state.batcher.stop()` finishes running requests and answers all others with 503.
 
     Raises:
-        ValueError: `limits.refuse` names what is no field that can be refused.
+        ValueError: `limits.refuse` names a field that cannot be refused.
     """
     limits = limits or Limits()
     batcher = Batcher(task, max_batch_size=limits.max_batch_size, max_queue=limits.max_queue)
@@ -171,7 +171,7 @@ def build_app(
 
 
 class Key(AuthenticationBackend):
-    """Refuses requests without the key; whether the server works may be asked without."""
+    """Refuses requests without the key, except health checks."""
 
     def __init__(self, key: str):
         self.wanted = key.encode()
@@ -247,7 +247,7 @@ def _add_plan(app: FastAPI, task: RouteTask, limits: Limits) -> None:
         max_routes: int | None = Field(
             None,
             ge=1,
-            description="Only so many distinct routes for each target (default: all candidates, failed too).",
+            description="Largest number of distinct routes per target (default: all candidates, including failed ones).",
         )
         svg: bool = Field(False, description="Add a drawing to each route.")
 
@@ -285,19 +285,21 @@ def _add_translate(app: FastAPI, task: TextTask, limits: Limits) -> None:
         model_config = ConfigDict(extra="forbid", strict=True)
         texts: _one_or_more(text, limits.max_inputs) = Field(description="A text, or a list.")  # type: ignore[valid-type]
         beams: int = Field(min(4, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search.")
-        max_new_tokens: int | None = Field(None, ge=1, le=task.max_new_tokens, description="Tokens of a text at most.")
+        max_new_tokens: int | None = Field(
+            None, ge=1, le=task.max_new_tokens, description="Largest number of new tokens of a text."
+        )
         conditions: list[number] = Field(
             [],
             max_length=1024,
-            description="Numbers that the model is given beside each text, if it was trained with some.",
+            description="Numbers that the model reads beside each text, if it was trained with some.",
         )
 
     _check_refusals(limits, TranslateRequest, "texts")
 
     class TranslateAnswer(BaseModel):
-        translations: list[str | None] = Field(description="One for each text, null where there is a problem.")
+        translations: list[str | None] = Field(description="One for each text; null if it has a problem.")
         problems: list[str | None] | None = Field(
-            None, description="Why a text was not translated, or null, for each text; left out where all were."
+            None, description="For each text, why it was not translated, or null; omitted if all were."
         )
 
     @app.post("/translate", responses=_PROBLEMS, response_model_exclude_defaults=True)
@@ -321,7 +323,7 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
         endpoint: str
         version: str
         waiting: int = Field(description="Inputs in the queue.")
-        computing: int = Field(description="Inputs that are computed.")
+        computing: int = Field(description="Inputs being computed.")
 
     @app.get("/health")
     async def health() -> Health:
@@ -359,7 +361,7 @@ def _add_refusal(app: FastAPI, path: str, reason: str) -> None:
 
 
 def add_reasons(app: FastAPI) -> None:
-    """Every refusal is `{"detail": reason}`, with no more of what was sent than its beginning."""
+    """Every refusal is `{"detail": reason}`, and quotes only the start of the input."""
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -402,7 +404,7 @@ def _planned(task: RouteTask, budget: float, values: dict[str, Any]) -> Sequence
 
 
 def _works(task: TextTask, values: dict[str, Any]) -> list[tuple[Any, str | None]]:
-    """The work of each text, None for a text that is empty, and what is wrong with it."""
+    """The work of each text, None for an empty text, and its problem."""
     found: list[tuple[Any, str | None]] = []
     for text in values.pop("texts"):
         try:
@@ -421,7 +423,7 @@ def _check_refusals(limits: Limits, kind: type[BaseModel], needed: str) -> None:
 
 def _refuse(wanted: BaseModel, limits: Limits) -> None:
     for name in wanted.model_fields_set & set(limits.refuse):
-        raise HTTPException(422, f"body.{name}: This server does not take this field.")
+        raise HTTPException(422, f"body.{name}: This server does not allow this field.")
 
 
 def _of_fields(reason: str) -> str:
@@ -447,7 +449,7 @@ async def _answers(
     Args:
         request: the request, whose body has been read.
         task: the task.
-        checked: the inputs of the request, each with what is wrong with it; None asks for nothing.
+        checked: the inputs of the request, each with its problem; None is skipped.
         timeout_s: the longest time to wait, in seconds.
 
     Returns:
@@ -466,7 +468,9 @@ async def _answers(
     try:
         items = batcher.submit(works)
     except QueueFull:
-        reason = f"{batcher.waiting} inputs are waiting, and there is no room for these {len(works)}: try again later."
+        reason = (
+            f"{batcher.waiting} inputs are waiting, and the queue has no room for these {len(works)}: try again later."
+        )
         raise HTTPException(429, reason, headers={"Retry-After": "1"}) from None
     except Stopping:
         raise HTTPException(503, _STOPPING) from None
@@ -496,8 +500,8 @@ async def _answers(
 
 
 def _too_late(timeout_s: float) -> HTTPException:
-    """What a request is told whose answer takes longer than so many seconds."""
-    return HTTPException(504, f"There was no answer within {timeout_s:g} s.")
+    """The error of a request whose answer takes longer than `timeout_s` seconds."""
+    return HTTPException(504, f"No answer within {timeout_s:g} s.")
 
 
 async def _client_leaves(request: Request) -> None:
@@ -552,12 +556,12 @@ def _one_or_more(kind: Any, most: int) -> Any:
 
 
 def _offered(kind: Any, is_offered: bool) -> Any:
-    """A kind of field. One that the model refuses, with its reason, stands in no description."""
+    """A kind of field. Fields that the model refuses, with the reason, are not in the description."""
     return kind if is_offered else Annotated[kind, SkipJsonSchema()]
 
 
 def _told(plans: Sequence[Plan], max_routes: int | None, svg: bool, end: float) -> list[dict[str, Any]]:
-    """The plans with the names of their reactions, and drawings if asked for; of equal routes, one drawing.
+    """The plans with the names of their reactions, and drawings if requested; equal routes share a drawing.
 
     Raises:
         TimeoutError: `end`, of `time.monotonic`, came before all was done.

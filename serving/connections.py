@@ -26,7 +26,7 @@ _M_ARENA_MAX = -8  # of malloc.h
 
 
 def share_memory() -> None:
-    """Let all threads allocate from one place. glibc gives each its own, and keeps there what a thread has freed: 600 requests
+    """Let all threads allocate from one arena. glibc gives each thread its own, and keeps freed memory there: 600 requests
     then took 350 MB more, and their memory did not level off. One thread computes at a time, so none waits for another."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(_M_ARENA_MAX, 1)
@@ -62,7 +62,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def _wait(self) -> None:
-        """Set the timer if there is no whole header yet, and stop it if there is."""
+        """Set the timer until the header is complete, then stop it."""
         has_header = self.conn.their_state is not h11.IDLE
         if self._late is None and not has_header:
             self._late = self.loop.call_later(self.seconds, self.timeout_keep_alive_handler)
@@ -72,7 +72,7 @@ class Connection(H11Protocol):
 
 
 class JsonFormatter(logging.Formatter):
-    """A line of JSON for each record, with what a record of a request has as `request`."""
+    """A line of JSON for each record, with the `request` of a record."""
 
     def format(self, record: logging.LogRecord) -> str:
         told = {"time": self.formatTime(record, self.datefmt), "level": record.levelname, "logger": record.name}
@@ -83,7 +83,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class Server(uvicorn.Server):
-    """A server of an application of `build_app`. When it is stopped, what is computed has some time to end.
+    """A server of an application of `build_app`. When it is stopped, running requests have some time to finish.
 
     Args:
         app: the application.
@@ -116,7 +116,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what is computed, as far as there is time, and everything else with 503."""
+        """Answer running requests if time allows, and all others with 503."""
         self.batcher.stop()
         end = time.monotonic() + self.stop_timeout_s
         while self.batcher.computing and time.monotonic() < end and not self.force_exit:

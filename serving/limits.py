@@ -43,7 +43,7 @@ class Limits:
         header_timeout_s (`float`, *optional*, defaults to 10.0):
             The time in seconds for a request's header to arrive. The connection is closed after it.
         stop_timeout_s (`float`, *optional*, defaults to 25.0):
-            The time in seconds that what is computed has to end when the server is stopped.
+            Seconds for running requests to finish when the server is stopped.
         max_connections (`int`, *optional*, defaults to 512):
             The largest number of connections. Further ones are refused with status 503.
         refuse (`tuple[str, ...]`, *optional*, defaults to `()`):
@@ -54,22 +54,22 @@ class Limits:
     """
 
     max_batch_size: int = limit(32, "inputs computed together")
-    max_queue: int = limit(256, "inputs that may wait; more are refused with 429")
-    max_inputs: int = limit(32, "inputs of one request")
+    max_queue: int = limit(256, "inputs in the queue; more are refused with 429")
+    max_inputs: int = limit(32, "inputs per request")
     max_characters: int = limit(2000, "length of an input")
-    max_beams: int = limit(50, "widest search that a request may have")
+    max_beams: int = limit(50, "largest number of beams of a request")
     max_new_tokens: int | None = limit(
-        None, "most tokens written for an input (default: three quarters of a route model's positions; 256 of text)"
+        None, "new tokens per input (default: three quarters of a route model's positions; 256 of text)"
     )
     max_request_bytes: int = limit(1 << 18, "largest body; larger ones are refused with 413")
-    max_time_limit: float = limit(60.0, "longest `time_limit` that a request may have", 1e-3, "S")
-    timeout_s: float = limit(120.0, "seconds until a request is given up with 504", 1e-3, "S")
-    header_timeout_s: float = limit(10.0, "seconds until a connection without a whole header is closed", 1e-3, "S")
+    max_time_limit: float = limit(60.0, "largest `time_limit` of a request", 1e-3, "S")
+    timeout_s: float = limit(120.0, "seconds until a request times out with 504", 1e-3, "S")
+    header_timeout_s: float = limit(10.0, "seconds until a connection without a complete header is closed", 1e-3, "S")
     stop_timeout_s: float = limit(25.0, "seconds to finish running requests after SIGTERM", 0, "S")
     max_connections: int = limit(512, "open connections; more are refused with 503")
     refuse: tuple[str, ...] = field(
         default=(),
-        metadata={"help": "a field that requests must not have, e.g. ranking (repeatable)", "metavar": "FIELD"},
+        metadata={"help": "field that requests may not contain, e.g. ranking (repeatable)", "metavar": "FIELD"},
     )
 
     def __post_init__(self) -> None:

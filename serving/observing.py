@@ -1,4 +1,4 @@
-"""What is known of requests: a number that names each, a line in the log, and figures for Prometheus."""
+"""Observes requests: an id for each, a line in the log, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Metrics:
     """The figures of a server, in a registry of its own.
 
     Args:
-        batcher: says how many inputs wait and are computed.
+        batcher: has the numbers of queued and running inputs.
     """
 
     def __init__(self, batcher: Batcher):
@@ -40,7 +40,7 @@ class Metrics:
         self.tokens = Counter("weft_tokens", "Tokens of answers", **kinds)
         self.failures = Counter("weft_failures", "Requests on which the model failed", **kinds)
         Gauge("weft_waiting", "Inputs in the queue", **kinds).set_function(lambda: batcher.waiting)
-        Gauge("weft_computing", "Inputs that are computed", **kinds).set_function(lambda: batcher.computing)
+        Gauge("weft_computing", "Inputs being computed", **kinds).set_function(lambda: batcher.computing)
 
 
 class Observed:

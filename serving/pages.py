@@ -1,4 +1,4 @@
-"""The page of the server at `/`, which says what is served and how to ask. It loads nothing from anywhere."""
+"""The page of the server at `/`: its model, settings and example requests. It contacts no other host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_page(app: FastAPI, task: RouteTask | TextTask, name: str, limits: Limits
     Args:
         app: the application.
         task: the model.
-        name: what the model is called.
+        name: the name of the model.
         limits: the bounds on requests, which the page lists.
     """
     environment = Environment(
@@ -56,7 +56,7 @@ def _settings(task: RouteTask | TextTask, limits: Limits) -> dict[str, Any]:
     found: dict[str, Any] = {"endpoint": task.path}
     if isinstance(task, RouteTask):
         stock = task.stock
-        found["stock"] = str(stock) if stock is not None else "none: what can be bought is unknown"
+        found["stock"] = str(stock) if stock is not None else "none: purchasable molecules are unknown"
         found["forward model"] = (
             "none: feasibility is unknown"
             if task.forward is None
@@ -64,8 +64,8 @@ def _settings(task: RouteTask | TextTask, limits: Limits) -> dict[str, Any]:
         )
         found |= {f"trained on, {key}": _told(value) for key, value in task.planner.about.items()}
         if task.takes_steps:
-            found["steps that are tried by default"] = _told(list(task.planner.default_steps))
-    found["tokens that are written at most"] = task.max_new_tokens
+            found["steps tried by default"] = _told(list(task.planner.default_steps))
+    found["largest number of new tokens"] = task.max_new_tokens
     return found | {
         f"--{field.name.replace('_', '-')}": _told(getattr(limits, field.name)) for field in fields(limits)
     }

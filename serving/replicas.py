@@ -1,7 +1,7 @@
 """The server as replicas on Ray Serve: each has a model and its own queue, and a front hands requests to them.
 
 The front sends nothing to a client before it has a whole answer. It can therefore ask another replica when one dies: requests for routes
-and texts change nothing. Without it, Serve answers 500 to what a replica was working on when it died.
+and texts are stateless. Without it, Serve answers the requests of a dead replica with 500.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Replica:
 
 
 def build_front(replicas: Any, limits: Limits) -> FastAPI:
-    """The application that hands each request to a replica, and to another one when it dies meanwhile.
+    """The application that sends each request to a replica, and to another one if that replica dies.
 
     Args:
         replicas: the handle of the deployment of [`Replica`].

@@ -65,7 +65,7 @@ def build_route_tokenizer(vocabulary: str = "dms") -> PreTrainedTokenizerFast:
 
     Args:
         vocabulary (`str`, *optional*, defaults to `"dms"`):
-            `"dms"` has the 53 tokens of DMS. `"weft"` has 25 more behind them, which write every element, isotope and salt.
+            `"dms"` has the 53 tokens of DMS. `"weft"` has 25 more after them, which write every element, isotope and salt.
 
     Returns:
         `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it

@@ -1,4 +1,4 @@
-"""Training on pairs: arguments, data, metrics, and what the Trainer's loop needs beside them.
+"""Training on pairs: arguments, data, metrics, and additions to the Trainer's loop.
 
 Modules are imported on first use: the options of the commands need no torch.
 """

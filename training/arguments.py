@@ -26,7 +26,7 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
             raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
         if self.train_sampling_strategy == "sequential" and self.max_tokens_per_batch is not None:
             raise ValueError(
-                "--train-sampling-strategy sequential and --max-tokens-per-batch, which shuffles, exclude each other: give one."
+                "--train-sampling-strategy sequential and --max-tokens-per-batch, which shuffles, are mutually exclusive: give one."
             )
         if self.overwrite_output_dir and self.wants_resume and self.checkpoint_to_resume() is None:
             raise ValueError(
@@ -60,7 +60,7 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
 
     @property
     def uses_fsdp_of_accelerate(self) -> bool:
-        """Whether the Trainer is told to use FSDP, or `accelerate launch` is."""
+        """Whether the Trainer or `accelerate launch` is set to use FSDP."""
         return bool(self.fsdp) or parse_flag_from_env("ACCELERATE_USE_FSDP")
 
     @property

@@ -45,7 +45,7 @@ def build_tokenizer(
     labels are shifted to the right.
 
     Args:
-        texts: what a vocabulary is trained on; read only then, and only once.
+        texts: training texts of a new vocabulary; read once, and only for a new vocabulary.
 
     Raises:
         ValueError: it cannot be loaded, or has no pad or no eos token.
@@ -81,7 +81,7 @@ def build_config(
         num_pairs: training pairs, which decide on the preset where no preset and no `d_model` is given.
 
     Raises:
-        ValueError: there is no such model, preset or field; the model is no Weft model; or its vocabulary or number of
+        ValueError: there is no such model, preset or field; the model is not a Weft model; or its vocabulary or number of
             condition features is not that of tokenizer and data.
     """
     overrides = parse_overrides(args.config_overrides)
@@ -92,7 +92,9 @@ def build_config(
         preset = args.preset
         if preset is None and num_pairs is not None and "d_model" not in overrides:
             preset = "modern-tiny" if num_pairs < _MANY_PAIRS else "modern-small"
-            logger.info(f"The new model is a {preset}, for {num_pairs:,} pairs: --preset takes another size.")
+            logger.info(
+                f"The new model is a {preset}, the default for {num_pairs:,} pairs (--preset sets another size)."
+            )
             overrides = COPYING | overrides
         fields = preset_fields(preset) if preset else {}
         fields |= {
@@ -111,7 +113,7 @@ def build_config(
 
 
 def source_and_target_limits(config: WeftConfig, args: DataArguments) -> tuple[int, int]:
-    """Most tokens of a source and of a target: what the arguments say, else what the configuration does.
+    """Limits of a source and a target in tokens: from the arguments, else from the configuration.
 
     Raises:
         ValueError: the arguments allow more than the model's learned position tables have rows.
@@ -158,7 +160,7 @@ def build_model(
 
 
 def build_teacher(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """What [`WeftTrainer`] is to be told of a teacher; nothing where there is none.
+    """The teacher's arguments of [`WeftTrainer`]; empty without a teacher.
 
     Raises:
         ValueError: it cannot be loaded, or has another vocabulary.

@@ -44,7 +44,7 @@ class RouterBiasCallback(TrainerCallback):
 
 class ProgressLinesCallback(PrinterCallback):
     """
-    Shows progress where the output is no terminal: a line every few seconds, and each log as it comes.
+    Shows progress if the output is not a terminal: a line every few seconds, and each log as it comes.
 
     [`WeftTrainer`] uses it in place of transformers' `ProgressCallback`, which would write something for each step.
     """

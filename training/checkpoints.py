@@ -96,7 +96,7 @@ def missing_files(checkpoint: str | os.PathLike, world_size: int = 1) -> list[st
 def find_checkpoint(args: WeftTrainingArguments) -> str | None:
     """Find the checkpoint to resume from.
 
-    Of several processes the first decides for all: on a file system that nodes share, others may see later what is there.
+    Of several processes the first decides for all: on a shared file system, other processes may see new files later.
     Every process must call it.
 
     Returns:
@@ -105,7 +105,7 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
         that was killed before its first checkpoint can be started again with the same command.
 
     Raises:
-        ValueError: no checkpoint is complete, or the given one is not (the message names what is missing); there is no
+        ValueError: no checkpoint is complete, or the given one is not (the message names the missing files); there is no
             checkpoint but a trained model, which would be overwritten; or this process does not see the checkpoint that
             the first has chosen.
     """

@@ -60,7 +60,7 @@ def load_pairs(
     Args:
         args: the arguments. Of a stream `max_train_samples` and a `validation_split` of 1 or more are numbers of rows at
             its beginning.
-        rows: a stream of training pairs, in place of those that the arguments name.
+        rows: a stream of training pairs, instead of those in the arguments.
 
     Returns:
         The training pairs; the splits that are in memory ("train" unless it is a stream, and "validation" and "test" if
@@ -173,7 +173,7 @@ def _first_rows(rows: IterableDataset, number: int, origin: str) -> Dataset:
 def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -> None:
     """Move `args.validation_split` of the training pairs, drawn at random, to a "validation" split if there is none.
 
-    Pairs with equal inputs stay together. Where a split has inputs that are trained on, a warning says how many.
+    Pairs with equal inputs stay together. If a split has inputs of the training data, a warning counts them.
 
     Args:
         splits: the pairs, whose columns other than `labels` are the input.
@@ -250,7 +250,7 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
     if wanted and len(others) > wanted:
         first, second = (shlex.quote(name) for name in (source or others[-wanted], target or others[-1]))
         raise ValueError(
-            f"{origin} has the columns {_list(dataset.column_names)}: say which one to read and which one to write, such as "
+            f"{origin} has the columns {_list(dataset.column_names)}: name the source and the target column, for example "
             f"--source-column {first} --target-column {second}."
         )
     left = iter(others)

@@ -1,4 +1,4 @@
-"""Learning what a teacher says of each token, beside what the labels say (Hinton et al. 2015, arXiv:1503.02531)."""
+"""Learning from the token distributions of a teacher, beside the labels (Hinton et al. 2015, arXiv:1503.02531)."""
 
 import inspect
 from typing import Any
@@ -17,7 +17,7 @@ class Distillation:
     """The loss of a student beside its teacher.
 
     (1 - `alpha`) x cross-entropy of the labels + `alpha` x `temperature`^2 x KL(teacher || student), both distributions
-    softened by the temperature, and what the routers add, which is not weighed. Both terms are sums over the labels that
+    softened by the temperature, and the unweighted router losses. Both terms are sums over the labels that
     count, divided by the labels of the whole step.
 
     Args:
@@ -29,7 +29,7 @@ class Distillation:
         device: where the student is.
 
     Raises:
-        ValueError: the teacher is no encoder-decoder or has another vocabulary, or a number is out of range.
+        ValueError: the teacher is not an encoder-decoder or has another vocabulary, or a number is out of range.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class Distillation:
         """The student's own loss in training, with the teacher's part of it.
 
         Args:
-            outputs: what the student returned: `loss`, and `logits` of shape `(batch, target, vocabulary)`.
-            inputs: what it was given, `labels` of shape `(batch, target)` among it.
+            outputs: the outputs of the student: `loss`, and `logits` of shape `(batch, target, vocabulary)`.
+            inputs: its inputs, including `labels` of shape `(batch, target)`.
             num_items_in_batch: the labels of all accumulated batches and processes; those of this batch by default.
         """
         labels = inputs["labels"]
@@ -71,7 +71,7 @@ class Distillation:
 
     @torch.no_grad()
     def logits(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """What the teacher says of the labels: (batch, target, vocabulary).
+        """The logits of the teacher for the labels: (batch, target, vocabulary).
 
         It makes its decoder inputs of the labels, which begin with a start token of its own.
         """
@@ -113,7 +113,7 @@ def load_teacher(name: str, tokenizer: PreTrainedTokenizerBase, own: PreTrainedT
 def _check_fit(teacher: PreTrainedModel, student: WeftConfig) -> None:
     if not teacher.config.is_encoder_decoder:
         raise ValueError(
-            f"The teacher is a {type(teacher).__name__}, which is no encoder-decoder: give one that AutoModelForSeq2SeqLM loads."
+            f"The teacher is a {type(teacher).__name__}, which is not an encoder-decoder: give a model that AutoModelForSeq2SeqLM loads."
         )
     head = teacher.get_output_embeddings()
     if head is None:

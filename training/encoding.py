@@ -31,7 +31,7 @@ def encode_pairs(
 
     Labels are the tokens of the target and the eos. A bos or start token that the tokenizer adds in front is removed,
     because the model adds it itself. Pairs with an empty text and pairs that are too long (unless `truncate`) are left
-    out. A warning says how many, and how many pairs are repeated, with the first row numbers.
+    out. A warning counts them and repeated pairs, with the first row numbers.
 
     Args:
         splits: the training pairs.
@@ -182,7 +182,7 @@ def text_ids(tokenizer: Any, kind: str, texts: list[str], places: list[str]) -> 
         tokenizer: the tokenizer.
         kind: `text` or `text_target`, as which the tokenizer takes them.
         texts: the texts.
-        places: where each text stands, for a message.
+        places: the place of each text, for messages.
 
     Raises:
         ValueError: a text is not in the vocabulary. The message names its place.
@@ -250,12 +250,12 @@ def _report(
         f"{len(rows)} {reason} ({_rows(rows)})"
         for rows, reason in (
             (out[empty], "have an empty text"),
-            (out[~empty], f"are too long for {_named(limits)}, which --truncate shortens"),
+            (out[~empty], f"are too long for {_named(limits)} (--truncate shortens them)"),
         )
         if len(rows)
     ]
     if reasons:
-        logger.warning(f"{len(out)} of {len(frame)} pairs of {split} are left out: {', '.join(reasons)}.")
+        logger.warning(f"{len(out)} of {len(frame)} pairs of {split} are skipped: {', '.join(reasons)}.")
 
 
 def _rows(rows: np.ndarray) -> str:

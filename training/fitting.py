@@ -1,4 +1,4 @@
-"""One run of training, whatever is learned: from a model and its data to a folder that loads and says how well it does."""
+"""A training run for any task: from a model and its data to a folder for `from_pretrained` with a card and scores."""
 
 import copy
 import logging
@@ -57,7 +57,7 @@ def fit(
         tokenizer: the tokenizer, which is saved too.
         data: encoded rows to train on as `"train"`, and to evaluate on as `"validation"` if there are any.
         args: how to train, and the folder to write to. They are the trainer's own from then on.
-        evaluate: measures the trained model. It returns what the model card says beyond what the trainer knows.
+        evaluate: measures the trained model. It returns additional facts for the model card.
         checkpoint: the folder to resume from, see [`start`].
         **trainer_options: further arguments of [`WeftTrainer`].
 

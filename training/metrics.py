@@ -91,7 +91,7 @@ class TextMetrics:
         if importlib.util.find_spec("sacrebleu") is None:
             self.names = [name for name in METRICS if name not in _NEED_SACREBLEU]
             logger.warning(
-                "Metrics left out: bleu and chrf, because sacrebleu is not installed (pip install 'weftformer[train]')."
+                "Skipping bleu and chrf, because sacrebleu is not installed (pip install 'weftformer[train]')."
             )
         self.sources: list[str] = []
         self.predictions: list[str] = []
@@ -114,13 +114,13 @@ class TextMetrics:
         return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
 
     def worst(self, number: int = 10) -> str:
-        """Return so many pairs of the last call beside what was generated for them, those that differ most first."""
+        """Return pairs of the last call with their generated texts, the most different first."""
 
         def likeness(row: tuple[str, ...]) -> float:  # of the beginnings, as it takes the square of the time
             return SequenceMatcher(None, row[1].strip()[:300], row[2].strip()[:300], autojunk=False).ratio()
 
         rows = sorted(zip(self.sources, self.references, self.predictions, strict=True), key=likeness)[:number]
-        lines = [f"{len(rows)} pairs and what the model writes, the worst first:"]
+        lines = [f"{len(rows)} pairs and the model's outputs, the worst first:"]
         for row in rows:
             for name, text in zip(("source", "expected", "written"), row, strict=True):
                 lines.append(f"{name:<10}{' '.join(text.split())[:200]}")

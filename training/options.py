@@ -24,7 +24,7 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
 
     Args:
         default: the default.
-        help: what it is for. The first sentence is the short help.
+        help: the help text. Its first sentence is the short help.
         **metadata: as `HfArgumentParser` reads it.
     """
     return field(default=default, metadata={"help": help, **metadata})
@@ -61,7 +61,7 @@ def check_exist(*files: str | None) -> None:
 
 @dataclass
 class ModelArguments:
-    """Which model to train, and with which vocabulary.
+    """The model to train, and its vocabulary.
 
     Raises:
         ValueError: two arguments contradict each other.
@@ -70,37 +70,35 @@ class ModelArguments:
     _argument_group_name = "model"
 
     model_name_or_path: str | None = common_option(
-        None, "Folder or Hub id of a trained Weft model to go on from. Without it a new model is made."
+        None, "Folder or Hub id of a trained Weft model to continue from. Default: a new model."
     )
     preset: str | None = common_option(
-        None, "A named size for a new model, such as modern-small. See weftformer.configuration.PRESETS."
+        None, "Named size of a new model, such as modern-small. See weftformer.configuration.PRESETS."
     )
     config_overrides: dict | str | None = common_option(
-        None, "Fields of the configuration to change, such as d_model=256,dropout=0.2. JSON is understood too."
+        None, "Fields of the configuration to change, such as d_model=256,dropout=0.2. May be JSON."
     )
     tokenizer_name: str | None = option(
         None,
-        "Folder or Hub id of a tokenizer. Without it: that of the model to continue from, else of the teacher, else a byte-level "
+        "Folder or Hub id of a tokenizer. Default: that of the model to continue from, else of the teacher, else a byte-level "
         "BPE vocabulary is trained on the training pairs.",
     )
     tokenizer_vocab_size: int | None = common_option(
-        None, "Most tokens of a trained vocabulary (default: 8,000, of pairs that occur 100 times)."
+        None, "Largest number of tokens of a trained vocabulary (default: 8,000, merging pairs that occur 100 times)."
     )
     teacher: str | None = common_option(
         None,
-        "Learn from this model too, which has the same vocabulary. It is the folder or Hub id of an encoder-decoder of any "
-        "family, which says what else could be written at each token. A new model gets its tokenizer.",
+        "Also learn from this teacher with the same vocabulary: folder or Hub id of an encoder-decoder of any "
+        "family. A new model gets its tokenizer.",
     )
-    distillation_temperature: float = option(
-        2.0, "With a teacher: divisor of both models' logits before they are compared."
-    )
-    distillation_alpha: float = option(0.5, "With a teacher: its weight, from 0 to 1; the labels have the rest.")
+    distillation_temperature: float = option(2.0, "Temperature of both models' logits with a teacher.")
+    distillation_alpha: float = option(0.5, "Weight of the teacher's loss, from 0 to 1; the labels have the rest.")
     attn_implementation: str | None = option(
-        None, "eager, sdpa, flash_attention_2, flex_attention, ...; the best one that is installed by default."
+        None, "eager, sdpa, flash_attention_2, flex_attention, ... Default: the best installed one."
     )
     distributed_config: dict | str | None = option(
         None,
-        "Keep the model in parts on several processes, as transformers' DistributedConfig says: JSON, or "
+        "Shard the model over several processes, by transformers' DistributedConfig: JSON, or "
         "key=value,key=value such as fsdp_size=2 (or fsdp_size=2,ep_size=2 for experts). Start with torchrun.",
     )
 
@@ -136,45 +134,48 @@ class DataArguments:
         "With --streaming also a pattern (pairs-*.jsonl.gz), or several files or patterns, separated by commas.",
     )
     train_target_file: str | None = common_option(
-        None, "Targets, line by line, where train_file has one source a line."
+        None, "Targets, one per line, if train_file has one source per line."
     )
-    validation_file: str | None = common_option(None, "Validation pairs, as train_file.")
-    validation_target_file: str | None = option(None, "The targets of validation_file, line by line.")
-    test_file: str | None = common_option(None, "Test pairs, as train_file: translated and scored after training.")
-    test_target_file: str | None = option(None, "The targets of test_file, line by line.")
-    dataset_name: str | None = common_option(None, "A data set on the Hub (or a folder with one) instead of files.")
-    dataset_config_name: str | None = option(None, "Which configuration of dataset_name.")
+    validation_file: str | None = common_option(None, "Validation pairs, in the formats of train_file.")
+    validation_target_file: str | None = option(None, "Targets of validation_file, one per line.")
+    test_file: str | None = common_option(
+        None, "Test pairs, in the formats of train_file: generated and scored after training."
+    )
+    test_target_file: str | None = option(None, "Targets of test_file, one per line.")
+    dataset_name: str | None = common_option(None, "Data set on the Hub (or its folder) instead of files.")
+    dataset_config_name: str | None = option(None, "Configuration of dataset_name.")
     streaming: bool = common_option(
         False,
-        "Read pairs that do not fit into memory, again and again. They are tokenized on the fly. Needs --max-steps. Validation and test pairs are in memory.",
+        "Stream pairs that do not fit into memory and tokenize them on the fly. Needs --max-steps. Validation and test pairs are in memory.",
     )
     shuffle_buffer_size: int = common_option(
-        10_000, "Pairs of a stream that are shuffled among each other, on each process. 1 keeps the order."
+        10_000, "Pairs in the shuffle buffer of a stream, on each process. 1 keeps the order."
     )
     no_header: bool = option(
-        False, "csv and tsv files begin with data: their columns are source, target, column_3, ... (always so in txt)."
+        False,
+        "csv and tsv files have no header: their columns are source, target, column_3, ... (txt never has a header).",
     )
-    source_column: str | None = common_option(None, "Column to read from (default: source, else the first).")
-    target_column: str | None = common_option(None, "Column to learn to write (default: target, else the second).")
+    source_column: str | None = common_option(None, "Source column (default: source, else the first).")
+    target_column: str | None = common_option(None, "Target column (default: target, else the second).")
     condition_columns: str | None = common_option(
-        None, "Columns of numbers that the model is given beside the source: comma-separated, its `condition_values`."
+        None, "Comma-separated numeric columns that the model reads beside the source, as `condition_values`."
     )
     max_source_length: int | None = option(
-        None, "Most tokens of a source, special ones included. Default: the model's max_source_positions."
+        None, "Limit of a source in tokens, including special ones. Default: the model's max_source_positions."
     )
     max_target_length: int | None = option(
-        None, "Most tokens of a target, its end included. Default: the model's max_target_positions."
+        None, "Limit of a target in tokens, including its end. Default: the model's max_target_positions."
     )
-    truncate: bool = option(False, "Cut pairs that are too long instead of leaving them out.")
-    max_train_samples: int | None = common_option(None, "Train on the first so many pairs only.")
-    max_eval_samples: int | None = option(None, "Evaluate and test on the first so many pairs only.")
+    truncate: bool = option(False, "Truncate overlong pairs instead of skipping them.")
+    max_train_samples: int | None = common_option(None, "Train only on the first N pairs.")
+    max_eval_samples: int | None = option(None, "Evaluate and test only on the first N pairs.")
     validation_split: float = option(
         0.05,
         "Without validation pairs, take this share of the training pairs (below 1), or this number of them (1 or "
         "more); 0 trains on all and evaluates nothing. A vocabulary trained on the pairs sees them all. With --streaming, which "
-        "knows no shares: the first so many pairs.",
+        "knows no shares: the first N pairs.",
     )
-    num_proc: int | None = option(None, "Processes that tokenize. Default: one.")
+    num_proc: int | None = option(None, "Number of processes that tokenize. Default: one.")
     pad_to_multiple_of: int | None = option(None, "Pad batches to a multiple of this length, such as 8 on GPUs.")
 
     def __post_init__(self):
@@ -187,7 +188,7 @@ class DataArguments:
             if target_file and not file:
                 raise ValueError(f"--{split}-target-file {target_file} needs the sources too: give --{split}-file.")
             if self.dataset_name and file:
-                raise ValueError(f"--{split}-file and --dataset-name exclude each other: give one.")
+                raise ValueError(f"--{split}-file and --dataset-name are mutually exclusive: give one.")
         if self.validation_split < 0:
             raise ValueError(f"validation_split={self.validation_split} is negative: give a share, a number or 0.")
         _check_positive(
@@ -213,31 +214,31 @@ class DataArguments:
 
 @dataclass
 class TrainingOptions:
-    """What [`WeftTrainingArguments`] adds to transformers' arguments, and what it has other defaults or texts for."""
+    """The arguments that [`WeftTrainingArguments`] adds to transformers' ones, or whose defaults or help it changes."""
 
     _argument_group_name = "training"
 
     output_dir: str = common_option(None, "Folder for the model and its checkpoints.")
     overwrite_output_dir: bool = common_option(
         False,
-        "Start again in an output_dir that is not empty. The checkpoints in it are removed when training begins.",
+        "Start again in an output_dir that is not empty. Its checkpoints are removed when training starts.",
     )
     resume_from_checkpoint: str | None = common_option(
         None,
-        "true to continue from the last complete checkpoint, or the folder of one. With true, a run begins where none was "
+        "true to continue from the last complete checkpoint, or the folder of one. With true, a new run starts if none was "
         "saved yet in output_dir.",
         nargs="?",
         const="true",
     )
     max_tokens_per_batch: int | None = common_option(
         None,
-        "Form batches by tokens instead of rows, on each device. Their rows are alike in length, and so many that rows times "
-        "the longest source or target is at most this. Leaves out per_device_train_batch_size.",
+        "Form batches by tokens instead of rows, on each device. Their rows have similar lengths, and the number of rows times "
+        "the longest source or target is at most this. Replaces per_device_train_batch_size.",
     )
     chunked_loss: bool = option(
         True,
-        "With a vocabulary of 4,096 words or more: compute the training loss in pieces, so that the logits of a whole "
-        "batch are never in memory. --no-chunked-loss keeps them, for what reads the logits of a training step.",
+        "With a vocabulary of 4,096 tokens or more: compute the training loss in chunks, so that the logits of a whole "
+        "batch are never in memory. --no-chunked-loss keeps them for code that reads the logits of a training step.",
     )
     log_expert_statistics: bool = option(
         True,
@@ -246,11 +247,11 @@ class TrainingOptions:
     )
 
     max_steps: int = common_option(-1, "Steps instead of epochs.")
-    gradient_accumulation_steps: int = common_option(1, "Batches of each process in a step.")
-    bf16: bool = common_option(False, "Compute in bfloat16, on GPUs that have it.")
-    seed: int = common_option(42, "Seed of weights and order.")
+    gradient_accumulation_steps: int = common_option(1, "Accumulated batches per step on each process.")
+    bf16: bool = common_option(False, "Compute in bfloat16, on GPUs that support it.")
+    seed: int = common_option(42, "Seed of weights and data order.")
     report_to: None | str | list[str] = common_option(  # noqa: RUF036 (as `HfArgumentParser` reads it)
-        "none", "Where losses go: tensorboard, wandb, trackio or others."
+        "none", "Where to log losses: tensorboard, wandb, trackio or others."
     )
     push_to_hub: bool = common_option(False, "Push model, tokenizer and card to the Hub.")
     do_train: bool = option(True, "Always on: this command trains.")
@@ -259,12 +260,12 @@ class TrainingOptions:
     )
     num_train_epochs: float | None = common_option(
         None,
-        "How often to go through the training pairs (default: 10, and more where these are fewer than 2,000 steps, up to 100).",
+        "Training epochs (default: 10, or more to reach 2,000 steps, up to 100).",
         aliases=["--epochs"],
     )
     engine: Literal["auto", "weft", "ctranslate2", "ctranslate2-int8"] = option(
         "auto",
-        "What generates in evaluation, in a single process: auto takes CTranslate2 where it is installed and writes the same.",
+        "Engine of generation in evaluation, in a single process: auto uses CTranslate2 if it is installed and gives the same texts.",
     )
     per_device_train_batch_size: int = common_option(32, "Pairs in a batch, on each device.")
     per_device_eval_batch_size: int = option(32, "Pairs in a batch of evaluation, on each device.")
@@ -273,12 +274,12 @@ class TrainingOptions:
         "Highest learning rate (default: 0.384 / d_model and at most 2e-3; 5e-5 for a trained model).",
     )
     warmup_steps: float = option(
-        0.05, "Steps in which the learning rate rises, as a number or (below 1) as a share of all."
+        0.05, "Warm-up steps of the learning rate, as a number or (below 1) as a share of all."
     )
-    weight_decay: float = option(0.01, "Weight decay; biases and norms are left out.")
+    weight_decay: float = option(0.01, "Weight decay; not applied to biases and norms.")
     adam_beta2: float = option(0.98, "Second-moment decay of Adam, as in Vaswani et al. 2017.")
     label_smoothing_factor: float = option(
-        0.0, "Label smoothing of the training loss, computed by the model so that router losses stay in."
+        0.0, "Label smoothing of the training loss, computed by the model to keep router losses."
     )
     eval_strategy: Literal["no", "steps", "epoch"] = option(
         "epoch", "When to evaluate: no, steps or epoch; never without validation pairs."
@@ -288,22 +289,22 @@ class TrainingOptions:
     )
     save_steps: float | None = option(
         None,
-        "Save a checkpoint every so many steps, as a number or (below 1) as a share of all. It sets save_strategy to steps "
+        "Save a checkpoint every N steps, as a number or (below 1) as a share of all. It sets save_strategy to steps "
         "where that has its default. Default: 500, with save_strategy steps.",
     )
     eval_steps: float | None = option(
         None,
-        "Evaluate every so many steps, as a number or (below 1) as a share of all. It sets eval_strategy to steps where that "
+        "Evaluate every N steps, as a number or (below 1) as a share of all. It sets eval_strategy to steps where that "
         "has its default. Default: logging_steps, with eval_strategy steps.",
     )
-    save_total_limit: int | None = option(2, "Checkpoints to keep, beside the best; older ones are removed.")
-    logging_steps: float = option(50, "Log every so many steps, as a number or (below 1) as a share of all.")
+    save_total_limit: int | None = option(2, "Checkpoints to keep, besides the best. Older ones are removed.")
+    logging_steps: float = option(50, "Log every N steps, as a number or (below 1) as a share of all.")
     # the filter replaces a NaN by the mean of the losses before it: the run is lost and looks well
-    logging_nan_inf_filter: bool = option(False, "Leave NaN and infinite losses out of the log.")
+    logging_nan_inf_filter: bool = option(False, "Omit NaN and infinite losses from the log.")
     # transformers writes this into the model's configuration; a model with labels makes no cache anyway
-    use_cache: bool = option(True, "Whether the saved configuration says to generate with a cache.")
+    use_cache: bool = option(True, "Value of use_cache in the saved configuration.")
 
     def check(self) -> None:
-        """Raise a ValueError where there is no folder to write to."""
+        """Raise a ValueError without an output folder."""
         if not self.output_dir:
             raise ValueError("Give --output-dir, the folder for the model and its checkpoints.")

@@ -1,4 +1,4 @@
-"""Training on pairs of texts, from the data to a folder that loads and says how well it does."""
+"""Training on pairs of texts: from the data to a folder for `from_pretrained` with a card and scores."""
 
 import itertools
 import logging
@@ -56,7 +56,7 @@ def fit_pairs(
         model_args: the model to begin with, or the size of a new one; and its tokenizer.
         data_args: the pairs.
         training_args: how to train, and the folder to write to. They are the trainer's own from then on.
-        train_dataset: training pairs as a stream, in place of those that `data_args` names: these need `streaming=True` then.
+        train_dataset: training pairs as a stream, instead of those in `data_args`, which then need `streaming=True`.
             The stream must give the same rows whenever it is read.
 
     Returns:
@@ -173,7 +173,7 @@ def _texts(rows: datasets.Dataset | datasets.IterableDataset, columns: Columns) 
 
 
 def _first_source(rows: datasets.Dataset | datasets.IterableDataset, columns: Columns) -> str:
-    """Return the beginning of the first source, and say which columns are read and written."""
+    """Return the start of the first source, and report the source and target columns."""
     pair = [text[:200] for text in itertools.islice(_texts(rows, columns), 2)]
     logger.info(
         f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {pair[0]!r}\n  {pair[1]!r}'
@@ -182,7 +182,7 @@ def _first_source(rows: datasets.Dataset | datasets.IterableDataset, columns: Co
 
 
 def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float]:
-    """Translate the test pairs, score them, and write what was generated, one text a line; returns the scores."""
+    """Generate texts for the test pairs, score them, and write them, one text per line; returns the scores."""
     output = trainer.predict(dataset, metric_key_prefix="test")
     scores = output.metrics | {"test_samples": len(dataset)}
     report(trainer, "test", scores)
@@ -208,7 +208,7 @@ def _evaluated(trainer: WeftTrainer) -> dict[str, float] | None:
 
 
 def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> list[MetricResult]:
-    """What was just evaluated, for the model card: the scores of generated texts with their intervals."""
+    """The last evaluation for the model card: the scores of generated texts with their intervals."""
     n = int(scores[f"{split}_samples"])
     metrics = trainer.compute_metrics
     intervals = metrics.intervals() if isinstance(metrics, TextMetrics) else {}
@@ -217,7 +217,7 @@ def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> lis
 
 
 def _card_details(data_args: DataArguments, results: list[MetricResult]) -> dict[str, Any]:
-    """What the model card says beyond what the trainer knows: the data by name, and what was measured."""
+    """The facts of the model card that the trainer does not have: the names of the data, and the results."""
     name = data_args.dataset_name
     if name and not Path(name).is_dir():
         return {"dataset_tags": name, "results": results}

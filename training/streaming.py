@@ -52,7 +52,7 @@ class Position:
 
 
 class Batch(NamedTuple):
-    """The features of a batch, and the place behind it as JSON."""
+    """The features of a batch, and the position after it as JSON."""
 
     features: list[dict[str, Any]]
     position: str
@@ -64,11 +64,11 @@ class ShuffledStream(IterableDataset):
 
     The rows are read in windows, of which each is shuffled; the shards of the rows are read in another order in each
     epoch. The sizes of windows differ from epoch to epoch by up to a quarter, so that other rows share a window. The order
-    depends only on the seed, the epoch and the settings. Every row is in exactly one batch of an epoch. A batch can hold
+    depends only on the seed, the epoch and the settings. Every row is in exactly one batch of an epoch. A batch can have
     the last rows of an epoch and the first of the next.
 
     Each process and each worker of a `DataLoader` reads all rows, and takes and encodes its share of each window: every
-    n-th row. So none is lost and none is taken twice, whatever the number of shards. A window holds `buffer_size`
+    n-th row. So no row is lost or repeated, for any number of shards. A window has `buffer_size`
     rows of each.
 
     Args:
@@ -108,13 +108,13 @@ class ShuffledStream(IterableDataset):
 
     def start_at(self, positions: Mapping[str, str], batches_before: int, num_workers: int = 0) -> None:
         """
-        Let `iter` begin behind batches that were given.
+        Let `iter` start after batches that were already yielded.
 
-        It yields None for each of these, because a resumed Trainer takes them and leaves them out.
+        It yields None for each of these, because a resumed Trainer skips them.
 
         Args:
             positions (`Mapping[str, str]`):
-                The place behind the last batch of each worker, as JSON, by the number of the worker.
+                The position after the last batch of each worker, as JSON, by worker number.
             batches_before (`int`):
                 The number of batches.
             num_workers (`int`, *optional*, defaults to 0):
@@ -166,7 +166,7 @@ class ShuffledStream(IterableDataset):
         }
 
     def _parts(self, start: Position, share: int, shares: int) -> Iterator[tuple[list[dict[str, Any]], Position]]:
-        """Yield the features, or if batches are formed the batches, each with the place behind it."""
+        """Yield the features, or if batches are formed the batches, each with the position after it."""
         while True:
             is_empty = True
             for state, row, numbers, table in self._windows(start, share, shares):
@@ -254,7 +254,7 @@ def data_fingerprint(dataset: Any) -> str | None:
     """Return a checksum of training data: of the number of rows and a thousand of them, or of the first row of a stream.
 
     It is None for data of other kinds than `datasets.Dataset`, `list` and [`ShuffledStream`], whose rows may be drawn at random,
-    and for a stream that cannot be read. Whoever trains on it learns why.
+    and for a stream that cannot be read. The error has the reason.
     """
     if isinstance(dataset, ShuffledStream):
         number = 1
@@ -291,7 +291,7 @@ def _exact_state(rows: datasets.IterableDataset) -> dict | None:
 
 
 def _types(state: Any) -> set[str]:
-    """Return the kinds of iterables in a state; "" for one that does not say it."""
+    """Return the kinds of iterables in a state; "" if unknown."""
     if not isinstance(state, dict):
         return set()
     own = {state["type"]} if "type" in state else {""} if "epoch" not in state else set()

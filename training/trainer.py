@@ -63,7 +63,7 @@ class WeftTrainer(ShardedModelTrainer):
       accumulated batch balances by its own load, of all processes ([`build_sum_counts`]).
     - With a large vocabulary the training loss is computed in pieces, without the logits of a whole batch, unless
       `args.chunked_loss` is off.
-    - `args.label_smoothing_factor` is given to the model, whose loss keeps what the routers add. `eval_loss` is not smoothed.
+    - `args.label_smoothing_factor` is given to the model, whose loss keeps the router losses. `eval_loss` is not smoothed.
     - `eval_loss` is the mean over all labels, not over batches.
     - With a `teacher` the model also learns its distribution of each token ([`Distillation`]). The loss then needs all logits and
       is computed whole. `eval_loss` is still that of the labels alone.
@@ -498,8 +498,8 @@ class _ExpectedTimeCallback(TrainerCallback):
             self._is_told = True
             minutes = (state.max_steps - state.global_step) * seconds / steps / 60
             logger.info(
-                f"Training takes about {minutes:.0f} minutes more: {state.max_steps:,} steps of {seconds / steps:.2g} s, "
-                "evaluation not counted."
+                f"About {minutes:.0f} minute{'s' * (round(minutes) != 1)} left: {state.max_steps:,} steps of "
+                f"{seconds / steps:.2g} s, evaluation not counted."
             )
 
 

@@ -14,46 +14,44 @@ class RouteArguments:
 
     train_file: str | None = common_option(
         None,
-        "Routes to train on, of any form, or a folder of `weftformer routes prepare`. "
-        "Default: the sample of recorded routes that comes with Weft.",
+        "Training routes in any format, or a folder of `weftformer routes prepare`. "
+        "Default: the included sample of recorded routes.",
     )
-    test_file: str | None = common_option(None, "Routes to test on. Training routes to the same targets are left out.")
+    test_file: str | None = common_option(None, "Test routes. Training routes to the same targets are excluded.")
     num_routes: int | None = common_option(
-        None, "Number of routes of the sample if no file is given, with the test routes. Default: all."
+        None, "Number of routes of the sample if no file is given, including test routes. Default: all."
     )
     num_test_routes: int = common_option(
-        400, "Number of test routes: drawn from the sample, or the first of the test file."
+        400, "Number of test routes: a random part of the sample, or the first of the test file."
     )
     preset: str | None = common_option(
         None, "Size of the model. Default: dms-tiny for the sample, dms-flash-10m for files."
     )
     model_name_or_path: str | None = common_option(
         None,
-        "Trained route model to train on from, a folder or a Hub id, instead of a preset. It learns the tokens of --vocabulary that "
-        "it lacks.",
+        "Trained route model to continue from (folder or Hub id) instead of a preset. Missing "
+        "tokens of --vocabulary are added.",
     )
     vocabulary: Literal["weft", "dms"] = option(
         "weft",
-        "weft, which writes all elements and isotopes, or dms: the one of DirectMultiStep and of the shipped model.",
+        "weft (all elements and isotopes) or dms (that of DirectMultiStep and of the included model).",
     )
     config_overrides: str | None = common_option(
         None, "Fields of the configuration to change: JSON, or key=value,key=value."
     )
     with_starting_material: bool = common_option(
-        False, "Give the model one starting material of each route after the target."
+        False, "Add one starting material of each route to the source, after the target."
     )
-    permutations: int = common_option(1, "Largest number of orders of the reactants to train on, for each route.")
+    permutations: int = common_option(1, "Largest number of reactant orders for each route.")
     aligned: int = common_option(
         0,
         "Number of aligned texts of each route, each from another atom of the target. The first has the target's "
         "canonical SMILES. In an aligned text, each reactant begins at the atom that makes its SMILES most similar "
         "to its product's. Default: canonical SMILES everywhere.",
     )
-    sub_routes: bool = common_option(
-        False, "Also use each molecule that a training route makes as a target of its own."
-    )
-    beams: int = common_option(5, "Width of the beam search in the test.")
-    test_batch_size: int = option(50, "Number of targets that are searched at once in the test.")
+    sub_routes: bool = common_option(False, "Also use each intermediate of a training route as a target.")
+    beams: int = common_option(5, "Beams in the test.")
+    test_batch_size: int = option(50, "Number of targets per batch in the test.")
 
 
 @dataclass
@@ -64,14 +62,16 @@ class RouteTrainingOptions(TrainingOptions):
     max_steps: int = common_option(1800, "Optimizer steps; -1 to count epochs instead.")
     per_device_train_batch_size: int = common_option(16, "Routes in a batch, on each device.")
     learning_rate: float = common_option(3e-3, "Highest learning rate.")
-    warmup_steps: float = option(0.1, "Steps (or share of them) in which it rises.")
-    lr_scheduler_type: str = option("cosine", "How it falls afterwards.")
-    train_sampling_strategy: str = option("group_by_length", "Routes of one batch are alike in length, or: random.")
+    warmup_steps: float = option(0.1, "Warm-up steps, or their share of all steps.")
+    lr_scheduler_type: str = option("cosine", "Schedule of the learning rate after the warm-up.")
+    train_sampling_strategy: str = option(
+        "group_by_length", "Whether batches have routes of similar length, or: random."
+    )
     eval_strategy: Literal["no", "steps", "epoch"] = option(
-        "no", "When to measure the test loss on the way: no, steps or epoch."
+        "no", "When to compute the test loss during training: no, steps or epoch."
     )
     save_strategy: Literal["no", "steps", "epoch", "best"] = common_option(
-        "no", "When to save a checkpoint: no, steps or epoch."
+        "no", "When to save checkpoints: no, steps or epoch."
     )
     predict_with_generate: bool = option(False, "Not needed here: the test plans its targets.")
-    seed: int = common_option(0, "Seed of routes, weights and order.")
+    seed: int = common_option(0, "Seed of routes, weights and data order.")

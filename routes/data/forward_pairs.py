@@ -1,6 +1,6 @@
-"""Reactions as pairs of texts: reactants and product, for a model that predicts what a reaction gives.
+"""Reactions as pairs of texts (reactants and product), for a forward model.
 
-Such a model checks planned routes from the other side ([`weftformer.routes.scoring.round_trip`]). It is a model of texts:
+Such a model checks planned routes from the other side ([`weftformer.routes.scoring.round_trip`]). It is a text model:
 `weftformer train` trains it on the file that [`write_forward_pairs`] writes.
 """
 
@@ -80,7 +80,7 @@ def write_forward_pairs(
         out (`Path`):
             The file to write, a csv with the columns `reactants` and `product`. It is gzipped if its name ends in `.gz`.
         exclude (`Sequence[Path]`, *optional*):
-            Route files. Reactions that make a molecule that these routes make are left out, whatever they make it from.
+            Route files. Reactions with a product of these routes are excluded, whatever their reactants.
         texts (`int`, *optional*, defaults to 1):
             The largest number of pairs of each reaction, see [`forward_pairs`].
         seed (`int`, *optional*, defaults to 0):

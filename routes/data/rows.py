@@ -112,7 +112,7 @@ def check_choices(permutations: int, starting_material: str, aligned: int = 0) -
         raise ValueError(f"aligned must be at least 1, or 0 for molecules as they are given, got {aligned}")
     if aligned and permutations > 1:
         raise ValueError(
-            f"aligned={aligned} and permutations={permutations} exclude each other: the reactants of aligned texts have "
+            f"aligned={aligned} and permutations={permutations} are mutually exclusive: the reactants of aligned texts have "
             "one order"
         )
     if permutations < 1:

@@ -1,6 +1,6 @@
 """The recorded routes that come with the package: data for a first training and for tests, without any download.
 
-`README.md` of this folder says where they are from and how they were drawn.
+`README.md` of this folder explains their source and sampling.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def sample_routes(count: int | None = None) -> list[Route]:
         `list[Route]`: the routes.
 
     Raises:
-        ValueError: there are not so many routes.
+        ValueError: there are too few routes.
     """
     routes = list(read_routes(SAMPLE))
     if count is not None and not 1 <= count <= len(routes):

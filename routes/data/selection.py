@@ -147,7 +147,7 @@ class Selection:
         return outcomes
 
     def keys(self, entry: Entry) -> list[Outcome]:
-        """Return, for each route of an entry, only what it excludes. A target that RDKit cannot read excludes nothing."""
+        """Return only the exclusion keys of each route of an entry. A target that RDKit cannot read excludes nothing."""
         try:
             routes = entry.routes()
         except ValueError as error:

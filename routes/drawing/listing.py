@@ -1,4 +1,4 @@
-"""The best routes of one plan as HTML to stand in another page: a notebook's, or that of `weftformer app`."""
+"""The best routes of one plan as HTML for another page: a notebook, or `weftformer app`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTEBOOK_STYLE = """<style>
 
 def plan_html(plan: Plan, most: int = 10) -> str:
     """
-    Draw the distinct routes of a plan, best first, each with its picture and what is known of its steps. Only the first is unfolded.
+    Draw the distinct routes of a plan, best first, each with its picture and the judgement of its steps. Only the first is unfolded.
 
     Args:
         plan ([`Plan`]):

@@ -39,9 +39,9 @@ def routes_page(
     """
     Write the distinct routes of each target, best first, as an HTML page to read, print and share.
 
-    Routes with the same last reaction stand under one heading. The first route of each target is open. A click or a
-    key opens the others. A list below each picture says what is known of each step: its name, the recorded reactions with the
-    same transformation, and what is odd about it. Candidates that are not routes are listed with the reason. Readers can sort and filter the
+    Routes with the same last reaction share a heading. The first route of each target is open. A click or a
+    key opens the others. A list below each picture has the judgement of each step: its name, the recorded reactions with the
+    same transformation, and remarks. Candidates that are not routes are listed with the reason. Readers can sort and filter the
     routes, zoom and move the pictures, copy the SMILES of every molecule, and copy or save the list of what the routes
     shown begin from. Without scripts the page is still readable, but without these. The page loads nothing from outside,
     and its content security policy forbids it.
@@ -54,7 +54,7 @@ def routes_page(
         title (`str`, *optional*, defaults to `"Synthesis routes"`):
             The heading of the page.
         about (`Mapping[str, str]`, *optional*):
-            What the foot of the page tells, such as `shipped.provenance` returns, before `"made with"` and `"date"`. These are the
+            The entries of the page's footer, as returned by `shipped.provenance`, before `"made with"` and `"date"`. These are the
             version of the package and today unless they are given.
 
     Returns:
@@ -156,11 +156,11 @@ class _DrawnRoute:
         return bool(self.route.children) and self.candidate.precedented_steps == self.route.num_reactions
 
     def offer(self, leaf: str) -> Offer | None:
-        """What the stock tells of a starting material."""
+        """The stock's data of a starting material."""
         return next((offer for offer in self.candidate.offers if offer.smiles == leaf), None)
 
     def kind(self, leaf: str) -> str:
-        """What is known of a starting material, a key of `LOOKS`."""
+        """The status of a starting material, a key of `LOOKS`."""
         missing = self.candidate.missing
         return "unknown" if missing is None else "missing" if leaf in missing else "in-stock"
 
@@ -192,7 +192,7 @@ class _Section:
 
 @dataclass
 class _Need:
-    """A starting material of the routes of a page: its canonical SMILES, what is known of it, the routes that need it, and its offer."""
+    """A starting material of the routes of a page: its canonical SMILES, its status, the routes that need it, and its offer."""
 
     smiles: str
     kind: str
@@ -275,7 +275,7 @@ def _portrait(drawn: Depiction, shared: dict[str, str]) -> _Portrait | None:
 
 
 def _needs(routes: Iterable[_DrawnRoute]) -> list[_Need]:
-    """Return what the routes of a page begin from: what most routes need first, what is not in stock last."""
+    """Return the starting materials of the routes of a page: the most used first, those not in stock last."""
     found: dict[str, _Need] = {}
     for drawn in routes:
         for smiles, leaf in {canonical_or_given(leaf): leaf for leaf in drawn.leaves}.items():

@@ -1,4 +1,4 @@
-"""What stands where in the picture of a route, independent of SVG and PNG."""
+"""Positions in the picture of a route, independent of SVG and PNG."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def route_svg(route: Route, *, missing: Iterable[str] | None = None) -> str:
     Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
     common name, or else its class, if a recorded reaction has the same transformation (`judging`).
 
-    Starting materials that can be bought are green with a check mark. Those that cannot are red with a cross and a
+    Purchasable starting materials are green with a check mark. Others are red with a cross and a
     dashed frame. They are grey without `missing`. The picture has a white background. It contains no `id`, script, font or
     address, so one page can contain any number of pictures.
 

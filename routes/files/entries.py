@@ -39,7 +39,7 @@ class Entry:
         place (`str`):
             Where the entry is: `line 7`, or the path inside a JSON document, such as `[3][1]`.
         content (`Any`):
-            A line, a parsed JSON value, or the `ValueError` that says why the entry cannot be read.
+            A line, a parsed JSON value, or the `ValueError` with the reason why the entry cannot be read.
         is_line (`bool`, *optional*, defaults to `False`):
             Whether `content` is a line.
     """

@@ -1,7 +1,7 @@
 """Files of plans: the JSON lines that grow while targets are planned, and the reader of finished plans. `streams` writes them.
 
 A line is `Plan.to_dict` with the number of the target in its file, its SMILES as it was given, and the settings of the run: what
-another run needs to go on behind it.
+another run needs to continue after it.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class PlanLog:
             rows = [(row["number"] - 1, row["given"], row["settings"], plan) for plan, row in read_plans(self.path)]
         except (KeyError, TypeError, ValueError) as error:
             told = f": {error}" if isinstance(error, ValueError) else "."
-            raise ValueError(f"{self.path} is no file of an unfinished run of plans{told}") from error
+            raise ValueError(f"{self.path} is not a file of an unfinished run{told}") from error
         for line, (index, given, settings, plan) in enumerate(rows, 1):
             check_settings(self.path, settings, self.settings, "--overwrite to begin it again")
             if not 0 <= index < len(targets) or (targets[index].id, targets[index].smiles) != (plan.id, given):
                 here = f"it is {targets[index].smiles}" if 0 <= index < len(targets) else "there is none"
                 raise ValueError(
                     f"{self.path}, line {line}: target {index + 1} is {given} (id {plan.id}), and in this run {here}: the file is of "
-                    "other targets. --overwrite begins it again."
+                    "other targets. --overwrite starts again."
                 )
             found[index] = plan
         return found
@@ -82,7 +82,7 @@ def plan_line(index: int, target: Target, plan: Plan, settings: Mapping[str, Any
 
     Args:
         index: of the target, counted from 0.
-        target, plan, settings: what the line is made of.
+        target, plan, settings: the content of the line.
         state: what became of the target (default: `plan.state`).
     """
     row = {"number": index + 1, "state": state or plan.state, "id": target.id, "given": target.smiles}
@@ -91,7 +91,7 @@ def plan_line(index: int, target: Target, plan: Plan, settings: Mapping[str, Any
 
 
 def check_settings(place: Any, before: Mapping[str, Any], now: Mapping[str, Any], remedy: str) -> None:
-    """Refuse to go on with what was begun with other settings.
+    """Refuse to continue a run that was started with other settings.
 
     Raises:
         ValueError: naming `place`, the first setting that differs, and the remedy.
@@ -111,7 +111,7 @@ def _in_words(value: Any) -> str:
 
 def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str, Any]]]:
     """
-    Read the plans of a file: those of `weftformer routes plan`, or what any program found for targets.
+    Read the plans of a file: those of `weftformer routes plan`, or routes of any program for targets.
 
     Args:
         path (`Path`):
@@ -127,7 +127,7 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
         tells of the stock (`in_stock`) and the names of its targets or routes (`name`, `id`) are kept.
 
     Raises:
-        ValueError: the file is damaged, a plan lacks something, or something is no route. The message names the file and
+        ValueError: the file is damaged, a plan is incomplete, or an entry is not a route. The message names the file and
             the place.
         OSError: the file cannot be read.
     """
@@ -166,7 +166,7 @@ def _plans_of_routes(path: Path, most: int | None) -> list[Plan]:
 
 
 def _targets_and_routes(path: Path) -> Iterator[tuple[str, Route | None, Any, dict[str, bool]]]:
-    """Yield the targets that the entries of a file name and their routes, each with its entry and what that tells of the stock."""
+    """Yield the targets that the entries of a file name and their routes, each with its entry and the stock data of that entry."""
     for entry in read_entries(path):
         try:
             routes = entry.routes()
@@ -187,7 +187,7 @@ def _texts(content: Any, *names: str) -> Iterator[str]:
 
 
 def _leaves_in_stock(content: Any) -> Iterator[tuple[str, bool]]:
-    """Yield the starting materials of trees as AiZynthFinder writes them, each with what its `in_stock` tells."""
+    """Yield the starting materials of trees as AiZynthFinder writes them, each with its `in_stock`."""
     if isinstance(content, dict) and isinstance(content.get("in_stock"), bool) and not content.get("children"):
         yield str(content.get("smiles")), content["in_stock"]
     parts = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
@@ -204,7 +204,7 @@ def _is_plan(data: Any) -> bool:
 
 
 def _objects(path: Path) -> Iterator[Any]:
-    """Yield the objects of a file, those of a list `plans` too; None for what is no JSON."""
+    """Yield the objects of a file, those of a list `plans` too; None for text that is not JSON."""
     for entry in read_entries(path):
         content = entry.content
         if isinstance(content, ValueError):

@@ -3,10 +3,10 @@
 Spaces separate the reactions. Each reaction comes after the reactions that make its reactants, and the last one makes
 the target. The reader accepts more: reactions in any order, agents between the two `>`, and any text after a tab. It
 ignores the agents and the text after the tab. It removes atom maps. In a reaction with atom maps, a reactant without
-an atom in the product is an agent, so it is ignored. In a route of such reactions, RDKit says which molecules are the
+an atom in the product is an agent, so it is ignored. In a route of such reactions, RDKit determines which molecules are the
 same, and each has its first spelling. Without atom maps, a molecule is spelled alike wherever it occurs.
 
-Reactions alone say which molecules are made, but not where each is used. The reader follows these rules:
+Reactions alone show which molecules are made, but not where each is used. The reader follows these rules:
 
 - If one reaction makes a molecule, the molecule is made wherever it is used. The reaction may be repeated for each use.
 - If several different reactions make a molecule, they must be in the order above. Each product goes to the next

@@ -160,7 +160,7 @@ def plan_form(path: Path) -> str | None:
 
 
 class _Ranked(NamedTuple):
-    """A route: its number in the file, counted from 0, what can be bought (a `Stock` or a set of SMILES), and the rank and score
+    """A route: its number in the file, counted from 0, the purchasable molecules (a `Stock` or a set of SMILES), and the rank and score
     that a search gave it.
     """
 

@@ -38,7 +38,7 @@ class Target:
     Args:
         id: its name in the file, or its number where it has none, counted from 1.
         smiles: as the file has it; of an SD file what RDKit writes for the record, empty where RDKit cannot read it.
-        problem: why there is no SMILES.
+        problem: the reason for a missing SMILES.
     """
 
     id: str
@@ -56,7 +56,7 @@ def read_targets(path: Path, *, smiles_column: str | None = None, id_column: str
             in a table, the title in an SD file).
 
     Raises:
-        ValueError: the file has no target or more than `MOST_TARGETS`, lacks a column, or is no text. The message names
+        ValueError: the file has no target or more than `MOST_TARGETS`, lacks a column, or is not a text. The message names
             the file.
         OSError: the file cannot be read.
     """
@@ -93,9 +93,9 @@ def targets_in(
             targets = _of_lines(texts)
         return _bounded(targets, name)
     except BROKEN_GZIP as error:
-        raise ValueError(f"{name} is no whole gzip file: {error}.") from error
+        raise ValueError(f"{name} is not a complete gzip file: {error}.") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is no UTF-8 text: {error}.") from error
+        raise ValueError(f"{name} is not UTF-8 text: {error}.") from error
     except TooLong as error:
         raise ValueError(f"{name}: {error}.") from error
     except csv.Error as error:
@@ -114,7 +114,7 @@ def _bounded(targets: Iterable[Target], name: str) -> list[Target]:
 
 
 def _table(first: str, name: str, smiles_column: str | None) -> tuple[str, int] | None:
-    """Return the delimiter of a table and the column of its SMILES, or None for a text that is no table."""
+    """Return the delimiter of a table and the column of its SMILES, or None for a text that is not a table."""
     wanted = SMILES_COLUMNS if smiles_column is None else (smiles_column,)
     if (found := table_header(first, wanted)) and (column := find_column(found[1], wanted)) is not None:
         return found[0], column
@@ -145,7 +145,7 @@ def _of_parquet(file: IO[bytes], name: str, smiles_column: str | None, id_column
     try:
         table = parquet.ParquetFile(file)
     except ArrowInvalid as error:
-        raise ValueError(f"{name} is no parquet file: {error}") from error
+        raise ValueError(f"{name} is not a parquet file: {error}") from error
     header, chosen = list(table.schema_arrow.names), list[str]()
     for given, usual in ((smiles_column, SMILES_COLUMNS), (id_column, ID_COLUMNS)):
         place = find_column(["" if one in chosen else one for one in header], [given] if given else usual)

@@ -1,4 +1,4 @@
-"""What is known of a reaction: precedents in recorded chemistry, reasons against it, remarks."""
+"""Judges reactions: precedents in recorded chemistry, reasons against a reaction, remarks."""
 
 from .judgement import CLASSES, Judgement, count_moves, judge, judge_route, judge_step, why_it_fails
 from .transformations import Library, Transformation, shipped_library

@@ -1,4 +1,4 @@
-"""Judges a single step: whether chemists have recorded its transformation, what speaks against it, and what is odd about it."""
+"""Judges a single step: whether its transformation is recorded, reasons against it, and remarks."""
 
 from __future__ import annotations
 
@@ -78,24 +78,24 @@ _ESTER_FORMATIONS = frozenset({"esterification", "methyl ester formation", "este
 @dataclass(frozen=True)
 class Judgement:
     """
-    What is known about a step.
+    The judgement of a step.
 
     Args:
         state (`str`):
-            `"precedented"`: a recorded reaction has the same transformation, with the same neighbours of the atoms that change
+            `"precedented"`: a recorded reaction has the same transformation, with the same neighbours of the changed atoms
             and the same stereochemistry. `"fails"`: the step cannot work as it is written. `"no precedent"`: neither.
         precedents (`int`):
             The number of recorded reactions with the same transformation.
         examples (`tuple[Example, ...]`):
-            A few of them.
+            A few of these reactions.
         reaction_class (`str` or None):
-            The commonest class of USPTO-50K among them.
+            The most common class of USPTO-50K among them.
         name (`str` or None):
             The common name of the transformation.
         reason (`str` or None):
             Why the step fails.
         remarks (`tuple[str, ...]`):
-            What is odd about it.
+            Oddities of the step.
     """
 
     state: State
@@ -108,12 +108,12 @@ class Judgement:
 
     @property
     def title(self) -> str | None:
-        """What a reader calls the step: its name, else its class, else nothing."""
+        """The title of the step: its name, else its class, else None."""
         return self.name or self.reaction_class
 
     @property
     def moves(self) -> bool:
-        """Whether the step only moves the problem: a protection, an epimerisation, or an ester made of another ester."""
+        """Whether the step is unproductive: a protection, an epimerisation, or an ester made from another ester."""
         return self.name in _MOVES or self.reaction_class == CLASSES[5]
 
 
@@ -127,7 +127,7 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
         reactants (`Sequence[str]`):
             SMILES of the reactants, in any order. Reagents may be left out.
         library ([`Library`], *optional*):
-            The recorded transformations. Defaults to those that the package ships.
+            The recorded transformations. Defaults to the included ones.
 
     Returns:
         [`Judgement`]
@@ -146,11 +146,11 @@ def judge_route(route: Route) -> list[Judgement]:
 
 
 def count_moves(route: Route, judgements: Sequence[Judgement]) -> int:
-    """Return how many steps of a route only move the problem. An ester that is made from the acid of another ester counts as one.
+    """Return the number of unproductive steps of a route. An ester that is made from the acid of another ester counts as one.
 
     Args:
         route: the route.
-        judgements: those of its reactions, in the order of `Route.steps`.
+        judgements: the judgements of its reactions, in the order of `Route.steps`.
     """
     steps = list(route.steps())
     cleaved = {step.smiles for step, one in zip(steps, judgements, strict=True) if one.name in _ESTER_CLEAVAGES}

@@ -1,6 +1,6 @@
 """Common names of transformations, recognised from their templates.
 
-A name says what kind of reaction the structures show. It does not say that the reaction works, and not with which reagents: an amine that replaces
+A name describes the kind of reaction that the structures show, not whether the reaction works or with which reagents: an amine that replaces
 a bromine on a ring is called a Buchwald amination, though some of them need no palladium.
 """
 

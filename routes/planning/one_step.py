@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class WeftReactionModel(BackwardReactionModel):
     """
-    A model that writes routes, told to write one step, for the searches and evaluations of syntheseus
+    A route model that writes single steps, for the searches and evaluations of syntheseus
     (https://github.com/microsoft/syntheseus).
 
     Args:
@@ -43,7 +43,7 @@ class WeftReactionModel(BackwardReactionModel):
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | PathLike[str] | None = None, **kwargs: Any) -> WeftReactionModel:
-        """Load model and tokenizer from one folder or Hub repository, or those that come with Weft.
+        """Load model and tokenizer from one folder or Hub repository, or the included ones.
 
         Args:
             folder_or_hub_id: the folder or repository (default: the model that comes with the package).

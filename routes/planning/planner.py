@@ -37,7 +37,7 @@ class RoutePlanner:
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | PathLike | None = None, **kwargs) -> RoutePlanner:
-        """Load model and tokenizer from one folder or Hub repository, or those that come with Weft.
+        """Load model and tokenizer from one folder or Hub repository, or the included ones.
 
         Args:
             folder_or_hub_id: the folder or repository (default: the model that comes with the package).
@@ -53,15 +53,15 @@ class RoutePlanner:
 
         Args:
             targets: SMILES; canonicalised first.
-            settings: how routes are searched and ranked (default: [`PlanSettings`] as they are).
+            settings: how routes are searched and ranked (default: `PlanSettings()`).
             options: arguments of [`stream`], and fields of [`PlanSettings`], which take the place of those in `settings`.
 
         Returns:
             A plan for each target, in their order.
 
         Raises:
-            ValueError: a target is no molecule, several, or too long, or holds a character that the model does not know, or
-                its starting material is or does (with `on_error="raise"`); or a setting does not fit.
+            ValueError: a target or its starting material is not a single molecule, is too long, or contains a character outside
+                the vocabulary (with `on_error="raise"`); or a setting is not allowed.
         """
         plans = dict(self.stream(targets, settings, **options))
         return [plans[index] for index in range(len(plans))]
@@ -81,23 +81,23 @@ class RoutePlanner:
         on_first: Callable[[Any, Route], None] | None = None,
         **changes: Any,
     ) -> Iterator[tuple[int, Plan]]:
-        """[`plan`], target by target as their searches end: those that cannot be planned first, then the longest.
+        """Like [`plan`], but yield each target when its search ends: first targets that cannot be planned, then the longest.
 
         Args:
             targets: SMILES. They and the settings are checked at once, before the first search.
-            settings: how routes are searched and ranked (default: [`PlanSettings`] as they are).
+            settings: how routes are searched and ranked (default: `PlanSettings()`).
             n_steps: longest path of the wanted routes, in reactions: a number; a range of numbers, each of which is tried
-                and what they find pooled and ranked together; a list of these, one for each target; or None for
-                1 to 5, of these what the model was trained on. Must be None for a model that is not told it.
-            starting_material: SMILES of a molecule the routes should begin from, for a model trained with one; or a list,
+                with all routes pooled and ranked together; a list of these, one for each target; or None for
+                1 to 5, limited to the training range. Must be None for a model without this condition.
+            starting_material: SMILES of a required starting material, for a model trained with one; or a list,
                 one (or None) for each target.
-            stock: what can be bought; candidates then say which of their starting materials it lacks.
-            batch_size: searches run at once; the next begin when these have ended (default: as many as have 80 beams together).
-            progress: show how far it is: a bar in a terminal, else a line every ten seconds.
-            on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
-            watch: is called before each token; what it raises ends the search.
-            on_first: is called with the index of a target and its first route to the stock, if its search then goes on.
-            changes: fields of [`PlanSettings`], which take the place of those in `settings`.
+            stock: the purchasable molecules; candidates then list their missing starting materials.
+            batch_size: concurrent searches; the next start when these have ended (default: 80 beams in total).
+            progress: show the progress as a bar in a terminal, else as a line every ten seconds.
+            on_error: "raise", or "skip" to plan the other targets if one fails; its `Plan.problem` has the reason.
+            watch: called before each token; an exception in it ends the search.
+            on_first: called with the index of a target and its first route to the stock, if its search then continues.
+            changes: fields of [`PlanSettings`], which override those in `settings`.
 
         Returns:
             An iterator over the index of a target and its plan.
@@ -159,24 +159,24 @@ class RoutePlanner:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the model says of the routes that it was trained on; nothing where it was saved without."""
+        """The saved facts about the training routes of the model; empty if there are none."""
         return about_routes(self.model)
 
     @property
     def default_steps(self) -> Sequence[int]:
-        """The numbers of steps that are tried where none is asked for: 1 to 5, of these what was trained on."""
+        """The numbers of steps that are tried by default: 1 to 5, limited to the training range."""
         return default_steps(self.model)
 
     @property
     def most_steps(self) -> int:
-        """The longest path that may be asked for, in reactions.
+        """The longest allowed path, in reactions.
 
-        It is twice the longest that the model was trained on, 20 where it does not say, and no more than its positions have
+        It is twice the longest path of training, 20 if that is unknown, and at most what its positions have
         room for.
         """
         return min(bound for bound, _ in step_bounds(self.model))
 
     @property
     def most_beams(self) -> int:
-        """The number of beams that may be asked for, 20 for each token of the vocabulary."""
+        """The largest allowed number of beams, 20 for each token of the vocabulary."""
         return BEAMS_OF_A_TOKEN * len(self.tokenizer)

@@ -74,15 +74,13 @@ class Constraints:
     acyclic: bool = True
     atoms_supplied: bool = True
     size_limited: bool = True
-    only_purchasable: bool = option(False, "only routes that begin from molecules of the stock")
-    required_leaf: str | None = option(
-        None, "only routes that begin from this molecule, among others", metavar="SMILES"
-    )
+    only_purchasable: bool = option(False, "only routes from molecules of the stock")
+    required_leaf: str | None = option(None, "only routes with this starting material", metavar="SMILES")
     forbidden: tuple[str, ...] = option(
         (), "only routes without this molecule (repeatable)", flag="--forbid", metavar="SMILES"
     )
     forbidden_substructures: tuple[str, ...] = option(
-        (), "only routes without this connected substructure, the target apart (repeatable)",
+        (), "only routes without this connected substructure, except in the target (repeatable)",
         flag="--forbid-substructure", metavar="SMARTS",
     )  # fmt: skip
 
@@ -99,7 +97,7 @@ class Constraints:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no rule: routes only have to be well-formed."""
+        """Whether there are no rules: routes must only be well-formed."""
         return self == NO_CONSTRAINTS
 
 
@@ -107,7 +105,7 @@ NO_CONSTRAINTS = Constraints(readable=False, acyclic=False, atoms_supplied=False
 
 
 def rules_without(names: Iterable[str]) -> Constraints:
-    """Return the rules for all routes, without those of [`RULES`] that are named."""
+    """Return the rules for all routes, without the named ones of [`RULES`]."""
     switched_off: dict[str, Any] = {RULES[name]: False for name in names}
     return Constraints(**switched_off)
 
@@ -117,66 +115,64 @@ class PlanSettings:
     """How routes are searched and ranked.
 
     Args:
-        beams: width of the search, and candidates for each target (and number of steps, and augmentation).
+        beams: width of the search, and number of candidates per target (and per number of steps and augmentation).
         num_augmentations: number of SMILES of each target, each of which is searched. Their routes are pooled, each once with its
             best score. The first SMILES is canonical. For a model that was trained on aligned texts, the others begin at
             other atoms; for any other model, they are random. A small target has fewer.
         seed: seed of these SMILES.
         ranking: "log_probability" puts purchasable routes first, then those whose steps are all precedented, then those without
-            steps that only move the problem, such as protections; the log-probability decides last, of whole routes that of a
-            step. "sqrt_length" is the search of DirectMultiStep, which divides the log-probability by the square root of the
-            length, the forced beginning included, and ranks by it alone.
+            unproductive steps, such as protections, then by log-probability (per step for whole
+            routes). "sqrt_length" is the search of DirectMultiStep, which divides the log-probability by the square root of the
+            length, including the forced start, and ranks by this score alone.
         grammar: allow only tokens that continue a well-formed route, no deeper than the number of steps.
         constraints: rules for every route (default: `Constraints()`: RDKit reads all molecules, none is made from itself,
             reactants have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They need the
             grammar. A search that finds no such route returns one candidate, whose `problem` gives the reason.
         on_fail: what happens to routes with a step that fails, which are frequent without constraints: "rank_last" puts them
-            behind all others, "keep" ranks them as the others, "drop" leaves them out.
-        max_new_tokens: most tokens that the model writes (default: as many as it has positions).
+            after all others, "keep" ranks them like the others, "drop" removes them.
+        max_new_tokens: largest number of new tokens (default: as many as the model has positions).
         time_limit: seconds for each target (default: 60 for a search to the stock, none for whole routes). The search then
-            ends with the routes that are finished, and `Plan.remarks` says so. Whole routes with a time limit are searched
+            ends with the finished routes and a remark in `Plan.remarks`. Whole routes with a time limit are searched
             one target after the other, not together.
         on_salt: what happens to a target of several molecules: "error" refuses it, "strip" plans its largest organic part,
-            neutralised where hydrogen atoms allow it. `Plan.remarks` names what was planned.
-        direct: let the model write whole routes, as DirectMultiStep does, instead of a search for routes to the stock. Whole
-            routes are also searched without a stock, with a number of steps, a starting material, a required leaf, several
-            SMILES of a target or another ranking, and with a model that writes no single steps.
-        num_routes: number of purchasable routes after which the search for a target ends.
+            neutralised where hydrogen atoms allow it. `Plan.remarks` names the planned part.
+        direct: let the model write whole routes, like DirectMultiStep, instead of a search to the stock. Whole
+            routes are also written without a stock, with a number of steps, a starting material, a required leaf, several
+            SMILES of a target or another ranking, and if the model cannot write single steps.
+        num_routes: number of purchasable routes per target that end the search.
         per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the stock, all of whole
             routes).
         enforce_limits: refuse paths of more than `RoutePlanner.most_steps` reactions and more than
-            `RoutePlanner.most_beams` beams, with which a search takes minutes and finds nothing.
+            `RoutePlanner.most_beams` beams, with which a search is slow and useless.
 
     Raises:
-        ValueError: a setting is not allowed; the message says what is.
+        ValueError: a setting is not allowed; the message names the allowed values.
     """
 
     beams: int = option(10, "width of the search", least=1)
-    num_augmentations: int = option(
-        1, "search from N SMILES of each target: takes N times as long and finds more", least=1
-    )
+    num_augmentations: int = option(1, "search from N SMILES of each target: N times slower, more routes", least=1)
     seed: int = option(0, "seed of these SMILES", least=0)
     ranking: str = option(
-        "log_probability", "log_probability, or sqrt_length as DirectMultiStep scores",
+        "log_probability", "log_probability, or sqrt_length as in DirectMultiStep",
         choices=tuple(RANKINGS), metavar="SCORE",
     )  # fmt: skip
     grammar: bool = option(
-        True, "allow only well-formed routes; without the grammar there are no rules",
-        off="let the model write anything, without rules",
+        True, "allow only well-formed routes (required for all rules)",
+        off="let the model write any text, without rules",
     )  # fmt: skip
     constraints: Constraints | None = None
     on_fail: str = option(
         "rank_last",
-        "routes with a step that cannot work: rank_last, keep, or drop",
+        "routes with a failing step: rank_last, keep, or drop",
         choices=("rank_last", "keep", "drop"),
         metavar="WHAT",
     )
     max_new_tokens: int | None = option(
-        None, "most tokens of a route: an untrained model does not stop by itself", least=1
+        None, "limit of a route in tokens: an untrained model does not stop by itself", least=1
     )
     time_limit: float | None = option(
         None,
-        "seconds for each target, to keep what is found (default: 60 to the stock)",
+        "seconds per target, after which the routes found are kept (default: 60 to the stock)",
         metavar="SECONDS",
     )
     on_salt: str = option(
@@ -186,15 +182,15 @@ class PlanSettings:
         metavar="WHAT",
     )
     direct: bool = option(
-        False, "let the model write whole routes, without a search to the stock: DirectMultiStep's way"
+        False, "let the model write whole routes, like DirectMultiStep, instead of a search to the stock"
     )
-    num_routes: int = option(10, "purchasable routes after which the search for a target ends", least=1)
+    num_routes: int = option(10, "purchasable routes per target that end the search", least=1)
     per_reaction: int | None = option(
         None, "at most N routes with the same last reaction (default: 3 in a search to the stock)", least=1
     )
     enforce_limits: bool = option(
-        True, "refuse numbers of steps and beams that take minutes and find nothing",
-        flag="--no-limits", off="take any number of steps and beams",
+        True, "refuse numbers of steps and beams that are slow and useless",
+        flag="--no-limits", off="allow any number of steps and beams",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -227,7 +223,7 @@ class PlanSettings:
 
     @property
     def rules(self) -> Constraints:
-        """The constraints, or what they are by default."""
+        """The constraints, or the default ones."""
         if self.constraints is None:
             return Constraints() if self.grammar else NO_CONSTRAINTS
         return self.constraints

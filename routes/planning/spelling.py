@@ -1,4 +1,4 @@
-"""Which molecules the vocabulary of a model can write, and a message about those that it cannot."""
+"""The molecules that the vocabulary of a model can write, and an error for all others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ELEMENTS = 83
 
 
 def check_spelling(tokenizer: Any, smiles: str) -> None:
-    """Refuse a SMILES with a character that is no token of the vocabulary.
+    """Refuse a SMILES with a character outside the vocabulary.
 
     Args:
         tokenizer: of the model.
         smiles: the molecule.
 
     Raises:
-        ValueError: naming the atoms that cannot be written, the characters that are lacking, and what can be written.
+        ValueError: the message names the unsupported atoms, the missing characters, and the supported elements.
     """
     known = _characters(tokenizer)
     if known.issuperset(smiles):

@@ -38,9 +38,9 @@ class PlanRequest:
     Args:
         target: its canonical SMILES; as it was given where there is a problem.
         jobs: the searches for whole routes to it; none where single steps are searched.
-        told: the number of steps that the model is told where single steps are searched; None if it is told none.
+        told: the number of steps given to the model in a search of single steps; None for a model without this condition.
         settings: how it is planned.
-        remarks: what a reader of its plan has to know.
+        remarks: notes for the reader of its plan.
         problem: why it cannot be planned.
     """
 
@@ -71,7 +71,7 @@ def read_targets(
     """Read and check targets and settings.
 
     Args:
-        model, tokenizer: they determine what is possible.
+        model, tokenizer: they determine the possible settings.
         targets, settings, and the others: as in [`RoutePlanner.plan`].
 
     Returns:
@@ -130,7 +130,7 @@ def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:
         on_salt: "error" or "strip", as in [`PlanSettings`].
 
     Raises:
-        ValueError: the target is no molecule, or several and `on_salt` is "error".
+        ValueError: the target is not a molecule, or is several molecules and `on_salt` is "error".
     """
     smiles = canonical_smiles(target)
     if "." not in smiles:
@@ -148,7 +148,7 @@ def check_source(model: Any, tokenizer: Any, smiles: str, starting_material: str
     """Check that the model can read a target.
 
     Raises:
-        ValueError: it is too long, or holds a character that the vocabulary lacks, or its starting material is or does.
+        ValueError: the target or its starting material is too long or contains a character outside the vocabulary.
     """
     for text in (smiles, starting_material):
         if text is not None:
@@ -164,7 +164,7 @@ def check_source(model: Any, tokenizer: Any, smiles: str, starting_material: str
 def _source_remarks(
     model: Any, tokenizer: Any, smiles: str, starting_material: str | None, settings: PlanSettings
 ) -> tuple[str, ...]:
-    """Check that the model can read a target. A search to the stock goes on without the model, and a remark gives the reason.
+    """Check that the model can read a target. A search to the stock continues without the model, and a remark gives the reason.
 
     Raises:
         ValueError: as in [`check_source`].
@@ -183,7 +183,7 @@ def _source_remarks(
 def _augmented(
     model: Any, tokenizer: Any, smiles: str, starting_material: str | None, settings: PlanSettings
 ) -> Iterator[str]:
-    """The texts of a target that are searched from, without those that are too long or that the model cannot spell."""
+    """The source texts of a target, without overlong ones and ones outside the vocabulary."""
     if settings.num_augmentations == 1:
         yield smiles
         return
@@ -202,7 +202,7 @@ def about_routes(model: Any) -> dict[str, Any]:
 
 
 def default_steps(model: Any) -> list[int]:
-    """The numbers of steps that are tried by default: 1 to 5, as far as the model was trained on them."""
+    """The numbers of steps tried by default: 1 to 5, as far as the model was trained on them."""
     fewest, most = about_routes(model).get("steps", (1, 5))
     return [steps for steps in DEFAULT_STEPS if fewest <= steps <= most] or [int(fewest)]
 
@@ -243,7 +243,7 @@ def _materials(model: Any, starting_material: str | Sequence[str | None] | None,
 
 
 def no_material_because(model: Any) -> str | None:
-    """Why the model cannot read a starting material, in a sentence; None if it can, or does not say."""
+    """Why the model cannot read a starting material, as a sentence; None if it can, or if that is unknown."""
     room = model.config.max_source_positions
     if room <= PRODUCT_LENGTH:
         return f"This model reads no starting material: its source of {room} tokens has room for the target alone."

@@ -1,4 +1,4 @@
-"""What a model is told besides the target: as it is typed, and as a column is called."""
+"""The conditions of a model besides the target: as options and as names of columns."""
 
 CONDITIONS = {
     "steps": "told steps",

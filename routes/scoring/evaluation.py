@@ -3,14 +3,14 @@
 The intervals of shares of targets are Wilson's, which have a width where all targets agree; those of means are bootstrapped, but
 for means of shares that are 0 or 1: these have Wilson's too.
 
-How ranks are counted. A candidate that is no route keeps its rank, since a person who reads the list meets it; a candidate
+How ranks are counted. A candidate that is not a route keeps its rank, because readers of the list see it; a candidate
 that repeats an earlier one takes none. DirectMultiStep removes failed texts, repetitions and routes of other targets
 before it counts, so that its ranks can only be better: that count is a metric of its own, `exact_directmultistep`.
 
     exact                   the recorded route, the order of children ignored; `mrr` is the mean reciprocal rank
     exact_directmultistep   the same in DirectMultiStep's count (`directmultistep_rank`); `..._stock` with its stock filter
     prefix_1, prefix_2      a route that agrees with the recorded one in its last reaction, its last two levels of reactions
-    contains_reference      the recorded route, or one that goes on from its starting materials
+    contains_reference      the recorded route, or a route that extends it from its starting materials
     purchasable             a route to the target whose starting materials are all in stock; `any` among all candidates
     purchasable_precedented the same, and every step has a recorded precedent (`routes.judge`): without that, a route from
                             molecules of the stock that have nothing to do with the target counts as much as a good one
@@ -84,9 +84,9 @@ def evaluate(
     Args:
         plans: one for each reference, in their order. A target that could not be planned counts as not found.
         references: the recorded routes; molecules are canonicalised here.
-        stock: what can be bought, for `purchasable`; a strict one counts as other programs do.
-        starting_materials: those that the model was given; DirectMultiStep's count removes routes without them.
-        ks: ranks to report; those above the most candidates that a target has are left out, the smallest never.
+        stock: the purchasable molecules, for `purchasable`; a strict stock counts like other programs.
+        starting_materials: the materials given to the model; DirectMultiStep's count removes routes without them.
+        ks: ranks to report, up to the largest number of candidates of a target; the smallest is always reported.
         resamples, seed: of the bootstrap.
 
     Raises:
@@ -143,7 +143,7 @@ def evaluate(
 
 
 def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str, str], float]:
-    """What is averaged over targets, of each rank."""
+    """The values of each rank that are averaged over targets."""
     values: dict[tuple[str, str], float] = {}
     for name, rank in ranks.items():
         for k in ks:
@@ -158,7 +158,7 @@ def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str,
 def _score(
     plan: Plan, reference: Route, material: str | None, stock: Stock | None
 ) -> tuple[dict[str, int | None], dict[tuple[str, str], float]]:
-    """The rank that each metric finds, and what is no rank."""
+    """The rank of each metric, and the metrics without a rank."""
     routes = [_readable(candidate) for candidate in plan.candidates]
     texts = [candidate.text for candidate in plan.candidates]
     ranks = {
@@ -214,7 +214,7 @@ def directmultistep_rank(
     vocabulary of routes writes, counts there and not here.
 
     Args:
-        texts: what the model wrote, best first.
+        texts: the output of the model, best first.
         reference: the recorded route, canonicalised by RDKit.
         starting_material: SMILES that has to be among the leaves.
         stock: canonical SMILES that can be bought.

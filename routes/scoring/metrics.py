@@ -92,6 +92,6 @@ def top_k_exact(
 
 
 def share(found: Sequence[bool]) -> Estimate:
-    """Return the share of what is true, with its 95 % Wilson interval."""
+    """Return the share of true values, with its 95 % Wilson interval."""
     successes, n = sum(map(bool, found)), len(found)
     return Estimate(successes / n, *wilson_interval(successes, n), n)

@@ -26,7 +26,7 @@ Told = tuple[Plan, str | None]
 
 
 def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Route, str]]:
-    """Recorded routes, canonical, each with the one of its leaves that the model may be told.
+    """Recorded routes, canonical, each with the leaf that may be given to the model.
 
     Raises:
         ValueError: no route is left, or fewer than `limit`.
@@ -47,10 +47,10 @@ def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Rout
 
 
 def conditions_of(config: Any, asked: Sequence[str] | None) -> list[str]:
-    """What the model is told, a column each.
+    """The conditions of the model, one per column.
 
     Raises:
-        ValueError: a condition was asked for that the model does not know.
+        ValueError: the model does not support a condition.
     """
     takes_steps = config.num_condition_features > 0
     if asked is None:
@@ -69,11 +69,11 @@ def predict(
     sink: IO[str],
     **given: Any,
 ) -> list[Told]:
-    """Plan the targets; what is found goes to `sink` as it comes.
+    """Plan the targets, and write each plan to `sink` when it is done.
 
     Args:
         planner: the planner.
-        references: recorded routes, each with the one of its leaves that the model may be told.
+        references: recorded routes, each with the leaf that may be given to the model.
         condition: one of `CONDITIONS`.
         settings: how routes are searched.
         sink: the file.
@@ -105,7 +105,7 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
     """Plans by column and canonical target: JSON lines, a list as `weftformer routes plan --json` writes it, or routes of any program.
 
     Raises:
-        ValueError: a file holds something else; the message names the place.
+        ValueError: a file has other content; the message names the place.
     """
     columns: dict[str, dict[str, list[Told]]] = {}
     for file in files:

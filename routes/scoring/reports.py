@@ -17,7 +17,7 @@ _TITLES = {
     "exact_directmultistep_stock": "The same, routes that are not in stock take no rank either (%)",
     "prefix_1": "Last reaction right (%)",
     "prefix_2": "Last two levels of reactions right (%)",
-    "contains_reference": "Recorded route found, or one that goes on from its starting materials (%)",
+    "contains_reference": "Recorded route found, or a route that extends it from its starting materials (%)",
     "purchasable": "Purchasable (%): a route with all starting materials in stock",
     "purchasable_precedented": "Purchasable and precedented (%): each step has a recorded precedent",
     "validity": "Candidates that are valid (%)",
@@ -92,7 +92,7 @@ def _cells(results: dict[str, Evaluation]) -> Iterator[Table]:
 
 
 def notes(results: dict[str, Evaluation]) -> list[str]:
-    """What a reader has to know of the tables."""
+    """Notes for readers of the tables."""
     found = [
         "In brackets: 95 % intervals, Wilson's for shares of targets and where a share is 0 or all, bootstrapped over targets for all else."
     ]

@@ -57,7 +57,7 @@ class ForwardModel:
     def from_pretrained(
         cls, folder_or_hub_id: str | PathLike | None = None, *, beams: int = 5, batch_size: int = 16, **kwargs
     ) -> ForwardModel:
-        """Load model and tokenizer from one folder or Hub repository, or those that come with Weft. `kwargs` are arguments of the
+        """Load model and tokenizer from one folder or Hub repository, or the included ones. `kwargs` are arguments of the
         model's `from_pretrained`."""
         folder_or_hub_id = folder_or_hub_id or FORWARD_MODEL
         model = load(AutoModelForSeq2SeqLM, folder_or_hub_id, **kwargs)
@@ -65,7 +65,7 @@ class ForwardModel:
 
     def ranks(self, reactions: Iterable[Reaction]) -> list[int | None]:
         """
-        Return where the product of each reaction stands among the predictions.
+        Return the rank of the product of each reaction among the predictions.
 
         Args:
             reactions (`Iterable[Reaction]`):

@@ -35,7 +35,7 @@ def measure_accuracy(
     max_new_tokens: int,
     materials: Sequence[str] | None = None,
 ) -> tuple[dict[str, Any], list[Plan]]:
-    """Share of targets whose recorded route a beam search finds; it is told target, number of steps and `materials`."""
+    """Share of targets whose recorded route a beam search finds; the model is given target, number of steps and `materials`."""
     started = time.monotonic()
     is_told = planner.model.config.num_condition_features > 0
     plans = planner.plan(
@@ -64,7 +64,7 @@ def measure_accuracy(
 
 
 def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) -> None:
-    """What a person wants to see at the end."""
+    """A summary for the user at the end."""
     print(f"\nHeld-out targets, exact route, order of reactants ignored, {results['beams']} beams (95 % interval):")
     for name, share in results["exact_route"].items():
         print(f"  {name:7}{share['value']:6.1%}  [{share['low']:.1%}, {share['high']:.1%}]  n={share['n']}")
@@ -79,7 +79,7 @@ def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) ->
 def card_details(
     arguments: RouteArguments, seed: int, results: dict[str, Any], about: dict[str, Any], told_steps: bool
 ) -> dict[str, Any]:
-    """What the model card says beyond what the trainer knows: the routes, and what was measured, with intervals."""
+    """The facts of the model card that the trainer does not have: the routes, and the results with intervals."""
     if arguments.train_file is None:
         data = (
             f"{about['sources']['sample']:,} recorded routes of PaRoutes, of one or two reactions in a row "

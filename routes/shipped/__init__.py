@@ -1,4 +1,4 @@
-"""The models that come with the package, one for routes and one for products, and the stock.
+"""The included models, one for routes and one for products, and the stock.
 
 `python -m weftformer.benchmarks.shipped_routes` makes the files of this folder.
 """
@@ -16,7 +16,7 @@ STOCK = _FOLDER / "stock.smi.gz"
 
 def about_model(folder: Path = MODEL) -> dict[str, Any]:
     """
-    Return what is known of the shipped model.
+    Return the facts about the included model.
 
     Args:
         folder (`Path`, *optional*):
@@ -30,18 +30,18 @@ def about_model(folder: Path = MODEL) -> dict[str, Any]:
 
 
 def describe_model(folder: Path = MODEL) -> str:
-    """Return one line for a person: which model this is, what it was trained on, and how often it is right."""
+    """Return a line for a person: the name, training data and accuracy of the model."""
     return f"Model: {_name(folder)}. It was trained on {about_model(folder)['trained_on']}. {describe_figures(folder)}"
 
 
 def describe_figures(folder: Path = MODEL) -> str:
-    """Return a sentence for a person: how often the model is right."""
+    """Return a sentence for a person: the accuracy of the model."""
     about = about_model(folder)
     figures, searched = about["figures"], about.get("searched")
     if searched:
         shares = {name: f"{100 * count / searched['targets']:.0f} %" for name, count in searched.items()}
         return (
-            f"In searches to its stock for {searched['targets']} recorded targets of PaRoutes n1 that it has not seen, {shares['purchasable']} had a "
+            f"In searches to its stock for {searched['targets']} unseen recorded targets of PaRoutes n1, {shares['purchasable']} had a "
             f"purchasable route among ten, {shares['precedented']} one of recorded transformations, and {shares['exact']} the recorded route."
         )
 
@@ -59,7 +59,7 @@ def provenance(
     model: str | PathLike[str] | None = None, stock: str | PathLike[str] | None = None, num_stock: int | None = None
 ) -> dict[str, str]:
     """
-    Return what a page of routes says of the model and the stock that it was made with. Others read the page: it names no folders.
+    Return the description of model and stock for a page of routes. The page may be shared, so it names no folders.
 
     Args:
         model (`str` or `PathLike`, *optional*):
@@ -70,13 +70,13 @@ def provenance(
             The number of molecules in the stock.
 
     Returns:
-        `dict[str, str]`: `model`, `figures` and `stock`, as far as they are known, for `about` of `routes_page`. The figures are known of
-        the model that comes with the package.
+        `dict[str, str]`: `model`, `figures` and `stock`, as far as known, for `about` of `routes_page`. Figures exist for
+        the included model.
     """
     is_shipped = str(model) == str(MODEL)
     of_stock = [] if num_stock is None else [f"{num_stock:,} molecules"]
     if stock is not None:
-        of_stock.insert(0, "the one that comes with Weft" if str(stock) == str(STOCK) else Path(stock).name)
+        of_stock.insert(0, "the included one" if str(stock) == str(STOCK) else Path(stock).name)
     told = {
         "model": _name() if is_shipped else model and (Path(model).name if Path(model).is_dir() else str(model)),
         "figures": describe_figures() if is_shipped else None,
@@ -87,4 +87,4 @@ def provenance(
 
 def _name(folder: Path = MODEL) -> str:
     about = about_model(folder)
-    return f"{about['name']}, {about['parameters'] / 1e6:.1f} M parameters, which comes with Weft"
+    return f"{about['name']}, {about['parameters'] / 1e6:.1f} M parameters (included in Weft)"

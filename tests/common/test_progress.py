@@ -17,6 +17,14 @@ def test_a_line_every_few_seconds_and_one_at_the_end(capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("reading: 2,001 of 3,000 lines, 13 s, ")
 
 
+def test_the_last_count_is_shown_once(capsys, monkeypatch):
+    times = iter([0.0, 11.0, 11.0, 11.0, 12.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
+    with Progress("reading", 2, "lines") as bar:
+        bar.update(2)
+    assert capsys.readouterr().err.count("reading: 2 of 2 lines") == 1
+
+
 def test_what_was_done_before_does_not_count_as_speed(capsys, monkeypatch):
     times = iter([0.0, 10.0, 10.0, 10.0, 10.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))

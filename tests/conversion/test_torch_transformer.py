@@ -58,7 +58,7 @@ def test_messages_have_the_names_of_the_file():
     with pytest.raises(ValueError, match=r"first keys are core\.encoder.*`--rename PATTERN=REPLACEMENT` maps"):
         convert(weights, TORCH, overrides=FIELDS)
     layer = build("decoder layer").state_dict() | {"extra": torch.ones(1)}
-    with pytest.raises(ValueError, match=r"1 unexpected \(extra\)"):
+    with pytest.raises(ValueError, match=r"1 unexpected \(extra\)\. Map keys under other names with `--rename"):
         convert(layer, TORCH, overrides=FIELDS)
 
 

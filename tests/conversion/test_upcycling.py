@@ -94,5 +94,5 @@ def test_what_would_change_the_outputs_is_refused(fields):
 def test_a_sparse_model_is_refused():
     with pytest.raises(ValueError, match="sparse layers already"):
         upcycle(upcycle(dense(), 4, 2))
-    with pytest.raises(ValueError, match="is a Linear, and no model of this family"):
+    with pytest.raises(ValueError, match="is a Linear, not a Weft model"):
         upcycle(torch.nn.Linear(2, 2), 4, 2)

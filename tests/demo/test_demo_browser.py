@@ -33,7 +33,7 @@ def test_a_route_is_planned_drawn_and_downloaded(address, open_page, tmp_path):
     expect(target).to_be_visible()
     expect(page.locator("#page")).to_have_count(0)
     (tmp_path / "stock.smi").write_text("CC(=O)O\nNCc1ccccc1\n")
-    page.get_by_text("Stock: what can be bought").click()
+    page.get_by_text("Stock: purchasable molecules").click()
     page.locator("#stock input[type=file]").set_input_files(tmp_path / "stock.smi")
     expect(page.locator("#stock")).to_contain_text("stock")
     expect(page.locator("#stock")).not_to_contain_text("Drop File Here")

@@ -30,7 +30,7 @@ def test_the_wrong_kind(folders):
         load_models(text, None)
     with pytest.raises(ValueError, match="writes routes: give it as --model"):
         load_models(None, routes)
-    with pytest.raises(ValueError, match="--stock is for a model of routes"):
+    with pytest.raises(ValueError, match="--stock is for a route model"):
         load_models(None, text, STOCK)
 
 

@@ -108,7 +108,7 @@ def test_what_fails_in_loading_is_told_once(cluster, tmp_path, capsys):
     type(work).load = lambda self: os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(ValueError, match="3 workers died while they loaded the model"):
         list(crew.run(work, [(0, "fine")], crew.Workers(1)))
-    with pytest.raises(ValueError, match=r"--workers 3 with 1 CPU each have no room here: 1 node can take 2\."):
+    with pytest.raises(ValueError, match=r"--workers 3 with 1 CPU each do not fit: 1 node can take 2\."):
         list(crew.run(work, [(0, "fine")], crew.Workers(3)))
 
 

@@ -81,7 +81,7 @@ def test_tokens_have_the_tokenizers_names(small, tmp_path):
 def test_what_it_has_no_words_for_is_refused(fields, field, allowed):
     with pytest.raises(ValueError) as error:
         check_expressible(WeftConfig.from_preset("modern-tiny", **fields))
-    assert f"CTranslate2 cannot express {field}" in str(error.value) and allowed in str(error.value)
+    assert f"CTranslate2 does not support {field}" in str(error.value) and allowed in str(error.value)
 
 
 def test_without_the_package_the_error_says_what_to_install(small, tmp_path, monkeypatch):

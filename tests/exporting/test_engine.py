@@ -47,7 +47,7 @@ def test_ids_are_those_of_generate(small, told, settings):
     for _ in range(2):  # compared, and alone
         found = one.generate(**sources(40), **settings)
         assert one._without_pads(found) == one._without_pads(expected)
-    assert told == ["CTranslate2 writes the texts: 16 of the first 16 are the same as Weft's."]
+    assert told == ["Generating with CTranslate2: 16 of the first 16 are the same as Weft's."]
 
 
 def test_an_engine_takes_the_place_of_generate_for_a_while(small, told):
@@ -56,17 +56,17 @@ def test_an_engine_takes_the_place_of_generate_for_a_while(small, told):
     with engine_of(model, "ctranslate2"):
         assert torch.equal(model.generate(**sources(3), max_new_tokens=4), expected)
     assert "generate" not in vars(model) and told == [
-        "CTranslate2 writes the texts: 3 of the first 3 are the same as Weft's."
+        "Generating with CTranslate2: 3 of the first 3 are the same as Weft's."
     ]
 
 
 @pytest.mark.parametrize(
     "fields, settings, reason",
     [
-        ({"decoder_mlp_layer_types": "sparse"}, {}, "cannot express decoder_mlp_layer_types"),
+        ({"decoder_mlp_layer_types": "sparse"}, {}, "does not support decoder_mlp_layer_types"),
         ({"dtype": torch.bfloat16}, {}, "in fp32"),
-        ({}, {"num_beams": 3}, "does not end as CTranslate2's"),
-        ({}, EARLY | {"length_penalty": 0.0}, "does not end as CTranslate2's"),
+        ({}, {"num_beams": 3}, "supports only beam search with"),
+        ({}, EARLY | {"length_penalty": 0.0}, "supports only beam search with"),
         ({}, {"no_repeat_ngram_size": 2}, "processors"),
         ({}, {"do_sample": True, "top_k": 1}, "sampled"),
         ({}, {"decoder_input_ids": torch.ones(20, 1, dtype=torch.long)}, "other than tokens"),
@@ -79,7 +79,7 @@ def test_what_differs_is_left_to_weft(small, told, fields, settings, reason):
     found = Engine(model, "auto").generate(**sources(20), **settings)
     assert torch.equal(found, model.generate(**sources(20), **settings))
     (line,) = told
-    assert line.startswith("Weft writes these texts, not CTranslate2: ") and reason in line and ".." not in line
+    assert line.startswith("Generating with Weft, not CTranslate2: ") and reason in line and ".." not in line
     if not settings.keys() & EARLY.keys():  # by name the rule of its ending is taken too
         with pytest.raises(ValueError, match=reason):
             Engine(model, "ctranslate2").generate(**sources(20), **settings)
@@ -114,7 +114,7 @@ def test_a_thousand_texts_of_a_trained_model_are_the_same(trained, told, setting
     settings = settings | {"max_new_tokens": 40}
     found = [one._without_pads(one.generate(**batch, **settings)) for batch in batches]
     assert found == [one._without_pads(model.generate(**batch, **settings)) for batch in batches]
-    assert len(told) == 1 and told[0].startswith("CTranslate2 writes the texts")
+    assert len(told) == 1 and told[0].startswith("Generating with CTranslate2")
 
 
 @pytest.fixture(scope="module")

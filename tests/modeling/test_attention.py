@@ -260,7 +260,7 @@ def test_cross_attention_leaves_flash_to_sdpa(attention):
     assert module.implementation == "sdpa"
     refuse_lost_bias(config)  # the relative bias of cross-attention is no obstacle
     config.self_attention_position_type = "relative"
-    with pytest.raises(ValueError, match=r'"flash_attention_2" cannot carry a relative bias'):
+    with pytest.raises(ValueError, match=r'"flash_attention_2" does not support a relative bias'):
         refuse_lost_bias(config)
 
 
@@ -291,7 +291,9 @@ CALL = {"input_ids": torch.tensor([[3, 4, 5, 0]]), "attention_mask": torch.tenso
 def test_an_attention_that_would_lose_the_relative_bias_is_refused(build, own_attention, side, kind):
     field = f"{side}_attention_position_type"
     fields = {field: kind}
-    words = rf'"swallows" cannot carry a relative bias \({field}="{kind}"\): use "sdpa".* a parameter `position_bias`'
+    words = (
+        rf'"swallows" does not support a relative bias \({field}="{kind}"\): use "sdpa".* a parameter `position_bias`'
+    )
     with pytest.raises(ValueError, match=words):
         build(attention="swallows", **fields)
     model = build(attention="sdpa", **fields)

@@ -105,7 +105,7 @@ def test_every_usual_constant_means_masked_and_other_values_stay(config_of, valu
 
 @pytest.mark.parametrize("mask_of", [encoder_mask, lambda *a: decoder_mask(*a, None)], ids=["encoder", "decoder"])
 def test_flash_refuses_masks_it_cannot_carry_and_says_what_to_use(config_of, mask_of):
-    with pytest.raises(ValueError, match=r'flash_attention_2" cannot carry a 4-D mask: use "sdpa"'):
+    with pytest.raises(ValueError, match=r'flash_attention_2" does not support a 4-D mask: use "sdpa"'):
         mask_of(config_of("flash_attention_2"), torch.zeros(1, 3, 16), torch.ones(1, 1, 3, 3, dtype=torch.bool))
 
 

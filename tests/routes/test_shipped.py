@@ -92,18 +92,18 @@ def test_one_line_says_what_answers(shipped):
     (shipped / "other").mkdir()
     (shipped / "other" / "about.json").write_text(json.dumps(about | {"figures": figures}))
     line = describe_model(shipped / "other")
-    assert "\n" not in line and "Of 1,000 recorded targets" in line
+    assert "\n" not in line and "Of 1,000 unseen recorded targets" in line
     assert "8.1 % (among the first ten: 20.0 %)" in line and "30.0 % (among the first ten: 45.0 %)" in line
     searched = {"targets": 50, "purchasable": 40, "precedented": 30, "exact": 10}
     (shipped / "other" / "about.json").write_text(json.dumps(about | {"searched": searched}))
     line = describe_model(shipped / "other")
-    assert "for 50 recorded targets" in line and all(f"{share} %" in line for share in (80, 60, 20))
+    assert "for 50 unseen recorded targets" in line and all(f"{share} %" in line for share in (80, 60, 20))
 
 
 def test_what_a_page_tells_of_model_and_stock(tmp_path):
     told = provenance(MODEL, STOCK, 7615)
     assert told["model"].startswith(f"{about_model()['name']}, ") and told["figures"] == describe_figures()
-    assert told["stock"] == "the one that comes with Weft, 7,615 molecules"
+    assert told["stock"] == "the included one, 7,615 molecules"
     assert provenance(tmp_path, tmp_path / "own.smi") == {"model": tmp_path.name, "stock": "own.smi"}
     assert provenance("org/routes") == {"model": "org/routes"} and provenance() == {}
 

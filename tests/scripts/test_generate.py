@@ -60,7 +60,7 @@ def test_a_text_that_is_cut_is_counted(folder, capsys):
     """An untrained model seldom ends by itself."""
     assert run(folder, "one two three", "--max-new-tokens", 2, "--json-lines") == 0
     out, err = capsys.readouterr()
-    assert json.loads(out)["is_cut"] and "1 of 1 texts are cut after 2 tokens: --max-new-tokens allows more." in err
+    assert json.loads(out)["is_cut"] and "1 of 1 texts were cut after 2 tokens: raise --max-new-tokens." in err
 
 
 def test_a_line_for_each_line_in_order(folder, alone, tmp_path, capsys):
@@ -111,7 +111,7 @@ def test_a_cut_file_is_finished_as_if_it_had_not_been_cut(folder, tmp_path, caps
     cut = "".join(rows[:kept]) + ("".join(rows[kept:])[:7])
     (tmp_path / "out.jsonl").write_text(cut)
     assert run(folder, "--input-file", "in.txt", "--output-file", "out.jsonl", "--json-lines", *words) == 1
-    assert "out.jsonl exists: --resume goes on" in capsys.readouterr().err
+    assert "out.jsonl exists: --resume continues" in capsys.readouterr().err
     assert (tmp_path / "out.jsonl").read_text() == cut
     assert run(folder, "--input-file", "in.txt", "--output-file", "out.jsonl", "--json-lines", "--resume", *words) == 0
     assert (tmp_path / "out.jsonl").read_text() == whole
@@ -144,7 +144,7 @@ def test_another_engine_writes_the_same(engine, folder, tmp_path, capsys, monkey
     expected = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
     assert run(folder, *words, engine) == 0
     found = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
-    assert told[-1].startswith("CTranslate2 writes the texts")
+    assert told[-1].startswith("Generating with CTranslate2")
     for row, wanted in zip(found, expected, strict=True):
         assert row == wanted | {"score": wanted["score"] and pytest.approx(wanted["score"], abs=1e-4)}
 
@@ -216,7 +216,7 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
     ("words", "message"),
     [
         (["--input-file", "nowhere.txt"], "the file nowhere.txt does not exist"),
-        (["one", "--input-file", "in.txt"], "exclude each other"),
+        (["one", "--input-file", "in.txt"], "are mutually exclusive"),
         (["one", "--beams", "0"], "--beams must be at least 1: got 0"),
         (["one", "--top-k", "3"], "--top-k is for sampled texts: give --sample too"),
         (["one", "--num-return-sequences", "2"], "give --json-lines too"),

@@ -95,7 +95,7 @@ def test_pictures(files):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["routes.jsonl"], "Say what to draw to"),
+        (["routes.jsonl"], "Nothing to write"),
         (["routes.jsonl", "--picture", "a.gif"], "must end in .svg or .png"),
         (["routes.jsonl", "--html", "a.html", "--limit", "0"], "--limit must be at least 1"),
         (["routes.jsonl", "--html", "nowhere/a.html"], "--html nowhere/a.html: there is no folder nowhere"),

@@ -12,10 +12,11 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.common import progress
-from weftformer.routes import Constraints, PlanSettings, Route
+from weftformer.routes import Candidate, Constraints, Plan, PlanSettings, Route
 from weftformer.routes.planning import pool
 from weftformer.scripts import cli
 from weftformer.scripts.plan_options import plan_settings
+from weftformer.scripts.routes_plan import described
 
 AMIDE, ESTER, NOTHING = "CC(=O)NCc1ccccc1", "CCOC(C)=O", "C1CC"
 
@@ -62,6 +63,14 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
     assert " ".join(heads.split()) == "id routes groups purchasable precedented failing best score seconds"
     number, routes, groups, purchasable, *_ = line.split()
     assert number == "1" and int(routes) >= int(groups) >= 1 and purchasable == "-"
+
+
+def test_candidates_that_are_not_routes_are_counted_if_there_are_any():
+    made = Candidate("", -1.0, 1, route=Route.from_dict({"smiles": "CCO", "children": [{"smiles": "CC"}]}), rank=1)
+    failed = Candidate("?", -2.0, 1, problem="not a route")
+    assert "\nCCO: 1 distinct route\n" in described(Plan("CCO", [made]), 0) + "\n"
+    text = described(Plan("CCO", [made, failed]), 0)
+    assert "1 distinct route; 1 of 2 candidates are not routes" in text
 
 
 def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, tmp_path, capsys):
@@ -173,12 +182,12 @@ def test_an_interrupted_run_goes_on_where_its_file_ends(folder, tmp_path, capsys
     with monkeypatch.context() as patch:
         patch.setattr(pool.PlanPool, "step", interrupted)
         assert run(folder, *words) == 130
-    assert f"3 of 4 targets are in {log}: --resume goes on." in capsys.readouterr().err
+    assert f"3 of 4 targets are in {log}: --resume continues." in capsys.readouterr().err
     assert len(rows_of(tmp_path / log)) == 3
     with (tmp_path / log).open("a") as file:
         file.write('{"number":4,"id":')  # half a line
     assert run(folder, *words) == 1
-    assert f"{log} " in (err := capsys.readouterr().err) and "--resume goes on behind its last whole line" in err
+    assert f"{log} " in (err := capsys.readouterr().err) and "--resume continues after its last complete line" in err
     assert run(folder, *words, "--resume", "--stock-strict") == 1
     assert "begun with no --stock-strict, and this run has --stock-strict True" in capsys.readouterr().err
     assert run(folder, *words, "--resume", "--num-augmentations", "2") == 1
@@ -221,7 +230,7 @@ MISTAKES = [
     (["--starting-material", "CC("], "'CC(' is not a molecule"),
     (["--show", "-1"], "--show must be at least 0"),
     (["--time-limit", "0"], "--time-limit 0.0 is not allowed: give a number of seconds above 0."),
-    (["--input-file", "a.smi"], "exclude each other"),
+    (["--input-file", "a.smi"], "are mutually exclusive"),
     (["--format", "csv"], "--format is of --output-file FILE"),
     (["--resume"], "give --output-file"),
     (["--output-file", "nowhere/a"], "--output-file nowhere/a: there is no folder nowhere"),
@@ -309,7 +318,7 @@ def test_a_closed_pipe_ends_a_run_without_an_error(folder, tmp_path, capsys, mon
         patch.setattr(sys, "stdout", Closed())
         assert run(folder, AMIDE, ESTER, "--output-file", "a.jsonl") == 141
     err = capsys.readouterr().err
-    assert "error" not in err and "1 of 2 targets are in a.jsonl: --resume goes on." in err
+    assert "error" not in err and "1 of 2 targets are in a.jsonl: --resume continues." in err
     assert run(folder, AMIDE, ESTER, "--output-file", "a.jsonl", "--resume") == 0
 
 

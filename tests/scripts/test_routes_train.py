@@ -208,4 +208,4 @@ def test_mistakes_show_before_the_training(files, tmp_path, name, capsys):
     assert train(*words) == 1
     assert f"--{name.replace('_', '-')} must be at least 1: got 0" in capsys.readouterr().err
     assert train(*words[:-2], "--aligned", "2", "--permutations", "2") == 1
-    assert "aligned=2 and permutations=2 exclude each other" in capsys.readouterr().err
+    assert "aligned=2 and permutations=2 are mutually exclusive" in capsys.readouterr().err

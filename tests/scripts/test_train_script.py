@@ -93,12 +93,20 @@ def test_a_file_is_scored_as_the_test_file_was(trained, pairs, tmp_path, capsys)
     printed, found = capsys.readouterr().out, json.loads(numbers.read_text())
     assert found["pairs"] == 8 and found["scores"]["exact_match"] == results["test_exact_match"]
     assert found["scores"].get("bleu") == pytest.approx(results.get("test_bleu"))
-    assert printed.startswith(f"8 pairs of {pairs}\nexact_match ") and "8 pairs and what the model writes" in printed
+    assert printed.startswith(f"8 pairs of {pairs}\nexact_match ") and "8 pairs and the model's outputs" in printed
     routes = tmp_path / "routes.jsonl"
     routes.write_text('{"route": {"smiles": "CCO", "children": [{"smiles": "CC"}]}}\n')
     for group, message in ([], "`weftformer routes evaluate` scores them"), (["routes"], "writes texts, not routes"):
         assert cli.main([*group, "evaluate", str(routes), "--model", str(trained)]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_pairs_without_a_text_are_counted(trained, tmp_path, capsys):
+    table = tmp_path / "gaps.csv"
+    table.write_text("source,target\nab,ab\n,ab\nab,\n")
+    assert cli.main(["evaluate", str(table), "--model", str(trained)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"1 pairs of {table}\n") and "2 of 3 pairs have an empty text and are skipped." in err
 
 
 def test_the_columns_are_those_of_the_training(trained, tmp_path, capsys):
@@ -111,7 +119,9 @@ def test_the_columns_are_those_of_the_training(trained, tmp_path, capsys):
     assert first == second
     new.write_text("length,text\n2,ab\n")
     assert cli.main(words) == 1
-    assert "has no column 'source': it has length, text. The model was trained to read it" in capsys.readouterr().err
+    assert (
+        "has no column 'source': it has length, text. The model was trained on this column" in capsys.readouterr().err
+    )
     assert cli.main([*words, "--source-column", "text"]) == 0 and capsys.readouterr().out == f"{first}\n"
 
 
@@ -127,7 +137,7 @@ def test_what_is_said_of_the_pairs(pairs, tmp_path, caplog, monkeypatch):
     assert 'Reading "source", writing "target". The first pair:' in caplog.text
     assert "pairs of train repeat an earlier one" in caplog.text
     assert f"The model has {trainer.model.num_parameters():,} parameters." in caplog.text
-    assert "10 pairs and what the model writes, the worst first:\nsource" in caplog.text
+    assert "10 pairs and the model's outputs, the worst first:\nsource" in caplog.text
     scores = json.loads((tmp_path / "out" / "eval_results.json").read_text())
     assert scores["eval_samples"] == 12 and scores["eval_loss"] > 0
     _train(pairs, tmp_path / "again", eval_steps=1, **steps | {"max_steps": 1, "load_best_model_at_end": True,

@@ -40,7 +40,7 @@ def test_health_a_full_queue_and_openapi(server, stub):
     assert server.client.get("/health").json()["computing"] == 1
     refused = server.client.post("/translate", json={"texts": ["c", "d"]})
     assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
-    assert refused.json()["detail"] == "2 inputs are waiting, and there is no room for these 2: try again later."
+    assert refused.json()["detail"] == "2 inputs are waiting, and the queue has no room for these 2: try again later."
     stub.go.set()
     soon(lambda: first and second)
     assert first[0].json() == {"translations": ["WAIT"]} and second[0].json() == {"translations": ["A", "B"]}
@@ -246,7 +246,7 @@ def test_an_answer_that_takes_too_long_is_given_up_and_its_computation_ends(stub
         first = server.later({"texts": "wait"})
         assert stub.started.wait(20)
         soon(lambda: first)
-        assert first[0].status_code == 504 and first[0].json() == {"detail": "There was no answer within 0.3 s."}
+        assert first[0].status_code == 504 and first[0].json() == {"detail": "No answer within 0.3 s."}
         soon(lambda: stub.gave_up == 1)
         assert server.client.post("/translate", json={"texts": "b"}).json() == {"translations": ["B"]}
 

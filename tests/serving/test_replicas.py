@@ -42,7 +42,7 @@ def test_arguments_are_checked_before_anything_starts(capsys, untrained_folder):
             application(given)
     words = ["serve", "--model", untrained_folder, "--port", "0"]
     assert cli.main([*words, "--replicas", "9999"]) == 1
-    assert "--replicas 9999 with 1 CPU each have no room here" in capsys.readouterr().err
+    assert "--replicas 9999 with 1 CPU each do not fit" in capsys.readouterr().err
     assert cli.main([*words, "--threads", "2"]) == 1 and "give --replicas N too" in capsys.readouterr().err
 
 

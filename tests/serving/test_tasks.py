@@ -171,7 +171,7 @@ def test_routes_are_drawn_once_and_in_time(planner, known, monkeypatch):
     seconds[0] = 0.3
     with running(task, timeout_s=0.5) as server:
         answer = server.client.post("/plan", json=body)
-    assert answer.status_code == 504 and answer.json() == {"detail": "There was no answer within 0.5 s."}
+    assert answer.status_code == 504 and answer.json() == {"detail": "No answer within 0.5 s."}
     assert len(drawn) <= 2
 
 

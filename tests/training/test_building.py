@@ -80,7 +80,7 @@ def test_a_trained_model_is_loaded_in_float32_with_overrides(folder, tokenizer):
 def test_a_preset_that_fits_the_data(tokenizer, caplog):
     caplog.set_level("INFO", logger="weftformer")
     widths = [build_config(ModelArguments(), tokenizer, num_pairs=pairs).d_model for pairs in (300, 200_000)]
-    assert widths == [192, 384] and "The new model is a modern-tiny, for 300 pairs" in caplog.text
+    assert widths == [192, 384] and "The new model is a modern-tiny, the default for 300 pairs" in caplog.text
     config = build_config(ModelArguments(config_overrides="dropout=0.3"), tokenizer, num_pairs=300)
     assert (config.d_model, config.dropout, config.cross_attention_position_type) == (192, 0.3, "rotary")
     assert build_config(ModelArguments(config_overrides=SMALL), tokenizer, num_pairs=300).d_model < 192

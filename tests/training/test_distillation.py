@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     for message, settings in (
         ("reads 60 words and writes 60, .* reads 53 and writes 53", {"teacher": teacher(vocab_size=60)}),
         ("reads 60 words and writes 53", {"teacher": two}),
-        ("GPT2LMHeadModel, which is no encoder-decoder", {"teacher": gpt}),
+        ("GPT2LMHeadModel, which is not an encoder-decoder", {"teacher": gpt}),
         ("WeftModel, which has no head", {"teacher": WeftModel(WeftConfig(vocab_size=53, d_model=16))}),
         ("distillation_temperature=0 is not allowed", {"teacher": teacher(), "temperature": 0}),
         ("distillation_alpha=1.5 is not allowed", {"teacher": teacher(), "alpha": 1.5}),

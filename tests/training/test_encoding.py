@@ -75,17 +75,17 @@ def test_batches_have_masks_conditions_and_padded_labels(bpe):
 
 def test_too_long_and_empty_pairs_are_left_out_and_counted(bpe, caplog):
     pairs = [("abc", "abc"), ("abcd", "a"), ("a", "abcd"), ("", "a"), ("a", " "), ("a", "a")]
-    named = "are too long for max_source_length=4, max_target_length=4, which --truncate shortens (rows 1, 2)"
+    named = "are too long for max_source_length=4, max_target_length=4 (--truncate shortens them) (rows 1, 2)"
     with caplog.at_level(logging.WARNING, logger="weftformer"):
         dataset = _encode(_splits(*pairs), bpe, source=4, target=4)
     assert [len(ids) for ids in dataset["labels"]] == [4, 2]
-    assert f"4 of 6 pairs of train are left out: 2 have an empty text (rows 3, 4), 2 {named}." in caplog.text
+    assert f"4 of 6 pairs of train are skipped: 2 have an empty text (rows 3, 4), 2 {named}." in caplog.text
     assert "repeat" not in caplog.text
     assert longest(dataset) == 4
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="weftformer"):
         dataset = _encode(_splits(*pairs), bpe, source=4, target=4, truncate=True)
-    assert "2 of 6 pairs of train are left out" in caplog.text
+    assert "2 of 6 pairs of train are skipped" in caplog.text
     assert [len(ids) for ids in dataset["input_ids"]] == [4, 4, 2, 2]
     assert dataset["input_ids"][1] == dataset["input_ids"][0]  # cut before the last token, which closes it
     _encode(_splits(("a", "b"), ("b", "b"), *[("a", "b")] * 6, ("a", "a")), bpe)

@@ -49,8 +49,8 @@ def test_the_time_is_told_from_the_first_steps(tmp_path, caplog, monkeypatch):
     clock = itertools.count(step=2.0)
     monkeypatch.setattr("weftformer.training.trainer.time", SimpleNamespace(monotonic=lambda: next(clock)))
     trainer(tmp_path, max_steps=36, save_strategy="no").train()
-    assert caplog.text.count("Training takes about") == 1
-    assert "about 1 minutes more: 36 steps of 2.4 s, evaluation not counted" in caplog.text
+    assert caplog.text.count(" left: 36 steps") == 1
+    assert "About 1 minute left: 36 steps of 2.4 s, evaluation not counted" in caplog.text
 
 
 def test_a_resumed_run_logs_evaluates_and_saves_as_its_own_arguments_say(tmp_path, caplog):

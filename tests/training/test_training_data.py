@@ -179,7 +179,12 @@ def test_an_excel_file(tmp_path, monkeypatch):
         ("a.csv", "x,y\n1,2\n", {"source_column": "z"}, "a.csv has no column 'z'; it has 'x', 'y'"),
         ("a.csv", "smiles,y\n1,2\n", {"source_column": "smile"}, "Did you mean `smiles`"),
         ("a.csv", "x,y\n1,2\n", {"condition_columns": "steps"}, "a.csv has no column 'steps'"),
-        ("a.csv", "id,a b,c\n1,2,3\n", {}, "which one to write, such as --source-column 'a b' --target-column c."),
+        (
+            "a.csv",
+            "id,a b,c\n1,2,3\n",
+            {},
+            "source and the target column, for example --source-column 'a b' --target-column c.",
+        ),
         ("a.csv", "x\n1\n", {}, "needs a source column and a target column, and has 'x'"),
         ("a.csv", "x,y\n", {}, "a.csv has no training pairs"),
         ("a.csv", "", {}, "a.csv is empty"),

@@ -33,7 +33,7 @@ def test_compute_metrics_from_padded_ids_without_sacrebleu(monkeypatch, caplog):
     labels = numpy.array([[a, b, 2, 0, 0], [a, b, 2, -100, -100]])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     compute = TextMetrics(tokenizer)
-    assert "left out: bleu and chrf, because sacrebleu is not installed" in caplog.text
+    assert "Skipping bleu and chrf, because sacrebleu is not installed" in caplog.text
     assert compute(EvalPrediction(predictions=predictions, label_ids=labels)) == {"exact_match": 0.5, "gen_len": 4.5}
 
 
@@ -45,7 +45,7 @@ def test_the_worst_pairs_come_first():
         ["abc", "q", " xy\nq"],
     )
     assert metrics.worst(number=2) == (
-        "2 pairs and what the model writes, the worst first:\n"
+        "2 pairs and the model's outputs, the worst first:\n"
         "source    s2\nexpected  a b\nwritten   q\nsource    s3\nexpected  xyz\nwritten   xy q"
     )
 

@@ -235,7 +235,7 @@ def test_the_foot_tells_how_the_page_was_made():
     text = routes_page(PLANS, about={"model": "<m>", "stock": "buyables.smi"})
     words = " ".join(text_of(text[text.index("<footer") :]).split())
     assert words.startswith(f"Model <m> Stock buyables.smi Made with weftformer {__version__} Date 20")
-    assert "Purchasable is not proven to work" in words
+    assert "A route may still not work" in words
     dated = {"date": "2026-11-23", "made with": "x"}
     assert "<dd>2026-11-23</dd>" in routes_page(PLANS, about=dated) == routes_page(PLANS, about=dated)
 

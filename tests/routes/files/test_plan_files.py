@@ -207,7 +207,7 @@ def test_other_settings_targets_and_files_are_refused(begun):
             begun.done(targets)
     for line in ('{"route": {"smiles": "CCO"}}\n', "CCO\n"):
         begun.path.write_text(line)
-        with pytest.raises(ValueError, match=r"plans\.jsonl is no file of an unfinished run"):
+        with pytest.raises(ValueError, match=r"plans\.jsonl is not a file of an unfinished run"):
             begun.done(TARGETS)
 
 

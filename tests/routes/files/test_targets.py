@@ -77,9 +77,9 @@ def test_a_record_that_cannot_be_read_keeps_its_name_and_its_place():
         (b"drug,id\nCCO,1\n", "x.csv", {}, "x.csv has no column with a name such as 'smiles': its first line is 'drug,id'"),
         (b"smiles,id\nCCO,1\n", "x.csv", {"smiles_column": "drug"}, "x.csv has no column 'drug'"),
         (b"smiles,id\nCCO,1\n", "x.csv", {"id_column": "key"}, "x.csv has no column 'key': it has smiles, id"),
-        (b"CC\xff", "x.smi", {}, "x.smi is no UTF-8 text"),
-        (b"CCO", "x.smi.gz", {}, "x.smi.gz is no whole gzip file"),
-        (gzip.compress(b"CCO" * 50, mtime=0)[:-9], "x.smi.gz", {}, "x.smi.gz is no whole gzip file"),
+        (b"CC\xff", "x.smi", {}, "x.smi is not UTF-8 text"),
+        (b"CCO", "x.smi.gz", {}, "x.smi.gz is not a complete gzip file"),
+        (gzip.compress(b"CCO" * 50, mtime=0)[:-9], "x.smi.gz", {}, "x.smi.gz is not a complete gzip file"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_told(content, name, settings, said):
@@ -135,5 +135,5 @@ def test_a_parquet_file_is_a_table(tmp_path):
     with pytest.raises(ValueError, match=r"has no column 'mol': it has ID, SMILES, other\."):
         read_targets(file, smiles_column="mol")
     file.write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match="is no parquet file"):
+    with pytest.raises(ValueError, match="is not a parquet file"):
         read_targets(file)
