@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "do not say), steps+material, nothing (default: steps, where the model takes them, and nothing)")  # fmt: skip
     names = ("beams", "ranking", "num_augmentations", "grammar", "on_fail", "max_new_tokens", "time_limit", "direct")
     add_plan_options(planning, *names)
-    add("--batch-size", type=int, metavar="N", help="searches run at once (default: as many as have 80 beams)")
+    add("--batch-size", type=int, metavar="N", help="searches run at once (default: 80 beams, 160 to a stock)")
     add("--device", help="where the model runs, e.g. cuda:0 (default: cuda if available)")
     add("--save-predictions", type=Path, metavar="FILE",
         help="write all candidates, a target a line; FILE.part while it runs, which can be scored too")  # fmt: skip

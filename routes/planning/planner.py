@@ -92,7 +92,8 @@ class RoutePlanner:
             starting_material: SMILES of a molecule the routes should begin from, for a model trained with one; or a list,
                 one (or None) for each target.
             stock: what can be bought; candidates then say which of their starting materials it lacks.
-            batch_size: searches run at once; the next begin when these have ended (default: as many as have 80 beams together).
+            batch_size: searches run at once; the next begin when these have ended (default: as many as have 80 beams together, or
+                160 in a search to the stock).
             progress: show how far it is: a bar in a terminal, else a line every ten seconds.
             on_error: "raise", or "skip" to plan the other targets where one cannot be; its `Plan.problem` says why.
             watch: is called before each token; what it raises ends the search.
