@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "steps+material, nothing (default: steps, if the model supports them, and nothing)")  # fmt: skip
     names = ("beams", "ranking", "num_augmentations", "grammar", "on_fail", "max_new_tokens", "time_limit", "direct")
     add_plan_options(planning, *names)
-    add("--batch-size", type=int, metavar="N", help="concurrent searches (default: 80 beams in total)")
+    add("--batch-size", type=int, metavar="N", help="concurrent searches (default: 80 beams in total, 160 to a stock)")
     add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     add("--save-predictions", type=Path, metavar="FILE",
         help="write all candidates, one target per line; FILE.part meanwhile, which can be scored too")  # fmt: skip

@@ -93,7 +93,8 @@ def reason_against_model(model: Any) -> str | None:
     for module in (model.lm_head, *modules):
         if type(module) not in _KNOWN_MODULES and type(module).__module__ not in _ACTIVATIONS:
             return f"there is a {type(module).__name__} in the decoder (an adapter, or a module of another package)"
-    weights = [*decoder.parameters(), *decoder.embed_tokens.parameters(), *model.lm_head.parameters()]
+    # `parameters` would walk the modules again
+    weights = [one for module in (model.lm_head, *modules) for one in module._parameters.values() if one is not None]
     kinds = {type(weight).__name__ for weight in weights if type(weight) is not nn.Parameter}
     if kinds:
         return f"weights are of type {', '.join(sorted(kinds))} (quantised or sharded)"

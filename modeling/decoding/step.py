@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention, threshold
 
 from ..attention import AttentionBase, KeysValues
 from ..layers import at_least_float32
@@ -31,6 +31,9 @@ from .weights import joined_projections, prepared
 GROWING_ROTARY = ("dynamic", "longrope")
 # The number of tokens from which a layout of the weights for a few rows saves time, once it is made.
 PREPARE_FROM = 4
+# Attention weights that count as 0. Products with numbers below 1e-38 take a processor many times as long as with others, and a trained
+# model has them in every step.
+_NOTHING = 1e-30
 
 
 class DecodeStep(nn.Module):
@@ -143,12 +146,10 @@ class DecodeStep(nn.Module):
         if prefix is not None:
             past.insert(0, by_layer(prefix[:, :, :, :, : prefix_positions.shape[0]]))
             masks.insert(0, prefix_mask)
-        masks = [
-            None
-            if one is None
-            else one[:, None, None, : part[0][0].shape[2]].repeat_interleave(len(ids_W) // len(one), dim=0)
-            for one, part in zip(masks, past, strict=True)
-        ]
+        lengths = [part[0][0].shape[2] for part in past]
+        if into is None:  # the new tokens are a part of their own
+            masks, lengths = [*masks, None], [*lengths, 1]
+        mask = _joined_mask(masks, lengths, hidden_WD)
         source, columns, new = by_layer(source), None if into is None else by_layer(into), []
         for index, layer in enumerate(self.decoder.layers):
             residual = hidden_WD
@@ -161,7 +162,7 @@ class DecodeStep(nn.Module):
             else:
                 columns[index][0].copy_(key_WGK)
                 columns[index][1].copy_(value_WGK)
-            hidden_WD = self._over_past(layer.self_attn, query_WHK, parts, past_positions, masks)
+            hidden_WD = self._over_past(layer.self_attn, query_WHK, parts, past_positions, mask)
             hidden_WD = layer._add_residual(layer.self_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
             hidden_WD = layer._pre_norm(layer.encoder_attn_layer_norm, residual)
@@ -215,29 +216,28 @@ class DecodeStep(nn.Module):
         return self._rotated(attention, query, positions), key, value
 
     def _over_past(
-        self, attention: AttentionBase, query_WHK, parts: list[KeysValues], positions, masks
+        self, attention: AttentionBase, query_WHK, parts: list[KeysValues], positions, mask: torch.Tensor | None
     ) -> torch.Tensor:
         """Compute self-attention over the given parts, with one softmax over all of them.
 
         The parts are the shared prefix, if there is one, the suffixes, and the new tokens, if they are not in the
-        suffixes. `masks` are for the first parts.
+        suffixes. `mask` (W, 1, 1, N) is for all of them.
         """
         query_WGRK = query_WHK.view(query_WHK.shape[0], self.groups, -1, self.width)
         bias: torch.Tensor | None = attention._bias(query_WHK[:1, :, None], positions)
         if bias is not None:  # (1, G, R, N), the same for all rows: rows with different padding take the plain path
             bias = bias.view(1, self.groups, -1, bias.shape[-1])
         if len(parts) == 1:
-            mask = bias if masks[0] is None else masks[0] if bias is None else masks[0] + bias
+            mask = bias if mask is None else mask if bias is None else mask + bias
             mixed = scaled_dot_product_attention(query_WGRK, *parts[0], attn_mask=mask, scale=attention.scaling)
             return attention.out_proj(mixed.view(query_WHK.shape[0], -1))
         query_WGRK = query_WGRK * attention.scaling
         scores = [_scores(query_WGRK, keys) for keys, _ in parts]
-        for index, mask in enumerate(masks):
-            if mask is not None:
-                scores[index] = scores[index] + mask
         joined = torch.cat(scores, dim=-1)
+        joined = joined if mask is None else joined + mask
         joined = joined if bias is None else joined + bias
-        weights = joined.softmax(dim=-1, dtype=at_least_float32(joined.dtype)).to(query_WHK.dtype)
+        weights = joined.softmax(dim=-1, dtype=at_least_float32(joined.dtype))
+        weights = threshold(weights, _NOTHING, 0.0).to(query_WHK.dtype)
         by_part = torch.split(weights, [part.shape[-1] for part in scores], dim=-1)
         summands = [_mixed(part, values) for part, (_, values) in zip(by_part, parts, strict=True)]
         return attention.out_proj(reduce(torch.add, summands).flatten(1))
@@ -267,6 +267,20 @@ class DecodeStep(nn.Module):
             mask = bias if mask is None else bias + additive(mask, bias.dtype)
         mixed = scaled_dot_product_attention(query, keys_BGMK, values_BGMK, attn_mask=mask, scale=attention.scaling)
         return attention.out_proj(_by_row(mixed, beams).flatten(1))
+
+
+def _joined_mask(masks: list[torch.Tensor | None], lengths: list[int], hidden_WD: torch.Tensor) -> torch.Tensor | None:
+    """Return one mask (W, 1, 1, N) for parts of some lengths, of a mask (B, capacity) or None for each. None if nothing is masked."""
+    if all(mask is None for mask in masks):
+        return None
+    rows = len(hidden_WD)
+    parts_WN = [
+        hidden_WD.new_zeros(rows, length)
+        if mask is None
+        else mask[:, :length].repeat_interleave(rows // len(mask), dim=0)
+        for mask, length in zip(masks, lengths, strict=True)
+    ]
+    return torch.cat(parts_WN, dim=1)[:, None, None]
 
 
 def _by_source(states_WGRX: torch.Tensor, beams: int) -> torch.Tensor:

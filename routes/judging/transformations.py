@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
@@ -26,6 +26,8 @@ _TEMPLATES, _MOLECULES = 1 << 10, 1 << 10
 _LEAST_PROPOSED = 2
 # Bits of the fingerprints that tell quickly which patterns a molecule cannot have.
 _BITS = 1024
+# Transformations whose fingerprints are made at a time: a common one is found before those of the rare ones are needed.
+_AT_A_TIME = 64
 
 
 class Example(NamedTuple):
@@ -110,6 +112,8 @@ class Library:
             self._by_difference.setdefault(key, []).append(transformation)
         for transformations in self._by_difference.values():
             transformations.sort(key=lambda one: -one.count)
+        # of each difference and each place in its transformations, the fingerprints of the patterns of products that follow
+        self._bits: dict[tuple[str, int], np.ndarray] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_difference.values()))
@@ -120,11 +124,7 @@ class Library:
         every = [one for transformations in self._by_difference.values() for one in transformations]
         often = sorted((one for one in every if one.count >= _LEAST_PROPOSED), key=lambda one: -one.count)
         patterns = [_pattern(one.smarts.split(">>")[0]) for one in often]
-        return (
-            often,
-            patterns,
-            np.array([_fingerprint(one) for one in patterns], dtype=np.uint8).reshape(-1, _BITS // 8),
-        )
+        return often, patterns, _fingerprints(patterns)
 
     def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
         """
@@ -143,7 +143,7 @@ class Library:
         made = canonical_smiles(product)
         molecule = _molecule(made)
         often, patterns, bits = self._screen
-        possible = np.flatnonzero(~(bits & ~_fingerprint(molecule)).any(axis=1))
+        possible = _places(bits, _fingerprint(molecule))
         matching = [often[place] for place in possible if molecule.HasSubstructMatch(patterns[place])]
         total = sum(one.count for one in matching)
         proposed: dict[tuple[str, ...], float] = {}
@@ -184,10 +184,23 @@ class Library:
             ValueError: RDKit cannot read a molecule.
         """
         made, wanted = canonical_smiles(product), joined(reactants)
-        candidates = self._by_difference.get(difference(made, wanted), ())
         molecule, others = _molecule(made), [_molecule(smiles) for smiles in wanted.split(".")]
-        possible = (one for one in candidates if one.might_give(molecule, others))
+        possible = (
+            one for one in self._screened(difference(made, wanted), molecule) if one.might_give(molecule, others)
+        )
         return next((one for one in possible if one.gives(made, wanted)), None)
+
+    def _screened(self, key: str, product: Chem.Mol) -> Iterator[Transformation]:
+        """Yield the transformations of a difference whose patterns a product may have, the commonest first.
+
+        To read a pattern takes longer than to look for it, and a library has more of them than are kept.
+        """
+        found, own = self._by_difference.get(key, ()), _fingerprint(product)
+        for start in range(0, len(found), _AT_A_TIME):
+            several = found[start : start + _AT_A_TIME]
+            if (key, start) not in self._bits:
+                self._bits[key, start] = _fingerprints([_pattern(one.smarts.split(">>")[0]) for one in several])
+            yield from (several[place] for place in _places(self._bits[key, start], own))
 
 
 @cache
@@ -259,6 +272,16 @@ def _fingerprint(molecule: Chem.Mol) -> np.ndarray:
     """The bits of the patterns that a molecule has, eight to a byte."""
     bits = DataStructs.BitVectToFPSText(Chem.PatternFingerprint(molecule, _BITS))
     return np.frombuffer(bytes.fromhex(bits), dtype=np.uint8)
+
+
+def _fingerprints(molecules: Sequence[Chem.Mol]) -> np.ndarray:
+    """The fingerprint of each molecule, a row each."""
+    return np.array([_fingerprint(one) for one in molecules], dtype=np.uint8).reshape(-1, _BITS // 8)
+
+
+def _places(patterns: np.ndarray, molecule: np.ndarray) -> np.ndarray:
+    """The places of the patterns that a molecule may have, by their fingerprints."""
+    return np.flatnonzero(~(patterns & ~molecule).any(axis=1))
 
 
 def _split(smarts: str) -> list[str]:

@@ -92,7 +92,8 @@ class RoutePlanner:
             starting_material: SMILES of a required starting material, for a model trained with one; or a list,
                 one (or None) for each target.
             stock: the purchasable molecules; candidates then list their missing starting materials.
-            batch_size: concurrent searches; the next start when these have ended (default: 80 beams in total).
+            batch_size: concurrent searches; the next start when these have ended (default: 80 beams in total, 160 in a
+                search to the stock).
             progress: show the progress as a bar in a terminal, else as a line every ten seconds.
             on_error: "raise", or "skip" to plan the other targets if one fails; its `Plan.problem` has the reason.
             watch: called before each token; an exception in it ends the search.

@@ -11,7 +11,7 @@ from transformers import (
 from transformers.generation.streamers import BaseStreamer
 
 import weftformer
-from weftformer.modeling.decoding import weights
+from weftformer.modeling.decoding import step, weights
 from weftformer.modeling.decoding.cache import DecodingCache, SourceCache
 
 from .conftest import CLOSE, PAD, PADDED, START, few_kinds, grid
@@ -256,3 +256,17 @@ def test_source_positions_that_nobody_sees_are_left_out():
     assert keys[:, 0, :, 0].tolist() == [[0, 2], [6, 5]] and torch.equal(values, -keys)
     assert cache.mask[:, 0, 0].tolist() == [[True, True], [True, False]]
     assert cache.positions.tolist() == [[0, 2], [1, 0]]
+
+
+def test_weights_that_count_for_nothing_are_zero(build, source, steps, monkeypatch):
+    """A trained model has numbers below 1e-38 among its attention weights, and a product with them takes many times as long."""
+    model = build("rotary")
+    for layer in model.model.decoder.layers:
+        layer.self_attn.q_proj.weight.data *= 100
+    seen, mixed = [], step._mixed
+    monkeypatch.setattr(step, "_mixed", lambda weights, values: seen.append(weights) or mixed(weights, values))
+    prefix = torch.tensor([[START, *range(3, 23)]] * 4)  # long enough to be shared
+    request = {"num_beams": 3, "decoder_input_ids": prefix, "max_new_tokens": 12}
+    assert_same(*both_ways(model, {"input_ids": source}, request, steps))
+    weights = torch.cat([one.flatten() for one in seen])
+    assert (weights == 0).any() and not ((weights > 0) & (weights < 1e-30)).any()

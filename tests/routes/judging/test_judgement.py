@@ -1,9 +1,10 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from weftformer.routes import Route, judge
-from weftformer.routes.judging import count_moves, judge_route, why_it_fails
+from weftformer.routes.judging import Transformation, count_moves, judge_route, transformations, why_it_fails
 from weftformer.routes.judging.extraction import build, extract, write
 from weftformer.routes.judging.transformations import Library, difference
 
@@ -130,6 +131,26 @@ def test_stereochemistry_counts(library):
 def test_neighbours_count(library):
     assert judge("CCCNC(=O)CCC", ["CCCC(=O)O", "CCCN"], library).state == "precedented"
     assert judge("CCC(=O)Nc1ccccc1", ["CCC(=O)O", "Nc1ccccc1"], library).state == "no precedent"
+
+
+@pytest.mark.parametrize("at_a_time", [1, 64, 1000])
+def test_of_many_transformations_few_are_looked_at(library, monkeypatch, at_a_time):
+    """The commonest one that gives the reactants is found behind many whose products are others."""
+    key = difference("CCNC(=O)CC", "CCC(=O)O.CCN")
+    (right,) = library._by_difference[key]
+    others = [f"([C:1]-[{element}:2])>>([C:1]-[{element}H:2])" for element in ("Cl", "Br", "I", "F", "S", "P")]
+    rows = [(key, Transformation(others[index % 6], 1000 - index)) for index in range(150)]
+    rows += [(key, replace(right, count=count)) for count in (2, 3)]
+    looked_at, might_give = [], Transformation.might_give
+    monkeypatch.setattr(
+        Transformation, "might_give", lambda one, *given: looked_at.append(one) or might_give(one, *given)
+    )
+    monkeypatch.setattr(transformations, "_AT_A_TIME", at_a_time)
+    many = Library(rows)
+    for _ in range(2):  # the second time with what the first has kept
+        found = many.find("CCNC(=O)CC", ["CCC(=O)O", "CCN"])
+        assert found is not None and (found.smarts, found.count) == (right.smarts, 3)
+    assert len(looked_at) == 2
 
 
 def test_a_library_is_read_as_it_was_written(tmp_path, library):

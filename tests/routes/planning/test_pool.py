@@ -83,6 +83,16 @@ def test_targets_wait_for_room_and_leave(planner, known, how, monkeypatch):
         assert plans[key].seconds > 0 and not plans[key].remarks
 
 
+def test_more_beams_run_at_once_where_nobody_waits_for_single_steps(planner):
+    stock, single = Stock(["CCO"]), PlanSettings(beams=10)
+    direct = PlanSettings(beams=10, direct=True)
+    for settings, given, together, most in (
+        (single, stock, True, 16), (single, stock, False, 8), (single, None, True, 8), (direct, stock, True, 8),
+    ):  # fmt: skip
+        pool = PlanPool(planner.model, planner.tokenizer, settings.for_search, given, together=together)
+        assert pool.most == most
+
+
 def test_a_longer_neighbour_takes_no_room_away(planner, monkeypatch):
     """A batch has the room of its longest target: jobs of which one has less than was asked for are searched apart."""
     monkeypatch.setattr(module, "reason_against", lambda *args, **settings: "in batches")
