@@ -93,6 +93,8 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="FOLDER", help="trained model, with its last checkpoint")
     add("--evaluation", type=Path, required=True, metavar="FILE", help="JSON of `routes evaluate` with that model")
+    add("--search-evaluation", type=Path, metavar="FILE",
+        help="evaluation of a search to the stock (--with nothing --stock ...), for the sentence that every plan prints")  # fmt: skip
     add("--num-routes", type=int, required=True, metavar="N", help="recorded routes that it was trained on")
     add("--num-reactions", type=int, required=True, metavar="N", help="single reactions that it was trained on")
     add("--stock-routes", type=Path, nargs="+", metavar="FILE",
@@ -162,6 +164,15 @@ def figures_of(evaluation: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {key: found[metric][part] for key, metric, part, _ in FIGURES if part in found.get(metric, {})}
 
 
+def searched(evaluation: dict) -> dict[str, int]:
+    """Return the number of targets of a search to the stock, and of those with each kind of route among ten."""
+    column = evaluation["columns"]["told nothing"]
+    parts = {"purchasable": "purchasable", "precedented": "purchasable_precedented", "exact": "exact"}
+    shares = {name: column["overall"][metric]["top-10"]["value"] for name, metric in parts.items()}
+    targets = column["num_targets"]
+    return {"targets": targets} | {name: round(share * targets) for name, share in shares.items()}
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Write model, card, figures and stock.
 
@@ -188,6 +199,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         "tested_on": TESTED_ON,
         "figures": figures,
     }
+    if arguments.search_evaluation is not None:
+        about["searched"] = searched(json.loads(arguments.search_evaluation.read_text(encoding="utf-8")))
     write_json(arguments.out / "about.json", about)
     settings = evaluation["settings"]
     card = build_card(

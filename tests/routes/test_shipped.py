@@ -64,6 +64,13 @@ def test_the_model_of_products_has_a_card_and_loads(shipped):
     assert {path.suffix for path in (shipped / "forward").iterdir()} == {".json", ".md", ".safetensors"}
 
 
+def test_counts_of_a_search_are_taken_from_its_evaluation():
+    shares = {"purchasable": 0.97, "purchasable_precedented": 0.83, "exact": 0.215}
+    overall = {name: {"top-10": {"value": value}} for name, value in shares.items()}
+    found = shipped_routes.searched({"columns": {"told nothing": {"num_targets": 200, "overall": overall}}})
+    assert found == about_model()["searched"] == {"targets": 200, "purchasable": 194, "precedented": 166, "exact": 43}
+
+
 def test_the_stock_is_the_starting_materials(shipped, known):
     lines = gzip.decompress((shipped / "stock.smi.gz").read_bytes()).decode().split()
     assert lines == sorted(set(lines))
