@@ -130,6 +130,14 @@ def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked
     assert "Purchasable and precedented" in printed
 
 
+def test_plans_of_one_target_are_read_in_the_order_of_their_routes(tmp_path):
+    file = tmp_path / "plans.jsonl"
+    rows = [{"index": index} | Plan("CCO", [], f"route {index}").to_dict() for index in (1, 0)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (column,) = predicting.read_predictions([file]).values()
+    assert [plan.problem for plan, _ in column["CCO"]] == ["route 0", "route 1"]
+
+
 def test_what_was_planned_is_kept_when_it_is_cut_short(untrained_folder, tmp_path, asked, monkeypatch):
     routes, saved = tmp_path / "r.jsonl", tmp_path / "plans.jsonl"
     write_routes(routes, RECORDED)
