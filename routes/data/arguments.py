@@ -42,14 +42,6 @@ class RouteArguments:
     with_starting_material: bool = common_option(
         False, "Add one starting material of each route to the source, after the target."
     )
-    permutations: int = common_option(1, "Largest number of reactant orders for each route.")
-    aligned: int = common_option(
-        0,
-        "Number of aligned texts of each route, each from another atom of the target. The first has the target's "
-        "canonical SMILES. In an aligned text, each reactant begins at the atom that makes its SMILES most similar "
-        "to its product's. Default: canonical SMILES everywhere.",
-    )
-    sub_routes: bool = common_option(False, "Also use each intermediate of a training route as a target.")
     beams: int = common_option(5, "Beams in the test.")
     test_batch_size: int = option(50, "Number of targets per batch in the test.")
 

@@ -56,8 +56,7 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
         ValueError: a file contains no route, all targets are tested, or only one of the two files is given.
     """
     if arguments.train_file is None and arguments.test_file is None:
-        train, test = train_test_split(sample_routes(arguments.num_routes), arguments.num_test_routes, seed=seed)
-        return (drop_shared_targets(_with_parts(train), test) if arguments.sub_routes else train), test
+        return train_test_split(sample_routes(arguments.num_routes), arguments.num_test_routes, seed=seed)
     if arguments.train_file is None or arguments.test_file is None:
         raise ValueError(
             "Give --train-file and --test-file together: the accuracy on training routes is not meaningful."
@@ -68,12 +67,7 @@ def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list
             raise ValueError(f"{name} contains no route.")
     kept = drop_shared_targets(train, test)
     _say_left_out("routes", arguments, len(train), len(kept))
-    return (drop_shared_targets(_with_parts(kept), test) if arguments.sub_routes else kept), test
-
-
-def _with_parts(routes: Sequence[Route]) -> list[Route]:
-    """Return the routes and their sub-routes. Routes that differ only in the order of reactants appear once."""
-    return list({part.canonical(): part for route in routes for part in route.sub_routes()}.values())
+    return kept, test
 
 
 def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
@@ -82,8 +76,8 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     `weftformer routes prepare` writes such a folder.
 
     Raises:
-        ValueError: the folder is not such a folder, it was prepared with other settings than the arguments request, there
-            is no test route, or all targets are tested.
+        ValueError: the folder is not such a folder, it has no starting materials although the arguments request them,
+            there is no test route, or all targets are tested.
     """
     folder = str(arguments.train_file)
     try:
@@ -94,15 +88,6 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     if missing := {"source", "target", "n_steps"}.difference(rows.column_names):
         raise ValueError(
             f"{folder} has no column {', '.join(sorted(missing))}: make it with `weftformer routes prepare`."
-        )
-    asked = {
-        "--permutations": arguments.permutations > 1,
-        "--aligned": arguments.aligned,
-        "--sub-routes": arguments.sub_routes,
-    }
-    if given := [name for name, is_given in asked.items() if is_given]:
-        raise ValueError(
-            f"{folder} is already prepared: give {given[0].replace('_', '-')} to `weftformer routes prepare` instead."
         )
     if not arguments.with_starting_material:
         rows = rows.select_columns(["source", "target", "n_steps"])
@@ -140,17 +125,10 @@ def load_pairs(arguments: RouteArguments, seed: int) -> tuple[Dataset, list[Rout
     return pairs_of(train, arguments, seed), test
 
 
-def pairs_of(routes: Sequence[Route], arguments: RouteArguments, seed: int) -> Dataset:
-    """Make the rows of routes, with as many orders or aligned texts as the arguments request."""
+def pairs_of(routes: Sequence[Route], arguments: RouteArguments, seed: int, is_aligned: bool = False) -> Dataset:
+    """Make one row of each route, with a starting material if the arguments request one."""
     material = "random" if arguments.with_starting_material else "none"
-    rows = training_pairs(
-        routes,
-        starting_material=material,
-        permutations=arguments.permutations,
-        aligned=arguments.aligned,
-        seed=seed,
-    )
-    return Dataset.from_list(rows)
+    return Dataset.from_list(training_pairs(routes, starting_material=material, aligned=int(is_aligned), seed=seed))
 
 
 def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
@@ -177,7 +155,7 @@ def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
         sources = prepared.get("sources") or dict.fromkeys(prepared.get("files", []))
         names = {Path(file).name: count for file, count in sources.items()}
     else:
-        settings = vars(arguments)
+        settings = {}
         names = {Path(arguments.train_file).name if arguments.train_file else "sample": len(rows)}
     return {
         **about,

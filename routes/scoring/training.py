@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from ...training import WeftTrainer
 from ...training.checkpoints import check_same_model
 from ...training.encoding import longest
 from ...training.fitting import fit, start
-from ..data.rows import check_choices
 from ..data.training_data import RouteArguments, RouteTrainingArguments, about_routes, encode, load_pairs, pairs_of
 from ..planning.planner import RoutePlanner
 from ..plans import Plan
@@ -86,10 +85,7 @@ def card_details(
             f"(`weftformer.routes.sample_routes`), without those of the test, drawn with seed {seed}."
         )
     else:
-        data = f"Routes of {', '.join(f'`{name}`' for name in about['sources'])}"
-        # `weftformer routes prepare` had its own number of orders
-        plain = about["aligned"] or Path(arguments.train_file).is_dir()
-        data += "." if plain else f", at most {arguments.permutations} orders of the reactants each."
+        data = f"Routes of {', '.join(f'`{name}`' for name in about['sources'])}."
     if about["sub_routes"]:
         data += " Each molecule that a route makes is a target of its own too."
     if about["aligned"]:
@@ -151,10 +147,9 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     Raises:
         ValueError, FileNotFoundError: something in the arguments or the routes is not as it should be.
     """
-    for name in ("num_test_routes", "beams", "test_batch_size", "permutations"):
+    for name in ("num_test_routes", "beams", "test_batch_size"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
-    check_choices(arguments.permutations, "none", arguments.aligned)
     checkpoint = start(training)
     tokenizer = build_route_tokenizer(arguments.vocabulary)
     origin, changes = arguments.model_name_or_path, parse_overrides(arguments.config_overrides)
@@ -164,8 +159,7 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     train_pairs, test_routes = load_pairs(arguments, training.seed)
     tested = test_routes[: arguments.num_test_routes]
     about = about_routes(arguments, train_pairs)
-    a_row_for_each = replace(arguments, permutations=1, aligned=int(about["aligned"] > 0))
-    test_pairs = pairs_of(tested, a_row_for_each, training.seed)
+    test_pairs = pairs_of(tested, arguments, training.seed, is_aligned=about["aligned"] > 0)
     data = {
         name: encode(pairs, tokenizer, config) for name, pairs in (("train", train_pairs), ("validation", test_pairs))
     }

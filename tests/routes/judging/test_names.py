@@ -5,7 +5,7 @@ pytest.importorskip("rdchiral")
 
 from weftformer.routes import judge
 from weftformer.routes.judging import judge_route
-from weftformer.routes.judging.names import NAMES, _reactions, common_name
+from weftformer.routes.judging.names import _reactions, common_name
 from weftformer.routes.tree import Route
 
 
@@ -62,7 +62,7 @@ def test_a_template_has_the_first_name_that_covers_its_changes(template, name):
 
 
 def test_every_name_can_be_read():
-    assert len(_reactions()) == len(NAMES) and all(used and made for _, used, made in _reactions())
+    assert len(_reactions()) > 100 and all(used and made for _, used, made in _reactions())
 
 
 def test_the_judgements_of_a_route_are_in_the_order_of_its_steps():
