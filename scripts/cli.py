@@ -55,13 +55,6 @@ COMMANDS = {
     "routes prepare-reactions": "write the reactions of route files as pairs",
 }
 GROUP = "routes"
-# Names that go on working in this version, and the options that tell an old `evaluate` of routes.
-OLD_NAMES = {
-    "plan": "routes plan", "draw": "routes draw", "train-routes": "routes train", "prepare-routes": "routes prepare",
-    "prepare-reactions": "routes prepare-reactions",
-}  # fmt: skip
-ROUTE_OPTIONS = {"--predictions", "--stock", "--with"}
-SHELLS = ("bash", "zsh", "tcsh")
 
 USAGE_ERROR = 2
 INTERRUPTED, CLOSED_PIPE = 130, 141  # as in shells: 128 and the number of the signal
@@ -120,12 +113,6 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
         epilog="`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows the traceback of an error.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
-    parser.add_argument(
-        "--print-completion",
-        choices=SHELLS,
-        metavar="SHELL",
-        help=f"print a completion script for a shell: {', '.join(SHELLS)}",
-    )
     groups = {"": parser.add_subparsers(title="commands for texts", metavar="COMMAND", prog="weftformer")}
     own: dict[str, Parser] = {}
     for name, text in COMMANDS.items():
@@ -159,20 +146,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: after `--help`, and with 2 for wrong arguments, as in argparse.
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    new = "routes evaluate" if words[0] == "evaluate" and ROUTE_OPTIONS & set(words) else OLD_NAMES.get(words[0])
-    if new:
-        print(f"weftformer: `weftformer {words[0]}` is now `weftformer {new}`.", file=sys.stderr)
-        words[:1] = new.split()
     if words == [GROUP]:
         words.append("--help")
     depth = 2 if words[0] == GROUP else 1
     name, rest = " ".join(words[:depth]), words[depth:]
     if words[depth - 1].startswith("-"):
-        shell = build_parser(())[0].parse_args(words).print_completion
-        return run_script("--print-completion", print_completion, shell)
+        build_parser(())[0].parse_args(words)
     if name not in COMMANDS:
-        match = next(iter(difflib.get_close_matches(name, [*COMMANDS, *OLD_NAMES], n=1)), None)
-        hint = f"Did you mean `{OLD_NAMES.get(match, match)}`?" if match else ""
+        near = [f"{GROUP} {name}"] if f"{GROUP} {name}" in COMMANDS else difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"Did you mean `{near[0]}`?" if near else ""
         told = f"weftformer: there is no command {name!r}. {hint}".rstrip()
         print(f"{told}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
@@ -207,27 +189,6 @@ def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = 
     except KeyboardInterrupt as interrupt:
         print(f"weftformer {name}: interrupted. {interrupt}".removesuffix(". "), file=sys.stderr)
         return INTERRUPTED
-
-
-def print_completion(shell: str) -> None:
-    """Print a script with which a shell completes the commands and their options.
-
-    Args:
-        shell: one of `SHELLS`.
-
-    Raises:
-        ValueError: shtab is not installed.
-    """
-    try:
-        import shtab
-    except ModuleNotFoundError as error:
-        raise ValueError("it needs shtab: pip install shtab.") from error
-    parser, commands = build_parser()
-    for command in commands.values():
-        for action in command._actions:
-            if action.metavar in ("FILE", "FOLDER", "MODEL", "OUT", "PATH", "ROUTES"):
-                action.complete = shtab.DIRECTORY if action.metavar == "FOLDER" else shtab.FILE  # type: ignore[attr-defined]
-    print(shtab.complete(parser, shell))
 
 
 def _version() -> str:

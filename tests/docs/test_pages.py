@@ -89,7 +89,7 @@ def test_commands_and_modules_exist():
     for line in (line for block in commands for line in block.splitlines()):
         words = shlex.split(line, comments=True)
         name = " ".join(words[1 : 3 if words[1:2] == ["routes"] else 2])
-        assert words[:1] != ["weftformer"] or name in (*cli.COMMANDS, "--print-completion"), line
+        assert words[:1] != ["weftformer"] or name in cli.COMMANDS, line
         for room, name in re.findall(r"-m weftformer\.(scripts|benchmarks)\.?(\w*)", line):
             assert (ROOT / room / f"{name or '__main__'}.py").is_file(), line
 

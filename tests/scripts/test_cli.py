@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import types
@@ -42,8 +41,7 @@ from weftformer.scripts import cli
 found = {{}}
 for words in [["--help"], ["--version"], [], ["routes"], *([*name.split(), "--help"] for name in cli.COMMANDS), ["convert"], ["generate", "--beams", "x"],
               ["train"], ["train", "--train-file", "no.csv"], ["train", "--train-file", "no.csv", "--preset", "tinny"],
-              ["generate", "--model", "./no", "x"], ["evaluate", "no.csv", "--model", "./no"],
-              ["--print-completion", "tcsh"]]:
+              ["generate", "--model", "./no", "x"], ["evaluate", "no.csv", "--model", "./no"]]:
     out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -116,7 +114,7 @@ except AttributeError as error:
         ("trian", " Did you mean `train`?"),
         ("xyz", ""),
         ("routes drwa", " Did you mean `routes draw`?"),
-        ("plann", " Did you mean `routes plan`?"),
+        ("plan", " Did you mean `routes plan`?"),
     ],
 )
 def test_unknown_command(capsys, word, hint):
@@ -124,17 +122,6 @@ def test_unknown_command(capsys, word, hint):
     assert capsys.readouterr().err == (
         f"weftformer: there is no command {word!r}.{hint}\nCommands: {', '.join(cli.COMMANDS)}\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "new"), [*cli.OLD_NAMES.items(), ("evaluate --with steps --stock bought.smi", "routes evaluate")]
-)
-def test_an_old_name_goes_on_working(capsys, words, new):
-    with pytest.raises(SystemExit) as exit_:
-        cli.main([*words.split(), "--help"])
-    out, err = capsys.readouterr()
-    assert exit_.value.code == 0 and out.startswith(f"usage: weftformer {new} ")
-    assert err == f"weftformer: `weftformer {words.split()[0]}` is now `weftformer {new}`.\n"
 
 
 def test_arguments_and_exit_code_pass_through(fake, capsys):
@@ -195,31 +182,3 @@ def test_underscores_are_hyphens_up_to_two_hyphens():
     parser.add_argument("rest", nargs="*")
     args = parser.parse_args(["--max_new_tokens=3", "a_b", "--", "--c_d"])
     assert args.max_new_tokens == 3 and args.rest == ["a_b", "--c_d"]
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["upc"], ["upcycle"]),
-        (["routes", "dr"], ["draw"]),
-        (["routes", "plan", "--beam"], ["--beams"]),
-        (["routes", "plan", "--ranking", "sqrt"], ["sqrt_length"]),
-    ],
-)
-def test_bash_completes(words, expected, tmp_path, capsys):
-    pytest.importorskip("shtab")
-    assert cli.main(["--print-completion", "bash"]) == 0
-    (tmp_path / "script").write_text(capsys.readouterr().out)
-    ask = (
-        f"source {tmp_path / 'script'}; COMP_WORDS=(weftformer {' '.join(words)}); COMP_CWORD={len(words)}; "
-        '_shtab_weftformer; printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == expected
-
-
-def test_completion_without_shtab_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert cli.main(["--print-completion", "bash"]) == 1
-    assert "pip install shtab" in capsys.readouterr().err
