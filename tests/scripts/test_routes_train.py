@@ -111,8 +111,7 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     """What a planner may ask about the routes stands in the generation settings, of the checkpoints too."""
     write_routes(tmp_path / "train.jsonl", [TWO_STEPS, *routes("CCNC(C)=O", "CCC")])
     write_routes(tmp_path / "test.jsonl", routes("CCC"))
-    settings = Preparation(aligned=3, sub_routes=True)
-    prepare([tmp_path / "train.jsonl"], tmp_path / "data", settings, exclude=[tmp_path / "test.jsonl"], workers=1)
+    prepare([tmp_path / "train.jsonl"], tmp_path / "data", Preparation(aligned=3, sub_routes=True), workers=1)
     files = ["--train-file", str(tmp_path / "data"), "--test-file", str(tmp_path / "test.jsonl")]
     words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
     words += [
@@ -126,14 +125,15 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
         "1",
     ]
     assert train(*words) == 0
-    # three of each target: of the two routes, and of the acid that the first makes
-    assert "9 training routes" in capsys.readouterr().out
+    # three of each target: of the two routes, and of the acid that the first makes; the tested propane has two SMILES
+    shown = capsys.readouterr().out
+    assert "11 training rows, 2 of them left out" in shown and "9 training routes" in shown
     expected = {
         "steps": [1, 2],
         "aligned": 3,
         "sub_routes": True,
         "starting_material": False,
-        "sources": {"train.jsonl": 9},
+        "sources": {"train.jsonl": 11},
     }
     for folder in (tmp_path / "model", tmp_path / "model" / "checkpoint-1"):
         model = AutoModelForSeq2SeqLM.from_pretrained(folder)
