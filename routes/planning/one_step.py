@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReaction
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from ...hub.loading import load
+from ..molecules import drawn_smiles
+from ..shipped import MODEL
 from .search import Job, RouteSearch
 from .settings import PlanSettings
 from .targets import check_source
 
 if TYPE_CHECKING:
     from ..plans import Candidate
+
+# The logarithm of the least probability that has a logarithm again.
+_LEAST = -700.0
 
 
 class WeftReactionModel(BackwardReactionModel):
@@ -28,70 +36,93 @@ class WeftReactionModel(BackwardReactionModel):
         tokenizer (`PreTrainedTokenizerBase`):
             The tokenizer it was trained with.
         beams (`int`, *optional*, defaults to 10):
-            The width of the beam search, and the most reactions of a molecule.
+            The width of the beam search, and the most reactions of a text.
+        num_augmentations (`int`, *optional*, defaults to 1):
+            The number of SMILES of each molecule that are searched, the canonical one and others that begin at other atoms.
+            The probability of a reaction is its mean over these searches.
         batch_size (`int`, *optional*, defaults to 16):
-            The number of molecules whose beams are searched at once.
+            The number of texts whose beams are searched at once.
         kwargs:
             Arguments of `BackwardReactionModel`, such as `use_cache`.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, beams: int = 10, batch_size: int = 16, **kwargs: Any):
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        beams: int = 10,
+        num_augmentations: int = 1,
+        batch_size: int = 16,
+        **kwargs: Any,
+    ):
         super().__init__(default_num_results=beams, **kwargs)
-        self.model, self.tokenizer, self.batch_size = model.eval(), tokenizer, batch_size
+        self.model, self.tokenizer = model.eval(), tokenizer
+        self.num_augmentations, self.batch_size = num_augmentations, batch_size
         self._n_steps = 1 if model.config.num_condition_features else None
         self._search = RouteSearch(model, tokenizer, PlanSettings(beams=beams))
 
     @classmethod
-    def from_pretrained(cls, folder_or_hub_id: str | PathLike[str] | None = None, **kwargs: Any) -> WeftReactionModel:
-        """Load model and tokenizer from one folder or Hub repository, or the included ones.
+    def from_pretrained(cls, folder_or_hub_id: str | PathLike[str] = MODEL, **kwargs: Any) -> WeftReactionModel:
+        """Load model and tokenizer from one folder or Hub repository.
 
         Args:
             folder_or_hub_id: the folder or repository (default: the model that comes with the package).
             kwargs: arguments of the class.
         """
-        from .planner import RoutePlanner
-
-        planner = RoutePlanner.from_pretrained(folder_or_hub_id)
-        return cls(planner.model, planner.tokenizer, **kwargs)
+        return cls(load(AutoModelForSeq2SeqLM, folder_or_hub_id), load(AutoTokenizer, folder_or_hub_id), **kwargs)
 
     def get_parameters(self) -> Any:
         """Return an iterator over the parameters, which syntheseus counts."""
         return self.model.parameters()
 
     def _get_reactions(self, inputs: list[Molecule], num_results: int) -> list[Sequence[SingleProductReaction]]:
-        found: list[Sequence[SingleProductReaction]] = [[] for _ in inputs]
-        waiting = list(enumerate(inputs))
-        tickets: dict[int, int] = {}
-        while waiting or tickets:
-            joining: list[tuple[int, Molecule]] = []
-            while waiting and len(tickets) + len(joining) < self.batch_size:
-                place, molecule = waiting.pop(0)
-                if self._reads(molecule.smiles):
-                    joining.append((place, molecule))
-            if joining:
-                jobs = [Job(molecule.smiles, self._n_steps) for _, molecule in joining]
-                none = [None] * len(jobs)
-                tickets |= zip(self._search.add(jobs, none, none), [place for place, _ in joining], strict=True)
-            for ticket, candidates in self._search.step():
-                place = tickets.pop(ticket)
-                found[place] = self._reactions(inputs[place], candidates)[:num_results]
-        return found
+        texts = [list(filter(self._reads, self._texts(one.smiles))) for one in inputs]
+        found = iter(self._candidates([text for some in texts for text in some]))
+        reactions: list[Sequence[SingleProductReaction]] = []
+        for product, some in zip(inputs, texts, strict=True):
+            probabilities: Counter[tuple[str, ...]] = Counter()
+            for _ in some:
+                best: dict[tuple[str, ...], float] = {}
+                for one in next(found):
+                    if one.route is not None and one.route.children:
+                        reactants = tuple(sorted(child.smiles for child in one.route.children))
+                        best.setdefault(reactants, math.exp(max(one.score, _LEAST)) / len(some))
+                probabilities.update(best)  # type: ignore[arg-type]
+            reactions.append([_reaction(product, *one) for one in probabilities.most_common(num_results)])
+        return reactions
 
-    def _reads(self, smiles: str) -> bool:
+    def _texts(self, smiles: str) -> list[str]:
+        return (
+            [smiles] if self.num_augmentations == 1 else drawn_smiles(smiles, self.num_augmentations, 0, rooted=True)
+        )
+
+    def _reads(self, text: str) -> bool:
         try:
-            check_source(self.model, self.tokenizer, smiles)
+            check_source(self.model, self.tokenizer, text)
         except ValueError:
             return False
         return True
 
-    @staticmethod
-    def _reactions(product: Molecule, candidates: list[Candidate]) -> list[SingleProductReaction]:
-        return [
-            SingleProductReaction(
-                product=product,
-                reactants=Bag(Molecule(child.smiles, make_rdkit_mol=False) for child in one.route.children),
-                metadata={"log_probability": one.score, "probability": math.exp(one.score)},
-            )
-            for one in candidates
-            if one.route is not None and one.route.children
-        ]
+    def _candidates(self, texts: Sequence[str]) -> list[list[Candidate]]:
+        """Return the candidates of each text, best first."""
+        found: list[list[Candidate]] = [[] for _ in texts]
+        waiting = list(enumerate(texts))
+        tickets: dict[int, int] = {}
+        while waiting or tickets:
+            joining = waiting[: self.batch_size - len(tickets)]
+            del waiting[: len(joining)]
+            if joining:
+                jobs, none = [Job(text, self._n_steps) for _, text in joining], [None] * len(joining)
+                tickets |= zip(self._search.add(jobs, none, none), [place for place, _ in joining], strict=True)
+            for ticket, candidates in self._search.step():
+                found[tickets.pop(ticket)] = candidates
+        return found
+
+
+def _reaction(product: Molecule, reactants: Sequence[str], probability: float) -> SingleProductReaction:
+    return SingleProductReaction(
+        product=product,
+        reactants=Bag(Molecule(smiles, make_rdkit_mol=False) for smiles in reactants),
+        metadata={"log_probability": math.log(probability), "probability": probability},
+    )

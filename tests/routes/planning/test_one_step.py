@@ -1,5 +1,7 @@
 """A Weft as syntheseus' model of reactions: what it proposes, and that searches of syntheseus run with it."""
 
+import math
+
 import pytest
 
 pytest.importorskip("syntheseus", reason="needs syntheseus: pip install weftformer[syntheseus]")
@@ -9,6 +11,7 @@ from syntheseus.search.algorithms.best_first.retro_star import RetroStarSearch
 from syntheseus.search.mol_inventory import SmilesListInventory
 from syntheseus.search.node_evaluation.common import ConstantNodeEvaluator, ReactionModelLogProbCost
 
+from weftformer.routes import Candidate, Route
 from weftformer.routes.planning.one_step import WeftReactionModel
 
 AMIDE, AMINE = "CC(=O)NCc1ccccc1", "NCc1ccccc1"
@@ -60,3 +63,26 @@ def test_the_model_that_comes_with_weft_is_the_default():
     assert sum(one.numel() for one in model.get_parameters()) > 1e6
     [found] = model([Molecule(AMIDE)])
     assert 1 <= len(found) <= 2 and model.num_calls() == 1
+
+
+def test_the_probability_of_a_reaction_is_its_mean_over_the_texts_of_a_molecule(model, monkeypatch):
+    acid, ester, rare = ("CC(=O)O", AMINE), (AMINE, "CCOC(C)=O"), ("O", AMIDE)
+    answers = iter([{acid: 0.5, ester: 0.3, acid[::-1]: 0.2}, {ester: 0.4, rare: 0.0}])
+    asked = []
+
+    def candidates(texts):
+        asked.extend(texts)
+        return [
+            [
+                Candidate("", math.log(p) if p else -1e4, 1, Route(AMIDE, tuple(map(Route, of))))
+                for of, p in one.items()
+            ]
+            for one in answers
+        ]
+
+    monkeypatch.setattr(model, "num_augmentations", 2)
+    monkeypatch.setattr(model, "_candidates", candidates)
+    [found] = model([Molecule(AMIDE)], num_results=3)
+    assert asked[0] == AMIDE and Molecule(asked[1]) == Molecule(AMIDE) and asked[1] != AMIDE
+    assert told(found) == [(sorted(ester), AMIDE), (sorted(acid), AMIDE), (sorted(rare), AMIDE)]
+    assert [one.metadata["probability"] for one in found] == pytest.approx([0.35, 0.25, 0.0])
