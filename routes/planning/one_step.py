@@ -88,7 +88,7 @@ class WeftReactionModel(BackwardReactionModel):
                     if one.route is not None and one.route.children:
                         reactants = tuple(sorted(child.smiles for child in one.route.children))
                         best.setdefault(reactants, math.exp(max(one.score, _LEAST)) / len(some))
-                probabilities.update(best)  # type: ignore[arg-type]
+                probabilities.update(best)
             reactions.append([_reaction(product, *one) for one in probabilities.most_common(num_results)])
         return reactions
 

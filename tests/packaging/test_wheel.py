@@ -18,7 +18,7 @@ LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["t
     "layers"
 ]
 ROOMS = [room for layer in LAYERS for room in layer.split(" | ") if room != "benchmarks"]
-DATA = (".py", ".smi", ".gz", ".css", ".html", ".js", ".yaml", ".json", ".safetensors", ".md")
+DATA = (".py", ".smi", ".gz", ".css", ".html", ".js", ".yaml", ".json", ".safetensors", ".md", ".tsv")
 
 # Everything a person does first; `weftformer` must be the wheel's and nobody else's.
 FIRST_STEPS = """
