@@ -9,11 +9,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReaction
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ...hub.loading import load
 from ..molecules import drawn_smiles
-from ..shipped import MODEL
 from .search import Job, RouteSearch
 from .settings import PlanSettings
 from .targets import check_source
@@ -21,7 +18,7 @@ from .targets import check_source
 if TYPE_CHECKING:
     from ..plans import Candidate
 
-# The logarithm of the least probability that has a logarithm again.
+# A probability of exp(-700) is still a number above 0, whose logarithm is finite.
 _LEAST = -700.0
 
 
@@ -63,14 +60,17 @@ class WeftReactionModel(BackwardReactionModel):
         self._search = RouteSearch(model, tokenizer, PlanSettings(beams=beams))
 
     @classmethod
-    def from_pretrained(cls, folder_or_hub_id: str | PathLike[str] = MODEL, **kwargs: Any) -> WeftReactionModel:
-        """Load model and tokenizer from one folder or Hub repository.
+    def from_pretrained(cls, folder_or_hub_id: str | PathLike[str] | None = None, **kwargs: Any) -> WeftReactionModel:
+        """Load model and tokenizer from one folder or Hub repository, or the included ones.
 
         Args:
             folder_or_hub_id: the folder or repository (default: the model that comes with the package).
             kwargs: arguments of the class.
         """
-        return cls(load(AutoModelForSeq2SeqLM, folder_or_hub_id), load(AutoTokenizer, folder_or_hub_id), **kwargs)
+        from .planner import RoutePlanner
+
+        planner = RoutePlanner.from_pretrained(folder_or_hub_id)
+        return cls(planner.model, planner.tokenizer, **kwargs)
 
     def get_parameters(self) -> Any:
         """Return an iterator over the parameters, which syntheseus counts."""

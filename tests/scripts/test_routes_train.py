@@ -9,7 +9,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from weftformer.inference.tasks import load_task
 from weftformer.routes import Route, write_routes
 from weftformer.routes.data.preparation import Preparation, prepare
-from weftformer.routes.data.training_data import RouteArguments, load_routes
+from weftformer.routes.data.training_data import RouteArguments, _letters, load_routes
 from weftformer.routes.molecules import canonical_smiles
 from weftformer.routes.scoring.training import measure_accuracy
 from weftformer.scripts import cli
@@ -173,6 +173,11 @@ def test_targets_are_compared_as_molecules(tmp_path, capsys):
     assert [route.smiles for route in train] == ["Oc1ccccc1"]
     assert test == routes("CCNC(C)=O")
     assert "2 training routes, 1 of them left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("other", ["C1=CC=CC=C1N(=O)=O", "O=[N+]([O-])c1ccccc1", "[H]c1ccccc1[N+](=O)[O-]"])
+def test_all_smiles_of_a_molecule_have_the_same_letters(other):
+    assert _letters(other) == _letters("c1ccccc1[N+](=O)[O-]") != _letters("c1ccncc1[N+](=O)[O-]")
 
 
 def test_a_target_that_cannot_be_planned_is_not_found_and_loses_no_results(tmp_path, capsys):
