@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from weftformer.benchmarks.peers import Case, Contender, PublishedCase, ShortCase, SparseCase
+from weftformer.benchmarks.peers import Case, Contender, SparseCase
 from weftformer.benchmarks.planning import FileCase, RoutesCase
 from weftformer.benchmarks.report import as_table, write_into
 from weftformer.benchmarks.training_step import SparseTrainingCase, TrainingCase, VocabularyCase
@@ -27,7 +27,6 @@ from weftformer.benchmarks.translation import TranslationCase
 from weftformer.common.atomic import write_json
 from weftformer.hub.trained import cpu_name
 
-_SHORT = {"new_tokens": 13, "source": 12, "real": 12, "prefix": 1}
 CASES: dict[str, Any] = {
     "reference": Case("beam 5", beams=5),
     "greedy": Case("greedy"),
@@ -36,16 +35,11 @@ CASES: dict[str, Any] = {
     "beam50": Case("beam 50", beams=50, new_tokens=200),
     "length100": Case("beam 5", beams=5, new_tokens=100),
     "length1000": Case("beam 5", beams=5, new_tokens=1000),
-    "published": PublishedCase("DirectMultiStep's search, beam 5", beams=5),
     "routes": RoutesCase("planning, beam 10"),
     "translation-greedy": TranslationCase("translation, greedy, one text at a time"),
     "translation-greedy-batch": TranslationCase("translation, greedy, batches of 16", batch=16),
     "translation-beam5": TranslationCase("translation, beam 5, one text at a time", beams=5),
     "translation-beam5-batch": TranslationCase("translation, beam 5, batches of 16", beams=5, batch=16),
-    "short-greedy": ShortCase("short text, greedy", **_SHORT),
-    "short-greedy-batch": ShortCase("16 short texts, greedy", batch=16, **_SHORT),
-    "short-beam5": ShortCase("short text, beam 5", beams=5, **_SHORT),
-    "short-beam5-batch": ShortCase("16 short texts, beam 5", beams=5, batch=16, **_SHORT),
     "sparse": SparseCase("sparse and dense, greedy", new_tokens=200),
     "train": TrainingCase("training, dense"),
     "train-sparse": SparseTrainingCase("training, 3 experts"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import BartConfig, BartForConditionalGeneration, MarianConfig, MarianMTModel
+from transformers import BartConfig, BartForConditionalGeneration
 
 import weftformer
 from weftformer.conversion import SOURCES, convert
@@ -126,9 +126,9 @@ def bart() -> BartForConditionalGeneration:
     return model
 
 
-def as_weft(model: Any, source: str = "bart", **overrides) -> Any:
-    own = model.config.to_dict() if source == "bart" else None
-    return convert(model.state_dict(), SOURCES[source], source_config=own, overrides=overrides).build()
+def as_weft(model: Any) -> Any:
+    """Return a Weft model with the weights of a BART."""
+    return convert(model.state_dict(), SOURCES["bart"], source_config=model.config.to_dict()).build()
 
 
 def generating(model: Any, case: Case, **extra) -> Callable[[], Tokens]:
@@ -159,59 +159,6 @@ class SparseCase(Case):
             ).eval()
             run = generating(model, self, condition_values=torch.full((self.batch, 1), 3.0))
             yield Contender(name, run, check=lambda: None)
-
-
-class ShortCase(Case):
-    """A short text for a small model, and for transformers' Marian of the same sizes, both with random weights."""
-
-    def contenders(self, compiled: bool) -> Iterator[Contender]:
-        ids = {"vocab_size": 8000, "pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": START}
-        config = weftformer.WeftConfig.from_preset("modern-tiny", **ids)
-        parts = ("layers", "attention_heads", "ffn_dim")
-        names = ("d_model", *(f"{stack}_{part}" for stack in ("encoder", "decoder") for part in parts))
-        sizes = {name: getattr(config, name) for name in names}
-        peer = MarianMTModel(MarianConfig(forced_eos_token_id=None, **sizes, **ids))
-        own = weftformer.WeftForConditionalGeneration(config)
-        for name, model in (("Marian (transformers)", peer), ("Weft", own)):
-            yield Contender(name, generating(model.eval(), self), check=lambda: None)
-
-
-@dataclass(frozen=True)
-class PublishedCase(Case):
-    """DirectMultiStep's search with its own model, and Weft's search of the same kind."""
-
-    def contenders(self, compiled: bool) -> Iterator[Contender]:
-        if find_spec("directmultistep") is None:
-            raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
-        from directmultistep.generation.tensor_gen import BeamSearchOptimized
-
-        peer = directmultistep("flash_10M")
-        source, prefix = self.inputs()
-        steps = torch.full((self.batch, 1), 3)
-        with torch.no_grad():  # the eos is never generated, so that both generate the same number of tokens
-            peer.decoder.fc_out.bias[END] = -1e4
-        tokens = {index: token for token, index in build_route_tokenizer().get_vocab().items()}
-        search = BeamSearchOptimized(
-            peer, self.beams, START, PAD, END, self.prefix + self.new_tokens + 1, tokens, torch.device("cpu")
-        )
-        order = {token: index for index, token in tokens.items()}
-
-        def run() -> Tokens:
-            (found,) = search.decode(
-                source, steps, path_start_BL=prefix, progress_bar=False, token_processor=lambda words: list(words)
-            )
-            return [[order[word] for word in found[0][0] if word != " "][self.prefix - 1 :]]
-
-        yield Contender("directmultistep 1.1.3", run, is_slow=True)
-        settings = {"custom_generate": "sqrt_length", "condition_values": steps.float(), "length_penalty": None}
-
-        def without_starts(run: Callable[[], Tokens]) -> Callable[[], Tokens]:
-            return lambda: [[token for token in row if token not in (START, PAD)] for row in run()]
-
-        yield Contender("Weft", without_starts(generating(as_weft(peer, "dms"), self, **settings)))
-        if compiled:
-            model = weftformer.fast_decoding(as_weft(peer, "dms"))
-            yield Contender("Weft, compiled", without_starts(generating(model, self, **settings)))
 
 
 def ctranslate2_translator(model: Any, tokenizer: Any) -> Any:
