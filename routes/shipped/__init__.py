@@ -1,6 +1,6 @@
 """The included models, one for routes and one for products, and the stock.
 
-`python -m weftformer.benchmarks.shipped_routes` makes the files of this folder.
+`python -m weftformer.benchmarks.shipped_routes` writes the weights and the stock.
 """
 
 import json
@@ -14,45 +14,15 @@ FORWARD_MODEL = _FOLDER / "weft-forward"
 STOCK = _FOLDER / "stock.smi.gz"
 
 
-def about_model(folder: Path = MODEL) -> dict[str, Any]:
-    """
-    Return the facts about the included model.
-
-    Args:
-        folder (`Path`, *optional*):
-            The folder of the model.
-
-    Returns:
-        `dict`: `name`, `parameters`, `trained_on` (a description of the data), `tested_on` (the same), and `figures`: shares
-        of targets by name, each with `value`, `low`, `high` and `n`. `searched` has the numbers of targets of a search to the stock.
-    """
-    return json.loads((folder / "about.json").read_text(encoding="utf-8"))
+def about_model() -> dict[str, Any]:
+    """Return the facts about the included route model: `name`, `parameters`, `trained_on` (its data) and `figures` (its accuracy, a sentence)."""
+    return json.loads((MODEL / "about.json").read_text(encoding="utf-8"))
 
 
-def describe_model(folder: Path = MODEL) -> str:
-    """Return a line for a person: the name, training data and accuracy of the model."""
-    return f"Model: {_name(folder)}. It was trained on {about_model(folder)['trained_on']}. {describe_figures(folder)}"
-
-
-def describe_figures(folder: Path = MODEL) -> str:
-    """Return a sentence for a person: the accuracy of the model."""
-    about = about_model(folder)
-    figures, searched = about["figures"], about.get("searched")
-    if searched:
-        shares = {name: f"{100 * count / searched['targets']:.0f} %" for name, count in searched.items()}
-        return (
-            f"In searches to its stock for {searched['targets']} unseen recorded targets of PaRoutes n1, {shares['purchasable']} had a "
-            f"purchasable route among ten, {shares['precedented']} one of recorded transformations, and {shares['exact']} the recorded route."
-        )
-
-    def shown(name: str) -> str:
-        first, ten = (f"{100 * figures[f'{name}_{top}']['value']:.1f} %" for top in ("top_1", "top_10"))
-        return f"{first} (among the first ten: {ten})"
-
-    return (
-        f"Of {figures['exact_top_1']['n']:,} {about['tested_on']}, its first route was the recorded one for "
-        f"{shown('exact')}, and its last reaction for {shown('last_reaction')}."
-    )
+def describe_model() -> str:
+    """Return a line for a person: the name, training data and accuracy of the included route model."""
+    about = about_model()
+    return f"Model: {_name()}. It was trained on {about['trained_on']}. {about['figures']}"
 
 
 def provenance(
@@ -79,12 +49,12 @@ def provenance(
         of_stock.insert(0, "the included one" if str(stock) == str(STOCK) else Path(stock).name)
     told = {
         "model": _name() if is_shipped else model and (Path(model).name if Path(model).is_dir() else str(model)),
-        "figures": describe_figures() if is_shipped else None,
+        "figures": about_model()["figures"] if is_shipped else None,
         "stock": ", ".join(of_stock),
     }
     return {key: text for key, text in told.items() if text}
 
 
-def _name(folder: Path = MODEL) -> str:
-    about = about_model(folder)
+def _name() -> str:
+    about = about_model()
     return f"{about['name']}, {about['parameters'] / 1e6:.1f} M parameters (included in Weft)"
