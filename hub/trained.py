@@ -138,8 +138,9 @@ def training_table(trainer: "Trainer", model: WeftPreTrainedModel) -> dict[str, 
     warmup = f"{args.warmup_steps:.0%} of the steps" if 0 < args.warmup_steps < 1 else f"{args.warmup_steps:.0f} steps"
     before = getattr(trainer, "_initial_global_step", 0)  # of the checkpoint that the run went on from
     share = f" (steps {before + 1:,} to {state.global_step:,})" if 0 < before < state.global_step else ""
+    muon = "Muon, and {} for other weights" if getattr(args, "muon", False) else "{}"
     found: dict[str, Any] = {
-        "optimizer": f"{getattr(args.optim, 'value', args.optim)}, betas {args.adam_beta1} and {args.adam_beta2}",
+        "optimizer": f"{muon.format(getattr(args.optim, 'value', args.optim))}, betas {args.adam_beta1} and {args.adam_beta2}",
         "highest learning rate": f"{args.learning_rate:g}",
         "schedule": f"{getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type)}, warm-up of {warmup}",
         "weight decay": f"{args.weight_decay:g}",

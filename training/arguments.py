@@ -11,7 +11,7 @@ from .options import TrainingOptions
 
 @dataclass
 class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and seven arguments more.
+    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and eight arguments more.
 
     Raises:
         ValueError: as in transformers; `output_dir` is missing; two arguments contradict each other; or FSDP of accelerate is

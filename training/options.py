@@ -235,6 +235,11 @@ class TrainingOptions:
         "Form batches by tokens instead of rows, on each device. Their rows have similar lengths, and the number of rows times "
         "the longest source or target is at most this. Replaces per_device_train_batch_size.",
     )
+    muon: bool = common_option(
+        False,
+        "Train the matrices of attention, feed-forward networks and experts with Muon, and the other weights with AdamW. Fewer "
+        "steps, each longer on a CPU.",
+    )
     chunked_loss: bool = option(
         True,
         "With a vocabulary of 4,096 tokens or more: compute the training loss in chunks, so that the logits of a whole "

@@ -42,6 +42,7 @@ from .callbacks import (
 )
 from .checkpoints import ShardedModelTrainer, checkpoints, write_manifest
 from .distillation import Distillation
+from .muon import Muon, layer_matrices
 from .options import TrainingOptions
 from .router_counts import SumCounts, build_sum_counts
 from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator, data_fingerprint
@@ -67,6 +68,7 @@ class WeftTrainer(ShardedModelTrainer):
     - `eval_loss` is the mean over all labels, not over batches.
     - With a `teacher` the model also learns its distribution of each token ([`Distillation`]). The loss then needs all logits and
       is computed whole. `eval_loss` is still that of the labels alone.
+    - With `args.muon`, Muon trains the matrices of the layers ([`Muon`]).
     - With `args.log_expert_statistics`, statistics of the routers are logged ([`ExpertStatisticsCallback`]).
     - Checkpoints of a model that processes share (`DistributedConfig`) are like those of one process, and can be resumed
       ([`ShardedModelTrainer`]).
@@ -152,6 +154,18 @@ class WeftTrainer(ShardedModelTrainer):
     def train(self, *args, **kwargs):
         self._data = data_fingerprint(self.train_dataset)
         return super().train(*args, **kwargs)
+
+    def create_optimizer(self, *model: Any) -> torch.optim.Optimizer:
+        if getattr(self.args, "muon", False) and self.optimizer is None:
+            kind, settings = self.get_optimizer_cls_and_kwargs(self.args, self.model)
+            if kind is not torch.optim.AdamW or self.is_fsdp_enabled or self.is_deepspeed_enabled:
+                raise ValueError(
+                    "--muon needs AdamW for the other weights, and whole matrices: leave --optim, FSDP and DeepSpeed out."
+                )
+            # fused, AdamW would also unscale float16 gradients, but not those of the matrices
+            settings |= {"matrices": layer_matrices(self.model), "fused": False}
+            self.optimizer_cls_and_kwargs = Muon, settings
+        return super().create_optimizer(*model)
 
     def get_train_dataloader(self) -> DataLoader:
         budget = getattr(self.args, "max_tokens_per_batch", None)

@@ -1,0 +1,122 @@
+"""Muon: its updates beside a plain computation by singular values, what it trains, and runs with it."""
+
+import pytest
+import torch
+from datasets import Dataset
+from torch import nn
+
+from weftformer.hub.trained import training_table
+from weftformer.training.muon import Muon, layer_matrices, orthogonal
+
+from . import runs
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_orthogonal_keeps_the_singular_vectors_and_levels_the_values():
+    left, right = torch.linalg.qr(numbers(3, 16, 16))[0], torch.linalg.qr(numbers(3, 24, 24))[0].mT[:, :16]
+    matrices = left @ torch.diag(torch.logspace(0, -1.5, 16)) @ right
+    found = orthogonal(matrices)
+    for matrix, other in zip(matrices, found, strict=True):
+        left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+        values = left.T @ other @ right.T
+        assert torch.allclose(values, torch.diag(values.diagonal()), atol=1e-4)
+        assert values.diagonal().min() > 0.43 and values.diagonal().max() < 1.57
+    assert not orthogonal(torch.zeros(1, 2, 3)).any()
+
+
+def test_a_step_is_that_of_its_formula_and_of_adamw():
+    rate, decay = 0.1, 0.3
+    shapes = {
+        "tall": (8, 4),
+        "wide": (4, 8),
+        "square": (8, 8),
+        "stack": (3, 8, 4),
+        "vector": (8,),
+        "embedding": (5, 4),
+    }
+    weights = {name: nn.Parameter(numbers(*shape)) for name, shape in shapes.items()}
+    others = [nn.Parameter(weights[name].detach().clone()) for name in ("vector", "embedding")]
+    matrices = [weights[name] for name in ("tall", "wide", "square", "stack")]
+    optimizer = Muon([{"params": list(weights.values())}], matrices, lr=rate, weight_decay=decay)
+    adamw = torch.optim.AdamW(others, lr=rate, weight_decay=decay)
+    expected = {name: weights[name].detach().clone() for name in shapes}
+    momentum = {name: torch.zeros(shape) for name, shape in shapes.items()}
+    for step in range(3):
+        for name, weight in weights.items():
+            weight.grad = numbers(*weight.shape, seed=step + 1)
+            momentum[name] = 0.95 * momentum[name] + 0.05 * weight.grad
+            update = 0.05 * weight.grad + 0.95 * momentum[name]
+            if update.ndim > 1:
+                ones = [
+                    orthogonal(one[None])[0] if one.shape[0] <= one.shape[1] else orthogonal(one.T[None])[0].T
+                    for one in update.reshape(-1, *update.shape[-2:])
+                ]
+                scale = rate * 0.2 * max(update.shape[-2:]) ** 0.5
+                expected[name] *= 1 - rate * decay
+                expected[name] -= scale * torch.stack(ones).reshape(update.shape)
+        for weight, name in zip(others, ("vector", "embedding"), strict=True):
+            weight.grad = weights[name].grad.clone()
+        optimizer.step()
+        adamw.step()
+    for name in ("tall", "wide", "square", "stack"):
+        assert torch.allclose(weights[name], expected[name], atol=1e-5), name
+    assert torch.allclose(weights["vector"], others[0]) and torch.allclose(weights["embedding"], others[1])
+
+
+def test_a_closure_is_called_once():
+    weight = nn.Parameter(numbers(4, 4))
+    optimizer, calls = Muon([{"params": [weight]}], [weight], lr=0.1), []
+
+    def closure():
+        calls.append(weight.detach().clone())
+        loss = weight.square().sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure) > 0 and len(calls) == 1 and not torch.equal(weight, calls[0])
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_what_it_trains(kind):
+    model = runs.build(**({"num_experts": 2, "encoder_mlp_layer_types": "sparse"} if kind == "sparse" else {}))
+    chosen = set(layer_matrices(model))
+    names = {name for name, parameter in model.named_parameters() if parameter in chosen}
+    left = {name for name, parameter in model.named_parameters() if parameter not in chosen and parameter.ndim > 1}
+    assert {
+        "model.decoder.layers.0.encoder_attn.q_proj.weight",
+        "model.decoder.layers.0.mlp.down_proj.weight",
+    } <= names
+    assert not any(word in name for name in names for word in ("bias", "norm", "router", "embed", "shared", "lm_head"))
+    assert not any(word in name for name in left for word in ("attn", "down_proj", "up_proj"))
+
+
+def trainer(folder, **settings):
+    steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 4, "muon": True}
+    model = runs.build(encoder_layers=1, decoder_layers=1, num_experts=2, decoder_mlp_layer_types="sparse")
+    return runs.trainer(folder, model, Dataset.from_list(runs.rows(24)), **(steps | settings))
+
+
+def test_a_resumed_run_is_bit_identical(tmp_path):
+    whole, resumed = trainer(tmp_path), trainer(tmp_path)
+    whole.train()
+    assert training_table(whole, whole.model)["optimizer"].startswith(
+        "Muon, and adamw_torch_fused for other weights, betas "
+    )
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    for one, two in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_what_it_does_not_go_with(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="leave --optim, FSDP"):
+        trainer(tmp_path, optim="adafactor").create_optimizer()
+    run = trainer(tmp_path)
+    run.is_fsdp_enabled = True
+    with pytest.raises(ValueError, match="and whole matrices"):
+        run.create_optimizer()
+    monkeypatch.setattr("weftformer.training.muon.DTensor", nn.Parameter)
+    with pytest.raises(ValueError, match="processes share those of this model"):
+        trainer(tmp_path).create_optimizer()

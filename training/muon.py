@@ -1,0 +1,112 @@
+"""Muon for the matrices of the layers, and AdamW for all other weights.
+
+`torch.optim.Muon` has neither the other weights nor stacks of experts, and computes in bfloat16, one matrix after the other. On a CPU without
+bfloat16 instructions, it takes 30 times as long as all matrices of a shape at once in float32.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+# The coefficients a, b and c of X <- a X + (b A + c A A) X, where A = X X^T, in the first four iterations of Polar Express.
+_POLAR_EXPRESS = (
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+)
+_MOMENTUM = 0.95
+_MATRIX = re.compile(r"\.layers\..*proj(\.weight)?$")
+
+
+def layer_matrices(model: nn.Module) -> list[nn.Parameter]:
+    """Return the matrices of a Weft model that Muon trains: those of attention, feed-forward networks and experts."""
+    return [parameter for name, parameter in model.named_parameters() if _MATRIX.search(name)]
+
+
+def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
+    """
+    Return matrices with the singular vectors of others, and singular values near 1, by four iterations of Polar Express (Amsel et al.
+    2025, arXiv:2505.16932).
+
+    Args:
+        matrices (`torch.Tensor` of shape `(n, rows, columns)`):
+            The matrices, with at most as many rows as columns.
+
+    Returns:
+        `torch.Tensor` of shape `(n, rows, columns)`: the singular values are 0.44 to 1.56 where they were at least 0.002 of the
+        matrix's norm, and smaller where they were less.
+    """
+    found = matrices / (1.01 * matrices.norm(dim=(1, 2), keepdim=True)).clamp(min=1e-7)
+    for a, b, c in _POLAR_EXPRESS:
+        products = found @ found.mT
+        products = torch.baddbmm(products, products, products, beta=b, alpha=c)
+        found = torch.baddbmm(found, products, found, beta=a)
+    return found
+
+
+class Muon(torch.optim.AdamW):
+    """
+    Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) for matrices, and AdamW for all other weights.
+
+    The update of a matrix is its gradient's Nesterov momentum of 0.95, made orthogonal and times 0.2 sqrt(max(rows, columns)). So it is
+    as large as an update of AdamW (Liu et al. 2025, arXiv:2502.16982), and both share the learning rate and the weight decay.
+
+    Args:
+        params (`Iterable[dict]`):
+            Groups of parameters, as in `AdamW`.
+        matrices (`Iterable[nn.Parameter]`):
+            The parameters that Muon trains ([`layer_matrices`]): matrices, or stacks of them.
+        settings:
+            Other arguments of `AdamW`.
+
+    Raises:
+        ValueError: processes share a matrix.
+    """
+
+    def __init__(self, params: Iterable[dict[str, Any]], matrices: Iterable[nn.Parameter], **settings: Any):
+        chosen, groups = set(matrices), []
+        if any(isinstance(one, DTensor) for one in chosen):
+            raise ValueError("Muon needs whole matrices, and processes share those of this model: leave --muon out.")
+        for group in params:
+            for is_matrix in (False, True):
+                some = [one for one in group["params"] if (one in chosen) == is_matrix]
+                groups.append({**group, "params": some, "is_matrix": is_matrix})
+        super().__init__(groups, **settings)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all weights. The gradients of matrices are None afterwards."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for group in self.param_groups:
+            if group["is_matrix"]:
+                self._step_matrices(group)
+        super().step()  # it skips weights without a gradient
+        return loss
+
+    def _step_matrices(self, group: dict[str, Any]) -> None:
+        shapes: dict[tuple[int, ...], list[tuple[nn.Parameter, torch.Tensor]]] = defaultdict(list)
+        for matrix in group["params"]:
+            if matrix.grad is None:
+                continue
+            state = self.state[matrix]
+            if not state:  # with the names of AdamW, which reads a checkpoint
+                state["step"], state["exp_avg"] = torch.tensor(0.0), torch.zeros_like(matrix)
+            update = matrix.grad.lerp(state["exp_avg"].lerp_(matrix.grad, 1 - _MOMENTUM), _MOMENTUM)
+            matrix.grad = None
+            update = update.mT if update.shape[-2] > update.shape[-1] else update
+            shapes[update.shape[-2:]].append((matrix, update.reshape(-1, *update.shape[-2:])))
+        for shape, some in shapes.items():
+            matrices, updates = zip(*some, strict=True)
+            together = torch.cat(updates).to(torch.bfloat16 if updates[0].is_cuda else torch.float32)
+            scale = group["lr"] * 0.2 * max(shape) ** 0.5
+            for matrix, update in zip(
+                matrices, orthogonal(together).split([len(one) for one in updates]), strict=True
+            ):
+                update = update.mT if matrix.shape[-2] > matrix.shape[-1] else update
+                matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(scale * update.reshape(matrix.shape))
