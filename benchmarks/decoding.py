@@ -192,13 +192,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the case routes: a trained dms-flash-10m; of translation: a trained text model with its tokenizer")  # fmt: skip
     add("--routes", metavar="FILE", help="of the case routes: a file of routes")
     add("--texts", metavar="FILE", help="of translation: source texts, one a line, gzipped or not")
-    add(
-        "--sources",
-        type=int,
-        default=32,
-        metavar="N",
-        help="of translation: texts, from the first on (default: %(default)s)",
-    )
+    add("--sources", type=int, default=32, metavar="N",
+        help="of translation: texts, from the first on (default: %(default)s)")  # fmt: skip
     add("--no-compile", action="store_true", help="leave compiled contenders out")
 
 

@@ -1,6 +1,6 @@
 """Write the models and the stock of `weftformer.routes.shipped`.
 
-Run it with `python -m weftformer.benchmarks.shipped_routes --model runs/routes --out routes/shipped/weft-routes` for either model, and with
+Run it with `python -m weftformer.benchmarks.shipped_routes --model runs/routes routes/shipped/weft-routes` for either model, and with
 `--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock, which is the starting materials of recorded routes.
 
 The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision. They are still loaded in
@@ -28,8 +28,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m weftformer.benchmarks.shipped_routes", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     add = parser.add_argument
-    add("--model", type=Path, metavar="FOLDER", help="trained model")
-    add("--out", type=Path, metavar="FOLDER", help="folder for it")
+    add(
+        "--model", type=Path, nargs=2, metavar=("FOLDER", "OUT"), help="trained model, and a folder for the stored one"
+    )
     add("--stock-routes", type=Path, nargs="+", default=[], metavar="FILE", help="recorded routes with the stock")
     add("--out-stock", type=Path, default=STOCK, metavar="FILE", help="file of the stock (default: %(default)s)")
     return parser
@@ -63,13 +64,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write what the arguments ask for.
 
     Raises:
-        ValueError, OSError: the model or the routes cannot be read, or `--model` has no `--out`.
+        ValueError, OSError: the model or the routes cannot be read.
     """
     arguments = build_parser().parse_args(argv)
-    if (arguments.model is None) != (arguments.out is None):
-        raise ValueError("--model and --out belong together.")
     if arguments.model is not None:
-        write_model(arguments.model, arguments.out)
+        write_model(*arguments.model)
     if arguments.stock_routes:
         print(f"{write_stock(arguments.stock_routes, arguments.out_stock):,} molecules are in {arguments.out_stock}.")
 
