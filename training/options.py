@@ -237,8 +237,8 @@ class TrainingOptions:
     )
     muon: bool = common_option(
         False,
-        "Train the matrices of attention, feed-forward networks and experts with Muon, and the other weights with AdamW. It needs "
-        "fewer steps, and a step takes longer.",
+        "Train the matrices of attention, feed-forward networks and experts with Muon, and the other weights with AdamW. "
+        "Fewer steps may be needed, and each takes longer.",
     )
     chunked_loss: bool = option(
         True,
