@@ -66,7 +66,6 @@ from .transformers_names import (
     fit_to_transformers,
     install_recorders,
     merge_with_config_defaults,
-    recorder_of_layers,
 )
 from .transformers_names import (
     initialization as init,
@@ -627,7 +626,7 @@ class WeftDecoder(WeftStack):
     layer_class = WeftDecoderLayer
     ids_name = "decoder_input_ids"
     _can_record_outputs = {
-        "hidden_states": recorder_of_layers(WeftDecoderLayer, "decoder_layers"),
+        "hidden_states": OutputRecorder(WeftDecoderLayer, num_hidden_layers_key="decoder_layers"),
         "attentions": OutputRecorder(SelfAttention, index=1),
         "cross_attentions": OutputRecorder(CrossAttention, index=1),
         "router_logits": OutputRecorder(Router, index=0),

@@ -196,8 +196,7 @@ def average_expert_gradients(model: Any, sizes: Any) -> None:
     Where one process of a node holds an expert whole, the mesh that would shard it has one process. There FSDP2 of torch
     2.13 divides gradients of 64 and 16 bits twice by the factor that transformers sets.
     """
-    # not in every transformers
-    if getattr(sizes, "ep_size", 1) <= 1 or getattr(sizes, "efsdp_size", 0) != 1:
+    if sizes.ep_size <= 1 or sizes.efsdp_size != 1:
         return
     batches = data_parallel_size(sizes)
     for module in model.modules():
@@ -213,7 +212,7 @@ def check_sizes(config: WeftConfig, sizes: Any) -> None:
     Raises:
         ValueError: it does not. The message names the field, its value and what to do.
     """
-    ep_size = getattr(sizes, "ep_size", 1)  # not in transformers 5.17
+    ep_size = sizes.ep_size
     if sizes.tp_size > 1:
         for name, value in _split_by_tensor_parallelism(config, ep_size > 1).items():
             if value % sizes.tp_size:
@@ -248,8 +247,7 @@ def check_sizes(config: WeftConfig, sizes: Any) -> None:
 
 def data_parallel_size(sizes: Any) -> int:
     """Return how many parts of a batch a `DistributedConfig` trains at once."""
-    # transformers 5.17 has no replicas
-    return sizes.fsdp_size * getattr(sizes, "dp_replicate_size", 1)
+    return sizes.fsdp_size * sizes.dp_replicate_size
 
 
 def is_fully_sharded(model: Any) -> bool:

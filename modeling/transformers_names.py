@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import transformers
 from transformers import logging
 
-REMEDY = 'pip install "transformers>=5.17,<6"; or pip install -U weftformer, and import weftformer before loading'
+REMEDY = 'pip install "transformers>=5.23,<6"; or pip install -U weftformer, and import weftformer before loading'
 try:
     from transformers import initialization
     from transformers.activations import ACT2FN
@@ -30,18 +30,6 @@ except ImportError as error:
 logger = logging.get_logger(__name__)
 
 _Class = TypeVar("_Class", bound=type)
-
-
-def recorder_of_layers(layer_class: type, number: str) -> OutputRecorder:
-    """Return a recorder of the states between layers.
-
-    Args:
-        layer_class: the class of the layers.
-        number: the field of the configuration with the number of layers, for requests that count them from the last.
-            transformers 5.17 knows no such requests and does not take it.
-    """
-    takes_number = "num_hidden_layers_key" in inspect.signature(OutputRecorder).parameters
-    return OutputRecorder(layer_class, **({"num_hidden_layers_key": number} if takes_number else {}))
 
 
 def fit_to_transformers(model_class: _Class) -> _Class:

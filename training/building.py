@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from huggingface_hub.errors import HFValidationError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
-from transformers import __version__ as transformers_version
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.distributed import DistributedConfig
 
 from ..common.overrides import parse_overrides
@@ -199,11 +198,6 @@ def build_distributed_config(args: ModelArguments, training_args: WeftTrainingAr
     given = parse_overrides(args.distributed_config, "distributed_config")
     if not given:
         return None
-    if not hasattr(PreTrainedModel, "is_distributed_loading_by_transformers"):
-        raise ValueError(
-            f"distributed_config={given}: the Trainer of transformers {transformers_version} wraps a model in parts once "
-            "more. Use transformers 5.23 or newer, or scripts/configs/fsdp2.yaml with accelerate."
-        )
     sizes = _read_sizes(given)
     processes = data_parallel_size(sizes) * sizes.tp_size
     if processes == 1 and training_args.world_size == 1:

@@ -315,7 +315,7 @@ class ShardedModelTrainer(Seq2SeqTrainer):
 
 def _is_in_parts(model: Any) -> bool:
     # false for a model in an adapter, whose trained weights are whole on every process
-    return isinstance(model, PreTrainedModel) and getattr(model, "is_distributed_loading_by_transformers", False)
+    return isinstance(model, PreTrainedModel) and model.is_distributed_loading_by_transformers
 
 
 def _part(value: Any, like: torch.Tensor) -> Any:

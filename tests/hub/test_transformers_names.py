@@ -21,7 +21,7 @@ SIZE = TINY_CONFIG | {
 }  # fmt: skip
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 3, 0, 0]])
 PREFIX = torch.tensor([[1, 6, 7, 8], [1, 5, 5, 20]])
-REMEDY = 'pip install "transformers>=5.17,<6"'
+REMEDY = 'pip install "transformers>=5.23,<6"'
 
 
 @pytest.mark.integration

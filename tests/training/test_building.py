@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import BartConfig, DataCollatorForSeq2Seq, PreTrainedModel
+from transformers import BartConfig, DataCollatorForSeq2Seq
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.tokenization import build_route_tokenizer, train_tokenizer
@@ -20,9 +20,6 @@ from ..models import TINY_CONFIG
 
 SMALL = {name: value for name, value in TINY_CONFIG.items() if name != "vocab_size"}
 TEXTS = ["a b c", "d e f"] * 3
-# What transformers has, from 5.23 on, where its Trainer trains a model in parts.
-SPLITS = "is_distributed_loading_by_transformers"
-splits = pytest.mark.skipif(not hasattr(PreTrainedModel, SPLITS), reason="this transformers trains no model in parts")
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +140,6 @@ def split(given):
     return build_distributed_config(ModelArguments(distributed_config=given), arguments)
 
 
-@splits
 @pytest.mark.parametrize(
     ("given", "processes", "message"),
     [
@@ -165,14 +161,6 @@ def test_a_split_that_cannot_be(monkeypatch, given, processes, message):
     assert message in str(raised.value)
 
 
-def test_an_old_transformers_splits_nothing(monkeypatch):
-    for owner in [kind for kind in PreTrainedModel.__mro__ if SPLITS in vars(kind)]:
-        monkeypatch.delattr(owner, SPLITS)
-    with pytest.raises(ValueError, match=r"fsdp_size.* Use transformers 5\.23 or newer"):
-        split("fsdp_size=2")
-
-
-@splits
 def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
     assert [split(given) for given in (None, "fsdp_size=1", {})] == [None] * 3
     monkeypatch.setattr(WeftTrainingArguments, "world_size", 2)
