@@ -93,6 +93,10 @@ class Route:
         """The last reaction, `reactant.reactant>>product`."""
         return ".".join(child.smiles for child in self.children) + ">>" + self.smiles
 
+    def last_step(self) -> Route:
+        """Return the last reaction as a route of one step."""
+        return Route(self.smiles, tuple(Route(child.smiles) for child in self.children))
+
     def canonical(self) -> Route:
         """Return the same route with the children sorted by their text at every level.
 

@@ -52,7 +52,6 @@ COMMANDS = {
     "routes evaluate": "score planned routes on recorded ones",
     "routes train": "train a model that writes synthesis routes",
     "routes prepare": "make training data from route files",
-    "routes prepare-reactions": "write the reactions of route files as pairs",
 }
 GROUP = "routes"
 

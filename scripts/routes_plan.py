@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = search.add_argument
     add("--starting-material", metavar="SMILES", help="starting material, for a model trained with one")
     add("--forward-model", metavar="MODEL",
-        help="forward model trained on `routes prepare-reactions`, or none (default: the included one)")  # fmt: skip
+        help="forward model trained on `routes prepare --forward`, or none (default: the included one)")  # fmt: skip
     add("--compile", action="store_true",
         help="compile the decoding step, a minute for each number of rows, and cache it")  # fmt: skip
     add_plan_options(search)

@@ -1,4 +1,4 @@
-"""Make training data from route files of any format, and report skipped routes with reasons."""
+"""Make training data for route models and forward models from route files of any format, and report skipped routes with reasons."""
 
 import argparse
 from pathlib import Path
@@ -26,6 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write each reactant from the atom that makes its SMILES most like its product's: N texts of each route, from N "
         "atoms of the target (default: canonical SMILES everywhere)")  # fmt: skip
     add("--sub-routes", action="store_true", help="also add each intermediate as a target")
+    add("--single-steps", action="store_true",
+        help="also add each reaction as a route of one step, which is what the search to the stock requests of a model")  # fmt: skip
+    add("--forward", action="store_true",
+        help="make rows for a forward model instead: each reaction, aligned, from its reactants to its product")  # fmt: skip
     add("--starting-material", choices=STARTING_MATERIALS, default="none",
         help="starting materials to add: none, one at random, or each in a separate row (default: %(default)s)")  # fmt: skip
     add("--overwrite", action="store_true", help="replace the folder if this command made it")

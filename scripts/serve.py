@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder or Hub id of a trained model (default: the included route model and stock)")  # fmt: skip
     add_stock_options(add, "for routes, purchasable molecules: SMILES or InChIKeys, one per line or in a table")
     add("--forward-model", metavar="MODEL",
-        help="for routes, forward model trained on `routes prepare-reactions`, or none (default: the included one)")  # fmt: skip
+        help="for routes, forward model trained on `routes prepare --forward`, or none (default: the included one)")  # fmt: skip
     add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     add_engine(parser)
     add("--host", default="127.0.0.1",

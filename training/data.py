@@ -265,7 +265,7 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
     bars instead of commas. Texts are UTF-8, UTF-16, or else cp1252 or Latin-1, with a warning.
 
     Args:
-        file: the file.
+        file: the file, or a folder of `Dataset.save_to_disk`.
         target_file: a text file with the targets. Line i is then the target of line i in `file`.
         no_header: whether the first line of a csv or tsv file is a pair instead of the column names.
 
@@ -273,6 +273,8 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         FileNotFoundError: a file does not exist.
         ValueError: the ending of the name is unknown, or the content does not have this format.
     """
+    if Path(file).is_dir():
+        return datasets.load_from_disk(file)
     check_exist(file, target_file)
     if target_file:
         return _load_aligned(file, target_file)

@@ -129,8 +129,8 @@ class DataArguments:
 
     train_file: str | None = common_option(
         None,
-        "Training pairs: csv, tsv, json, jsonl, parquet or txt with tabs, .gz and .zst too. Or a text with one source a "
-        "line, and --train-target-file beside it. "
+        "Training pairs: csv, tsv, json, jsonl, parquet or txt with tabs, .gz and .zst too. Or a folder of "
+        "`Dataset.save_to_disk`, or a text with one source a line, and --train-target-file beside it. "
         "With --streaming also a pattern (pairs-*.jsonl.gz), or several files or patterns, separated by commas.",
     )
     train_target_file: str | None = common_option(
@@ -200,7 +200,7 @@ class DataArguments:
         """Raise a FileNotFoundError for a file that does not exist."""
         for split in _SPLITS:
             if not (self.streaming and split == "train"):  # which may be a pattern
-                check_exist(*self.files(split))
+                check_exist(*(file for file in self.files(split) if file and not Path(file).is_dir()))
 
     @property
     def condition_names(self) -> list[str]:

@@ -12,6 +12,7 @@ from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer
 from ..files.entries import Entry
 from ..molecules import canonical_route, canonical_smiles, hash64
 from ..tree import Route
+from .alignment import aligned_routes
 from .rows import EXCLUDE_BY, check_choices, route_rows
 
 # The number of tokens of a route for which the published models have positions.
@@ -46,6 +47,11 @@ class Preparation:
             canonical SMILES. 0 writes all molecules as canonical SMILES.
         sub_routes (`bool`, *optional*, defaults to `False`):
             Whether each molecule that a route makes is also a target of its own.
+        single_steps (`bool`, *optional*, defaults to `False`):
+            Whether each reaction is also a route of one step. The search to the stock requests such steps of a model.
+        forward (`bool`, *optional*, defaults to `False`):
+            Whether each reaction becomes rows from its reactants to its product, for a forward model, and nothing else becomes
+            a row. These texts are always aligned, and their length is not limited.
         starting_material (`str`, *optional*, defaults to `"none"`):
             `"none"`, `"random"` or `"all"`, as in `training_pairs`.
         max_source_length (`int`, *optional*, defaults to 280):
@@ -68,6 +74,8 @@ class Preparation:
     permutations: int = 1
     aligned: int = 0
     sub_routes: bool = False
+    single_steps: bool = False
+    forward: bool = False
     starting_material: str = "none"
     max_source_length: int = SOURCE_LENGTH
     max_target_length: int = TARGET_LENGTH
@@ -76,7 +84,11 @@ class Preparation:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choices(self.permutations, self.starting_material, self.aligned)
+        check_choices(self.permutations, self.starting_material, self.aligned or int(self.forward))
+        if self.forward and (self.sub_routes or self.single_steps or self.starting_material != "none"):
+            raise ValueError(
+                "forward makes rows of single reactions alone: leave out sub_routes, single_steps and starting_material"
+            )
         if self.exclude_by not in EXCLUDE_BY:
             raise ValueError(f"exclude_by must be one of {', '.join(EXCLUDE_BY)}, got {self.exclude_by!r}")
         for name in ("max_source_length", "max_target_length", "max_depth"):
@@ -161,7 +173,7 @@ class Selection:
         return outcomes
 
     def _outcomes(self, place: str, route: Route) -> list[Outcome]:
-        """Return the outcomes of the route and of its sub-routes."""
+        """Return the outcomes of the route and of its parts that the settings include."""
         try:
             if not route.children:
                 raise _Dropped("no_reaction", route.smiles)
@@ -172,9 +184,17 @@ class Selection:
             return [Outcome(place, "unreadable_molecule", str(error))]
         parts = whole.sub_routes()
         above = parts if self.settings.exclude_by == "made" else parts[:1]
+        found: dict[Route, str] = {}
+        if not self.settings.forward:
+            whole_ones = parts if self.settings.sub_routes else parts[:1]
+            found = {
+                part: f"{place}, sub-route {number}" if number else place for number, part in enumerate(whole_ones)
+            }
+        if self.settings.forward or self.settings.single_steps:
+            for number, part in enumerate(parts, 1):
+                found.setdefault(part.last_step(), f"{place}, reaction {number}" if len(parts) > 1 else place)
         outcomes = []
-        for number, part in enumerate(parts if self.settings.sub_routes else parts[:1]):
-            part_place = f"{place}, sub-route {number}" if number else place
+        for part, part_place in found.items():
             keys = tuple({hash64(other.smiles) for other in (part, *above)})
             try:
                 outcome = self._outcome(part_place, part)
@@ -193,6 +213,9 @@ class Selection:
             raise _Dropped("too_deep", f"{depth}, at most {settings.max_depth} are allowed")
         if "." in route.smiles:
             raise _Dropped("mixture", route.smiles)
+        if settings.forward:
+            pairs = [text.last_reaction.split(">>") for text in aligned_routes(route, settings.aligned or 1, rng)]
+            return Outcome(place, route=key, rows=[{"source": one, "target": two, "n_steps": 1} for one, two in pairs])
         leaves = self._leaves_that_fit(route)
         rows = route_rows(
             route,

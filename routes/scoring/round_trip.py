@@ -3,7 +3,8 @@
 A planner proposes reactants for a product. A second model, trained on the same kind of reactions in the other direction, predicts what these
 reactants give. If that is the product again, the reaction made the round trip (Schwaller et al. 2020, doi:10.1039/C9SC05704H). This is
 evidence and no proof: the second model knows only reactions like those it was trained on. It reads the reactants in the texts of
-[`forward_pairs`], whose first atom and order are those of the product that is checked; a prediction from any other text would be harder.
+`weftformer routes prepare --forward`, whose first atom and order are those of the product that is checked; a prediction from any other text
+would be harder.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...hub.loading import load
 from ...tokenization import encode_checked
-from ..data.forward_pairs import Reaction, forward_pairs
+from ..data.alignment import aligned_route
 from ..molecules import KNOWN, canonical_smiles
 from ..plans import Plan
 from ..shipped import FORWARD_MODEL
 from ..tree import Route
 
+# The product, and the reactants in the order of their SMILES. All SMILES are canonical.
+Reaction = tuple[str, tuple[str, ...]]
+
 
 class ForwardModel:
     """
-    Predicts products with a text model that was trained on pairs of `weftformer routes prepare-reactions`.
+    Predicts products with a text model that was trained on rows of `weftformer routes prepare --forward`.
 
     The last few thousand results are remembered, because the candidates of a target share reactions.
 
@@ -109,7 +113,9 @@ class ForwardModel:
     def _encode(self, reaction: Reaction) -> list[int] | None:
         """The tokens of the reactants, as in training; None if the model cannot read them."""
         try:
-            source, _ = next(forward_pairs(reaction))
+            product, reactants = reaction
+            text = aligned_route(Route(product, tuple(map(Route, reactants))), product)
+            source = text.last_reaction.partition(">>")[0]
             return encode_checked(self.tokenizer, source, max_length=self.model.config.max_source_positions)
         except ValueError:
             return None

@@ -57,8 +57,8 @@ def test_every_argument_arrives(files, tmp_path, capsys):
     assert not out.exists() and "%|" not in message
     assert weft(files[0], "--output-dir", out, *arguments, "--sub-routes") == 0
     assert json.loads((out / "report.json").read_text())["settings"] == {
-        "permutations": 4, "aligned": 0, "sub_routes": True, "starting_material": "random", "max_source_length": 200,
-        "max_target_length": 300, "max_depth": 1, "exclude_by": "made", "seed": 7}  # fmt: skip
+        "permutations": 4, "aligned": 0, "sub_routes": True, "single_steps": False, "forward": False,
+        "starting_material": "random", "max_source_length": 200, "max_target_length": 300, "max_depth": 1, "exclude_by": "made", "seed": 7}  # fmt: skip
     assert weft(files[0], "--output-dir", out, "--aligned", 2, "--overwrite") == 0
     assert json.loads((out / "report.json").read_text())["settings"] == asdict(Preparation(aligned=2))
 

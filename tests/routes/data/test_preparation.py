@@ -143,6 +143,38 @@ def test_each_molecule_that_is_made_is_a_target(tmp_path):
     assert [row["source"] for row in short] == ["COC(=O)CO", "CC(=O)O"]
 
 
+def test_each_reaction_is_a_route_of_one_step(tmp_path):
+    path = written(tmp_path, LONG, ESTER)
+    data = rows_of(prepare, path, tmp_path / "out", Preparation(single_steps=True))
+    steps = [part.last_step().to_string() for part in LONG.sub_routes()]
+    assert [row["target"] for row in data] == [
+        LONG.to_string(),
+        *steps,
+        ESTER.to_string(),
+        ESTER.last_step().to_string(),
+    ]
+    assert [row["n_steps"] for row in data] == [3, 1, 1, 1, 1, 2, 1]
+
+
+def test_reactions_for_a_forward_model(tmp_path):
+    bromide = Route("Clc1ccc(Br)cc1", (Route("Nc1ccc(Br)cc1"),))
+    path = written(tmp_path, LONG, LONG, bromide)
+    held_out = written(tmp_path, Route("CC(O)=O", (Route("CC#N"),)), name="test")
+    report = prepare([path], tmp_path / "out", Preparation(forward=True, aligned=3), exclude=[held_out])
+    data = rows(tmp_path / "out")
+    # the acid is held out, and the second route repeats the first
+    assert (report.kept, report.dropped["excluded"]["count"], report.dropped["duplicate"]["count"]) == (4, 2, 3)
+    made = LONG.sub_routes()[:3]
+    assert [canonical_smiles(row["target"]) for row in data[:9:3]] == [part.smiles for part in made]
+    assert len({row["target"] for row in data}) == len(data) == 12
+    for row, part in zip(data[:9:3], made, strict=True):
+        assert sorted(map(canonical_smiles, row["source"].split("."))) == sorted(
+            child.smiles for child in part.children
+        )
+    # the part that does not react is written alike
+    assert data[9]["source"].endswith("c1ccc(Br)cc1") and data[9]["target"].endswith("c1ccc(Br)cc1")
+
+
 @pytest.mark.parametrize(
     ("by", "held_out", "left"),
     [
@@ -252,6 +284,8 @@ def test_what_is_to_be_excluded_must_be_readable(tmp_path):
         ({"exclude_by": "molecule"}, "exclude_by must be one of target, made, got 'molecule'"),
         ({"max_source_length": 0}, "max_source_length must be at least 1, got 0"),
         ({"max_depth": 0}, "max_depth must be at least 1, got 0"),
+        ({"forward": True, "single_steps": True}, "leave out sub_routes, single_steps"),
+        ({"forward": True, "permutations": 2}, "mutually exclusive"),
     ],
 )
 def test_wrong_settings(settings, message):

@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Plan, Route, write_routes
-from weftformer.routes.data.forward_pairs import reactions_of
 from weftformer.routes.scoring import round_trip
 from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.scripts import cli
@@ -24,11 +23,10 @@ def forward(tmp_path_factory):
     """Trained as the documentation says, only shorter."""
     folder = tmp_path_factory.mktemp("forward")
     write_routes(folder / "routes.jsonl", [AMIDE, ESTER, SULFONAMIDE])
-    files = [str(folder / "routes.jsonl"), "--output-file", str(folder / "pairs.csv"), "--no-progress"]
-    assert cli.main(["routes", "prepare-reactions", *files]) == 0
+    files = [str(folder / "routes.jsonl"), "--output-dir", str(folder / "rows"), "--no-progress", "--workers", "1"]
+    assert cli.main(["routes", "prepare", "--forward", *files]) == 0
     size = "d_model=48,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=64,decoder_ffn_dim=64"
-    arguments = ["--train-file", folder / "pairs.csv", "--source-column", "reactants", "--target-column", "product",
-                 "--tokenizer-vocab-size", 270, "--preset", "modern-tiny", "--config-overrides", size, "--max-steps", 120,
+    arguments = ["--train-file", folder / "rows", "--tokenizer-vocab-size", 270, "--preset", "modern-tiny", "--config-overrides", size, "--max-steps", 120,
                  "--per-device-train-batch-size", 3, "--learning-rate", 4e-3, "--warmup-steps", 5, "--validation-split", 0,
                  "--output-dir", folder / "model", "--use-cpu"]  # fmt: skip
     assert cli.main(["train", *map(str, arguments)]) == 0
@@ -36,7 +34,7 @@ def forward(tmp_path_factory):
 
 
 def reactions(*routes):
-    return [reaction for route in routes for reaction in reactions_of(route)]
+    return [(route.smiles, tuple(sorted(route.leaves()))) for route in routes]
 
 
 @pytest.mark.integration
