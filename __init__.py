@@ -1,7 +1,7 @@
 """Weft: one encoder-decoder family for Hugging Face transformers.
 
-Importing it registers the family with transformers' Auto classes, and the planner with its pipelines. The command `weftformer`
-alone waits with that until it has read its arguments: `weftformer --help` needs no torch.
+Importing it registers the family with transformers' Auto classes, and the planner with its pipelines. Only the command
+`weftformer` postpones this until it has read its arguments, so that `weftformer --help` needs no torch.
 """
 
 import sys
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 
 def _is_command() -> bool:
-    """Whether this process is `weftformer ...` or `python -m weftformer ...`."""
+    """Return whether this process is `weftformer ...` or `python -m weftformer ...`."""
     if not sys.argv or sys.argv[0] != "-m":
         return bool(sys.argv) and Path(sys.argv[0]).stem == "weftformer"
     return sys.orig_argv[-len(sys.argv)] == "weftformer"

@@ -11,7 +11,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Read the arguments and measure.
 
     Returns:
-        The exit code, as [`run_script`] has it.
+        The exit code, as in [`run_script`].
     """
     parser = Parser(prog="python -m weftformer.benchmarks", description=decoding.__doc__)
     decoding.add_arguments(parser)

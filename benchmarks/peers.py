@@ -193,7 +193,7 @@ def _ctranslate2(model: Any, case: Case) -> Callable[[], Tokens]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress what DirectMultiStep prints and logs."""
+    """Suppress the output and the log messages of DirectMultiStep."""
     logging.getLogger("directmultistep").setLevel(logging.WARNING)
     with redirect_stdout(io.StringIO()):
         yield

@@ -37,11 +37,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def write_stock(files: Iterable[Path], out: Path) -> int:
-    """Write the starting materials of recorded routes, canonical and sorted, as gzipped SMILES; return their number."""
+    """Write the starting materials of recorded routes, canonical and sorted, as gzipped SMILES, and count them."""
     leaves = sorted({leaf for file in files for route in read_canonical(file) for leaf in route.leaves()})
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(out) as temporary:
-        # without a time, so that the same molecules are the same file
+        # without a timestamp, so that the same molecules give the same file
         temporary.write_bytes(gzip.compress("".join(f"{leaf}\n" for leaf in leaves).encode(), mtime=0))
     return len(leaves)
 
@@ -57,11 +57,11 @@ def write_model(source: Path, out: Path) -> None:
     write_json(out / "config.json", config)
     for code in out.glob("*.py"):
         code.unlink()
-    (out / "model.safetensors").chmod(0o644)  # transformers writes it for its owner alone
+    (out / "model.safetensors").chmod(0o644)  # transformers makes it readable for its owner alone
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Write what the arguments ask for.
+    """Write the files that the arguments name.
 
     Raises:
         ValueError, OSError: the model or the routes cannot be read.

@@ -73,7 +73,7 @@ def as_table(results: Mapping[str, Sequence[float]], measure: str, seeds: Sequen
 
     Args:
         results: the values of each way, one for each seed.
-        measure: what the values are, the head of the first column.
+        measure: the name of the values, for the head of the first column.
         seeds: the seeds.
     """
     lines = [

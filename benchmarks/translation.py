@@ -1,7 +1,7 @@
 """Benchmark cases with a trained text model: translation of the user's texts.
 
-Random weights predict nothing, so searches that end are seen only here. The first contender is
-a model of transformers with the same weights, if one of transformers' BART family has the model's architecture.
+Random weights predict nothing, so only these cases have searches that end. The first contender is a model of
+transformers with the same weights, if one of transformers' BART family has the model's architecture.
 """
 
 import copy
@@ -33,14 +33,15 @@ _FAMILIES = {
     "Pegasus": ("PegasusForConditionalGeneration", "PegasusConfig"),
     "Marian": ("MarianMTModel", "MarianConfig"),
 }
-# The families by `norm_first` and `normalize_embedding`. They differ in nothing else, as the tables of positions are copied.
+# The families by `norm_first` and `normalize_embedding`. They differ in nothing else, because the tables of positions
+# are copied.
 _FAMILY_OF = {(False, True): "BART", (True, True): "mBART", (True, False): "Pegasus", (False, False): "Marian"}
-# The largest difference of logits by the largest logit, in float32: rounding gives some 1e-6.
+# The largest difference of logits, relative to the largest logit, in float32. Rounding gives about 1e-6.
 _CLOSE = 1e-4
 
 
 def peer_of(model: weftformer.WeftForConditionalGeneration, batch: BatchEncoding) -> tuple[str, PreTrainedModel]:
-    """Build the model of transformers' BART family that computes what a Weft model computes.
+    """Build the model of transformers' BART family that computes the same as a Weft model.
 
     Args:
         model: the Weft model.
@@ -162,7 +163,7 @@ class TranslationCase(FileCase):
         yield from self._ctranslate2(batches)
 
     def batches(self) -> list[BatchEncoding]:
-        """Return the tokens of all lines, a batch after the other, on every call the same."""
+        """Return the tokens of all lines in batches, the same on every call."""
         starts = range(0, len(self.lines), self.batch)
         return [self.task.tokenizer(self.lines[n : n + self.batch], padding=True, return_tensors="pt") for n in starts]
 

@@ -13,8 +13,9 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 def end_with_agent() -> None:
     """Let the kernel kill this process when the `torchrun` agent that has started it dies.
 
-    A killed agent leaves its processes behind. They would continue training, and write checkpoints next to those of the run that takes
-    their place. Nothing changes for a process that torchrun has not started, and on other systems than Linux.
+    A killed agent leaves its processes behind. They would continue training, and write checkpoints next to those of
+    the run that takes their place. Nothing changes for a process that torchrun has not started, or on systems other
+    than Linux.
 
     Raises:
         OSError: the kernel refuses.

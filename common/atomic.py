@@ -1,7 +1,7 @@
 """Atomic writing: a file or a folder appears under its name only when it is complete.
 
-Files and folders that grow for a long time are locked, so that two runs cannot write the same one. The system removes the
-lock when the process ends, even if it is killed.
+Files and folders that grow for a long time are locked, so that two runs cannot write the same one. The system removes
+the lock when the process ends, even if it is killed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def atomic_write(path: str | os.PathLike[str], staging: str | os.PathLike[str] |
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        if str(error.filename) == str(temporary):  # the caller knows nothing of this name
+        if str(error.filename) == str(temporary):  # the caller does not know this name
             raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
     except BaseException:
@@ -51,7 +51,7 @@ def atomic_write(path: str | os.PathLike[str], staging: str | os.PathLike[str] |
 
 
 def _lock(descriptor: int, path: Path, name: Path) -> None:
-    """Lock the open file or folder `path` until its descriptor is closed. Pipes and devices take what several runs write.
+    """Lock the open file or folder `path` until its descriptor is closed. Pipes and devices are not locked.
 
     Raises:
         ValueError: another process has the lock, or has just finished. The message names the output, `name`.
@@ -84,7 +84,7 @@ def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     with open_lines(part) as file:
         yield file
         file.flush()
-        if fcntl is not None:  # as long as it is locked: another run would empty it
+        if fcntl is not None:  # while the file is locked, because another run would empty it
             os.replace(part, path)
     if fcntl is None:
         os.replace(part, path)
@@ -94,7 +94,7 @@ def complete_lines(path: str | os.PathLike[str]) -> int:
     """Count the complete lines of a file, and remove an incomplete last line.
 
     Args:
-        path: the file. One that does not exist has no lines.
+        path: the file. A missing file has no lines.
 
     Raises:
         ValueError: another run is writing the file.
@@ -123,7 +123,7 @@ def open_lines(path: str | os.PathLike[str], *, append: bool = False) -> IO[str]
         OSError: the file cannot be written.
     """
     path = Path(path)
-    file = path.open("a", encoding="utf-8", newline="\n")  # which keeps the content until the file is locked
+    file = path.open("a", encoding="utf-8", newline="\n")  # "a" keeps the content until the file is locked
     try:
         _lock(file.fileno(), path, path)
         if not append and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -158,14 +158,14 @@ def atomic_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> I
     staging, old = (folder.with_name(f".{folder.name}.{kind}") for kind in ("part", "old"))
     try:
         staging.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # the caller knows nothing of the temporary name
+    except OSError as error:  # the caller does not know the temporary name
         raise type(error)(error.errno, error.strerror, str(name)) from error
     with _locked(staging, name):
         for path in staging.iterdir():  # left by a killed process
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         try:
             _restore(folder, old)
-            check()  # again: another run may have ended, or what a killed run had put aside is back
+            check()  # again: another run may have ended, or a folder that a killed run had put aside may be back
             yield staging
             if replace and _is_filled(folder):
                 os.replace(folder, old)
@@ -195,7 +195,7 @@ def _locked(folder: Path, name: Path) -> Iterator[None]:
 
 
 def _restore(folder: Path, old: Path) -> None:
-    """Rename a folder back that was put aside if nothing has taken its place, or else remove it."""
+    """Restore a folder that was put aside if nothing has taken its place, or else remove it."""
     if old.exists() and not folder.exists():
         os.replace(old, folder)
     shutil.rmtree(old, ignore_errors=True)

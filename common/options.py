@@ -1,4 +1,4 @@
-"""Dataclasses of settings. The metadata of each field has its help and its bounds, from which every interface makes its
+"""Dataclasses of settings. Each field's metadata has its help and its bounds, from which every interface builds its
 options."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NotAllowed(ValueError):
 
 
 def check_options(settings: Any) -> None:
-    """Check the fields of a dataclass by their metadata: `choices`, and `least`, the smallest number. None is allowed by default.
+    """Check the fields of a dataclass by their metadata: `choices`, and `least`, the smallest number (or None).
 
     Raises:
         NotAllowed: the message names the field and the allowed values.

@@ -1,4 +1,4 @@
-"""Fields of a configuration, as they are given on a command line."""
+"""Fields of a configuration, as given on a command line."""
 
 import json
 import re
@@ -8,7 +8,7 @@ _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
 def parse_overrides(text: dict | str | None, argument: str = "config_overrides") -> dict[str, Any]:
-    """Return fields of a configuration from JSON or from `key=value,key=value`. Values are read as JSON if they are valid JSON.
+    """Return configuration fields from JSON or from `key=value,key=value`. Values that are valid JSON are parsed.
 
     Args:
         argument: the name of the argument, for messages.

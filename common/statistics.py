@@ -63,7 +63,7 @@ def student_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float
     """Return the 95 % interval of the mean of a few values by Student's t distribution (Student, Biometrika 6, 1908, doi
     10.2307/2331554).
 
-    It supposes that the values are drawn from a normal distribution.
+    It assumes that the values are drawn from a normal distribution.
 
     Args:
         values: at least two values, such as those of several seeds.
@@ -86,8 +86,8 @@ def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> lis
     """Return the mean of each column with its 95 % bootstrap percentile interval (B. Efron, Ann. Statist. 7, 1979, doi
     10.1214/aos/1176344552), for all columns at once.
 
-    One matrix product counts all resamples, and a target may lack a metric. If all values are equal, as for a share of 0
-    or 1, the interval has no width, even for few values: use [`of_shares`] for means of shares.
+    A target may lack a metric. If all values are equal, as for a share of 0 or 1, the interval has no width, even for
+    few values: use [`of_shares`] for means of shares.
 
     Args:
         table: values of shape (targets, metrics). A NaN means that a metric is not defined for a target, which is then
@@ -107,7 +107,7 @@ def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> lis
         for start in range(0, n if len(table) else 0, block):
             rows = min(block, n - start)
             drawn = rng.integers(len(table), size=(rows, len(table)))
-            # count how often each target is drawn: then the sums over all resamples are one matrix product
+            # count how often each target is drawn, so that one matrix product sums over all resamples of the block
             indices = drawn + np.arange(rows)[:, None] * len(table)
             times = np.bincount(indices.ravel(), minlength=indices.size).reshape(rows, -1).astype(float)
             blocks.append((times @ filled) / (times @ known))
@@ -124,8 +124,8 @@ def of_shares(estimate: Estimate) -> Estimate:
     """Return the estimate of a mean of shares with an interval that has a width.
 
     A mean of 0 (or 1) of values between 0 and 1 means that all of them are 0 (or 1). Then all resamples agree, and the
-    bootstrap interval has no width however few values there are. It is replaced by Wilson's interval of 0 of n (or n of
-    n).
+    bootstrap interval has no width, however few values there are. It is replaced by Wilson's interval for 0 of n (or n
+    of n).
 
     Args:
         estimate: the mean of values between 0 and 1, with any interval.

@@ -1,4 +1,4 @@
-"""A logits processor that calls a function before each token, which may end `generate` by an error."""
+"""A logits processor that calls a function before each token, which may end `generate` with an error."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,4 +21,4 @@ class Watch(LogitsProcessor):
         return scores
 
     def select_sources(self, sources: Sequence[int], beams: int) -> None:
-        """Called when sources leave the batch. The function does not depend on the rows."""
+        """Do nothing when sources leave the batch, because the function does not depend on the rows."""

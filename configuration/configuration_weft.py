@@ -27,7 +27,7 @@ class WeftConfig(PreTrainedConfig):
 
     Args:
         vocab_size (`int`, *optional*, defaults to 32000):
-            Number of tokens in the source vocabulary. It is also the target's where both share one vocabulary.
+            Number of tokens in the source vocabulary, and in the target vocabulary if the two are shared.
         decoder_vocab_size (`int`, *optional*):
             Number of tokens in the target vocabulary. Defaults to `vocab_size`, and follows it.
         share_encoder_decoder_embeddings (`bool`, *optional*, defaults to `True`):
@@ -52,8 +52,8 @@ class WeftConfig(PreTrainedConfig):
             Number of attention heads in each decoder layer, in self-attention and in cross-attention.
         num_key_value_heads (`int`, *optional*):
             Number of heads of keys and values (grouped-query attention, Ainslie et al. 2023). It divides the heads of
-            both stacks. Defaults to the number of attention heads of each stack. Where the two differ, the number that
-            is read is the encoder's, and `get_text_config(decoder=True)` has the decoder's.
+            both stacks. Defaults to the number of attention heads of each stack. If the stacks differ, this field has
+            the encoder's number when it is read, and in `get_text_config(decoder=True)` the decoder's.
         head_dim (`int`, *optional*):
             Width of an attention head. Defaults to `d_model` divided by the heads of each stack, and is read like
             `num_key_value_heads`.
@@ -89,26 +89,27 @@ class WeftConfig(PreTrainedConfig):
             Order of sines and cosines: `"interleaved"` as in Vaswani et al. 2017, `"concatenated"` as in Marian, or
             `"fairseq"`, whose frequencies and first position differ a little.
         max_source_positions (`int`, *optional*, defaults to 1024):
-            Longest source. A hard limit where positions are learned; elsewhere the length from which rotary
-            frequencies are scaled, if `rope_parameters` ask for scaling.
+            Longest source. A hard limit for learned positions. For rotary positions, the length from which frequencies
+            are scaled, if `rope_parameters` request scaling.
         max_target_positions (`int`, *optional*, defaults to 1024):
-            Longest target, read as `max_source_positions` is.
+            Longest target, used like `max_source_positions`.
         self_attention_position_type (`str`, *optional*, defaults to `"rotary"`):
-            Positions that enter the self-attention of both stacks. `"rotary"`: queries and keys are turned.
+            Positions that enter the self-attention of both stacks. `"rotary"`: queries and keys are rotated.
             `"additive"`: a learned table is added to the inputs of queries and keys. `"relative"`: a learned number
             for each offset is subtracted from the logits. `"bucketed"`: a learned number for each head and range of
             offsets is added to the logits, as in T5. `"none"`: no positions.
         cross_attention_position_type (`str`, *optional*, defaults to `"none"`):
-            Positions in the cross-attention, with the same choices. Cross-attention turns source and target by the
+            Positions in the cross-attention, with the same choices. Cross-attention rotates source and target by the
             decoder's rotary frequencies, because offsets are only defined at one frequency. With `"dynamic"` and
-            `"longrope"` it takes those of short sequences.
+            `"longrope"` it uses the frequencies of short sequences.
         rope_parameters (`dict`, *optional*):
             The rotary frequencies as in transformers: `rope_theta` (10000.0 if not given), `rope_type` (`"default"`,
-            `"linear"`, `"dynamic"`, `"yarn"`, `"longrope"`, `"llama3"` or `"proportional"`) with what that type takes,
-            and `partial_rotary_factor`, the share of each head that is turned. `original_max_position_embeddings`
-            defaults to the encoder's `max_source_positions` and the decoder's `max_target_positions`.
+            `"linear"`, `"dynamic"`, `"yarn"`, `"longrope"`, `"llama3"` or `"proportional"`) with the parameters of
+            that type, and `partial_rotary_factor`, the share of each head that is rotated.
+            `original_max_position_embeddings` defaults to the encoder's `max_source_positions` and the decoder's
+            `max_target_positions`.
         relative_attention_max_distance (`int`, *optional*, defaults to 32):
-            Offsets beyond this one count as this one, for `"relative"` and `"bucketed"` positions.
+            Largest offset for `"relative"` and `"bucketed"` positions. Larger offsets count as this one.
         relative_attention_num_buckets (`int`, *optional*, defaults to 32):
             Number of ranges of offsets for `"bucketed"` positions.
         dropout (`float`, *optional*, defaults to 0.1):
@@ -137,11 +138,11 @@ class WeftConfig(PreTrainedConfig):
         router_noise (`str`, *optional*, defaults to `"training"`):
             When `"noisy_top_k"` adds its noise: `"training"`, or `"always"` as DirectMultiStep does.
         expert_capacity_factor (`float`, *optional*):
-            Limit of the tokens that an expert takes, as in DirectMultiStep: at most factor * tokens * experts per token /
-            experts of a batch, pads included, at inference too. What goes beyond it is dropped. Defaults to no limit.
+            Limit on the tokens of an expert in a batch, as in DirectMultiStep: factor * tokens * experts per token /
+            experts. It counts pads and applies at inference too. Tokens beyond it are dropped. Defaults to no limit.
         router_bias_update_rate (`float`, *optional*, defaults to 0.0):
-            Step of the balancing by a bias for each expert (Wang et al. 2024), taken after each step of the optimizer.
-            0 switches it off.
+            Step size of the bias that balances the load of each expert (Wang et al. 2024), applied after each step of
+            the optimizer. 0 turns balancing off.
         router_aux_loss_coef (`float`, *optional*, defaults to 0.01):
             Weight of the balance loss (Fedus et al. 2022) in the training loss.
         router_z_loss_coef (`float`, *optional*, defaults to 0.001):
@@ -203,8 +204,8 @@ class WeftConfig(PreTrainedConfig):
     # transformers' default is for one stack, and would separate embedding tables from tied heads. The model classes
     # have their own plans.
     base_model_fsdp_plan: ClassVar[dict[Any, str]] = {}
-    # Writes the model's code beside a saved configuration. `weftformer/__init__.py` sets it, so that this file need
-    # not import `hub`.
+    # Writes the model's code beside a saved configuration. `family.py` sets it, so that this file need not import
+    # `hub`.
     code_exporter: ClassVar[Callable[[str], dict[str, str]] | None] = None
 
     vocab_size: int = 32000
@@ -426,7 +427,7 @@ class WeftConfig(PreTrainedConfig):
 
     def stack_heads(self, is_decoder: bool) -> tuple[int, int, int]:
         """
-        Return the numbers of one stack's attention.
+        Return the head counts and the head width of one stack's attention.
 
         Args:
             is_decoder (`bool`):

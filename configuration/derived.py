@@ -11,9 +11,9 @@ class Derived:
     number of heads changes, and in the copy for one stack that `get_text_config` returns.
 
     Args:
-        number: returns the number for a configuration, for the stack that `num_attention_heads` is of.
+        number: returns the number for a configuration, for the stack that `num_attention_heads` refers to.
         fits_whole_model: returns whether this number is right for the whole model of a configuration. Only then may a
-            file have the number instead of None.
+            file store the number instead of None.
     """
 
     def __init__(self, number: Callable[[Any], int], fits_whole_model: Callable[[Any], bool]):

@@ -119,6 +119,6 @@ RULES: dict[str, Rule] = {field: rule for rule, fields in _FIELDS for field in f
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean `...`?" with the known name that is most like the given one, or "" if none is."""
+    """Return " Did you mean `...`?" with the known name closest to the given one, or "" if none is close."""
     matches = difflib.get_close_matches(name, sorted(known), n=1)
     return f" Did you mean `{matches[0]}`?" if matches else ""

@@ -94,12 +94,13 @@ def _width(d_model: int, heads: int, ffn: int) -> dict[str, Any]:
 
 # Rotary positions in cross-attention too: source and target have the same frequencies, so a span copied from the
 # source has a constant offset. Routes copy much of the source: after 300 steps the same small model had a test loss of
-# 0.27 with this, and of 0.40 without. Of titles to clean, 80 % of 300 were right with this and 60 % without (`modern-tiny`,
-# 3,000 pairs, ten epochs).
+# 0.27 with this, and of 0.40 without. In the cleaning of titles, 80 % of 300 were right with this and 60 % without
+# (`modern-tiny`, 3,000 pairs, ten epochs).
 COPYING = {"cross_attention_position_type": "rotary"}
 
-# A small post-norm model begins slowly with large weights. On Multi30k German the validation loss after 1,000 steps was 2.80
-# with this and 3.85 without it (2,048 tokens a step, learning rate 3e-3), and 4.54 and 5.12 (32 pairs a step, 5e-4).
+# A small post-norm model learns slowly at first with large weights. On Multi30k German the validation loss after 1,000
+# steps was 2.80 with this and 3.85 without it (2,048 tokens a step, learning rate 3e-3), and 4.54 and 5.12 (32 pairs a
+# step, 5e-4).
 _SMALL_WEIGHTS = {"init_std": 0.02}
 
 _EVERY_SECOND = {

@@ -15,7 +15,7 @@ IS_EXPORTED = __name__.partition(".")[0] != "weftformer"
 
 
 def version_fields() -> dict[str, Any]:
-    """Return the fields that say in a file which Weft wrote it."""
+    """Return the fields that record in a file which version of Weft wrote it."""
     return {"weft_version": __version__, "weft_format": FORMAT}
 
 

@@ -1,11 +1,12 @@
 """DirectMultiStep 1.1.3 (Shee, Li, Morgunov and Batista 2024, arXiv:2405.13983; PyPI `directmultistep`).
 
 A checkpoint is a plain `state_dict`, or a Lightning file that contains one under keys that begin with `model.`. All
-seven published sizes convert, and the shapes of the weights tell the size. Only `dms-flex-20m` and `dms-explorer-19m`
+seven published sizes convert, and the shapes of the weights show the size. Only `dms-flex-20m` and `dms-explorer-19m`
 have the same shapes (the explorers have a step embedding that they never read), so the user must name one of the two.
 
 Converted sparse sizes are deterministic and have no capacity limit. The published behaviour, with noise at inference
-and dropped tokens, is `router_noise="always", expert_capacity_factor=1.0`. Weft does not have the experts' dropout after their second linear layer, which acts in training only.
+and dropped tokens, is `router_noise="always", expert_capacity_factor=1.0`. Weft does not have the experts' dropout
+after their second linear layer, which acts in training only.
 
 DirectMultiStep multiplies its embeddings by sqrt(hid_dim), rounded down because it is cast to the type of the token
 ids. The published sizes have sqrt(256) = 16. For other widths, the conversion multiplies the tables once by the ratio

@@ -1,4 +1,4 @@
-"""Reads weights and configurations from files of others, without running code from them."""
+"""Reads weights and configurations from other people's files, without running code from them."""
 
 import json
 import logging

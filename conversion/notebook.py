@@ -1,7 +1,7 @@
 """A lecture notebook's transformer, with valid lengths as masks, no biases, and a state per layer for decoding.
 
 The keys are those of its family of notebooks (`blks.block0.attention.W_q`, `addnorm1.ln`, `ffn.dense1`). They also
-tell whether a linear layer has a bias. [`valid_length_mask`] turns valid lengths into masks. The state of a layer is
+show whether a linear layer has a bias. [`valid_length_mask`] turns valid lengths into masks. The state of a layer is
 its KV cache.
 
 The notebook's code has an error: its decoder normalises the output of the cross-attention without the residual. The

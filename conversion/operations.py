@@ -13,7 +13,7 @@ Tensors = list[torch.Tensor]
 
 
 class Heads(NamedTuple):
-    """The numbers of an attention that operations may need: heads, key-value heads, and the width of a head."""
+    """The head counts and the head width of an attention, which operations may need."""
 
     number: int
     key_value_number: int
@@ -36,7 +36,7 @@ class Operation:
 class Transpose(Operation):
     """Transposes (in, out) to (out, in), because Haiku multiplies by its weights from the right.
 
-    A vector does not change.
+    Vectors do not change.
     """
 
     def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
@@ -46,7 +46,7 @@ class Transpose(Operation):
 
 
 class Squeeze(Operation):
-    """Removes the batch axis of a table of positions, (1, L, D) or (L, 1, D). The way back is the table (L, D)."""
+    """Removes the batch axis of a table of positions, (1, L, D) or (L, 1, D). The inverse keeps the table (L, D)."""
 
     def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
         return [tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors]
@@ -87,8 +87,7 @@ class SplitByHead(Operation):
 
 @dataclass(frozen=True)
 class Stack(Operation):
-    """Stacks the tensors of a layer's experts into one tensor, whose first dimension is the expert, and multiplies it by
-    a constant."""
+    """Stacks the tensors of a layer's experts along a new first dimension, and multiplies the result by a constant."""
 
     factor: float = 1.0
 

@@ -1,4 +1,4 @@
-"""Finds a configuration from the keys and shapes of weights."""
+"""Derives a configuration from the keys and shapes of weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from .table import match
 
 
 def count(weights: Mapping[str, torch.Tensor], pattern: str, place: str = "layer") -> int:
-    """Return how many different numbers the placeholder `place` has in the keys that match.
+    """Return the number of different values of the placeholder `place` in the keys that match.
 
-    Others may have any value.
+    Other placeholders may have any value.
     """
     return len({places[place] for key in weights if (places := match(pattern, key)) is not None})
 
@@ -47,7 +47,7 @@ def vaswani_fields(
         weights: the source's tensors by its keys.
         source: embedding table of the source.
         target: embedding table of the target. None if the two share one.
-        biases: for each field that says whether there is a bias, the pattern of the bias's key.
+        biases: for each field that enables biases, the pattern of a bias's key.
         first_linear: pattern of the feed-forward's first weight, with `<stack>` and `<layer>`.
         axis: the axis of this weight whose length is the width of the feed-forward.
     """

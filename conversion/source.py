@@ -31,7 +31,7 @@ def _whole_model(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrain
 
 
 def base_model_part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
-    """Return Weft's class and the prefix `model.` if the file is that of a model without a head, whose keys lack it.
+    """Return Weft's class, and the prefix `model.` if the file is from a model without a head, whose keys lack it.
 
     Such a file is enough for a whole model if the head is tied to the embeddings.
     """

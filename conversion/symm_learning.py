@@ -1,17 +1,17 @@
 """symm-learning 0.8.1 (PyPI `symm-learning`): its plain transformer encoder and decoder, stacks and single layers.
 
-The attention is `nn.MultiheadAttention`, or one of three classes with positions in q and k only. The keys tell which
+The attention is `nn.MultiheadAttention`, or one of three classes with positions in q and k only. The keys show which
 one it is. Its rotary positions rotate neighbouring channels, but Weft's rotate the two halves of a head, so the
 conversion reorders the rows of q and k. As with `torch.nn.Transformer`, there are no embeddings, and the number of
-heads must be given. A norm without bias is taken for `rmsnorm`, the default of symm-learning: give
+heads must be given. A norm without bias is assumed to be `rmsnorm`, the default of symm-learning: give
 `norm_type="layernorm"` for a LayerNorm with `bias=False`. Other defaults are `norm_first=False`,
 `activation_function="gelu"` and a rotary base of 10000 (`rope_parameters`). The equivariant classes do not convert,
 because their weights are parametrised by a group.
 
-Outputs can differ in three cases. symm-learning takes a float causal `tgt_mask` for a hint; its relative attention
+Outputs can differ in three cases. symm-learning treats a float causal `tgt_mask` as a hint; its relative attention
 then ignores its bias if there are no pads, but Weft always applies the bias. A final `nn.RMSNorm` without `eps` has
-another eps than the layers. With a 2-D mask, Weft's decoder counts positions of non-pad tokens only, and symm-learning
-of all tokens (give `position_ids`).
+another eps than the layers. With a 2-D mask, Weft's decoder counts positions of non-pad tokens only, whereas
+symm-learning counts all tokens (give `position_ids`).
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Tables of key patterns, which convert the weights of a source to Weft and back.
 
 A pattern is a key with placeholders ("places"): `<part>` stands for `weight` or `bias`, `<stack>` for `encoder` or
-`decoder`, and `<layer>`, `<expert>` and any other name for a number. If
-only the source's pattern has a placeholder, it is gathered: the operation gets its tensors as a list in the order of the
-numbers. If only Weft's pattern has it, it is spread: every matching key gets a copy.
+`decoder`, and `<layer>`, `<expert>` and any other name for a number. If only the source's pattern has a placeholder,
+it is gathered: the operation gets its tensors as a list in the order of the numbers. If only Weft's pattern has it, it
+is spread: every matching key gets a copy.
 """
 
 import re
@@ -104,8 +104,10 @@ def rename(source: str, *targets: str, operation: Operation | None = None) -> Ru
 
 
 def renames(there: str, here: str, names: Mapping[str, str]) -> list[Rule]:
-    """Return rules for the weights and biases of several modules: the source's name of each within `there`, and Weft's
-    within `here`."""
+    """Return rules for the weights and biases of several modules.
+
+    `names` maps the source's names within `there` to Weft's names within `here`.
+    """
     return [rename(f"{there}.{a}.<part>", f"{here}.{b}.<part>") for a, b in names.items()]
 
 
@@ -170,7 +172,7 @@ def to_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftConfi
     for entry in table:
         fitting = {key: places for key in open_keys if (places := match(entry.source, key)) is not None}
         if isinstance(entry, Ignored):
-            found.left += [(key, entry.reason) for key in fitting if not _repeats_another(entry, key, weights, found)]
+            found.left += [(key, entry.reason) for key in fitting if not _differs(entry, key, weights, found)]
             used = list(fitting)
         else:
             used = _apply(entry, fitting, weights, config, shapes, found)
@@ -194,7 +196,7 @@ def _origin(key: str, table: Table) -> str:
     return "nothing in this source"
 
 
-def _repeats_another(entry: Ignored, key: str, weights: Mapping[str, torch.Tensor], found: TableResult) -> bool:
+def _differs(entry: Ignored, key: str, weights: Mapping[str, torch.Tensor], found: TableResult) -> bool:
     """Return whether a tensor differs from the one it must be equal to, and record it in `found`."""
     other = weights.get(entry.same_as) if entry.same_as else None
     if other is None or torch.equal(other, weights[key]):

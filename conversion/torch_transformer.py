@@ -2,12 +2,12 @@
 
 These modules have no embeddings and no head. The result is a `WeftModel`, `WeftEncoder` or `WeftDecoder` for
 `inputs_embeds`, with random embedding tables of three tokens (more with `vocab_size`). A model around `nn.Transformer`
-has them under names of its own, which `--rename` turns into `encoder.embed_tokens`, `decoder.embed_tokens` (or `shared`
+has them under its own names, which `--rename` turns into `encoder.embed_tokens`, `decoder.embed_tokens` (or `shared`
 for both), `embed_positions.weight` (or one for each stack) and `lm_head`. With a head, the result is a
 `WeftForConditionalGeneration`. A table of positions, learned or sinusoidal, becomes a learned one.
 
-The weights do not tell the number of heads, the order of the norms, the activation, or whether embeddings are scaled. The
-number of heads must be given. The others default to those of PyTorch's constructors (`norm_first=False`,
+The weights do not show the number of heads, the order of the norms, the activation, or whether embeddings are scaled.
+The number of heads must be given. The others default to those of PyTorch's constructors (`norm_first=False`,
 `activation_function="relu"`), and to no scaling (`scale_embedding=False`).
 """
 
@@ -118,7 +118,7 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
 
 
 def _around(weights: Mapping[str, torch.Tensor]) -> Fields:
-    """Return the fields of embeddings, positions and head, where a model has them around its stacks."""
+    """Return the fields of embeddings, positions and head, if a model has them around its stacks."""
     fields: Fields = {}
     tables = {stack: weights.get(f"{stack}.embed_tokens.weight", weights.get("shared.weight")) for stack in STACKS}
     if tables["encoder"] is not None and tables["decoder"] is not None:

@@ -9,9 +9,9 @@ model differs from the originals in these points:
 - M2M100 and NLLB count positions of non-pad tokens only. Weft counts pads too, which matters only if pads are before
   or between the tokens of a source.
 - NLLB-MoE: transformers 5.23 reads the mask of its router as numbers of experts, so every token goes to experts 0 and
-  1. Weft has the published model: each token goes to its two best experts, without a capacity limit, as in the model's
-  own setting for inference. The factor `1 - moe_token_dropout` on the output of the experts is multiplied into their
-  last layer. Weft does not have this dropout itself, which acts in training.
+  1. Weft computes the published model: each token goes to its two best experts, without a capacity limit, as in the
+  model's own setting for inference. The factor `1 - moe_token_dropout` on the output of the experts is multiplied into
+  their last layer. Weft does not have this dropout itself, which acts in training.
 """
 
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
 def _shares_embeddings(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> bool:
     """Return whether the stacks have one embedding table.
 
-    Without tied embeddings, each stack has a table of its own, but files of older versions of transformers have equal ones.
+    Without tied embeddings, each stack has its own table, but files of older versions of transformers have equal ones.
     """
     shared = weights.get("model.shared.weight")
     if shared is None or source_config.get("tie_word_embeddings", True):

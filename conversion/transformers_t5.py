@@ -10,8 +10,8 @@ The Weft model differs from the originals in these points:
   weight, multiplied by this factor, and is trained separately from the embeddings.
 - T5 has dropout after its final norms, and Weft does not. The outputs agree in evaluation mode.
 
-UMT5 does not convert: transformers 5.23 scales its output even if its file says not to, so there is no correct model
-to compare with.
+UMT5 does not convert: transformers 5.23 scales its output even if its configuration disables that, so there is no
+correct model to compare with.
 """
 
 from collections.abc import Mapping

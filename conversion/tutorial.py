@@ -52,7 +52,7 @@ def special_tokens(source_vocabulary: Mapping[str, int], target_vocabulary: Mapp
 
 
 def _generation(source_config: Mapping[str, Any]) -> Fields:
-    """Return the target's pad token for `generate`, which fills up rows that have ended with it."""
+    """Return the target's pad token for `generate`, which pads finished rows with it."""
     vocabulary = source_config.get("target_vocabulary")
     return {"pad_token_id": vocabulary["<PAD>"]} if vocabulary else {}
 

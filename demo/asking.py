@@ -19,7 +19,7 @@ MOST_SMILES = 600
 MOST_BEAMS = 20
 MOST_STEPS = 10
 SECONDS = 120.0
-# A search to the stock ends then with what it has found, long before `SECONDS`.
+# A search to the stock then ends with the routes that it has found, long before `SECONDS`.
 MOST_SECONDS = 60
 # The largest number of characters in a message.
 _REASON = 600
@@ -29,7 +29,7 @@ ONE_AT_A_TIME: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "mode
 
 
 class InTime:
-    """A watch that ends a computation once it is stopped, or older than `SECONDS`."""
+    """A watch that ends a computation once it is stopped or has run for `SECONDS`."""
 
     def __init__(self) -> None:
         self.end, self.is_stopped = time.monotonic() + SECONDS, False

@@ -35,9 +35,10 @@ from .asking import (
 if TYPE_CHECKING:
     from ..routes.plans import Plan
 
-# Small molecules, which a route of one or two steps makes.
+# Small molecules that can be made in one or two steps.
 EXAMPLES = ["O=C(Nc1ccccc1)c1ccc(F)cc1", "CC(=O)NCc1ccccc1", "CCNS(C)(=O)=O", "O=C(O)CNC(=O)c1ccccc1"]
-# Bytes of a gzipped stock. `style.py` bounds what is uploaded, and a file can unpack to a thousand times as much.
+# The largest number of bytes of an unpacked stock. `style.py` limits the upload, but a gzipped file can unpack to a
+# thousand times as much.
 _MOST_UNPACKED = 100_000_000
 
 
@@ -49,8 +50,8 @@ def plan_routes(
     Args:
         task: the route model.
         target: the SMILES of the target.
-        steps: the number of reactions on the longest path of a route. With 0, single steps are searched until everything is in the
-            stock, or the numbers 1 to 5 are tried.
+        steps: the number of reactions on the longest path of a route. With 0, single steps are searched until
+            everything is in the stock, or the numbers 1 to 5 are tried.
         material: the SMILES of the starting material, or an empty string.
         stock_file: a file with the molecules in stock (default: the stock of the task, if it has one).
         options: as in [`PlanSettings.from_options`].
@@ -59,8 +60,8 @@ def plan_routes(
         The plan.
 
     Raises:
-        ValueError: an argument is not valid. The message names the stock as the user did, without the folder it is in.
-        Unwanted: the search took too long. What reading the stock took counts as well.
+        ValueError: an argument is not valid. The message names the stock without its folder.
+        Unwanted: the search took too long. Reading the stock counts as well.
     """
     leaf = options.get("required_leaf") or ""
     check_length("target", target, MOST_SMILES)
@@ -83,7 +84,7 @@ def plan_routes(
 
 
 def _stock(file: Path, in_time: InTime) -> Stock:
-    """The stock of an uploaded file. The page does not show its temporary path."""
+    """Read the stock of an uploaded file. Errors do not show its temporary path."""
 
     def check() -> None:
         if in_time.is_over:
@@ -99,7 +100,7 @@ def _stock(file: Path, in_time: InTime) -> Stock:
 def _check_unpacked(file: Path) -> None:
     if file.suffix != ".gz":
         return
-    with contextlib.suppress(*BROKEN_GZIP), gzip.open(file) as unpacked:  # what is broken about it, `Stock` says
+    with contextlib.suppress(*BROKEN_GZIP), gzip.open(file) as unpacked:  # `Stock` reports a broken file
         unpacked.seek(_MOST_UNPACKED)
         if unpacked.read(1):
             raise ValueError(f"{file} unpacks to more than {_MOST_UNPACKED / 1e6:g} MB: give a shorter list.")
@@ -155,7 +156,7 @@ def build_routes_tab(task: RouteTask) -> None:
                     required_leaf=leaf, only_purchasable=bought,
                 )  # fmt: skip
         except Exception as error:
-            # else the routes to another target would stay in their place
+            # otherwise, the routes to another target would stay on the page
             yield [alert(error), *(gr.DownloadButton(value=None, visible=False) for _ in files)]
             raise
         # the file names can be the same each time: gradio copies the files, and one plan is made at a time

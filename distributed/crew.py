@@ -1,7 +1,7 @@
 """Workers on Ray: actors that each have a model, and a driver that distributes batches and collects rows.
 
-Ray Data's own pool of actors was not taken for this. It repeats a batch whose actor died for ever, or gives it up whole: which target of
-a batch it was cannot be found out, and the other targets are lost with it. Nor can it bound the time of a batch.
+Ray Data's pool of actors is not used. If an actor dies, it repeats the batch for ever or gives it up whole: the target
+at fault cannot be identified, and the other targets are lost with it. It also cannot limit the time of a batch.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any
 
 from .works import Items, Row, Work
 
-# An item is left out when it has ended, or failed in, so many workers.
+# An item is left out after it has ended, or failed in, this many workers.
 STRIKES = 2
-# Workers that may die, one after the other, while they load the model.
+# A run fails after this many workers in a row have died while they loaded the model.
 _MOST_FAILED_LOADS = 3
-# Seconds for a cluster to answer, and between two looks at the clock.
+# Seconds for a cluster to answer, and between two checks of the deadlines.
 _ANSWER, _LOOK = 5.0, 1.0
-# Seconds after which it is told that no worker has begun.
+# Seconds after which a message says that no worker has started.
 _PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
 class Workers:
-    """How many workers there are, and where.
+    """The number of workers, and where they run.
 
     Args:
         count: the number of workers.
         threads: the CPUs and threads of a worker.
-        address: the address of a Ray cluster, or "auto" for the one that this machine belongs to (default: `RAY_ADDRESS`; without it
-            Ray is started on this machine).
-        device: where the models run (default: a GPU for each worker where the cluster has some, else CPUs).
+        address: the address of a Ray cluster, or "auto" for the one that this machine belongs to (default:
+            `RAY_ADDRESS`; without it, Ray is started on this machine).
+        device: the device of the models (default: a GPU for each worker if the cluster has GPUs, else CPUs).
 
     Raises:
         ValueError: a number is below 1.
@@ -53,7 +53,7 @@ class Workers:
 
 
 def import_ray() -> Any:
-    """The package `ray`.
+    """Import and return the package `ray`.
 
     Raises:
         ValueError: it is not installed.
@@ -67,7 +67,7 @@ def import_ray() -> Any:
 
 @contextmanager
 def connected(workers: Workers, what: str = "--workers") -> Iterator[tuple[Any, str]]:
-    """Connect to Ray, or start it here. A connection that is there already is used, and stays.
+    """Connect to Ray, or start it on this machine. An existing connection is used, and stays open.
 
     Args:
         workers: the workers that must fit into the cluster.
@@ -94,7 +94,7 @@ def connected(workers: Workers, what: str = "--workers") -> Iterator[tuple[Any, 
 
 
 def _connect(ray: Any, workers: Workers, what: str) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise, Ray sends usage reports to its makers
     address = workers.address or os.environ.get("RAY_ADDRESS") or "local"
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
@@ -109,7 +109,7 @@ def _connect(ray: Any, workers: Workers, what: str) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Ray waits long for an address where nobody answers, and then ends the process."""
+    """Check that a cluster answers. Ray itself waits long for a missing one, and then ends the process."""
     if address.startswith("ray://"):
         raise ValueError(
             f"--ray-address {address} is of Ray's client: run the command on a machine of the cluster with --ray-address auto, or give "
@@ -138,16 +138,16 @@ def run(
     watch: Callable[[], None] | None = None,
     tell: Callable[[str], None] = print,
 ) -> Iterator[list[Row]]:
-    """Do items on workers, and yield their rows batch by batch, as they are done.
+    """Process items on workers, and yield their rows batch by batch, as they are done.
 
-    An item that ends its worker, or raises an error, is repeated alone by another. After the second failure, its row has the state `failed`.
-    A node that is lost does not count as such a time.
+    An item that ends its worker or raises an error is repeated alone. After the second failure, its row has the state
+    `failed`. The loss of a node does not count as a failure.
 
     Args:
         work: the work on an item.
         items: the inputs of the work.
-        workers: how many there are, and where.
-        watch: is called about once a second.
+        workers: the number of workers, and where they run.
+        watch: called about once a second.
         tell: called with messages for the user.
 
     Raises:
@@ -162,12 +162,12 @@ def run(
 
 
 def gpus_of(device: str | None) -> int:
-    """The number of GPUs that a model takes on a device."""
+    """Return the number of GPUs that a model takes on a device."""
     return int((device or "").startswith("cuda"))
 
 
 def _check_room(workers: Workers, nodes: list[dict[str, float]], device: str, what: str) -> None:
-    """Ray would wait for ever for CPUs that no node has."""
+    """Check that the workers fit. Ray would wait for ever for CPUs that no node has."""
     rooms = [int(node.get("CPU", 0) // workers.threads) for node in nodes]
     if gpus := gpus_of(device):
         rooms = [min(room, int(node.get("GPU", 0))) for room, node in zip(rooms, nodes, strict=True)]
@@ -180,16 +180,16 @@ def _check_room(workers: Workers, nodes: list[dict[str, float]], device: str, wh
 
 
 class _Worker:
-    """What an actor does."""
+    """The class of the actors."""
 
     def load(self, work: Work, threads: int, device: str) -> str:
-        """Load the model; the answer is the node that this is."""
+        """Load the model, and return the id of this node."""
         import importlib
 
         import ray
         import torch
 
-        importlib.import_module("weftformer.family")  # the Auto classes know the family from here on
+        importlib.import_module("weftformer.family")  # registers the family with the Auto classes
         torch.set_num_threads(threads)
         self.work = work
         work.device = device  # type: ignore[attr-defined]
@@ -202,7 +202,7 @@ class _Worker:
 
 @dataclass
 class _Duty:
-    """What a worker does now: a batch, or that it loads the model."""
+    """The current task of a worker: a batch, or loading the model if `batch` is None."""
 
     actor: Any
     batch: Items | None = None
@@ -212,10 +212,10 @@ class _Duty:
 class _Crew:
     def __init__(self, ray: Any, work: Work, workers: Workers, device: str, tell: Callable[[str], None]):
         self.ray, self.work, self.workers, self.device, self.tell = ray, work, workers, device, tell
-        # actors alone take CPUs: whatever else Ray runs meanwhile cannot be kept waiting by a pool that takes all
+        # only actors reserve CPUs: whatever else Ray runs does not have to wait for a pool that takes all of them
         self._kind = ray.remote(num_cpus=workers.threads, num_gpus=gpus_of(device), max_restarts=0)(_Worker)
-        self._shared = ray.put(work)  # once, whatever the size of the stock
-        self._duties: dict[Any, _Duty] = {}  # by the reference of their results
+        self._shared = ray.put(work)  # stored once, because the stock may be large
+        self._duties: dict[Any, _Duty] = {}  # by the references of their results
         self._idle: list[Any] = []
         self._nodes: dict[Any, str] = {}  # by the actor
         self._waiting: deque[Items] = deque()
@@ -237,7 +237,7 @@ class _Crew:
                     yield rows
             now = time.monotonic()
             for duty in self._duties.values():
-                if now > duty.deadline:  # its death is found at the next look
+                if now > duty.deadline:  # its death is handled in the next round
                     self.ray.kill(duty.actor)
             if not is_told and not self._nodes and now - begun > _PATIENCE:
                 is_told = True
@@ -262,7 +262,7 @@ class _Crew:
             self._duties[actor.do.remote(batch)] = _Duty(actor, batch, deadline)
 
     def _collect(self, reference: Any, duty: _Duty) -> list[Row]:
-        """The rows of a worker; for a failed worker, the rows of its abandoned items."""
+        """Return the rows of a worker, or the rows of its abandoned items if it failed."""
         try:
             found = self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:
@@ -281,7 +281,7 @@ class _Crew:
         return found
 
     def _died(self, duty: _Duty, error: Exception) -> list[Row]:
-        self.ray.kill(duty.actor)  # where it is only out of reach
+        self.ray.kill(duty.actor)  # it may be alive but out of reach
         alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
         if duty.batch is None:
             self._failed_loads += 1
@@ -301,7 +301,7 @@ class _Crew:
         return rows
 
     def _again(self, batch: Items, reason: str, is_its_own: bool) -> list[Row]:
-        """Let another worker repeat a batch; the rows are of those items that have failed too often."""
+        """Queue a batch again, and return the rows of the items that have failed too often."""
         if not is_its_own:
             self._waiting.appendleft(batch)
             return []
@@ -311,5 +311,5 @@ class _Crew:
             if self._strikes[index] >= STRIKES:
                 rows.append(self.work.failed(index, item, f"It was left out: {STRIKES} times it {reason}."))
             else:
-                self._waiting.appendleft([(index, item)])  # alone, so that the next death names it
+                self._waiting.appendleft([(index, item)])  # alone, so that the next failure identifies it
         return rows

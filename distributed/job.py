@@ -1,4 +1,4 @@
-"""A job: its missing rows are computed, here or by workers, and written in parts."""
+"""Runs a job: computes its missing rows, here or on workers, and writes them in parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .works import Items, Row, Work
 
 
 def shard(text: str | None) -> tuple[int, int]:
-    """The numbers of a shard such as `3/16`, the third of sixteen; all of it is 1/1.
+    """Parse a shard such as `3/16`, the third of sixteen. None is the whole, 1/1.
 
     Raises:
         ValueError: the text is not a shard such as 3/16.
@@ -25,7 +25,7 @@ def shard(text: str | None) -> tuple[int, int]:
 
 
 def of_shard(items: Items, text: str | None, window: int = 1) -> Items:
-    """The items of a shard: each n-th one, so that shards are alike whatever the order of the input.
+    """Return the items of a shard: every n-th one, so that shards are alike whatever the order of the input.
 
     Args:
         items: all items.
@@ -46,13 +46,13 @@ def run(
     unit: str,
     is_shown: bool = True,
 ) -> Counter[str]:
-    """Do the items that are not done, and write them.
+    """Process the items that are not done, and write their rows.
 
     Args:
         work: the work on an item.
         items: all items of this process.
-        parts: where rows are written, after `begin`.
-        workers: those on Ray, or None to do the work in this process.
+        parts: the folder for the rows, after `begin`.
+        workers: the workers on Ray, or None to do the work in this process.
         what, unit: for the progress, as in [`Progress`].
         is_shown: whether to show it.
 

@@ -1,7 +1,8 @@
 """The folder that the processes of a job write to, on a disk, S3 or GCS.
 
-`job.json` describes the job: its settings, the number of its rows, and a digest of them. Each other file is a part: JSON lines
-that were written atomically, in the order of completion. A row has its `number`, counted from 1, and its `state` in front.
+`job.json` describes the job: its settings, the number of its rows, and a digest of them. Each other file is a part:
+JSON lines that were written atomically, in the order of completion. A row begins with its `number`, counted from 1,
+and its `state`.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from pyarrow import fs
 
 from ..routes.files.plan_files import check_settings
 
-# Seconds between two parts, what a process that is killed may have to do again; and rows, which a driver has in memory.
+# A part is written after this many seconds, which bounds the work that is lost if a process is killed, or after this
+# many rows, which bounds the memory of a driver.
 SECONDS, ROWS = 10.0, 1000
 _JOB = "job.json"
 _HEAD = re.compile(rb'\{"number":\s*(\d+),\s*"state":\s*"([\w ]+)"')
-# Parts that are open at once while they are joined.
+# The number of parts that are open at once while they are joined.
 _OPEN = 128
-# Missing rows that are named.
+# The number of missing rows that an error names.
 _MOST_NAMED = 10
 
 
@@ -37,7 +39,7 @@ class Parts:
         place: a folder, or a URI that Arrow reads, such as `s3://bucket/routes` or `gs://bucket/routes`.
 
     Raises:
-        ValueError: the URI is of another kind, or `place` is a file.
+        ValueError: Arrow does not read the URI, or `place` is a file.
     """
 
     def __init__(self, place: str):
@@ -54,11 +56,11 @@ class Parts:
 
         Args:
             command: "routes plan" or "generate".
-            settings: by the names that a user knows them by. Values have to be JSON.
+            settings: the settings by option name. Values must be JSON.
             rows: a text that identifies each row.
 
         Raises:
-            ValueError: the folder has something else, or a job with other settings or of other rows.
+            ValueError: the folder has other contents, or a job with other settings or rows.
         """
         digest, count = xxhash.xxh3_128(), 0
         for row in rows:
@@ -86,19 +88,19 @@ class Parts:
             )
 
     def states(self) -> dict[int, str]:
-        """What became of the rows that are done, by their index, counted from 0."""
+        """Return the states of the rows that are done, by index, counted from 0."""
         return {index: state for index, state, *_ in self._places()}
 
     def add(self, lines: Sequence[str]) -> None:
-        """Take rows that are done. They are written at once, or with those of the next seconds."""
+        """Add finished rows. They are written at once, or together with those of the next seconds."""
         self._waiting += lines
         if len(self._waiting) >= ROWS or time.monotonic() - self._written >= SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the rows that are waiting."""
         if self._waiting:
-            # in the order of time, and unlike those of other processes
+            # names sort by time, and differ from those of other processes
             self._write(f"part-{time.time_ns():020}-{uuid.uuid4().hex[:8]}.jsonl", "".join(self._waiting))
             self._waiting, self._written = [], time.monotonic()
 
@@ -116,7 +118,7 @@ class Parts:
             raise ValueError(f"{self.place} has no {_JOB} of `weftformer {command}`: give the folder of its parts.")
         places = dict[int, tuple[str, int, int]]()
         for index, _, *place in self._places():
-            places.setdefault(index, tuple(place))  # type: ignore[arg-type]  # two runs of one shard may both have done it
+            places.setdefault(index, tuple(place))  # type: ignore[arg-type]  # two runs of a shard may both have it
         if missing := [number for number in range(1, job["rows"] + 1) if number - 1 not in places]:
             named = ", ".join(map(str, missing[:_MOST_NAMED])) + (", ..." if len(missing) > _MOST_NAMED else "")
             raise ValueError(
@@ -132,7 +134,7 @@ class Parts:
             yield json.loads(opened(name).read_at(size, start))
 
     def _places(self) -> Iterator[tuple[int, str, str, int, int]]:
-        """The index and state of each row, its part, where it begins there, and its length."""
+        """Yield the index, state and part of each row, with its position there and its length."""
         for name in self._names():
             if not name.startswith("part-"):
                 continue
@@ -148,7 +150,7 @@ class Parts:
 
     def _names(self) -> list[str]:
         chosen = fs.FileSelector(self._root, allow_not_found=True)
-        # hidden ones are of a process that was killed while it wrote
+        # hidden files are incomplete, perhaps of a process that was killed
         return sorted(info.base_name for info in self._files.get_file_info(chosen) if info.base_name[0] != ".")
 
     def _job(self) -> Any:
@@ -158,7 +160,7 @@ class Parts:
             return json.loads(file.read())
 
     def _write(self, name: str, text: str) -> None:
-        """Write a file whole: it has another name until it is closed."""
+        """Write a file atomically: it has another name until it is closed."""
         hidden = self._path(f".{uuid.uuid4().hex}.{name}")
         with self._files.open_output_stream(hidden) as file:
             file.write(text.encode())

@@ -1,6 +1,7 @@
-"""What a worker does, in this process or in another: targets are planned, lines are answered.
+"""The work of workers, in this process or another: planning targets or answering lines.
 
-A work is sent to a worker as it is, and loads its model there. Items are pairs of an index in the input and the input itself.
+A work is sent to a worker as it is, and loads its model there. Items are pairs of an index in the input and the input
+itself.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
     from ..routes.tree import Route
 
 FAILED = "failed"
-# Targets that a worker gets at once: enough that a search is full for most of the time, few enough to lose.
+# The number of targets that a worker gets at once: enough to keep a search full most of the time, few enough to lose.
 _TARGETS = 16
-# Batches for each worker at least: with fewer, the last one keeps the others waiting.
+# The smallest number of batches per worker. With fewer, the last one keeps the other workers waiting.
 _SHARES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of an item: its index, its state, and its line in a part."""
+    """The result of an item: its index, its state, and its line in a part."""
 
     index: int
     state: str
@@ -42,32 +43,32 @@ Items = Sequence[tuple[int, Any]]
 
 
 class Work(Protocol):
-    """Something that workers do."""
+    """The work that workers do."""
 
     def load(self) -> None:
         """Load the model."""
 
     def __call__(self, items: Items) -> list[Row]:
-        """Do some items."""
+        """Process some items."""
 
     def failed(self, index: int, item: Any, reason: str) -> Row:
-        """The row of an item that its workers failed on."""
+        """Return the row of an item on which workers failed."""
 
     def batches(self, items: Items, workers: int) -> list[Items]:
-        """The items in the order of their distribution."""
+        """Return the items in batches, in the order of their distribution."""
 
     def seconds(self, items: Items) -> float | None:
-        """The longest time that they may take, after which their worker is taken for stuck."""
+        """Return the longest time that a batch may take, after which its worker is considered stuck."""
 
 
 def batches_of(items: Items, cost: Any, most: int, workers: int) -> list[Items]:
-    """Cut items into batches of like cost, dearest first, that become smaller towards the end.
+    """Split items, the most expensive first, into batches that become smaller towards the end.
 
     Args:
         items: the items.
         cost: the expected cost of an item.
         most: the largest number of items in a batch.
-        workers: the number of workers, which are to end together.
+        workers: the number of workers, which should finish together.
     """
     ordered = sorted(items, key=lambda item: -cost(item[1]))
     batches, start = list[Items](), 0
@@ -84,11 +85,11 @@ class PlanWork:
 
     Args:
         model: folder or Hub id of a route model.
-        settings: how routes are searched and ranked.
+        settings: the settings of the search and the ranking.
         n_steps, starting_material, stock: as in [`RoutePlanner.stream`].
         forward_model: as in [`load_forward`].
-        device: where the model runs.
-        is_compiled: whether it takes compiled steps.
+        device: the device of the model.
+        is_compiled: whether to use compiled steps.
         told: the settings as given by the user.
     """
 
@@ -107,7 +108,7 @@ class PlanWork:
 
         self._planner = load_on(self.model, "routes", self.device, self.is_compiled).planner
         self._forward = load_forward(self.forward_model, self.device)
-        list(self._stream([]))  # what is wrong with the settings is wrong for all targets
+        list(self._stream([]))  # checks the settings, which are the same for all targets
 
     def plans(
         self,
@@ -115,7 +116,7 @@ class PlanWork:
         watch: Callable[[], None] | None = None,
         on_first: Callable[[Any, Route], None] | None = None,
     ) -> Iterator[tuple[int, Plan]]:
-        """The index and the plan of each target, as their searches end; unreadable targets come first.
+        """Yield the index and the plan of each target, as their searches end. Unreadable targets come first.
 
         Args:
             items: the targets.
@@ -163,14 +164,14 @@ class TextWork:
 
     Args:
         model: folder or Hub id of a text model.
-        asked: arguments of `TextTask.settings`.
+        asked: the arguments of `TextTask.settings`.
         batch_size: lines per batch (default: up to 4,096 tokens).
-        seed: of the sampling.
-        with_scores: whether texts get their log-probabilities.
+        seed: the seed for sampling.
+        with_scores: whether to compute the log-probabilities of the texts.
         num_conditions: the number of conditions of a line.
-        device: where the model runs.
-        is_compiled: whether it takes compiled steps.
-        engine: what writes the texts, as of `TextTask.use_engine`.
+        device: the device of the model.
+        is_compiled: whether to use compiled steps.
+        engine: the engine that writes the texts, as in `TextTask.use_engine`.
     """
 
     model: str

@@ -1,7 +1,7 @@
-"""What the pages need before they are built: `python docs/prepare.py`, then `zensical build --strict` (or `zensical serve`).
+"""Prepare the pages: `python docs/prepare.py`, before `zensical build --strict` (or `zensical serve`).
 
-Writes the notebooks and the help of all commands as pages into `docs/generated`, and, for mkdocstrings, a folder with the
-package's modules alone into `runs/package`: the repository root is the package, with tests and environments in it.
+Writes the notebooks and the help of all commands as pages into `docs/generated`. For mkdocstrings, links the package's
+modules alone into `runs/package`, because the repository root is the package, with tests and environments in it.
 """
 
 import json
@@ -16,7 +16,7 @@ GENERATED = ROOT / "docs" / "generated"
 
 
 def link_package(folder: Path) -> None:
-    """Links to the modules of the package and to its rooms."""
+    """Link the modules of the package and its rooms into a folder."""
     package = folder / "weftformer"
     shutil.rmtree(folder, ignore_errors=True)
     package.mkdir(parents=True)
@@ -26,7 +26,7 @@ def link_package(folder: Path) -> None:
 
 
 def page_of_notebook(file: Path) -> str:
-    """A notebook's texts and code; its outputs are cleared in the repository."""
+    """Return a notebook's texts and code. Its outputs are cleared in the repository."""
     parts = []
     for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"]).strip()
@@ -36,7 +36,7 @@ def page_of_notebook(file: Path) -> str:
 
 
 def page_of_commands() -> str:
-    """The help of every command, a hundred columns wide."""
+    """Return the help of every command, a hundred columns wide."""
     os.environ["COLUMNS"] = "100"
     parser, commands = build_parser()
     parts = ["# Commands", f"```text\n{parser.format_help().strip()}\n```"]

@@ -12,7 +12,7 @@ from ..modeling import WeftForConditionalGeneration
 from .ctranslate2 import check_expressible, vocabularies
 from .extras import needed
 
-# of logarithms of probabilities, in fp32: what is measured is a thousandth of it
+# for log-probabilities in fp32; the measured differences are a thousandth of it
 TOLERANCE = 1e-3
 # number of non-pad tokens in the source of each sample, number of new tokens, and width of the search
 _LENGTHS, _NEW_TOKENS, _BEAMS = (7, 4, 6), 12, 4

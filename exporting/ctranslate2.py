@@ -169,7 +169,7 @@ def words(tokenizer: PreTrainedTokenizerBase | None, size: int) -> list[str]:
 def vocabularies(config: WeftConfig, tokenizer: PreTrainedTokenizerBase | None) -> tuple[list[str], list[str]]:
     """Return the names of the source's and of the target's tokens.
 
-    A tokenizer has the names of the source, and of the target if both have the same vocabulary.
+    A tokenizer has the names of the source, and of the target if both vocabularies have the same size.
     """
     source = words(tokenizer, config.vocab_size)
     separate = config.target_vocab_size != config.vocab_size

@@ -20,27 +20,28 @@ from .extras import needed
 
 logger = logging.get_logger(__name__)
 
-# Texts that both write before CTranslate2 writes alone. "auto" leaves as many to Weft first: so few are not worth a start.
+# The number of texts that both write before CTranslate2 writes alone. "auto" leaves as many to Weft first, because so
+# few texts are not worth a start.
 COMPARED = 16
-# Arguments of `generate` that say nothing about the search.
+# Arguments of `generate` that do not affect the search.
 _OF_NO_EFFECT = {"synced_gpus", "streamer", "labels", "logits_processor"}
 
 
 class Engine:
     """
-    Answers as `model.generate` does, with CTranslate2 where it computes the same.
+    Generates as `model.generate` does, with CTranslate2 if it computes the same.
 
-    CTranslate2 reads the weights once. It ends a beam search when as many texts are complete as there are beams, which is
-    `early_stopping=True` of transformers.
+    CTranslate2 reads the weights once. It ends a beam search when as many texts are complete as there are beams, like
+    transformers with `early_stopping=True`.
 
     Args:
         model ([`WeftForConditionalGeneration`]):
-            The model, whose weights do not change any more.
+            The model. Its weights must not change any more.
         name (`str`):
-            `"auto"` takes CTranslate2 for more than 16 texts if it is installed and computes exactly what Weft computes: for a dense
-            model in fp32 on a CPU, greedy search or a beam search that ends early, and as long as the first 16 texts are the same.
-            `"weft"` never uses it. `"ctranslate2"` always uses it, and `"ctranslate2-int8"` with weights rounded to 8 bits: beam
-            search then ends early.
+            `"auto"` uses CTranslate2 for more than 16 texts if it is installed and computes exactly what Weft
+            computes: for a dense model in fp32 on a CPU, greedy search or a beam search that ends early, and as long
+            as the first 16 texts are the same. `"weft"` never uses it. `"ctranslate2"` always uses it, and
+            `"ctranslate2-int8"` with weights rounded to 8 bits: beam search then ends early.
 
     Raises:
         ValueError: the engine is named explicitly, but CTranslate2 is not installed or does not support the model.
@@ -58,11 +59,11 @@ class Engine:
             check_expressible(model.config)
 
     def is_for(self, **settings: Any) -> bool:
-        """Return whether texts of these settings of `generate` are written by CTranslate2, as far as is known."""
+        """Return whether, as far as is known, CTranslate2 writes the texts for these settings of `generate`."""
         return self.is_chosen or self.reason_against(**settings) is None
 
     def reason_against(self, **settings: Any) -> str | None:
-        """Return why `generate` with these settings is left to Weft, in a few words, or None if it is not."""
+        """Return, in a few words, why Weft must generate with these settings, or None if CTranslate2 can."""
         if self.is_off:
             return "Weft was requested, or CTranslate2 is not installed"
         if not isinstance(self.model, WeftForConditionalGeneration) or self.model.dtype != torch.float32:
@@ -96,7 +97,7 @@ class Engine:
                 Further arguments of `generate`.
 
         Returns:
-            `torch.LongTensor` of shape `(batch * num_return_sequences, length)`, or what else `model.generate` returns.
+            `torch.LongTensor` of shape `(batch * num_return_sequences, length)`, or whatever `model.generate` returns.
 
         Raises:
             ValueError: the engine is named explicitly, but does not support this search.
@@ -119,11 +120,11 @@ class Engine:
         return self._compared(found, inputs, settings) if self._to_compare else found
 
     def _compared(self, found: torch.Tensor, inputs: dict[str, torch.Tensor], settings: dict[str, Any]) -> Any:
-        """Compare the first texts with Weft's. Return all, or what Weft writes."""
+        """Compare the first texts with Weft's. Return all texts, or Weft's if a difference turns the engine off."""
         count = min(self._to_compare, len(inputs["input_ids"]))
         expected = self._own(**{name: value[:count] for name, value in inputs.items()}, **settings)
         rows = self._without_pads(expected)
-        each = len(rows) // count  # several texts of a source
+        each = len(rows) // count  # texts per source
         same = [rows[i : i + each] == self._without_pads(found[i : i + each]) for i in range(0, len(rows), each)]
         self._to_compare -= count
         self._same += sum(same)
@@ -141,7 +142,7 @@ class Engine:
         return found
 
     def _without_pads(self, ids: torch.Tensor) -> list[list[int]]:
-        """Return each row up to its first end."""
+        """Return each row without its start token, up to its first end token."""
         end = self.model.config.eos_token_id
         return [row[: row.index(end) + 1] if end in row else row for row in ids[:, 1:].tolist()]
 
@@ -162,7 +163,7 @@ class Engine:
             max_decoding_length=prepared.max_new_tokens or prepared.max_length - 1,
             min_decoding_length=0,
             max_input_length=0,
-            return_end_token=True,  # which is then counted in the length that the penalty is for, as in transformers
+            return_end_token=True,  # so that the length penalty counts it, as in transformers
         )
         start = [config.decoder_start_token_id]
         rows = [torch.tensor([*start, *map(int, words)]) for result in results for words in result.hypotheses]

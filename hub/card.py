@@ -32,7 +32,7 @@ class MetricResult:
         low, high (`float`, *optional*):
             The ends of the interval.
         method (`str`, *optional*):
-            How the interval was computed, such as `"Wilson"`.
+            The method that computed the interval, such as `"Wilson"`.
         n (`int`, *optional*):
             The number of examples.
         split (`str`, *optional*):
@@ -97,8 +97,7 @@ class MetricResult:
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """
-    The facts about a model on its card. If a fact is omitted, the card states that it is
-    unknown, or omits it too.
+    The facts about a model on its card. If a fact is omitted, the card states that it is unknown, or omits it too.
 
     Args:
         name (`str`):
@@ -112,7 +111,7 @@ class Facts:
         summary (`str`):
             One paragraph about the model.
         preset (`str`, *optional*):
-            The preset that the model has the size of.
+            The preset whose size the model has.
         model_class (`str`, *optional*, defaults to `"WeftForConditionalGeneration"`):
             The name of the model's class.
         has_tokenizer (`bool`, *optional*, defaults to `True`):
@@ -141,7 +140,7 @@ class Facts:
         decoding (`Mapping[str, Any]`, *optional*):
             The settings of `generate`.
         origin (`str`, *optional*):
-            Where the model comes from.
+            The origin of the model.
         parity (`Sequence[Sequence[str]]`, *optional*):
             The rows of the table of errors against the original model.
         limits (`Sequence[str]`, *optional*):
@@ -189,7 +188,7 @@ def build_card(facts: Facts) -> ModelCard:
 
     Args:
         facts ([`Facts`]):
-            What the card states.
+            The facts that the card states.
 
     Returns:
         `huggingface_hub.ModelCard`: the card, with metadata for the Hub.

@@ -17,8 +17,8 @@ from ..common.atomic import atomic_write
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("configuration", "modeling")
 _STAYS_HERE = ("__init__", "parallel")
-# huggingface_hub keeps its own notes in a folder of this name, and never uploads a file from such a folder. Temporary
-# files go there, so that an upload that begins meanwhile, or after a crash, does not include them.
+# huggingface_hub keeps its own records in a folder of this name, and never uploads a file from it. Temporary files go
+# there, so that an upload that begins at the same time, or after a crash, does not include them.
 NOT_UPLOADED = ".cache/huggingface"
 AUTO_MAP = {
     "AutoConfig": "configuration_weft.WeftConfig",

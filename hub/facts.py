@@ -14,7 +14,7 @@ from ..modeling import WeftForConditionalGeneration, WeftPreTrainedModel
 from ..modeling.moe import ExpertsBase
 from .card import FOLDER, Facts, build_card, writes_routes
 
-# Fields that change training alone. A model may be trained on with others.
+# Fields that affect only training. They may change when a model is trained further.
 TRAINING_FIELDS = frozenset(
     ["dropout", "attention_dropout", "activation_dropout", "router_aux_loss_coef", "router_z_loss_coef",
      "router_bias_update_rate", "output_router_logits", "use_cache", "init_std"]
@@ -66,7 +66,7 @@ def count_parameters(
 
 
 def preset_of(config: WeftConfig) -> str | None:
-    """Return the preset that a configuration has the size of, or None. Vocabulary, dropout and losses may differ."""
+    """Return the preset whose size a configuration has, or None. Vocabulary, dropout and losses may differ."""
     names = [name for name in WeftConfig.__annotations__ if name in WeftConfig.field_names() - _FREE]
     for preset in PRESETS:
         size = WeftConfig.from_preset(preset)
@@ -196,7 +196,7 @@ def upcycled_card(model: WeftPreTrainedModel, name: str, dense: str, *, has_toke
 def upload_with_card(model: WeftPreTrainedModel, working_dir: str, repo_id: str, *args: Any, **kwargs: Any) -> Any:
     """Upload the files of `push_to_hub`, with Weft's card in place of transformers' empty one.
 
-    Any other card stays.
+    Any other card is kept.
     """
     file = Path(working_dir, "README.md")
     if file.is_file() and _DEFAULT_CARD in file.read_text(encoding="utf-8"):

@@ -1,4 +1,4 @@
-"""The one way to load models and tokenizers that other people may have written."""
+"""Loads models and tokenizers that other people may have written, without running their code."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 
 
 def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> Any:
-    """Load without running code of the folder or repository.
+    """Load a model or a tokenizer without running code from its folder or repository.
 
-    Without `trust_remote_code`, transformers asks on standard input whether that code may run, and takes the first line of a
-    command's input for the answer.
+    Without `trust_remote_code`, transformers asks on standard input whether that code may run, and takes the first
+    line of a command's input as the answer.
 
     Args:
         kind: a class with `from_pretrained`, such as `AutoTokenizer`.
-        folder_or_hub_id: the folder or repository; None for a new model, where `kind` takes it.
+        folder_or_hub_id: the folder or repository. None for a new model, if `kind` allows that.
         options: other arguments of `from_pretrained`. `trust_remote_code=True` runs the code.
 
     Raises:
-        ValueError: it cannot be loaded without its code, or is not what `kind` loads. OSError: there is none such.
+        ValueError: it cannot be loaded without its code, is damaged, or is not of this kind.
+        OSError: the folder or repository does not exist.
     """
     try:
         return kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
@@ -31,7 +32,7 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
     except RecursionError as error:
         raise ValueError(f"{folder_or_hub_id} has a JSON file that is nested too deeply: do not use it.") from error
     except Exception as error:
-        if type(error) is ValueError or isinstance(error, OSError):  # these are sentences
+        if type(error) is ValueError or isinstance(error, OSError):  # their messages are readable
             raise
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
@@ -40,14 +41,14 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
 
 
 def check_finite(model: Any, name: str) -> None:
-    """Check the weights of a model.
+    """Check that the weights of a model are finite.
 
     Args:
         model: a `torch.nn.Module`.
         name: its name in the message.
 
     Raises:
-        ValueError: there are weights that are NaN or infinite.
+        ValueError: some weights are NaN or infinite.
     """
     wrong = [key for key, weight in model.named_parameters() if not weight.isfinite().all()]
     if wrong:

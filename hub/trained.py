@@ -1,4 +1,4 @@
-"""Builds the card of a model that transformers' Trainer has trained: with its arguments, hardware and results."""
+"""Builds the card of a model trained with transformers' Trainer, with its arguments, hardware and results."""
 
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -136,7 +136,7 @@ def training_table(trainer: "Trainer", model: WeftPreTrainedModel) -> dict[str, 
     rows = f"{budget} tokens" if budget else f"{args.per_device_train_batch_size} rows"
     precision = "bf16" if args.bf16 else "fp16" if args.fp16 else str(model.dtype).removeprefix("torch.")
     warmup = f"{args.warmup_steps:.0%} of the steps" if 0 < args.warmup_steps < 1 else f"{args.warmup_steps:.0f} steps"
-    before = getattr(trainer, "_initial_global_step", 0)  # of the checkpoint that the run went on from
+    before = getattr(trainer, "_initial_global_step", 0)  # of the checkpoint that the run resumed from
     share = f" (steps {before + 1:,} to {state.global_step:,})" if 0 < before < state.global_step else ""
     muon = "Muon, and {} for other weights" if getattr(args, "muon", False) else "{}"
     found: dict[str, Any] = {
@@ -170,7 +170,7 @@ def hardware(args: Any) -> str:
 
 
 def cpu_name() -> str:
-    """Return the name of the processor as the system has it."""
+    """Return the name of the processor as the system reports it."""
     listed = Path("/proc/cpuinfo")
     lines = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -1,4 +1,4 @@
-"""Requests in batches against a loaded model: shared by the server, the page in the browser and the commands."""
+"""Batched requests to a loaded model, for the server, the page in the browser and the commands."""
 
 from .tasks import RouteTask, TextTask, load_task
 

@@ -1,7 +1,7 @@
-"""A queue of the inputs of requests, and pools that compute them, each in a thread of its own.
+"""A queue of the inputs of requests, and pools that compute them, each in its own thread.
 
-An input joins a pool: a running computation that inputs join and leave between steps. Inputs of one key share a pool. Requests
-share the model: inputs begin in turn, one of each request, and pools compute in turn, each for a slice of time.
+A pool is a running computation that inputs join and leave between steps. Inputs with the same key share a pool.
+Requests share the model: inputs begin in turn, one of each request, and pools compute in turn, for a slice of time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 _logger = logging.getLogger(__name__)
 
-# Seconds that a pool computes before the next has its turn. A call of the model is not interrupted.
+# Seconds that a pool computes before the next one has a turn. A call of the model is not interrupted.
 _SLICE = 0.02
-# Rows of the inputs that are computed at once, and rows of an input that begins though there is no room: with it, many wide
-# searches do not keep a narrow one waiting. Nor do many narrow ones a wide one, see `Batcher._is_behind`.
+# The largest number of rows that are computed at once, and of an input that may begin even without room, so that many
+# wide searches do not block a narrow one. `Batcher._is_behind` keeps many narrow ones from blocking a wide one.
 ROWS, _FEW_ROWS = 240, 10
 
 
@@ -32,27 +32,29 @@ class Pool(Protocol):
         """Return the number of inputs in it."""
 
     def add(self, key: Hashable, work: Any) -> None:
-        """Let an input join, under a key of the caller."""
+        """Add an input under a key of the caller."""
 
     def remove(self, key: Hashable) -> None:
-        """Let an input leave that nobody wants any more."""
+        """Remove an input that is no longer wanted."""
 
     def step(self) -> Iterable[tuple[Any, Any]]:
-        """Go on for a moment. Return the keys and answers of the inputs that are done, which have left."""
+        """Take a step. Return the keys and answers of the finished inputs, which have left the pool."""
 
 
 class Pools(Protocol):
     """Makes pools."""
 
     def pool_key(self, work: Any) -> Hashable:
-        """Return what inputs of one pool have in common."""
+        """Return the key of the pool for an input."""
 
     def rows(self, work: Any) -> int:
-        """Return how many rows an input has in the calls of the model."""
+        """Return the number of rows of an input in the calls of the model."""
 
     def open_pool(self, key: Any, watch: Callable[[], None]) -> Pool:
-        """Return an empty pool for inputs of this key. It calls `watch` before each call of the model, and lets
-        [`Unwanted`] through. Others compute meanwhile."""
+        """Return an empty pool for inputs of this key.
+
+        It calls `watch` before each call of the model, and does not catch [`Unwanted`]. Other pools compute meanwhile.
+        """
 
 
 class Unwanted(Exception):
@@ -78,8 +80,8 @@ class _Request:
     waiting: deque[Item] = field(default_factory=deque)
     computing: int = 0
     rows: int = 0
-    number: int = 0  # in the order in which they came
-    passed: int = 0  # inputs of later ones that began while all of its own waited
+    number: int = 0  # in the order of arrival
+    passed: int = 0  # inputs of later requests that began while all of its own waited
 
 
 @dataclass(eq=False)
@@ -104,11 +106,11 @@ class _OpenPool:
 
 
 class _Turns:
-    """A lock that threads have in turn."""
+    """A lock that threads acquire in turn."""
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._line: deque[object] = deque()  # the first has its turn
+        self._line: deque[object] = deque()  # the first one has the lock
         self._end = 0.0
 
     def __enter__(self) -> None:
@@ -124,7 +126,7 @@ class _Turns:
             self._changed.notify_all()
 
     def pass_on(self) -> None:
-        """Let all others have their turns, once the slice of time is over."""
+        """Let all other threads have a turn if the slice of time is over."""
         if len(self._line) > 1 and time.monotonic() >= self._end:
             self.__exit__()
             self.__enter__()
@@ -133,7 +135,8 @@ class _Turns:
 class Batcher:
     """Computes the inputs of requests.
 
-    A request that has an input in a pool already gets at most half of the free capacity, so that there is room for the next.
+    A request that already has an input in a pool gets at most half of the free capacity, so that there is room for the
+    next request.
 
     Args:
         pools: makes pools.
@@ -236,7 +239,7 @@ class Batcher:
         )
 
     def _is_behind(self, request: _Request) -> bool:
-        """Whether a request leaves its rows to an earlier one, which as many inputs have passed as are computed at once."""
+        """Return whether a request leaves its rows to an earlier one that `max_batch_size` inputs have overtaken."""
         earlier = (other for other in self._requests if other.waiting and other.number < request.number)
         if not any(other.passed >= self._max_batch_size for other in earlier):
             return False
@@ -271,7 +274,7 @@ class Batcher:
             own.pool = None
 
     def _step(self, own: _OpenPool) -> bool:
-        """Take a step of a pool, and return whether it is open still."""
+        """Take a step of a pool, and return whether it is still open."""
         with self._changed:
             joining, own.joining = own.joining, []
             own.members += joining
@@ -293,7 +296,7 @@ class Batcher:
             if not isinstance(error, Unwanted):
                 _logger.exception("a step of %d inputs failed", len(own.members))
             own.pool = None
-        if own.pool is None:  # one of the inputs may be the cause: each is computed by itself
+        if own.pool is None:  # any input may be the cause, so each is computed alone
             for item in list(own.members):
                 self._alone(own, item)
         return True
@@ -304,7 +307,7 @@ class Batcher:
         self._turns.pass_on()
 
     def _leave(self, own: _OpenPool, item: Item, answer: Any = None, error: Exception | None = None) -> None:
-        """Take an input out of a pool, answer it if it is wanted, and let others begin."""
+        """Remove an input from a pool, answer it if it is wanted, and let others begin."""
         with self._changed:
             own.members.remove(item)
             self._count(item, -1)
@@ -329,6 +332,6 @@ class Batcher:
             pass
         except Exception as failure:
             _logger.exception("an input failed: %r", item.work)
-            error = Failed(type(failure).__name__)  # not the error itself: its traceback holds tensors
+            error = Failed(type(failure).__name__)  # not the error itself: its traceback keeps tensors alive
         if not left:
             self._leave(own, item, error=error)

@@ -13,8 +13,8 @@ from .tasks import TextSettings, TextTask, TextWork, Written
 # The number of batches that are sorted by length together. With more, a batch has more similar lengths. With fewer, an
 # interrupted run loses less.
 _BATCHES = 16
-# Where no size is given, a batch has as many lines as have this number of tokens with their pads, once for each beam, and windows
-# are as of batches of this number of lines.
+# Without a given size, a batch has at most this number of tokens, counted with pads and for each beam. A window then
+# has the size for batches of this number of lines.
 _TOKENS, _LINES = 4096, 64
 
 
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 def window_of(batch_size: int | None) -> int:
-    """The number of lines that are generated together. A sampled text depends on the other lines of its window."""
+    """Return the number of lines in a window. A sampled text depends on the other lines of its window."""
     return (batch_size or _LINES) * _BATCHES
 
 
@@ -52,20 +52,20 @@ def answer_lines(
 
     Args:
         task: the text model.
-        lines: all lines of the stream, with the first ones that already have an answer.
+        lines: all lines of the stream, including those that already have an answer.
         settings: the settings of generation.
-        batch_size: the number of lines in a batch (default: as many as have 4,096 tokens).
+        batch_size: the number of lines in a batch (default: up to 4,096 tokens).
         seed: the seed for sampling. The answer of a line depends on its position, but not on where a run starts.
         first: the number of lines that already have an answer.
         with_scores: whether to return the log-probabilities of the texts.
 
     Yields:
-        Lists of some hundred answers, in the order of the lines.
+        Lists of answers, one per window of lines, in the order of the lines.
     """
     lines = iter(lines)
     window = window_of(batch_size)
     # A resumed run skips windows that are complete. It computes an incomplete window again from its start, because
-    # what is sampled for a line depends on the other lines of the window.
+    # the sampled text of a line depends on the other lines of the window.
     for number in itertools.count():
         taken = list(itertools.islice(lines, window))
         if not taken:
@@ -78,7 +78,7 @@ def answer_lines(
 
 
 def answer_row(answer: Answer, candidates: int) -> dict[str, Any]:
-    """What JSON lines have of an answer; with several `candidates`, all of them."""
+    """Return the fields of an answer in JSON lines, with all texts if there are several `candidates`."""
     best = answer.written[0] if answer.written else None
     row: dict[str, Any] = {"source": answer.source, "text": best.text if best else ""}
     row["score"] = best.score if best else None
@@ -105,7 +105,7 @@ def answer_batch(
                 answers[index] = Answer(line.text, problem=str(error))
     order = sorted(works, key=lambda index: len(works[index].ids))
     while order:
-        # the longest is the last: with its length the others have at most as many tokens
+        # the last line is the longest, so the others have at most as many tokens
         size = batch_size or max(1, _TOKENS // (len(works[order[-1]].ids) * settings.beams))
         order, batch = order[:-size], order[-size:]
         written = task.write([works[index] for index in batch], with_scores=with_scores)

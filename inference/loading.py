@@ -9,7 +9,7 @@ from .tasks import RouteTask, load_task
 
 
 def load_on(model: str, wanted: str, device: str | None = None, is_compiled: bool = False) -> Any:
-    """The task of a model on a device, optionally with compiled steps.
+    """Load the task of a model on a device, optionally with compiled steps.
 
     Args:
         model: folder or Hub id.
@@ -35,7 +35,7 @@ def load_on(model: str, wanted: str, device: str | None = None, is_compiled: boo
 
 
 def load_forward(model: str | None, device: str | None = None) -> Any:
-    """The model that predicts products, on a device.
+    """Load the model that predicts products, on a device.
 
     Args:
         model: folder or Hub id; None for the included one, "none" for no model.
@@ -54,14 +54,14 @@ def load_forward(model: str | None, device: str | None = None) -> Any:
 
 
 def move_to(planner: Any, device: str | None, is_compiled: bool = False) -> None:
-    """Move a planner's model to a device, by default a GPU where there is one, and optionally enable compiled steps.
+    """Move a planner's model to a device, by default a GPU if there is one, and optionally enable compiled steps.
 
     Raises:
         ValueError: there is no such device, or the model cannot be compiled.
     """
     try:
         planner.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except (RuntimeError, AssertionError) as error:  # what torch says of a device that is not there
+    except (RuntimeError, AssertionError) as error:  # raised by torch for a missing device
         raise ValueError(f"--device {device}: {error}") from error
     if is_compiled:
         fast_decoding(planner.model.eval())

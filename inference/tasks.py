@@ -22,22 +22,25 @@ if TYPE_CHECKING:
     from ..routes.planning.targets import PlanRequest
     from ..routes.scoring.round_trip import ForwardModel
 
-# Tokens that a text model writes at most, where nobody says how many.
+# The default for the largest number of tokens that a text model writes.
 _TEXT_TOKENS = 256
-# Rows whose logits are in memory together when texts are scored.
+# The number of rows whose logits are in memory together when texts are scored.
 _SCORED_ROWS = 8
-# Candidates whose reactions are predicted before it is asked again whether anybody waits.
+# The number of candidates whose reactions are predicted between two calls of `watch`.
 _JUDGED_CANDIDATES = 16
 
 
 def _settle(tokenizer: Any) -> None:
-    """A tokenizer saved with padding or truncation is changed by its first call without; later calls, from several threads at
-    once, must find nothing to change. For that reason batches are padded here and not by the tokenizer."""
+    """Call a tokenizer once without padding and truncation.
+
+    The first such call changes a tokenizer that was saved with them. Later calls come from several threads at once,
+    and must not change it. For this reason, batches are padded here and not by the tokenizer.
+    """
     tokenizer("")
 
 
 class RoutePool:
-    """A [`PlanPool`] that gives each route its feasibility, where there is a model that predicts products.
+    """A [`PlanPool`] that gives each route its feasibility, if there is a model that predicts products.
 
     Args:
         task: the task.
@@ -45,7 +48,7 @@ class RoutePool:
     """
 
     def __init__(self, task: RouteTask, settings: PlanSettings, watch: Callable[[], None]):
-        from ..routes.planning.pool import PlanPool  # needs RDKit, which models of texts do without
+        from ..routes.planning.pool import PlanPool  # needs RDKit, which text models do not need
 
         self._pool = PlanPool(task.model, task.planner.tokenizer, settings, task.stock, watch=watch)
         self.add, self.remove = self._pool.add, self._pool.remove
@@ -55,7 +58,7 @@ class RoutePool:
         return len(self._pool)
 
     def step(self) -> list[tuple[Hashable, Plan]]:
-        """Go on for a moment, as [`PlanPool.step`]."""
+        """Take a step, as [`PlanPool.step`] does."""
         plans = self._pool.step()
         return plans if self.forward is None else [(key, self._judged(plan, self.forward)) for key, plan in plans]
 
@@ -72,10 +75,10 @@ class RouteTask:
     """Plans routes.
 
     Args:
-        planner: with a model trained on routes.
-        stock: the purchasable molecules; candidates then list missing ones.
-        max_new_tokens: largest number of new tokens (default: three quarters of its positions; the beginning of a
-            route, which names the target, takes the rest).
+        planner: a planner with a model trained on routes.
+        stock: the purchasable molecules. Candidates then list missing ones.
+        max_new_tokens: largest number of new tokens (default: three quarters of the model's positions, because the
+            beginning of a route, which names the target, takes the rest).
         forward: the forward model, which predicts the product of each reaction.
     """
 
@@ -111,8 +114,9 @@ class RouteTask:
 
         Args:
             targets, settings, starting_material, on_error: as in [`RoutePlanner.stream`].
-            n_steps: the numbers that are tried for each target.
-            budget: seconds of a search to the stock where the settings have no time limit (default: those of the settings).
+            n_steps: the numbers of steps to try for each target.
+            budget: seconds for a search to the stock if the settings have no time limit (default: the budget of the
+                settings).
 
         Returns:
             A work for each target.
@@ -136,28 +140,28 @@ class RouteTask:
         return [replace(work, settings=limited) if work.searches_steps else work for work in works]
 
     def count_tokens(self, plan: Plan) -> int:
-        """The number of tokens of all candidates."""
+        """Return the number of tokens of all candidates."""
         return sum(len(self.planner.tokenizer.tokenize(candidate.text)) for candidate in plan.candidates)
 
     def pool_key(self, work: PlanRequest) -> PlanSettings:
-        """The settings of the search, which works of one pool have in common."""
+        """Return the settings of the search, which works of one pool have in common."""
         return work.settings.for_search
 
     def rows(self, work: PlanRequest) -> int:
-        """The rows of the searches that a pool makes at once for a work."""
+        """Return the number of rows of the searches that a pool runs at once for a work."""
         from ..routes.planning.pool import AT_ONCE, ROWS
 
         beams = work.settings.beams
         return beams * min(len(work.jobs) or AT_ONCE, max(1, ROWS // beams))
 
     def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> RoutePool:
-        """A pool of works of these settings, for a [`Batcher`]."""
+        """Return a pool of works with these settings, for a [`Batcher`]."""
         return RoutePool(self, key, watch)
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn, as in transformers' `GenerationConfig`; `top_k=0` leaves all tokens in."""
+    """The settings for sampling tokens, as in transformers' `GenerationConfig`. `top_k=0` keeps all tokens."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -180,7 +184,7 @@ class TextWork:
 
 
 class Written(NamedTuple):
-    """A text, the logarithm of its probability with its end (None unless wanted), and whether it was cut at the limit of tokens."""
+    """A text, its log-probability with the end token (None unless requested), and whether it was cut at the limit."""
 
     text: str
     score: float | None = None
@@ -188,7 +192,7 @@ class Written(NamedTuple):
 
 
 class TextPool:
-    """Works whose texts are written together; they join and leave between steps.
+    """A pool of works whose texts are written together. Works join and leave between steps.
 
     If a search cannot be joined while it runs, a step generates a whole batch of texts.
 
@@ -233,7 +237,7 @@ class TextPool:
         return [(self._running.pop(one.ticket), text) for one, text in zip(found, written, strict=True)]
 
     def _batch(self) -> list[tuple[Hashable, str]]:
-        """Write the texts of the waiting works that have the settings of the oldest."""
+        """Write the texts of the waiting works with the same settings as the oldest."""
         oldest = next(iter(self._waiting.values()))
         batch = {key: work for key, work in self._waiting.items() if work.settings == oldest.settings}
         for key in batch:
@@ -243,12 +247,12 @@ class TextPool:
 
 
 class TextTask:
-    """Writes a text for a text.
+    """Generates a text from a text.
 
     Args:
         model: a `WeftForConditionalGeneration`.
         tokenizer: the tokenizer it was trained with.
-        max_new_tokens: largest number of new tokens (default: 256, or what its positions allow).
+        max_new_tokens: largest number of new tokens (default: 256, or the model's positions if fewer).
     """
 
     path = "/translate"
@@ -261,10 +265,10 @@ class TextTask:
         _settle(tokenizer)
 
     def use_engine(self, name: str) -> None:
-        """Let another runtime write the texts, where it writes the same. The model must not change any more.
+        """Let another runtime write the texts, if it writes the same ones. The model must not change afterwards.
 
         Args:
-            name: as of [`Engine`](exporting/engine.py).
+            name: as in [`Engine`](exporting/engine.py).
 
         Raises:
             ValueError: the engine is not installed, or cannot express the model.
@@ -279,17 +283,17 @@ class TextTask:
         """Check a request.
 
         Args:
-            texts: what to translate.
+            texts: the source texts.
             beams: width of the search.
             max_new_tokens: largest number of new tokens.
-            conditions: the numbers that the model reads beside each text, as many as in training.
+            conditions: the numbers that the model reads with each text, as many as in training.
 
         Returns:
             A work for each text.
 
         Raises:
-            ValueError: a text is too long or contains a character outside the vocabulary, or the conditions are too many
-                or too few.
+            ValueError: a text is too long or contains a character outside the vocabulary, or the number of conditions
+                is wrong.
         """
         self.check_conditions(len(conditions))
         settings = TextSettings(beams, max_new_tokens or self.max_new_tokens)
@@ -298,7 +302,7 @@ class TextTask:
     def settings(
         self, beams: int | None, max_new_tokens: int | None, sampling: Sampling | None = None, candidates: int = 1
     ) -> TextSettings:
-        """The settings of generation. None means the value saved with the model."""
+        """Return the settings of generation. None means the value saved with the model."""
         defaults = self.model.generation_config
         beams = beams or (1 if sampling else defaults.num_beams or 1)
         if sampling is None:
@@ -310,14 +314,14 @@ class TextTask:
         """Refuse a number of conditions that the model was not trained with.
 
         Raises:
-            ValueError: naming both numbers.
+            ValueError: the numbers differ. The message names both.
         """
         features = self.model.config.num_condition_features
         if count != features:
             raise ValueError(f"This model takes {features} conditions with a text: got {count}.")
 
     def work(self, text: str, settings: TextSettings, conditions: Sequence[float] = ()) -> TextWork:
-        """One text, checked.
+        """Check one text.
 
         Raises:
             ValueError: the text is too long or contains a character outside the vocabulary.
@@ -326,19 +330,19 @@ class TextTask:
         return TextWork(tuple(ids), tuple(conditions), settings)
 
     def pool_key(self, work: TextWork) -> int:
-        """The number of beams, which works of one pool have in common."""
+        """Return the number of beams, which works of one pool have in common."""
         return work.settings.beams
 
     def rows(self, work: TextWork) -> int:
-        """The number of beams."""
+        """Return the number of beams."""
         return work.settings.beams
 
     def open_pool(self, key: int, watch: Callable[[], None]) -> TextPool:
-        """A pool of works of this number of beams, for a [`Batcher`]."""
+        """Return a pool of works with this number of beams, for a [`Batcher`]."""
         return TextPool(self, key, watch)
 
     def count_tokens(self, text: str) -> int:
-        """The number of tokens of a text."""
+        """Return the number of tokens of a text."""
         return len(self.tokenizer.tokenize(text))
 
     @torch.no_grad()
@@ -350,17 +354,17 @@ class TextTask:
         with_scores: bool = False,
         streamer: Any = None,
     ) -> list[list[Written]]:
-        """The texts for each work, all computed as one batch.
+        """Generate the texts for works, as one batch.
 
         Args:
-            works: of equal settings.
+            works: works with equal settings.
             watch: called before each token; an exception in it ends the generation.
             with_scores: whether to compute the log-probability of each text with one more forward pass.
-            streamer: of transformers, for a single work with one beam.
+            streamer: a streamer of transformers, for a single work with one beam.
 
         Returns:
-            For each work as many texts as its settings ask for, best first (drawn ones in the order of their scores, where
-            there are any).
+            For each work, as many texts as its settings request, best first. Sampled texts are sorted only if they
+            have scores.
         """
         inputs, settings = self._inputs(works), works[0].settings
         sampling = settings.sampling
@@ -402,7 +406,7 @@ class TextTask:
     def _log_probabilities(
         self, inputs: dict[str, torch.Tensor], sequences: torch.Tensor, candidates: int
     ) -> list[float]:
-        """Log-probability of each sequence (rows, tokens), from its second token to its first end."""
+        """Return the log-probability of each sequence (rows, tokens), from its second token to its first end."""
         ends = torch.as_tensor(self.model.generation_config.eos_token_id, device=sequences.device)
         scores: list[float] = []
         sources = {name: value.repeat_interleave(candidates, dim=0) for name, value in inputs.items()}
@@ -421,11 +425,12 @@ class TextTask:
 def load_task(
     folder_or_hub_id: str, stock: Stock | None = None, max_new_tokens: int | None = None
 ) -> RouteTask | TextTask:
-    """Load a model with its tokenizer; a model with the route vocabulary writes routes.
+    """Load a model with its tokenizer. A model with the route vocabulary writes routes.
 
     Raises:
-        ValueError: a stock is given for a model that writes no routes, or the model is of another family, or has weights that are
-            NaN. OSError: there is no such model.
+        ValueError: a stock is given for a model that does not write routes, or the model is of another family or has
+            weights that are NaN.
+        OSError: there is no such model.
     """
     model_type = load(AutoConfig, folder_or_hub_id).model_type
     if model_type != WeftConfig.model_type:

@@ -152,7 +152,7 @@ class AttentionBase(Recorded):
         bias_BHLM = -biases[:, None] if biases.ndim == 3 else biases.permute(0, 3, 1, 2)
         if positions.related_BLM is not None:
             bias_BHLM = bias_BHLM * positions.related_BLM[:, None]
-        # under tensor parallelism a process holds only some of the heads, and the query has just those
+        # under tensor parallelism a process has only some of the heads, and the query has only those
         return bias_BHLM.expand(query.shape[0], query.shape[1], -1, -1)
 
     def _attend(self, query, key, value, attention_mask, positions, **kwargs):

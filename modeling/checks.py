@@ -1,9 +1,9 @@
-"""Checks of inputs: an input that would crash, or silently give nonsense, raises a ValueError with the remedy.
+"""Checks of inputs. An input that would crash or silently give nonsense raises a ValueError that names the remedy.
 
-Every call checks the names and shapes of its inputs. Reading values waits for the device. Therefore a model checks the
-values of its first batch only, before any kernel sees them ([`check_first_batch`]). It checks later values only after an
-operation has failed, as a lookup on the CPU does for an id without a row ([`with_hint`]). Inside `torch.compile` and `torch.export` it reads
-no values.
+Every call checks the names and shapes of its inputs. Reading values waits for the device, so a model checks the values
+of its first batch only, before any kernel sees them ([`check_first_batch`]). Later values are checked only after an
+operation has failed, such as a lookup on the CPU of an id without a row ([`with_hint`]). No values are read inside
+`torch.compile` and `torch.export`.
 """
 
 import inspect
@@ -76,7 +76,7 @@ def _warn_once(problem: str) -> None:
 
 
 def plain_table(table: nn.Module) -> nn.Embedding:
-    """Return the embedding table itself, also where an adapter wraps it."""
+    """Return the embedding table itself, even if an adapter wraps it."""
     return next(part for part in table.modules() if isinstance(part, nn.Embedding))
 
 
@@ -142,7 +142,7 @@ def inferred_mask(config: WeftConfig, mask: torch.Tensor | None, ids: torch.Tens
 def mask_of_pads(ids: torch.Tensor, pad_token_id: int | None, *ends: int | list[int] | None) -> torch.Tensor | None:
     """Return a mask that is False at pads.
 
-    As in transformers, return None if there is no pad token, or if it is also an end token: an end token counts.
+    As in transformers, return None if there is no pad token or if it is also an end token, because end tokens count.
     """
     is_end = any(pad_token_id in end if isinstance(end, list) else pad_token_id == end for end in ends)
     return None if pad_token_id is None or is_end else ids.ne(pad_token_id)
@@ -172,7 +172,7 @@ def with_batch_dimension(values: torch.Tensor, batch: int, length: int, name: st
 
 
 def check_length(length: int, limit: int, field: str) -> None:
-    """Raise a ValueError if a sequence is longer than its learned position table, whose rows a field sets."""
+    """Raise a ValueError if a sequence is longer than its learned position table, whose length is set by `field`."""
     if not is_tracing() and length > limit:  # in this order: an exported graph would keep the comparison
         raise ValueError(
             f"A sequence of {length} tokens is longer than the learned position table of {limit} rows (`{field}`): shorten "
@@ -221,7 +221,7 @@ def check_labels(labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> N
 
 
 def check_labels_are_kept(config: WeftConfig) -> None:
-    """Raise a ValueError if the routers need labels, for a training pass whose loss is computed elsewhere."""
+    """Raise a ValueError if the routers need labels, in a training pass whose loss is computed elsewhere."""
     if config.has_sparse_layers and (
         config.router_aux_loss_coef or config.router_z_loss_coef or config.router_bias_update_rate
     ):

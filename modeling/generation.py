@@ -15,25 +15,24 @@ from .transformers_names import fit_to_transformers
 
 
 class RefuseNonFiniteScores(LogitsProcessor):
-    """Raises a ValueError if scores are NaN or infinite: they would be decoded to ids that look valid.
+    """Raises a ValueError if scores are NaN or infinite, because they would be decoded to ids that look valid.
 
     Reading from a device waits for all its work. The record of the scores therefore stays on the device. It is read
     after the first step, which detects damaged weights, and by [`look`] at the end.
     """
 
     def __init__(self):
-        # For each device and number of rows: which rows were finite in all calls so far, the number of calls in which
-        # each row was, and the length of the sequences at each call. An assistant model may be on another device.
+        # By device (an assistant model may be on another one) and number of rows: whether each row was finite in all
+        # calls so far, the number of calls for which it was, and the length of the sequences at each call.
         self._seen: dict[tuple[torch.device, int], tuple[torch.Tensor, torch.Tensor, list[int]]] = {}
-        # the numbers that the rows had at the beginning, once some have left
+        # the original numbers of the rows, once some have left
         self._numbers: list[int] | None = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         # processors set single tokens to -inf to forbid them; NaN, +inf and a row of -inf alone are errors
         is_finite = scores.amax(dim=-1).isfinite()  # the maximum of a row with a NaN is NaN
         if scores.device.type != "cpu":
-            # sampling from NaN fails an assertion on the device, after which the process cannot use the device any
-            # more
+            # sampling from NaN fails an assertion on the device, and the process can then no longer use the device
             scores = cast(torch.FloatTensor, scores.masked_fill(~is_finite[:, None], 0.0))
         key = (scores.device, len(scores))
         is_first = key not in self._seen
@@ -48,7 +47,7 @@ class RefuseNonFiniteScores(LogitsProcessor):
         return scores
 
     def select_sources(self, sources: list[int], beams: int) -> None:
-        """Go on with the rows of some sources, in this order (see `decoding/search.py`)."""
+        """Continue with the rows of the given sources, in this order (see `decoding/search.py`)."""
         self.look()
         self._seen.clear()
         rows = [source * beams + row for source in sources for row in range(beams)]
@@ -87,13 +86,13 @@ class WeftGenerationMixin(GenerationMixin):
 
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
         r"""
-        Generate target ids as `GenerationMixin.generate` does, with all of its modes. These arguments are Weft's, or
+        Generate target ids as `GenerationMixin.generate` does, in all of its modes. The following arguments are new or
         differ:
 
         Args:
             attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*):
-                1 for source tokens and 0 for pads. Defaults to a mask of the pads in the source. Without a pad token,
-                or if it is an end token too, all tokens count.
+                1 for source tokens and 0 for pads. Defaults to a mask of the pads in the source. If there is no pad
+                token, or it is also an end token, all tokens count.
             condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
                 Numbers that scale the learned vectors added at every source position.
             decoder_input_ids (`torch.LongTensor` of shape `(batch, prefix)`, *optional*):
@@ -105,9 +104,9 @@ class WeftGenerationMixin(GenerationMixin):
             decoder_position_ids, decoder_position_mask (`torch.Tensor` of shape `(prefix,)` or `(batch, prefix)`, *optional*):
                 Positions of the prefix and which tokens have one, see [`WeftDecoder.forward`].
             only_sequences (`bool`, *optional*, defaults to `False`):
-                Whether `return_dict_in_generate=True` asks for the sequences, `beam_indices` and, with `output_scores=True`,
-                `sequences_scores` alone. The fast path then keeps no scores of steps, logits and cache, and sources leave the
-                batch when their search is over; elsewhere it is ignored.
+                Whether `return_dict_in_generate=True` requests only the sequences, `beam_indices` and, with
+                `output_scores=True`, `sequences_scores`. The fast path then keeps no step scores, logits or cache, and
+                sources leave the batch when their search is over. The plain path ignores this argument.
             custom_generate (`str` or `Callable`, *optional*):
                 Another search. `"sqrt_length"` is the beam search of DirectMultiStep, in the installed package.
 
@@ -120,8 +119,8 @@ class WeftGenerationMixin(GenerationMixin):
                 a step are not finite, or `assistant_early_exit` is given.
         """
         if self.parallelism is not None and self.parallelism.is_fully_sharded(self):
-            # a process that has finished still holds a part of the weights; the Trainer sets this only for its own
-            # FSDP
+            # a process that has finished still has a part of the weights that the others need; the Trainer sets this
+            # only for its own FSDP
             kwargs["synced_gpus"] = torch.distributed.get_world_size() > 1
             if "generate" not in self.__dict__:
                 self.parallelism.gather_for_generate(self)
@@ -132,14 +131,14 @@ class WeftGenerationMixin(GenerationMixin):
             kwargs["custom_generate"] = self.searches[search]()
         elif search is not None and not getattr(search, "takes_fast_path", False):
             settings = [one for one in (generation_config, self.generation_config) if one is not None]
-            # another search may need what only this cache can do, if the caller names none
+            # another search may rely on this cache, so it is the default unless the caller names one
             if kwargs.get("past_key_values") is None and not any(one.cache_implementation for one in settings):
                 kwargs.setdefault("cache_implementation", "dynamic")
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
             ends = self.config.eos_token_id, (generation_config or self.generation_config).eos_token_id
             kwargs["attention_mask"] = mask_of_pads(source, self.config.pad_token_id, *ends)
-        # in every request, as a bad id may make the device unusable; `forward` checks only the ids of its first batch
+        # in every request, because a bad id may make the device unusable; `forward` checks only the first batch
         sizes = {"input_ids": self.config.vocab_size, "decoder_input_ids": self.config.target_vocab_size}
         for name, ids in (("input_ids", source), ("decoder_input_ids", kwargs.get("decoder_input_ids"))):
             if isinstance(ids, torch.Tensor) and ids.ndim == 2 and ids.numel() and not ids.is_floating_point():
@@ -150,7 +149,7 @@ class WeftGenerationMixin(GenerationMixin):
                 kwargs[name] = value.view(1, -1).expand(self._batch_size(source, kwargs), -1)
         cache, prefix = kwargs.get("past_key_values"), kwargs.get("decoder_input_ids")
         if cache is not None and prefix is not None and prefix.shape[1] > cache.get_seq_length() > 0:
-            # without a mask of this length, transformers takes all of the ids for new ones, to be added to the cache
+            # without a mask of this length, transformers takes all ids as new ones and adds them to the cache
             kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
         if isinstance(states := kwargs.get("encoder_outputs"), dict):
             kwargs["encoder_outputs"] = type(states)(**states)  # a copy: `generate` expands it for the beams in place
@@ -201,8 +200,8 @@ class WeftGenerationMixin(GenerationMixin):
     ):
         """Return the ids that the targets begin with.
 
-        transformers adds the start token if no row has it in column 0. In rows that are padded on the left, it is behind
-        the pads.
+        transformers adds the start token if no row has it in column 0. In rows that are padded on the left, it comes
+        after the pads.
         """
         ids, mask = model_kwargs.get("decoder_input_ids"), model_kwargs.get("decoder_attention_mask")
         if ids is not None and mask is not None and mask.shape == ids.shape:
@@ -245,10 +244,10 @@ class WeftGenerationMixin(GenerationMixin):
     def _takes_fast_path(self, model_kwargs: dict[str, Any], synced_gpus: bool) -> bool:
         """Return whether a request takes the fast path.
 
-        If it was prepared for it but may not, give it an ordinary cache.
+        A request that was prepared for the fast path but may not take it gets an ordinary cache.
         """
         is_prepared = self.fast_path is not None and self.fast_path.is_fast(model_kwargs)
-        if is_prepared and synced_gpus:  # a process that has finished repeats whole forward passes until all have
+        if is_prepared and synced_gpus:  # a finished process repeats whole forward passes until all have finished
             model_kwargs["past_key_values"] = new_cache(self.config)
         return is_prepared and not synced_gpus
 
@@ -266,17 +265,17 @@ class WeftGenerationMixin(GenerationMixin):
     def _optimize_model_for_decode(self):
         """Return a context that does nothing.
 
-        transformers sets the experts implementation to "batched_mm" in the configuration meanwhile, and other requests
-        read the same configuration. On an accelerator, `model.set_experts_implementation("batched_mm")` sets it for
-        all requests.
+        Here transformers would set the experts implementation to "batched_mm" in the configuration, which other
+        requests read too. On an accelerator, `model.set_experts_implementation("batched_mm")` sets it for all
+        requests.
         """
         return nullcontext()
 
     def _with_target_vocabulary(self) -> "WeftGenerationMixin":
-        """Return this model for code of transformers that reads `vocab_size` and means the target vocabulary.
+        """Return this model for transformers code that reads `vocab_size` as the size of the target vocabulary.
 
-        If the two sizes differ, return a twin with its own configuration, because other requests may read the model's
-        configuration meanwhile.
+        If the two vocabularies differ in size, return a twin with its own configuration, because other requests may be
+        reading the model's.
         """
         if self.config.vocab_size == self.config.target_vocab_size:
             return self

@@ -16,9 +16,9 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
 
 
 class Recorded(nn.Module):
-    """A module whose outputs transformers records, by a hook that it installs when they are first wanted.
+    """A module whose outputs transformers records with a hook, installed when the outputs are first requested.
 
-    The hook is a local function, which cannot be pickled. So copies do not have it, and get their own.
+    The hook is a local function, which cannot be pickled, so a copy drops it and gets its own.
     """
 
     def __getstate__(self) -> dict[str, Any]:
@@ -31,8 +31,8 @@ class Recorded(nn.Module):
 class Float32Buffers(nn.Module):
     """A module whose own buffers keep their dtype when the model's dtype changes.
 
-    `.to(torch.bfloat16)` also casts buffers. With the 8 significant bits of bfloat16, a counted load stops at 256, and
-    rotary frequencies are a radian off at the thousandth token.
+    `.to(torch.bfloat16)` also casts buffers. With the 8 significant bits of bfloat16, a counted load stops growing at
+    256, and rotary frequencies are a radian off at the thousandth token.
     """
 
     def _apply(self, fn, recurse: bool = True):
@@ -48,7 +48,7 @@ class Float32Buffers(nn.Module):
 class Float32Linear(nn.Linear):
     """A linear layer that computes in fp32 if the model is in half precision.
 
-    It is a module, because offloaded weights are loaded by a hook on the call of a module.
+    This is a module because offloaded weights are loaded by a hook that runs when a module is called.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -86,10 +86,10 @@ def build_norm(config: WeftConfig) -> nn.Module:
 
 
 def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
-    """Set elements to 0 with probability `p` in training, and divide the others by 1 - p, as `nn.functional.dropout` does.
+    """Set elements to 0 with probability `p` in training and divide the others by 1 - p, like `nn.functional.dropout`.
 
-    On a CPU, torch draws a float for each element, which takes a tenth of a training step and more. Here a random integer
-    of 64 bits decides about four elements, so `p` is rounded to a multiple of 2^-16.
+    On a CPU, torch draws a float for each element, which takes a tenth of a training step or more. Here one random
+    integer of 64 bits serves four elements, so `p` is rounded to a multiple of 2^-16.
     """
     if not training or p <= 0 or p >= 1 or states.device.type != "cpu" or torch.compiler.is_compiling():
         return nn.functional.dropout(states, p=p, training=training)
@@ -113,7 +113,7 @@ class FeedForward(nn.Module):
     def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Map states (..., D) to states (..., D).
 
-        `token_mask` is not read: sparse layers have the same call and read it.
+        `token_mask` is ignored. Sparse layers have the same signature and use it.
         """
         up = self.up_proj(hidden_states)
         up = self.act_fn(up) if self.gate_proj is None else self.act_fn(self.gate_proj(hidden_states)) * up

@@ -58,12 +58,12 @@ class LoadingMixin:
         cls, pretrained_model_name_or_path, *model_args, allow_missing_weights: bool = False, **kwargs
     ):
         r"""
-        Load a model as `PreTrainedModel.from_pretrained` does. Missing weights are an error here, where transformers
-        warns and starts them at random.
+        Load a model as `PreTrainedModel.from_pretrained` does. Missing weights raise an error, whereas transformers
+        warns and initializes them at random.
 
-        Two kinds of weights may be missing: the head, if the file is that of a base model, and the biases of balanced
-        routing. With `output_loading_info=True` missing weights are listed, and with an empty `state_dict` the whole
-        model is new: both raise no error for them.
+        Two kinds of weights may be missing: the head, if the file is from a base model, and the biases of balanced
+        routing. Missing weights also raise no error with `output_loading_info=True`, which lists them, or with an
+        empty `state_dict`, which makes a new model.
 
         Args:
             pretrained_model_name_or_path (`str` or `os.PathLike`):
@@ -113,7 +113,7 @@ class LoadingMixin:
 def may_be_new(model: Any, missing: set[str]) -> set[str]:
     """Return the missing weights that may be new: a head on a base model, and the biases of balanced routing."""
     biases = {name for name, _ in model.named_buffers() if name.endswith(".selection_bias")}
-    # if all of them are missing, the file is of a model whose routing was not balanced yet
+    # if all of them are missing, the file is from a model whose routing was not yet balanced
     new = biases if biases <= missing else set()
     has_base = hasattr(model, model.base_model_prefix)
     if has_base and type(model).__name__ not in (model.config.architectures or ()):

@@ -38,7 +38,7 @@ def cross_entropy(
             divided by it instead of by the number of labels given here.
     """
     flat_N = labels.flatten()
-    # a sum over many tokens is too inexact in half precision
+    # a sum over many tokens is too imprecise in half precision
     logits_NV = logits.flatten(0, -2).to(at_least_float32(logits.dtype))
     total = nn.functional.cross_entropy(
         logits_NV, flat_N, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
@@ -58,8 +58,8 @@ _LARGE_VOCABULARY = 4096
 def chunks_loss(lm_head: Any, asked: bool | None, training: bool) -> bool:
     """Return whether to compute the loss in chunks, without keeping logits.
 
-    `asked` decides. If it is None, return True where it saves memory: in training, with a large vocabulary and a plain
-    head.
+    `asked` decides if it is not None. Otherwise return True where chunks save memory: in training, with a large
+    vocabulary and a plain head.
 
     Raises:
         ValueError: `asked` is True and the head is not a plain linear layer.

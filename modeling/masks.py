@@ -25,15 +25,14 @@ KNOWN_IMPLEMENTATIONS = (
 # The known implementations that add a relative bias to the scores.
 _BIASED_IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")
 
-# A value of an additive mask at or below this means "masked", whichever of the usual constants (-inf, -1e9, ...) it
-# is.
+# An additive mask value at or below this means "masked", whichever constant is used (-inf, -1e9, ...).
 _MASKED = torch.finfo(torch.float16).min / 2
 
 
 def takes_bias(implementation: str) -> bool:
     """Return whether an implementation adds `position_bias`.
 
-    A registered function must name the parameter. Many functions would take it among their `**kwargs` and ignore it.
+    A registered function must name the parameter. Many functions would accept it in `**kwargs` and ignore it.
     """
     if implementation in _BIASED_IMPLEMENTATIONS:
         return True
@@ -76,8 +75,8 @@ def mask_and_bias(
         # no key would then get the mean of all values
         return additive(mask, query.dtype), bias_BHLM
     if implementation == "flex_attention" and isinstance(mask, torch.Tensor):
-        # flex attention reads only the first head of a mask and takes no mask with a batch size of 1 for a larger
-        # batch, but it reads a whole bias
+        # flex attention reads only the first head of a mask and does not accept a mask of batch size 1 for a larger
+        # batch, but it reads all of a bias
         bias_BHLM = mask if bias_BHLM is None else bias_BHLM + mask
         return None, bias_BHLM.expand(*query.shape[:3], -1)
     return mask, bias_BHLM
@@ -118,7 +117,7 @@ def encoder_mask(config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask
         config=config,
         inputs_embeds=inputs_embeds,
         attention_mask=attention_mask,
-        # to leave out a mask without pads, transformers would have to read it from the device, and so wait for it
+        # to skip a mask without pads, transformers would have to read the mask, which waits for the device
         allow_is_bidirectional_skip=attention_mask is None,
     )
 

@@ -96,9 +96,9 @@ class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
 
 
 def _normal(config: WeftConfig, weight: torch.Tensor) -> None:
-    """Initialize a weight with standard deviation `init_std`, or if it is None with Glorot and Bengio's variance.
+    """Initialize a weight with standard deviation `init_std`, or with Glorot and Bengio's variance if it is None.
 
-    This variance is 2 / (fan in + fan out), and the fans are the last two dimensions.
+    This variance is 2 / (fan in + fan out), where the fans are the last two dimensions.
     """
     std = config.init_std or (2.0 / sum(weight.shape[-2:])) ** 0.5
     init.normal_(weight, mean=0.0, std=std)
@@ -247,7 +247,7 @@ class WeftDecoderLayer(ResidualLayer):
 
 @fit_to_transformers
 class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
-    """The base class of all Weft models: initialization, loading, and what transformers reads from a model's class."""
+    """The base class of all Weft models: initialization, loading, and the class attributes that transformers reads."""
 
     config: WeftConfig
     config_class = WeftConfig
@@ -260,10 +260,10 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
-    # How a model is split over processes (`parallel.py`). The installed package sets it. Code that travels with
-    # weights has none.
+    # The module that splits a model over processes (`parallel.py`). The installed package sets it. Code that travels
+    # with weights has none.
     parallelism: ClassVar[ModuleType | None] = None
-    # Whether the values of a first batch were checked; see `checks.py`.
+    # Whether the values of the first batch have been checked, see `checks.py`.
     _has_checked_values = False
 
     def __init__(self, config: WeftConfig, *args, **kwargs):
@@ -285,7 +285,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         return True
 
     def init_parallel_plans(self) -> None:
-        """Set the plans as in transformers, and remove the rules that name nothing in this model.
+        """Set the plans as in transformers, and remove the rules that match nothing in this model.
 
         The plans of the classes have the rules of the whole family.
         """
@@ -343,7 +343,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func=checkpoint, **kwargs):
         settings = getattr(gradient_checkpointing_func, "keywords", {})
         if enable and settings.get("use_reentrant", True) and self.config.has_sparse_layers:
-            # it runs the layers without gradients first, and the router logits recorded then have no gradients
+            # reentrant checkpointing first runs the layers without gradients, so the recorded router logits have none
             logger.warning_once(
                 "Reentrant checkpointing would remove the gradients of the router losses. Layers are checkpointed with "
                 'use_reentrant=False instead. (gradient_checkpointing_kwargs={"use_reentrant": False} avoids this warning.)'
@@ -415,10 +415,10 @@ class WeftStack(WeftPreTrainedModel):
         self.gradient_checkpointing = False
 
     def borrow_table(self, table: nn.Module) -> None:
-        """Read the table of tokens from the model that this stack is part of.
+        """Use the token table of the model that this stack is part of.
 
-        The table is registered there alone. Registered in several places, it would be one weight with several names,
-        which `torch.func.functional_call` and FSDP2 cannot handle.
+        The table is registered only in that model. Registered in several places, it would be one weight with several
+        names, which `torch.func.functional_call` and FSDP2 cannot handle.
         """
         self._modules.pop("embed_tokens", None)
         self.__dict__["embed_tokens"] = table
@@ -486,7 +486,7 @@ def token_positions(position_ids, position_mask, default, batch: int, length: in
 
 
 def traceable(forward: Callable) -> Callable:
-    """Return the `forward` of a stack with the recorders of outputs installed before a graph is traced, if it needs them."""
+    """Wrap the `forward` of a stack so that output recorders, if needed, are installed before a graph is traced."""
 
     @wraps(forward)
     def wrapper(self, *args, **kwargs):
@@ -502,8 +502,8 @@ def traceable(forward: Callable) -> Callable:
 
 class WeftEncoder(WeftStack):
     """
-    The encoder. It maps ids of shape `(batch, source)` to states of shape `(batch, source, d_model)`, and works alone
-    too.
+    The encoder. It maps ids of shape `(batch, source)` to states of shape `(batch, source, d_model)`, and can be used
+    alone.
 
     Args:
         config ([`WeftConfig`]):
@@ -545,8 +545,8 @@ class WeftEncoder(WeftStack):
                 Ids of the source tokens. Give either these or `inputs_embeds`.
             attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, source, source)`, *optional*):
                 1 for tokens and 0 for pads, at any position. A 4-D mask is boolean, or is added to the scores.
-                Without a mask every token counts, unless the configuration's `infer_attention_mask` asks to look for
-                pads.
+                Without a mask every token counts, unless the configuration has `infer_attention_mask`, which masks
+                the pads.
             inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
                 Embeddings in place of `input_ids`.
             position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
@@ -616,7 +616,7 @@ class WeftEncoder(WeftStack):
 
 class WeftDecoder(WeftStack):
     """
-    The decoder. It works alone too, with the states of any encoder of its width.
+    The decoder. It can be used alone, with the states of any encoder of the same width.
 
     Args:
         config ([`WeftConfig`]):
@@ -638,8 +638,8 @@ class WeftDecoder(WeftStack):
         self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(decoder=True)) if uses_rotary else None
         self.post_init()
 
-    # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration, for all
-    # calls
+    # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration and so
+    # change all later calls
     @traceable
     @capture_outputs
     def forward(
@@ -672,8 +672,8 @@ class WeftDecoder(WeftStack):
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
                 1 for source positions that may be seen.
             past_key_values (`Cache`, *optional*):
-                Keys and values of the tokens before, an `EncoderDecoderCache` or a cache of self-attention alone. With
-                `use_cache` and none given, a new one is made and returned.
+                Keys and values of the previous tokens: an `EncoderDecoderCache`, or a cache of self-attention alone.
+                If it is omitted and `use_cache` is True, a new one is made and returned.
             inputs_embeds (`torch.FloatTensor` of shape `(batch, target, d_model)`, *optional*):
                 Embeddings in place of `input_ids`.
             use_cache (`bool`, *optional*):
@@ -684,8 +684,8 @@ class WeftDecoder(WeftStack):
             position_mask (`torch.BoolTensor` of the same shape, *optional*):
                 False for tokens that have no position.
             key_position_ids (`torch.LongTensor` of shape `(batch, cached + target)`, *optional*):
-                Positions of cached and new tokens. Only relative positions read them, and need them where
-                `position_ids` are given beside a filled cache.
+                Positions of cached and new tokens. Only relative positions use them. They are required if
+                `position_ids` are given together with a filled cache.
             key_position_mask (`torch.BoolTensor` of the same shape, *optional*):
                 False for cached and new tokens that have no position.
             encoder_position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
@@ -920,16 +920,16 @@ class WeftModel(WeftPreTrainedModel):
         r"""
         Args:
             input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
-                What [`WeftEncoder.forward`] takes.
+                See [`WeftEncoder.forward`].
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
-                Ids of the target tokens. Where neither they nor `decoder_inputs_embeds` are given, they are
-                `input_ids` shifted right, as in BART. A target with a vocabulary of its own needs one of them.
+                Ids of the target tokens. If `decoder_inputs_embeds` are not given either, they default to `input_ids`
+                shifted right, as in BART. A target with its own vocabulary needs one of the two.
             decoder_attention_mask, past_key_values, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask (*optional*):
-                What [`WeftDecoder.forward`] takes, there without `decoder_`.
+                See [`WeftDecoder.forward`], where these names have no `decoder_`.
             encoder_outputs (`MoEModelOutput` or `tuple`, *optional*):
-                What the encoder has returned for this source, so that it does not run again.
+                Outputs of the encoder for this source, so that it does not run again.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
-                1 for source positions that the decoder may see. Defaults to what `attention_mask` shows.
+                1 for source positions that the decoder may see. Defaults to the positions that `attention_mask` shows.
 
         Returns:
             [`~modeling_outputs.Seq2SeqMoEModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the
@@ -1064,34 +1064,34 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         r"""
         Args:
             input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
-                What [`WeftEncoder.forward`] takes.
+                See [`WeftEncoder.forward`].
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
-                Ids of the target tokens. They default to `labels` shifted right, and without labels to `input_ids`
-                shifted right, as in BART. A target with a vocabulary of its own needs one of the two.
+                Ids of the target tokens. Defaults to `labels` shifted right, or without labels to `input_ids` shifted
+                right, as in BART. A target with its own vocabulary needs one of the two.
             decoder_attention_mask, past_key_values, decoder_inputs_embeds, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask (*optional*):
-                What [`WeftDecoder.forward`] takes, there without `decoder_`.
+                See [`WeftDecoder.forward`], where these names have no `decoder_`.
             encoder_outputs, encoder_attention_mask (*optional*):
-                What [`WeftModel.forward`] takes.
+                See [`WeftModel.forward`].
             labels (`torch.LongTensor` of shape `(batch, target)`, *optional*):
-                Ids that the loss is computed for, -100 where a position does not count.
+                Target ids for the loss, with -100 for positions that do not count.
             use_cache (`bool`, *optional*):
                 Whether to return keys and values. Defaults to the configuration's `use_cache`, and to False with
                 labels.
             logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0):
                 Score only the last N positions, or the given positions. 0 scores all.
             num_items_in_batch (`int` or `torch.Tensor`, *optional*):
-                Labels in all accumulated batches and processes, from the Trainer. Losses are divided by it.
+                Number of labels in all accumulated batches and processes, from the Trainer. Losses are divided by it.
             smoothing (`float`, *optional*, defaults to 0.0):
                 Label smoothing: weight of the uniform distribution over the vocabulary in the loss (Szegedy et al. 2016).
-                [`WeftTrainer`] gives its `label_smoothing_factor` in training.
+                [`WeftTrainer`] passes its `label_smoothing_factor` in training.
             chunked_loss (`bool`, *optional*, defaults to `False`):
                 True computes the loss of the labels in chunks and returns no logits, which saves most of the memory of
-                a large vocabulary. None does so where it pays: in training, with a vocabulary of 4,096 words or more
-                and a plain head. [`WeftTrainer`] asks for that.
+                a large vocabulary. None does so only where it pays: in training, with a vocabulary of 4,096 tokens or
+                more and a plain head. [`WeftTrainer`] passes None by default.
             sum_router_counts (`Callable`, *optional*):
-                From [`WeftTrainer`]: takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns
-                those of all accumulated batches and processes. The router losses of this batch are then summands of
-                theirs.
+                Takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns those of all
+                accumulated batches and processes. The router losses of this batch are then its summands of their
+                losses. [`WeftTrainer`] passes this function.
 
         Returns:
             [`WeftSeq2SeqLMOutput`]: the loss where labels are given, logits of shape `(batch, target, vocabulary)`,
@@ -1125,7 +1125,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             is_causal = kwargs.get("is_causal") is not False
             if self.training and is_causal and decoder_attention_mask is None and self.config.has_sparse_layers:
-                # a position from which on all labels are -100 is padding: it changes no score that counts
+                # the positions after the last label that is not -100 are padding: they change no score that counts
                 kwargs["decoder_token_mask"] = labels.ne(-100).flip(-1).cummax(-1).values.flip(-1)
         has_router_losses = labels is not None and self.config.has_sparse_layers
         wants_routers = kwargs.pop("output_router_logits", None)
@@ -1168,13 +1168,13 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             )
         if has_router_losses and loss is not None and labels is not None:
             non_pads = self.non_pad_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
-            # a given output of the encoder has no part in this batch's losses
+            # encoder outputs that were passed in have no part in this batch's losses
             of_encoder = outputs.encoder_router_logits if encoder_outputs is None else None
             logits_of_stacks = (of_encoder or (), outputs.decoder_router_logits or ())
             aux_loss, z_loss = self._router_losses(logits_of_stacks, non_pads, sum_router_counts)
             if self.training:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
-                # without it the losses are means of this batch, which count by its share of the labels
+                # without it the losses are means of this batch, weighted by its share of the labels
                 if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
                 loss = loss + extra
@@ -1196,7 +1196,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
     def save_pretrained(self, *args, **kwargs):
         """Save the model as in transformers, with a configuration that records whether the head is tied."""
-        # PEFT compares the head with the encoder's table after merging, and calls it untied where each stack has a table
+        # after merging, PEFT compares the head with the encoder's table, and calls it untied if each stack has a table
         if self.lm_head.weight is self.model.decoder.embed_tokens.weight:
             self.config.tie_word_embeddings = True
         super().save_pretrained(*args, **kwargs)
@@ -1244,7 +1244,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return None if source_mask is None else source_mask.flatten().bool(), target_mask.flatten().bool()
 
     def _router_losses(self, logits_of_stacks, non_pads_of_stacks, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return balance loss and z-loss, means over the sparse layers. In training, also count the load of the routers."""
+        """Return the mean balance loss and z-loss of the sparse layers. In training, also count the routers' load."""
         (in_encoder, in_decoder), (source, target) = logits_of_stacks, non_pads_of_stacks
         logits, non_pads = (*in_encoder, *in_decoder), [source] * len(in_encoder) + [target] * len(in_decoder)
         if not logits:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
@@ -1283,7 +1283,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return decoder.embed_tokens
 
 
-# `generate` asks for these signatures in each request, several times, and finding them behind decorators takes long
+# `generate` reads these signatures several times in each request, and finding them behind decorators is slow
 for _class in (WeftEncoder, WeftDecoder, WeftForConditionalGeneration):
     vars(_class.forward)["__signature__"] = inspect.signature(_class.forward)
 

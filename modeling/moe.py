@@ -1,4 +1,4 @@
-"""The sparse feed-forward: a router, experts as 3-D parameters, and a block of both; and the losses of routers.
+"""The sparse feed-forward (a router, experts as 3-D parameters, and a block of both), and the losses of routers.
 
 Shape suffixes: N tokens (all batch rows, flattened), D model width, F expert width, E experts, K experts per token, S
 tokens of one expert.
@@ -41,8 +41,8 @@ def _after_optimizer_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: M
 class Router(Recorded, Float32Buffers):
     """Chooses the experts of each token and their weights, in fp32 whatever the model's dtype.
 
-    The scores of the experts are the softmax of the logits. The weights are the scores of the chosen experts, divided by
-    their sum with `norm_topk_prob`.
+    The scores of the experts are the softmax of the logits. The weights are the scores of the chosen experts. They are
+    divided by their sum if `norm_topk_prob` is set.
 
     With `router_bias_update_rate` each expert has a bias that enters the choice of experts, but not their weights. The
     bias is moved against the load after each step of the optimizer that trains the router (Wang et al. 2024,
@@ -86,7 +86,7 @@ class Router(Recorded, Float32Buffers):
             scores_NE, ids_NK = self.choose(logits_NE)
             weights_NK = scores_NE.gather(-1, ids_NK)
             if self.renormalise:
-                # the scores that a bias has chosen may all be 0
+                # the experts that a bias has chosen may all have a score of 0
                 weights_NK = weights_NK / weights_NK.sum(dim=-1, keepdim=True).clamp(min=1e-20)
             if self.capacity_factor is not None:
                 weights_NK = self._drop_over_capacity(weights_NK, ids_NK, self.capacity_factor)
@@ -101,9 +101,9 @@ class Router(Recorded, Float32Buffers):
     def _drop_over_capacity(self, weights_NK: torch.Tensor, ids_NK: torch.Tensor, factor: float) -> torch.Tensor:
         """Return the weights with 0 for each token that an expert has no capacity for.
 
-        The first tokens of the batch come first, and pads count, as in DirectMultiStep.
+        Earlier tokens of the batch have priority, and pads count, as in DirectMultiStep.
         """
-        # the number of each token in the queues of its experts, from 1 on
+        # the place of each token in the queues of its experts, counted from 1
         taken_NE = nn.functional.one_hot(ids_NK, self.num_experts).sum(dim=1)
         queue_number_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
         return weights_NK.masked_fill(queue_number_NK > int(ids_NK.numel() / self.num_experts * factor), 0.0)
@@ -187,7 +187,7 @@ class ExpertsBase(nn.Module):
 
     def forward(self, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tensor:
         output_ND = torch.zeros_like(tokens_ND)
-        # an id of `num_experts`, which pads have, and in expert parallelism experts of other processes, matches none
+        # the id `num_experts` matches no expert: pads have it, and in expert parallelism experts of other processes
         for expert in range(self.num_experts):
             token_S, slot_S = torch.where(ids_NK == expert)
             states_SD = self._expert(tokens_ND[token_S], expert) * weights_NK[token_S, slot_S, None]
@@ -196,7 +196,7 @@ class ExpertsBase(nn.Module):
 
 
 class _InDtype:
-    """Experts as they are, but for the dtype of their weights."""
+    """The same experts, with their weights in another dtype."""
 
     def __init__(self, experts: ExpertsBase, dtype: torch.dtype):
         self.experts, self.dtype = experts, dtype
@@ -210,7 +210,7 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
     """Return transformers' decorator for experts, with two additions for "grouped_mm".
 
     - The loop computes float64 weights, for which torch has no grouped products. transformers checks an implementation
-      when it is set, and the weights may become float64 later.
+      when it is set, but the weights may become float64 later.
     - Under autocast, experts compute in its dtype, as linear layers do. torch's grouped products have no autocast, and
       transformers computes them in the dtype of the weights.
     """
@@ -263,15 +263,15 @@ _EXPERTS = {
 }
 
 
-# Implementations that compute no row for an id of `num_experts`, or throw the row away ("batched_mm").
+# Implementations that compute no row for an id of `num_experts`, or discard the row ("batched_mm").
 _WITHOUT_PADS = (None, "eager", "batched_mm", "grouped_mm")
 
 
 class SparseFeedForward(nn.Module):
-    """A router and its experts. The call and the shapes are those of the dense feed-forward.
+    """A router and its experts, with the signature and the shapes of the dense feed-forward.
 
-    Pads are left out before tokens are sent to experts: the experts compute no rows for them, and their output is 0. With
-    a limited capacity pads are tokens like others, as in DirectMultiStep.
+    Pads are left out before tokens are sent to experts: the experts compute no rows for them, and their output is 0.
+    With a limited capacity, pads count like other tokens, as in DirectMultiStep.
     """
 
     def __init__(self, config: WeftConfig, ffn_dim: int):
@@ -279,7 +279,7 @@ class SparseFeedForward(nn.Module):
         width = config.moe_intermediate_size or ffn_dim
         self.router = (NoisyTopKRouter if config.router_type == "noisy_top_k" else Router)(config)
         experts: Any = _EXPERTS[config.is_gated_act, config.mlp_bias](config, width)
-        # transformers' implementations otherwise do not look for ids of `num_experts`, which pads have
+        # otherwise transformers' implementations do not look for ids of `num_experts`, which pads have
         experts._is_expert_parallel = True
         self.experts = experts
 
@@ -291,7 +291,7 @@ class SparseFeedForward(nn.Module):
         tokens_ND = hidden_states.flatten(0, -2)
         non_pad_N = None if token_mask is None else token_mask.flatten().bool()
         _, weights_NK, ids_NK = self.router(tokens_ND)
-        if self.router.capacity_factor is not None:  # as published, pads have places in it
+        if self.router.capacity_factor is not None:  # pads take up capacity, as published
             non_pad_N = None
         dispatch = self.experts if non_pad_N is None else partial(self._without_pads, non_pad_N)
         return dispatch(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
@@ -304,8 +304,8 @@ class SparseFeedForward(nn.Module):
         experts = experts.get_base_layer() if hasattr(experts, "get_base_layer") else experts  # of an adapter (PEFT)
         num_experts = self.router.num_experts
         if experts.num_experts != num_experts:
-            # Expert parallelism sends each row to the process of its expert, which an id of no expert breaks. It waits for
-            # the device in any case, to learn how many rows it sends.
+            # Expert parallelism sends each row to the process of its expert, so an id of no expert would break it. It
+            # waits for the device in any case, to learn how many rows to send.
             rows = non_pad_N.nonzero()[:, 0]
             output = self.experts(tokens_ND[rows], ids_NK[rows], weights_NK[rows])
             return torch.zeros_like(tokens_ND).index_copy(0, rows, output)

@@ -1,10 +1,10 @@
 """Splits a Weft model over processes: its parallel plans, and the parallel styles that transformers lacks.
 
-The projections to queries, keys, values, `up` and `gate` are split by their outputs. The projections after them are
-split by their inputs, and their partial results are summed. So each process holds whole heads and a part of each
+The query, key, value, `up` and `gate` projections are split by their outputs. The projections after them are split by
+their inputs, and their partial results are summed. Each process therefore has whole heads and a part of each
 feed-forward. Biases after a sum, norms, routers and position tables are whole on every process. A plan has the rules
-of the whole family, and a model keeps those that name something in it ([`keep_own_rules`]). The model's classes do not
-import this file: [`install`] gives it to them, so that the code that travels with weights needs no copy of it.
+of the whole family, and a model keeps those that match something in it ([`keep_own_rules`]). The model classes do not
+import this file. [`install`] attaches it to them, so that the code that travels with weights needs no copy of it.
 """
 
 import sys
@@ -60,7 +60,7 @@ STACK_TP_PLAN = {
     **{f"layers.*.mlp.experts.{name}": style for name, style in _EXPERTS.items()},
     "layers.*.mlp.experts": "weft_experts",
 }
-# Expert parallelism: each process holds some of the experts, each with all of its weights and biases.
+# Expert parallelism: each process has some of the experts, each with all of its weights and biases.
 STACK_EP_PLAN = {
     **{f"layers.*.mlp.experts.{name}": "grouped_gemm" for name in (*_EXPERTS, "down_proj_bias")},
     "layers.*.mlp.experts": "ep_dispatch_experts",
@@ -117,7 +117,7 @@ class Shared(TensorParallelLayer):
 class RelativeBias(Shared):
     """The relative bias of an attention, if it has one.
 
-    A column per head is split like the heads, a bias for all is shared.
+    A bias with a column per head is split like the heads. A bias for all heads is shared.
     """
 
     name = "relative_bias"
@@ -170,7 +170,7 @@ def install(model_class: Any, stack_class: Any) -> None:
 
 
 def keep_own_rules(model: Any) -> None:
-    """Remove the rules that name nothing in a model from its plans."""
+    """Remove the rules that match nothing in a model from its plans."""
     named = chain(model.named_modules(), model.named_parameters())
     names = {replace_layer_number_by_wildcard(name) for name, _ in named}
     for kind in ("_tp_plan", "_ep_plan", "_fsdp_plan"):
@@ -193,8 +193,8 @@ def prepare_to_split(model: Any, sizes: Any) -> None:
 def average_expert_gradients(model: Any, sizes: Any) -> None:
     """Divide the gradients of experts that FSDP2 does not shard by the number of batches, once.
 
-    Where one process of a node holds an expert whole, the mesh that would shard it has one process. There FSDP2 of torch
-    2.13 divides gradients of 64 and 16 bits twice by the factor that transformers sets.
+    If one process of a node has an expert whole, the mesh that would shard it has one process. FSDP2 of torch 2.13
+    then divides gradients of 64 and 16 bits twice by the factor that transformers sets.
     """
     if sizes.ep_size <= 1 or sizes.efsdp_size != 1:
         return
@@ -246,7 +246,7 @@ def check_sizes(config: WeftConfig, sizes: Any) -> None:
 
 
 def data_parallel_size(sizes: Any) -> int:
-    """Return how many parts of a batch a `DistributedConfig` trains at once."""
+    """Return the number of parts of a batch that a `DistributedConfig` trains at once."""
     return sizes.fsdp_size * sizes.dp_replicate_size
 
 

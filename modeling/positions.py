@@ -34,7 +34,7 @@ def positions_of_tokens(mask_BT: torch.Tensor) -> torch.Tensor:
 
 
 class AttentionPositions(NamedTuple):
-    """What an attention needs of positions, computed once for all layers of a stack."""
+    """The position tensors that an attention needs, computed once for all layers of a stack."""
 
     query: TokenPositions
     key: TokenPositions
@@ -132,10 +132,10 @@ class WeftRotaryEmbedding(Float32Buffers):
         return self._scaled(x, position_ids)
 
     def _dynamic_frequencies(self, position_ids: torch.Tensor) -> torch.Tensor:
-        """Return the frequencies for the length of these sequences, computed where the positions are.
+        """Return the frequencies for the length of these sequences, computed on the device of the positions.
 
-        `dynamic_rope_update` would read the length, which waits for the device, and keep the frequencies of the longest
-        sequence so far.
+        `dynamic_rope_update` would read the length, which waits for the device, and keep the frequencies of the
+        longest sequence so far.
         """
         length = position_ids.max() + 1
         scaled, _ = ROPE_INIT_FUNCTIONS["dynamic"](self.config, position_ids.device, seq_len=length)
@@ -175,9 +175,9 @@ def _rotation(rotary: WeftRotaryEmbedding, positions: TokenPositions, like: torc
 def _buckets(offset_BLM: torch.Tensor, config: WeftConfig, looks_ahead: bool) -> torch.Tensor:
     """Return the bucket of each offset between query and key, as in T5 (Raffel et al. 2020, arXiv:1910.10683).
 
-    Each bucket of the first half holds one distance. The others hold ranges, which grow with the logarithm of the
-    distance. If queries look ahead, this holds for two halves of all buckets: one for keys before the query, one for
-    keys after it.
+    Each bucket of the first half is for one distance. The others are for ranges that grow with the logarithm of the
+    distance. If queries look ahead, the buckets are first divided in two, one half for keys before the query and one
+    for keys after it.
     """
     buckets, first_BLM = config.relative_attention_num_buckets, torch.zeros_like(offset_BLM)
     if looks_ahead:
@@ -187,7 +187,7 @@ def _buckets(offset_BLM: torch.Tensor, config: WeftConfig, looks_ahead: bool) ->
     else:
         distance_BLM = offset_BLM.clamp(min=0)
     exact = buckets // 2
-    # keep the order of these operations, which is T5's: at the edge of a range rounding decides the bucket
+    # keep T5's order of operations, because rounding decides the bucket at the edge of a range
     far_BLM = torch.log(distance_BLM.clamp(min=1).float() / exact)
     far_BLM = far_BLM / math.log(config.relative_attention_max_distance / exact) * (buckets - exact)
     far_BLM = exact + far_BLM.long()
@@ -214,9 +214,9 @@ def attention_positions(
         key: positions of all keys, cached ones included.
         new_key: positions of the keys of this call.
         rotary: the rotary embedding, if `kind` is `"rotary"`.
-        like: a tensor whose dtype and device the rotation gets.
+        like: a tensor that gives the rotation its dtype and device.
         looks_ahead: whether a query may attend to keys after it. Only `"bucketed"` positions differ.
-        is_cross: whether queries and keys are of two sequences. Rotary frequencies then do not follow the length,
+        is_cross: whether queries and keys are from two sequences. Rotary frequencies then do not depend on the length,
             because the two sequences would get different frequencies.
     """
     if kind == "none":

@@ -1,8 +1,8 @@
-"""The names that the model needs from transformers' internals. When transformers changes, look here.
+"""The names that the model imports from transformers' internals. When transformers changes, look here first.
 
-Code that was pushed with weights stays the same, but transformers changes. Apart from the names in this file, that
-code imports only names of `transformers` itself and of `transformers.modeling_outputs`, and the methods that it
-overrides are left to transformers where their parameters have changed ([`fit_to_transformers`]).
+Code that was pushed with weights stays the same while transformers changes, so its private imports are in this file.
+If transformers has changed the parameters of a private method, the model's override of it is removed
+([`fit_to_transformers`]).
 """
 
 import inspect
@@ -33,9 +33,9 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def fit_to_transformers(model_class: _Class) -> _Class:
-    """Remove overrides of private methods whose parameters transformers has changed, and warn of them.
+    """Remove overrides of private methods whose parameters transformers has changed, and log a warning.
 
-    This class decorator leaves such methods to transformers.
+    Use it as a class decorator. The class then has transformers' own methods.
     """
     methods: Any = model_class
     for name in [name for name in vars(methods) if name.startswith("_") and not name.startswith("__")]:

@@ -1,4 +1,7 @@
-"""The forms in which a compound is sold: salts, charges and tautomers, by RDKit's standardizer. Stereocentres, double bonds and isotopes count."""
+"""The forms in which a compound is sold, by RDKit's standardizer: salts, charges and tautomers.
+
+Molecules that differ in stereocentres, double-bond geometry or isotopes are different compounds.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from rdkit import Chem, rdBase
 
 from .molecules import KNOWN
 
-# What differs where it has no name of its own.
+# Forms without a name of their own.
 OTHER_SALT, OTHER_TAUTOMER = "another salt or charge form", "another tautomer"
 _SALTS = {
     "Cl": "HCl salt", "[Cl-]": "HCl salt", "Br": "HBr salt", "[Br-]": "HBr salt", "O=C(O)C(F)(F)F": "TFA salt",
@@ -19,10 +22,10 @@ _SALTS = {
 # Nitro groups have charges in every form.
 _NITRO = re.compile(r"\[N\+\]\(=O\)\[O-\]|O=\[N\+\]\(\[O-\]\)")
 _SALT_OR_CHARGE = re.compile(r"\.|[+-]\d*\]")
-# Atoms that keep their identity with another proton. Sodium methoxide is not methanol, nor butyllithium butane: an anion is
-# conjugated, or of sulfur.
+# Atoms that keep their identity with another proton. Sodium methoxide is not methanol, and butyllithium is not butane:
+# only conjugated anions, and those of sulfur, keep theirs.
 _EXCHANGES = "[#7+,#8+,#15+,#16+,#16-,$([#7-,#8-]~[a,$(*=*),$(*#*)])]"
-# A bound on tautomers, for molecules with hundreds.
+# A bound for molecules with hundreds of tautomers.
 _MOST_TAUTOMERS = 50
 
 
@@ -53,8 +56,8 @@ def parent_form(smiles: str) -> str:
             The canonical SMILES.
 
     Returns:
-        `str`: that of the parent. A mixture, of which RDKit's list of counterions and solvents leaves several molecules,
-        or an ion without carbon and nitrogen, is its own.
+        `str`: the SMILES of the parent. A mixture of several molecules, besides the counterions and solvents in
+        RDKit's list, is its own parent. So is a salt whose remaining ion has neither carbon nor nitrogen.
     """
     if _is_plain(smiles):
         return smiles
@@ -87,10 +90,10 @@ def salt_in_words(smiles: str, parent: str) -> str:
 @lru_cache(KNOWN)
 def tautomers(smiles: str) -> tuple[str, ...]:
     """
-    Return the canonical SMILES of the other tautomers of a molecule, in which no stereochemistry is lost.
+    Return the canonical SMILES of the other tautomers of a molecule that lose no stereochemistry.
 
-    A hydrogen moves between hetero atoms, or between one and carbon (keto and enol). Molecules whose hydrogens are at other
-    carbons instead, such as an enone and its isomer that is not conjugated, are different compounds.
+    A hydrogen moves between hetero atoms, or between a hetero atom and carbon (keto and enol). Molecules whose
+    hydrogens are at other carbons instead, such as an enone and its unconjugated isomer, are different compounds.
     """
     molecule, enumerator = Chem.MolFromSmiles(smiles), _standardizer()[3]
     known, found = _hydrogens(molecule), list[str]()
@@ -104,11 +107,11 @@ def tautomers(smiles: str) -> tuple[str, ...]:
 
 
 def _hydrogens(molecule: Any) -> list[int]:
-    """The hydrogens of each carbon."""
+    """Return the number of hydrogens on each carbon."""
     return [atom.GetTotalNumHs(includeNeighbors=True) for atom in molecule.GetAtoms() if atom.GetAtomicNum() == 6]
 
 
 def _num_stereo(molecule: Any, smiles: str) -> tuple[int, int]:
-    """The numbers of stereocentres and of double bonds with a known configuration."""
+    """Return the numbers of stereocentres and of double bonds with a known configuration."""
     bonds = sum(bond.GetStereo() > Chem.BondStereo.STEREOANY for bond in molecule.GetBonds())
     return len(re.findall("@+", smiles)), bonds

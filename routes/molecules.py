@@ -1,4 +1,4 @@
-"""Functions that read molecules with RDKit, and the hash that stands for a text in large collections."""
+"""Functions that read molecules with RDKit, and the hash that represents a text in large collections."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rdkit.Chem import rdMolDescriptors
 
 from .tree import SMILES_CHARACTERS, Route
 
-# A longer SMILES is no molecule. RDKit writes one by recursion: a chain of 20,000 atoms ends the process.
+# Longer SMILES are refused. RDKit writes SMILES by recursion: a chain of 20,000 atoms ends the process.
 MOST_CHARACTERS = 2000
-# The number of SMILES whose results a process keeps, in each of its caches: some thousands serve a search, and more only fill
-# the memory of a server.
+# The number of SMILES in each cache of a process. Some thousands are enough for a search, and more only fill the
+# memory of a server.
 KNOWN = 1 << 13
 # The beginning of a line of RDKit's log, and the position of an error in it.
 _STAMP = re.compile(r"^\[[\d:]+\] (SMILES Parse Error: )?", re.MULTILINE)
@@ -70,7 +70,7 @@ def canonical_or_given(smiles: str) -> str:
 def unreadable(smiles: str) -> str:
     """Return the error message for a SMILES that RDKit cannot read, with RDKit's reason if there is one.
 
-    The reason is in a log that all threads share: of two threads at once, one may get none.
+    All threads share the log with the reason: if two of them read it at once, one may get none.
     """
     smiles = smiles.strip()
     told = _quoted(smiles)
@@ -100,15 +100,15 @@ def rooted_smiles(smiles: str) -> tuple[str, ...]:
 
 
 def drawn_smiles(smiles: str, count: int, seed: int, rooted: bool) -> list[str]:
-    """Distinct SMILES of a molecule, RDKit's canonical one first; a small or symmetric molecule has fewer.
+    """Return distinct SMILES of a molecule, RDKit's canonical one first. A small or symmetric molecule has fewer.
 
     Args:
-        count: most SMILES.
-        seed: of the draw; a molecule has the same texts whatever others are drawn.
-        rooted: draw only where each begins, and the order of its branches is RDKit's; otherwise that too.
+        count: the largest number of SMILES.
+        seed: the seed of the draw. A molecule has the same SMILES whatever others are drawn.
+        rooted: draw only the first atom, and keep RDKit's order of branches; otherwise, draw the order too.
 
     Raises:
-        ValueError: as [`canonical_smiles`].
+        ValueError: as in [`canonical_smiles`].
     """
     canonical = canonical_smiles(smiles)
     rng = random.Random(f"{seed} {canonical}")
@@ -116,7 +116,7 @@ def drawn_smiles(smiles: str, count: int, seed: int, rooted: bool) -> list[str]:
         first, *others = rooted_smiles(smiles)
         return [first, *rng.sample(others, min(count - 1, len(others)))]
     molecule = Chem.MolFromSmiles(canonical)
-    # some are drawn twice
+    # draw more, because some are drawn twice
     drawn = cast(Any, Chem).MolToRandomSmilesVect(molecule, 4 * count, randomSeed=rng.randrange(1, 1 << 30))
     return list(dict.fromkeys([canonical, *drawn]))[:count]
 
@@ -190,10 +190,10 @@ def read_molecule(smiles: str) -> Molecule | None:
 
 @lru_cache(KNOWN)
 def is_beyond_repair(smiles: str) -> bool:
-    """Return whether it is certain that RDKit can read no SMILES that begins with this one, which RDKit cannot read.
+    """Return whether RDKit can certainly read no SMILES that begins with this one, which it cannot read.
 
     A parenthesis that closes no branch stays, and an atom with too many bonds keeps them, whatever follows. But an open
-    ring may still be closed, and an aromatic one may get the substituent that it lacks. Where RDKit fails instead of
+    ring may still be closed, and an aromatic one may get the substituent that it lacks. If RDKit fails instead of
     naming a problem, the answer is no.
     """
     if smiles.count(")") > smiles.count("("):
@@ -210,7 +210,7 @@ def is_beyond_repair(smiles: str) -> bool:
 
 
 def missing_atoms(needed: Mapping[str, int], reactants: Iterable[Molecule]) -> dict[str, int]:
-    """Return the heavy atoms, by element, that these reactants do not supply. It is empty where they supply all."""
+    """Return the heavy atoms, by element, that these reactants do not supply. It is empty if they supply all."""
     left = dict(needed)
     for reactant in reactants:
         for element in left.keys() & reactant.atoms.keys():
@@ -219,8 +219,8 @@ def missing_atoms(needed: Mapping[str, int], reactants: Iterable[Molecule]) -> d
 
 
 def is_among(molecule: Molecule, others: Iterable[Molecule]) -> bool:
-    """Return whether a molecule is one of the others, in whatever SMILES."""
-    # canonical SMILES take their time, and those of another formula are not the same
+    """Return whether a molecule is one of the others, in any SMILES."""
+    # canonical SMILES are slow, and molecules with different formulas cannot be the same
     return any(other.formula == molecule.formula and other.canonical == molecule.canonical for other in others)
 
 

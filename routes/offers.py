@@ -1,4 +1,4 @@
-"""How a stock sells a starting material: in which form, for what price, by whom. Neither RDKit nor NumPy is needed to read it."""
+"""Offers of starting materials in a stock: form, price and vendor. This module needs neither RDKit nor NumPy."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ _NUMBER = re.compile(r"\d(?:[\d.,' ]*\d)?")
 @dataclass(frozen=True)
 class Offer:
     """
-    What a stock tells of a starting material.
+    The stock's data for a starting material.
 
     Args:
         smiles (`str`):
             The SMILES in the route.
         form (`str`, *optional*):
-            What the stock has instead, such as `"HCl salt"` or `"another tautomer"`. `None` stands for the molecule itself.
+            The form that the stock has instead, such as `"HCl salt"` or `"another tautomer"`. `None` stands for the
+            molecule itself.
         sold_as (`str`, *optional*):
             The SMILES of that form.
         price (`float`, *optional*):
@@ -43,7 +44,7 @@ class Offer:
 
     @property
     def in_words(self) -> str:
-        """The text with which a person can order the molecule; empty if the stock has no such data."""
+        """Form, price, vendor and catalogue number as a text for an order; empty if the stock has no such data."""
         price = None if self.price is None else price_in_words(self.price, self.unit)
         form = self.form and f"as {self.form}" + (f" ({self.sold_as})" if self.sold_as else "")
         return ", ".join(filter(None, [form, price, self.vendor, self.catalogue_number]))

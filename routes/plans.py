@@ -16,24 +16,26 @@ if TYPE_CHECKING:
     from .judging import Judgement
     from .stock import Stock
 
-# How the reason begins why a search has no route.
+# The beginning of the reason why a search found no route.
 NOTHING_FOUND = "no route was found: "
-# Reasons that are told where searches have different ones.
+# The number of reasons that are given if searches have different ones.
 _MOST_REASONS = 3
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One text the model wrote: `route`, or `problem` when the text is none. `score` is its log-probability,
-    -inf (None in JSON) where a search found nothing; `problem` has the reason.
+    """A route to a target, or a text that is not a route, with its `problem`. `score` is the log-probability of the
+    text, or -inf (None in JSON) if a search found nothing; `problem` then has the reason.
 
-    With the ranking "sqrt_length", that divided by the root of the length. `rank` counts from 1 among the distinct routes to the
-    target: a route that repeats a better one in another order has its rank, and a text that is not a route has 0 (None in JSON).
-    Routes with the same last reaction, the same reactants of the target, have the same number `group`, counted from 1 by
-    their best rank. `missing` has the starting materials that are not in the stock, None without a stock or without a
-    route. `offers` has the stock's data for the others: another form, a price, a vendor. `forward_ranks` has for each
-    reaction, in the order of `Route.steps`, the rank of its product among the predictions of a model that reads the reactants
-    (`routes.scoring.round_trip`), 0 where it is not among them and None where the model cannot read them; None for all without a forward model.
+    In a search to the stock, `score` is minus the cost of the route. With the ranking "sqrt_length", it is the
+    log-probability divided by the root of the length. `rank` counts from 1 among the distinct routes to the target. A
+    route that repeats a better one in another order shares its rank, and a text that is not a route has 0 (None in
+    JSON). Routes with the same last reaction, the same reactants of the target, have the same number `group`, counted
+    from 1 by their best rank. `missing` has the starting materials that are not in the stock, None without a stock or
+    a route. `offers` has the stock's data for the others: another form, a price, a vendor. `forward_ranks` has for
+    each reaction, in the order of `Route.steps`, the rank of its product among the predictions of a model that reads
+    the reactants (`routes.scoring.round_trip`): 0 if it is not among them, and None if the model cannot read them.
+    Without a forward model, `forward_ranks` is None.
     """
 
     text: str
@@ -53,7 +55,7 @@ class Candidate:
         return None if self.missing is None else not self.missing
 
     def held_against(self, stock: Stock | None) -> Candidate:
-        """The candidate with the missing materials and the offers of this stock."""
+        """Return the candidate with the missing materials and the offers of this stock."""
         if stock is None or self.route is None:
             return replace(self, missing=None, offers=())
         return replace(self, missing=tuple(stock.missing(self.route)), offers=tuple(stock.offers(self.route)))
@@ -79,14 +81,17 @@ class Candidate:
 
     @property
     def feasibility(self) -> float | None:
-        """The share of these reactions; None without a forward model or without reactions."""
+        """The share of predicted reactions; None without a forward model or without reactions."""
         if self.predicted_reactions is None or not self.forward_ranks:
             return None
         return self.predicted_reactions / len(self.forward_ranks)
 
     @cached_property
     def fails_because(self) -> str | None:
-        """Why steps of the route fail (see [`~judging.Judgement`]); None if none does. A plan of a file knows it from there."""
+        """The reason why steps of the route fail (see [`~judging.Judgement`]); None if none fails.
+
+        A plan read from a file has the saved value.
+        """
         return None if self.route is None else _judging().why_it_fails(self.route)
 
     @cached_property
@@ -100,8 +105,8 @@ class Candidate:
 
     @property
     def steps(self) -> list[tuple[Route, Judgement, int | None]]:
-        """The route to each made molecule, in the order of `Route.steps`, the judgement of its last reaction, and the rank of its product
-        by the forward model; nothing without a route."""
+        """For each step, in the order of `Route.steps`: the route to its product, the judgement of its last reaction,
+        and the rank of the product by the forward model. Empty without a route."""
         if self.route is None:
             return []
         ranks = self.forward_ranks or (None,) * self.route.num_reactions
@@ -114,7 +119,10 @@ class Candidate:
 
     @cached_property
     def precedented(self) -> bool | None:
-        """Whether every reaction has a recorded precedent; None without a route. A plan of a file knows it from there."""
+        """Whether every reaction has a recorded precedent; None without a route.
+
+        A plan read from a file has the saved value.
+        """
         return None if self.route is None else self.precedented_steps == self.route.num_reactions
 
     @property
@@ -143,7 +151,10 @@ class Candidate:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; the route as `Route.to_dict` gives it. Needs RDKit and rdchiral, and reading needs neither."""
+        """Return the candidate for JSON, with the route as in `Route.to_dict`.
+
+        This needs RDKit and rdchiral. Reading needs neither.
+        """
         return {
             "rank": self.rank or None,
             "group": self.group or None,
@@ -165,7 +176,7 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Candidate:
-        """Read what `to_dict` gives.
+        """Read the result of `to_dict`.
 
         Raises:
             KeyError, TypeError, ValueError: `data` is something else.
@@ -184,7 +195,7 @@ class Candidate:
             offers=tuple(map(Offer.from_dict, data.get("offers") or ())),
         )
         if found.route is not None and isinstance(data.get("precedented"), bool):
-            # a run that goes on need not judge all routes again
+            # a run that is continued need not judge all routes again
             vars(found)["precedented"] = data["precedented"]
             if "fails_because" in data:
                 vars(found)["fails_because"] = _text(data["fails_because"])
@@ -193,11 +204,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Plan:
-    """The candidates for one target, best first, including failed ones; or the reason why it could not be planned, `problem`.
+    """The candidates for one target, best first, including failed ones, or the `problem` that prevents planning it.
 
-    `id` is the name that the target has in its file. `seconds` is the time that its searches took, a part of each batch that
-    it shared with other targets; two plans that differ only in it are equal. `remarks` are notes for the reader: that
-    the time limit ended the search, that a salt was stripped.
+    `id` is the name of the target in its file. `seconds` is the time of its searches, including its share of batches
+    with other targets. Plans that differ only in `seconds` are equal. `remarks` are notes for the reader, such as that
+    the time limit ended the search or that a salt was stripped.
     """
 
     target: str
@@ -228,7 +239,7 @@ class Plan:
 
     @property
     def state(self) -> str:
-        """What became of the target: "done"; "unfinished" where no route begins from the stock alone; "no route"; or "refused"."""
+        """The outcome: "done"; "unfinished" if no route starts from the stock alone; "no route"; or "refused"."""
         if self.problem is not None:
             return "refused"
         known = [candidate.purchasable for candidate in self.candidates if candidate.route is not None]
@@ -236,7 +247,7 @@ class Plan:
 
     @property
     def nothing_because(self) -> str | None:
-        """The reason for no route, as a sentence; None if there is a route."""
+        """The reason why there is no route, as a sentence; None if there is one."""
         if self.problem is not None or self.routes:
             return self.problem
         reasons = Counter(candidate.problem for candidate in self.failed if candidate.problem)
@@ -247,8 +258,9 @@ class Plan:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """A line of a table: how many distinct routes and last reactions there are, how many routes are purchasable (None without a stock or
-        without a route), precedented, and with a step that fails, the score of the first, and the seconds that the searches took."""
+        """A row of a table: the numbers of distinct routes and of last reactions, the numbers of routes that are
+        purchasable (None without a stock or without a route), precedented, and with a failing step, the score of the
+        first route, and the seconds of the searches."""
         routes = self.distinct
         purchasable = [route.purchasable for route in routes]
         score = routes[0].score if routes else -math.inf
@@ -265,7 +277,7 @@ class Plan:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the plan for JSON."""
         return {
             "id": self.id,
             "target": self.target,
@@ -277,7 +289,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Plan:
-        """Read what `to_dict` gives.
+        """Read the result of `to_dict`.
 
         Raises:
             KeyError, TypeError, ValueError: `data` is something else.
@@ -319,10 +331,11 @@ def _number(value: Any, default: Any, kind: type = float) -> Any:
 
 
 def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Each route once, whatever the order of its reactants, with its best candidate; texts that are not routes are kept.
+    """Return each route once, whatever the order of its reactants, with its best candidate, and all other texts.
 
-    The best log-probability is kept, and not the sum over the texts that led to a route: it stays the log-probability of a
-    text that the model wrote, comparable with a search of one text, and does not depend on which texts a beam had room for.
+    A route keeps its best log-probability, not the sum over the texts that led to it. This is still the
+    log-probability of a text that the model wrote, comparable with a search of one text. It does not depend on which
+    texts a beam had room for.
     """
     found: dict[Route, Candidate] = {}
     others = []
@@ -345,16 +358,17 @@ def ranked(
     by_evidence: bool = False,
     per_step: bool = False,
 ) -> list[Candidate]:
-    """Best first, numbered, grouped by their last reaction, and held against a stock.
+    """Return candidates best first, numbered, grouped by their last reaction, and compared with a stock.
 
     Args:
         candidates: in any order.
         stock: the purchasable molecules.
-        on_fail: routes with a step that fails are ranked after all others ("rank_last"), like the others ("keep") or removed ("drop").
-        per_reaction: most distinct routes with the same last reaction, the best of them (default: all).
-        by_evidence: routes from molecules of the stock alone come first; among equals those whose steps are all precedented; among
-            these the ones with fewer steps that only move the problem. The score decides last.
-        per_step: the score for that is the one of a step, because the whole score favours short texts.
+        on_fail: rank routes with a failing step after all others ("rank_last"), like the others ("keep"), or remove
+            them ("drop").
+        per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
+        by_evidence: put routes from molecules of the stock alone first; among equals, those whose steps are all
+            precedented; among these, those with fewer steps that only move the problem. The score decides last.
+        per_step: let the score per step decide, because the whole score favours short texts.
     """
     best = [candidate.held_against(stock) for candidate in candidates]
 
@@ -382,7 +396,7 @@ def standing_out(candidates: Iterable[Candidate]) -> list[str]:
 
 
 def _numbered(candidates: list[Candidate], per_reaction: int | None) -> Iterator[Candidate]:
-    """The candidates with rank and group, without the routes that are too many of a group."""
+    """Yield the candidates with rank and group, without the surplus routes of a group."""
     ranks: dict[Route, int | None] = {}
     groups: dict[tuple[str, ...], int] = {}
     members: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""The molecules that can be bought, read from the lists that suppliers publish."""
+"""Purchasable molecules, read from the lists of suppliers."""
 
 from __future__ import annotations
 
@@ -89,11 +89,12 @@ class Stock:
     """
     A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys.
 
-    Each molecule takes eight bytes, and more if it is a salt or has a price, vendor or catalogue number. A molecule that is not in a stock of n
-    molecules is mistaken for one of them with a probability of n / 2^64, about 10^-12 for 23 million.
+    Each molecule takes eight bytes, and more if it is a salt or has a price, vendor or catalogue number. A molecule
+    that is not in a stock of n molecules is mistaken for one of them with a probability of n / 2^64, about 10^-12 for
+    23 million.
 
-    A molecule is in a stock of SMILES, too, if another form of it is: another salt, charge or tautomer. Stereochemistry and isotopes
-    are the same in all forms. [`offer`] tells which form it is.
+    In a stock of SMILES, a molecule also counts as present if another form of it is: another salt, charge or tautomer.
+    Stereochemistry and isotopes are the same in all forms. [`offer`] returns the form.
 
     Args:
         names (`Iterable[str]`):
@@ -134,7 +135,8 @@ class Stock:
         """
         Read a file of SMILES or InChIKeys: one per line, or one column of a table with a header.
 
-        Of a table, the lowest price of a molecule, its vendor and its catalogue number are read too, from columns with such names.
+        For a table, also read the lowest price of each molecule, its vendor and its catalogue number, from columns
+        with such names.
 
         The file is read as gzip if its name ends in `.gz`. The hashes are cached beside the file
         (`NAME.weft-stock.npz`). The cache is used until the file changes. Lines that are not molecules, or have a
@@ -145,18 +147,18 @@ class Stock:
             path (`str` or `Path`):
                 The file.
             workers (`int`, *optional*, defaults to 1):
-                The number of processes that canonicalise SMILES. The processes are spawned, so a script that asks for
+                The number of processes that canonicalise SMILES. The processes are spawned, so a script that uses
                 more than one needs `if __name__ == "__main__":`.
             progress (`bool`, *optional*, defaults to `True`):
                 Whether to show a progress bar.
             cache (`bool`, *optional*, defaults to `True`):
                 Whether to read and write the cache.
             check (`Callable[[], None]`, *optional*):
-                A function that is called again and again while the file is read. An error that it raises ends the reading.
+                A function that is called repeatedly while the file is read. An error that it raises ends the reading.
             column (`str`, *optional*):
                 The column with the molecules (default: `smiles`, `structure`, `inchikey`, ...).
             is_strict (`bool`, *optional*, defaults to `False`):
-                As for the class.
+                Same as for the class.
 
         Returns:
             `Stock`: the stock.
@@ -228,7 +230,7 @@ class Stock:
         return [(hashes, wrong, notes, sum("." in name for name, _ in found))]
 
     def _noted(self, name: str, details: Iterable[str]) -> Iterator[tuple[int, float, list[str]]]:
-        """Yield the notes of an entry: its price, vendor and number by its name, and the same of a salt by its parent."""
+        """Yield the notes of an entry: price, vendor and number by its name and, for a salt, also by its parent."""
         cost, *others = details
         price, unit = read_price(cost)
         told = [unit, *others]
@@ -270,7 +272,7 @@ class Stock:
         return len(self._hashes)
 
     def __str__(self) -> str:
-        """The numbers of molecules, salts and lines that are not molecules, for people."""
+        """Return the numbers of molecules, salts and lines that are not molecules, for people."""
         others = {"salts or mixtures": self.num_salts, "lines that are not molecules": self.num_bad}
         told = ", ".join(f"{what}: {number:,}" for what, number in others.items() if number)
         return f"{len(self):,} molecules{told and f' ({told})'}"
@@ -280,13 +282,13 @@ class Stock:
         return self.offer(smiles) is not None
 
     def offer(self, smiles: str) -> Offer | None:
-        """Return the stock's data of a molecule, given as any of its SMILES, or None if it is not in the stock.
+        """Return the stock's data for a molecule, given as any of its SMILES, or None if it is not in the stock.
 
         The molecule itself comes first, then its salts and charges, then other tautomers.
         """
         if len(self._found) >= KNOWN:
             self._found = {}
-        known = self._found  # another thread may begin it again
+        known = self._found  # another thread may replace it
         if smiles not in known:
             known[smiles] = self._offer(smiles)
         return known[smiles]
@@ -325,7 +327,7 @@ class Stock:
         return [offer for offer in found if offer is not None and offer.in_words]
 
     def without(self, target: str) -> Callable[[str], bool]:
-        """Return a test whether a canonical SMILES is in the stock and not a form of the target."""
+        """Return a function that tests whether a canonical SMILES is in the stock and not a form of the target."""
         forms = {target}
         if not self.is_strict and (name := _name_of(target, "smiles")) is not None:
             parent = parent_form(name)
@@ -408,6 +410,6 @@ def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
 
 
 def _unit(header: str) -> str:
-    """Return what a header such as `price_usd` or `Price (EUR)` has besides the word for a price."""
+    """Return the unit in a header such as `price_usd` or `Price (EUR)`."""
     unit = header.partition("price")[2].strip(" ,:;()[]_0123456789")
     return unit.upper() if len(unit) <= 3 else unit

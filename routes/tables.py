@@ -1,4 +1,4 @@
-"""The header of a table: the names of its columns decide whether a text is a table, and what separates the columns."""
+"""Headers of tables: the names of the columns decide whether a text is a table, and which delimiter separates them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def table_header(line: str, known: Iterable[str]) -> tuple[str, list[str]] | Non
 
     Returns:
         `tuple[str, list[str]]` or None: the delimiter and the names of all columns in lower case, or None for a line that
-        is no header.
+        is not a header.
     """
     for delimiter in (",", "\t", ";"):
         try:
             header = [name.strip().lower() for name in next(csv.reader([line], delimiter=delimiter), [])]
-        except csv.Error:  # a cell is longer than any name, or has the end of a line in it
+        except csv.Error:  # a cell is too long for a name, or contains a line break
             continue
         if find_column(header, known) is not None:
             return delimiter, header
@@ -34,7 +34,7 @@ def table_header(line: str, known: Iterable[str]) -> tuple[str, list[str]] | Non
 def find_column(header: Sequence[str], names: Iterable[str]) -> int | None:
     """Return the index of the first of the names that a header has, or None.
 
-    Capitals, spaces and punctuation do not count: `Canonical SMILES` and `CanonicalSMILES` are `canonical_smiles`.
+    Case, spaces and punctuation are ignored: `Canonical SMILES` and `CanonicalSMILES` match `canonical_smiles`.
     """
     keys = [_key(name) for name in header]
     return next((keys.index(key) for key in map(_key, names) if key in keys), None)

@@ -1,7 +1,7 @@
 """The route tree, and its text form in DirectMultiStep.
 
 A `Route` is a molecule together with the molecules that it is made from in one reaction. A molecule without children
-is a starting material. The text form is the one of DirectMultiStep (https://github.com/batistagroup/DirectMultiStep):
+is a starting material. The text form is that of DirectMultiStep (https://github.com/batistagroup/DirectMultiStep):
 Python's `repr` of nested dictionaries, without spaces. DirectMultiStep reads it back with `eval`. This module reads it
 with a parser of exactly this grammar:
 
@@ -132,7 +132,7 @@ class Route:
 
         Args:
             data (`dict[str, Any]`):
-                What `to_dict` returns, with or without further fields. A starting material may have an empty
+                The result of `to_dict`, with or without further fields. A starting material may have an empty
                 `children` or none.
 
         Returns:

@@ -1,4 +1,4 @@
-"""What several commands ask of their arguments."""
+"""Options and checks of arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add `--engine`, which writes the texts."""
+    """Add `--engine`, the library that generates the texts."""
     parser.add_argument(
         "--engine", default="auto", choices=("auto", "weft", "ctranslate2", "ctranslate2-int8"),
         help="library that generates: auto uses CTranslate2 for more than 16 texts, if it is installed and gives the same texts "
@@ -23,7 +23,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def check_folders(arguments: argparse.Namespace, *names: str) -> None:
-    """Refuse a file that cannot be written, because the error would otherwise come when the work is done.
+    """Check that files can be written. Otherwise, the error would come only when the work is done.
 
     Args:
         names: arguments with a path, a list of them, or None.
@@ -46,7 +46,7 @@ def check_folders(arguments: argparse.Namespace, *names: str) -> None:
 
 
 def add_export(parser: Any) -> None:
-    """Add the option for files beside the page, which [`export`] writes."""
+    """Add `--export`, the option for the files that [`export`] writes."""
     parser.add_argument("--export", type=_exported, action="append", default=[], metavar="FILE",
         help="also write .sdf (molecules), .rdf (reactions), .summary.csv, ... (repeatable)")  # fmt: skip
 
@@ -91,7 +91,7 @@ def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:
 
 
 def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
-    """Refuse to write over a file that is there, unless it is to be finished or begun again.
+    """Refuse to overwrite an existing file, unless it is to be continued or replaced.
 
     Raises:
         ValueError: naming the arguments.
@@ -142,7 +142,7 @@ def _check_hub(model: str, option: str) -> None:
     try:
         if not isinstance(try_to_load_from_cache(model, "config.json"), str):
             get_hf_file_metadata(hf_hub_url(model, "config.json"))
-    except Exception as error:  # the HTTP library has errors of its own
+    except Exception as error:  # the HTTP library raises its own errors
         if isinstance(error, HfHubHTTPError) and error.response.status_code not in (401, 404):
             return  # such as a gated model: transformers explains it
         first = str(error).strip().partition("\n")[0]

@@ -3,9 +3,9 @@ act on into one line.
 
 A command is one file, `scripts/NAME.py` (with underscores where the command has spaces or hyphens), of this form:
 
-    \"\"\"What the command does: the description in its help.\"\"\"
+    \"\"\"The description of the command in its help.\"\"\"
 
-    EPILOG = "examples:\\n  weftformer NAME ..."  # what stands below the options (optional)
+    EPILOG = "examples:\\n  weftformer NAME ..."  # shown below the options (optional)
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         \"\"\"Add the arguments; set `parser.usage` where argparse's own is too long to read.\"\"\"
@@ -36,7 +36,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any
 
-# What each command does, in the order of the help.
+# The commands with their short help, in the order of the help.
 COMMANDS = {
     "train": "train a model on pairs of texts",
     "generate": "write a text for each line of a file",
@@ -60,7 +60,7 @@ INTERRUPTED, CLOSED_PIPE = 130, 141  # as in shells: 128 and the number of the s
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Leaves descriptions and examples as they are written, has room for long names of options, and has a heading over the group."""
+    """A formatter that leaves texts as they are, has room for long options, and titles the group."""
 
     def __init__(self, prog: str, **kwargs: Any):
         super().__init__(prog, max_help_position=32, **kwargs)
@@ -169,7 +169,7 @@ def _check_and_run(module: ModuleType, args: argparse.Namespace) -> int | None:
 
 
 def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = None) -> int:
-    """Call a script's `main`; a ValueError or OSError becomes one line on stderr (with WEFT_DEBUG=1 it is raised).
+    """Call a script's `main`. A ValueError or OSError becomes one line on stderr, or is raised if WEFT_DEBUG=1.
 
     Returns:
         The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C, 141 when the reader of stdout has gone.

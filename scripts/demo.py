@@ -11,13 +11,13 @@ from typing import Any
 
 from weftformer.scripts.arguments import check_at_least_one
 
-# None of them is a product in the training data of the shipped model, also not without stereochemistry.
+# None of them is a product in the training data of the shipped model, even if stereochemistry is ignored.
 DRUGS = {
     "lidocaine": "CCN(CC)CC(=O)Nc1c(C)cccc1C",
     "safinamide": "C[C@H](NCc1ccc(OCc2cccc(F)c2)cc1)C(N)=O",
     "celecoxib": "Cc1ccc(-c2cc(C(F)(F)F)nn2-c2ccc(S(N)(=O)=O)cc2)cc1",
 }
-# Seconds of the search for each, and purchasable routes after which it ends.
+# The time limit of each search in seconds, and the number of purchasable routes after which it ends.
 BUDGET, NUM_ROUTES = 20.0, 5
 PRESET, NUM_TEST_ROUTES, BATCH = "dms-tiny", 100, 16
 
@@ -95,7 +95,7 @@ def main(args: argparse.Namespace) -> None:
     source = args.model or MODEL
     print(describe_model() if args.model is None else f"Model: {source}.")
     set_seed(args.seed)
-    datasets.disable_progress_bars()  # a moment each
+    datasets.disable_progress_bars()  # each takes only a moment
     model, tokenizer = load(AutoModelForSeq2SeqLM, source), load(AutoTokenizer, source)
     plan_drugs(model, tokenizer, args.beams, args.output_dir / "routes.html")
     new = AutoModelForSeq2SeqLM.from_config(WeftConfig.from_preset(PRESET))

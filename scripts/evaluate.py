@@ -29,7 +29,7 @@ def main(args: argparse.Namespace) -> None:
     """Write a text for each pair, and print the scores.
 
     Raises:
-        ValueError, OSError: an argument does not fit, the model writes routes, or a file is not as it should be.
+        ValueError, OSError: an argument does not fit, the model writes routes, or a file is not valid.
     """
     from weftformer.common.atomic import write_json
     from weftformer.inference.loading import load_on
@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Find mistakes that would show after the scoring only."""
+    """Find mistakes that would otherwise show only after scoring."""
     check_at_least_one(args, "limit", "beams", "max_new_tokens", "batch_size")
     check_folders(args, "json")
     check_exist(args.file)

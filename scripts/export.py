@@ -40,8 +40,8 @@ def main(args: argparse.Namespace) -> None:
             difference, same, samples = compare_ctranslate2(model, staging, tokenizer)
             found = f"largest difference of log-probabilities {difference:.1e}, same top beam for {same} of {samples} sources"
         else:
-            # the ways that ONNX has operators for; with eager experts a token meets only its own, where "batched_mm" would
-            # gather their weights for it
+            # ONNX has operators for the eager ways. Each eager expert computes only its own tokens, whereas
+            # "batched_mm" would gather the weights of its experts for every token.
             model.set_experts_implementation("eager")
             if args.format == "onnx":
                 model.set_attn_implementation("eager")

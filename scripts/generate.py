@@ -32,7 +32,7 @@ EPILOG = """examples:
   weftformer generate --model runs/mine --input-file new.csv --source-column question --output-file answers.txt
   zcat de.txt.gz | weftformer generate --model runs/de-en --beams 5 --json-lines > en.jsonl"""
 
-# Arguments that decide which texts are written, and what rows of parts have beside the answers.
+# Arguments that determine the texts, and fields that rows of parts have besides the answers.
 _TOLD = (
     "model", "beams", "max_new_tokens", "num_return_sequences", "sample", "temperature", "top_k", "top_p", "json_lines",
     "condition_columns", "source_column", "engine",
@@ -95,7 +95,7 @@ def main(args: argparse.Namespace) -> int:
     """Read the lines and write a line for each.
 
     Returns:
-        1 when there are lines that the model cannot read; their own lines are empty.
+        1 if the model cannot read some of the lines, whose output lines are then empty, else 0.
 
     Raises:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
@@ -155,7 +155,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check the arguments, as far as no model is needed.
+    """Check the arguments as far as possible without a model.
 
     Raises:
         ValueError: naming the argument.
@@ -182,7 +182,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def share(args: argparse.Namespace, lines: Iterable[Line]) -> int:
-    """Answer the lines with others, into parts.
+    """Generate the texts with workers or as one shard, and write parts.
 
     Returns:
         As [`main`].
@@ -192,7 +192,7 @@ def share(args: argparse.Namespace, lines: Iterable[Line]) -> int:
     """
     work, items = _work(args), list(lines)
     told = {name.replace("_", "-"): getattr(args, name) for name in _TOLD if getattr(args, name) not in (None, False)}
-    if args.sample:  # only then they change a text
+    if args.sample:  # otherwise they do not affect the texts
         told |= {"seed": args.seed, "batch-size": args.batch_size}
     states = run_shared("generate", args, work, items, told, (repr(tuple(line)) for line in items), "lines")
     return 0 if states.total() == states["done"] else 1
@@ -217,7 +217,7 @@ def join(args: argparse.Namespace) -> int:
 
 
 def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
-    """The lines to answer, and how many they are, where that is known before they are read.
+    """Return the lines to answer, and their number if it is known before they are read.
 
     Raises:
         ValueError: a column is missing, or there is no input. FileNotFoundError: there is no such file.
@@ -262,11 +262,11 @@ def _opened(name: str) -> IO[bytes]:
     import fsspec
 
     stream = fsspec.open(name, "rb", compression="infer").open()
-    return io.BufferedReader(stream) if name.endswith(".zst") else stream  # Zstandard's own reader knows no lines
+    return io.BufferedReader(stream) if name.endswith(".zst") else stream  # Zstandard's own reader cannot read lines
 
 
 def _lines(stream: Any, name: str) -> Iterator[str]:
-    """Lines as `wc -l` counts them: other characters that Python takes for ends of lines stand in texts."""
+    """Yield lines as `wc -l` counts them. Texts may contain other characters that Python regards as line ends."""
     with stream as raw:
         for number, line in enumerate(raw, 1):
             try:
@@ -284,7 +284,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def _work(args: argparse.Namespace) -> TextWork:
-    """The work on the lines, for this process or workers."""
+    """Return the work on the lines, for this process or for workers."""
     from weftformer.distributed.works import TextWork
     from weftformer.inference.tasks import Sampling
 

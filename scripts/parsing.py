@@ -1,4 +1,4 @@
-"""Command lines and files of arguments, as the dataclasses of the commands of training."""
+"""Command lines and argument files, parsed into the dataclasses of the training commands."""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class ArgumentParser(HfArgumentParser):
     def __init__(self, dataclass_types, **kwargs):
         super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
         self.add_argument("--help-all", action="help", help="show this list")
-        for action in self._actions:  # help shows one spelling; both are understood
+        for action in self._actions:  # help shows one spelling; both are accepted
             hyphens = [name for name in action.option_strings if "_" not in name]
             action.option_strings = hyphens or action.option_strings
 
@@ -32,7 +32,7 @@ class ArgumentParser(HfArgumentParser):
         raise ValueError(message)
 
     def parse(self, argv: Sequence[str]) -> tuple[Any, ...]:
-        """Arguments, or a YAML or JSON file and then arguments, which win over the file.
+        """Parse arguments, or a YAML or JSON file and then arguments, which override the file.
 
         Returns:
             One instance of each dataclass.
@@ -78,7 +78,7 @@ class ArgumentParser(HfArgumentParser):
         return values
 
     def _check_choices(self, file: Path, values: dict[str, Any]) -> None:
-        """Check in place what argparse checks on the command line only."""
+        """Check the choices, which argparse checks on the command line only. Convert YAML's `no` in place."""
         for action in self._actions:
             value = values.get(action.dest)
             if not action.choices or value is None:
@@ -91,7 +91,7 @@ class ArgumentParser(HfArgumentParser):
 
 
 def parse_arguments(argv: Sequence[str]) -> tuple[ModelArguments, DataArguments, WeftTrainingArguments]:
-    """The arguments of `weftformer train`, from the command line or a file; see [`ArgumentParser.parse`]."""
+    """Return the arguments of `weftformer train`, from the command line or a file; see [`ArgumentParser.parse`]."""
     model, data, training = ArgumentParser(
         [ModelArguments, DataArguments, WeftTrainingArguments], prog="weftformer train"
     ).parse(argv)

@@ -1,4 +1,4 @@
-"""Options of commands from the fields of a dataclass, and the settings of a planner from options."""
+"""Command-line options from the fields of a dataclass, and the settings of a planner from options."""
 
 import argparse
 from dataclasses import fields
@@ -9,7 +9,7 @@ from weftformer.routes.planning.settings import RULES, Constraints, PlanSettings
 
 
 def add_fields(parser: Any, kind: type, *names: str) -> None:
-    """Add an option for each field of a dataclass that has a help.
+    """Add an option for each field of a dataclass that has a help text.
 
     Args:
         parser: a parser or a group of one.
@@ -49,10 +49,10 @@ def add_plan_options(parser: Any, *names: str) -> None:
 
 
 def plan_settings(args: argparse.Namespace) -> PlanSettings:
-    """The settings of the options that [`add_plan_options`] added.
+    """Return the settings from the options that [`add_plan_options`] added.
 
     Raises:
-        ValueError: an option is not allowed, or its stock is lacking.
+        ValueError: an option is not allowed, or needs a stock that is not given.
     """
     try:
         settings = PlanSettings.from_options(vars(args))
@@ -63,7 +63,7 @@ def plan_settings(args: argparse.Namespace) -> PlanSettings:
 
 
 def told_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of [`add_plan_options`] that are not at their defaults, by the names that a user knows."""
+    """Return the options of [`add_plan_options`] that are not at their defaults, by their names for users."""
     told = {"allow": args.allow} if args.allow else {}
     for field in (*fields(PlanSettings), *fields(Constraints)):
         value = getattr(args, field.name, None)

@@ -19,7 +19,7 @@ from weftformer.scripts.arguments import (
     read_stock,
 )
 
-# Routes of a file that are drawn when nobody says how many: a page with thousands is slow.
+# The number of routes of a file that are drawn by default. A page with thousands is slow.
 LIMIT = 100
 
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _first(plans: Sequence[Plan], limit: int) -> list[Plan]:
-    """The plans with their first routes, `limit` of them together."""
+    """Return the plans with their first routes, `limit` in total."""
     cut = []
     for plan in plans:
         kept = plan.distinct[:limit]
@@ -52,7 +52,7 @@ def _count(number: int) -> str:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Read the routes, draw them.
+    """Read the routes and draw them.
 
     Raises:
         ValueError, OSError: an argument does not fit, the file contains no route, or a file cannot be read or written.

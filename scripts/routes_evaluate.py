@@ -66,7 +66,7 @@ def main(args: argparse.Namespace) -> None:
     """Plan, or read plans, and print the scores.
 
     Raises:
-        ValueError, OSError: an argument does not fit, or a file is not as it should be.
+        ValueError, OSError: an argument does not fit, or a file is not valid.
     """
     from dataclasses import replace
 
@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.routes.scoring.predicting import load_references, matched, read_predictions
     from weftformer.routes.scoring.reports import as_markdown, as_text, write_json
 
-    settings = replace(plan_settings(args), enforce_limits=False)  # the lengths of recorded routes are what they are
+    settings = replace(plan_settings(args), enforce_limits=False)  # recorded routes may exceed the limits
     references = load_references(args.routes, args.limit, args.seed)
     stock = read_stock(args.stock, is_strict=True)  # as other programs count
     if args.model is not None:
@@ -104,7 +104,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Find mistakes that would show after the planning only."""
+    """Find mistakes that would otherwise show only after planning."""
     check_at_least_one(args, "limit", "batch_size")
     if min(args.ks) < 1:
         raise ValueError(f"--ks must be at least 1: got {min(args.ks)}.")

@@ -39,7 +39,7 @@ EPILOG = """examples:
 
 # The exit status when at least one target has no route.
 NO_ROUTE = 3
-# Targets without a route that are named at the end.
+# The largest number of targets without a route that are named at the end.
 MOST_NAMES = 10
 _FILES = (".smi", ".txt", ".csv", ".tsv", ".sdf", ".gz")
 
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def steps(text: str) -> int | range:
-    """`3` or `2-5`, the last included."""
+    """Parse a number such as `3`, or a range such as `2-5`, which includes its end."""
     first, dash, last = text.partition("-")
     try:
         found = range(int(first), int(last) + 1) if dash else int(first)
@@ -117,7 +117,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Target]) -> int:
-    """Plan the targets, print and write each when it is done; returns and raises as [`main`]."""
+    """Plan the targets, and print and write each when it is done. Returns and raises as [`main`]."""
     from weftformer.common.progress import Progress
     from weftformer.routes.shipped import provenance
 
@@ -128,18 +128,18 @@ def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Ta
     work = _work(args, settings)
     left = [(index, one) for index, one in enumerate(targets) if index not in done]
     if any(one.problem is None for _, one in left):
-        work.load()  # at once: what is wrong with the model is told before a file is opened
+        work.load()  # now, to report errors of the model before a file is opened
 
     def first(_: Any, route: Route) -> None:
         progress.print(f"\nFirst purchasable route; the search continues:\n{route.format_tree()}")
 
     plans = work.plans(
         left,
-        watch=lambda: progress.update(0),  # a long search shows how far the run is, too
+        watch=lambda: progress.update(0),  # a long search shows the progress of the run, too
         on_first=first if len(targets) == 1 else None,
     )
     lines = {index: plan.summary for index, plan in done.items()}
-    is_kept = any((args.html, args.picture, args.json, args.export))  # what is only written need not be in memory
+    is_kept = any((args.html, args.picture, args.json, args.export))  # plans that are only written are not kept
     kept = dict(done) if is_kept else {}
     if log is not None and done:
         print(f"{len(done):,} of {len(targets):,} targets are in {log.path} already.", file=sys.stderr)
@@ -171,7 +171,7 @@ def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Ta
 
 
 def _without_routes(lines: list[dict[str, Any]]) -> int:
-    """Say on stderr which targets have no route, and return the exit status."""
+    """Report the targets without a route on stderr, and return the exit status."""
     failed = [line["id"] for line in lines if line["routes"] == 0]
     if not failed:
         return 0
@@ -210,10 +210,10 @@ def check(args: argparse.Namespace) -> None:
 
 
 def read(args: argparse.Namespace) -> list[Target]:
-    """The targets to plan.
+    """Return the targets to plan.
 
     Raises:
-        ValueError: there are none, or a file is not as it should be. OSError: a file cannot be read.
+        ValueError: there are none, or a file is not valid. OSError: a file cannot be read.
     """
     from weftformer.routes.files.targets import Target, read_targets, targets_in
 
@@ -232,10 +232,11 @@ def _form(args: argparse.Namespace) -> str:
 
 
 def _log(args: argparse.Namespace) -> PlanLog | None:
-    """The file of lines that grows: the output itself, or a file beside it that the output is made of in the end.
+    """Return the log of finished targets: the output itself, or a file beside it from which the output is made.
 
     Raises:
-        ValueError: there is a file of an interrupted run, but neither --resume nor --overwrite; or --resume without such a file.
+        ValueError: there is a file of an interrupted run, but neither --resume nor --overwrite, or --resume is given
+            without such a file.
     """
     from weftformer.routes.files.plan_files import PlanLog
 
@@ -264,7 +265,7 @@ def _told(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:
-    """The work on the targets, for this process or workers."""
+    """Return the work on the targets, for this process or for workers."""
     from weftformer.distributed.works import PlanWork
 
     check_models(args)
@@ -276,7 +277,7 @@ def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:
 
 
 def share(args: argparse.Namespace, settings: PlanSettings, targets: list[Target]) -> int:
-    """Plan the targets with others, into parts.
+    """Plan the targets with workers or as one shard, and write parts.
 
     Returns:
         As [`main`].
@@ -311,13 +312,13 @@ def join(args: argparse.Namespace) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """A setting as JSON has it."""
+    """Return a setting as a text for JSON."""
     return f"{value[0]}-{value[-1]}" if isinstance(value, range) else str(value)
 
 
 def described(plan: Plan, count: int) -> str:
-    """The printed text of a plan: the number of routes, or the reason for none, and the best routes."""
-    # an id that is a number is the target's place
+    """Return the printed text of a plan: the number of routes, or the reason for none, and the best routes."""
+    # an id that is a number is only the target's position
     name = plan.target if plan.id is None or plan.id.isdigit() else f"{plan.id} ({plan.target})"
     told = [f"note: {remark}" for remark in plan.remarks]
     if plan.problem is not None:
@@ -351,7 +352,7 @@ def _precedented(candidate: Candidate) -> str:
 
 
 def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
-    """A step in a line: its name or class, how many recorded reactions share it, whether a forward model predicts its product, and remarks."""
+    """Describe a step in a line: its name or class, its recorded reactions, its forward prediction, and remarks."""
     name = known.title or f"to {route.smiles}"
     told = {
         "precedented": f"{known.precedents:,} recorded",
@@ -369,7 +370,7 @@ def _purchasable(missing: tuple[str, ...] | None) -> str:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """A line for each target, with the number of routes of each kind."""
+    """Return a table with a line for each target, with the number of routes of each kind."""
     names = ("id", "routes", "groups", "purchasable", "precedented", "failing", "best_score", "seconds")
     rows = [[name.replace("_", " ") for name in names]]
     for line in lines:
@@ -386,7 +387,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def _finish(args: argparse.Namespace, log: PlanLog | None, plans: list[Plan], about: dict[str, str]) -> None:
-    """The files that are written when all is done."""
+    """Write the files that need all plans."""
     from weftformer.routes.drawing.page import save_page
 
     if log is not None:
@@ -408,7 +409,7 @@ def _finish(args: argparse.Namespace, log: PlanLog | None, plans: list[Plan], ab
 
 
 def draw(plans: Sequence[Plan], file: Path) -> None:
-    """The best route of each target in a picture of its own, numbered where there are several targets."""
+    """Draw the best route of each target to a picture of its own, numbered if there are several targets."""
     from weftformer.routes.drawing.svg import save_picture
 
     for number, plan in enumerate(plans, start=1):

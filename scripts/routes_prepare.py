@@ -14,7 +14,7 @@ example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    # files first: after --exclude they would be excluded
+    # files first, because after --exclude they would be excluded
     parser.usage = "%(prog)s FILE [FILE ...] --output-dir FOLDER [--exclude FILE ...] [--option value ...]"
     add = parser.add_argument
     add("files", nargs="+", type=Path, metavar="FILE", help="routes, in any of the formats below")
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Prepare the data set, print the report.
+    """Prepare the data set, and print the report.
 
     Raises:
         ValueError, OSError: as in `weftformer.routes.data.preparation.prepare`.

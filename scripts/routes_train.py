@@ -23,10 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Read the arguments, train, test, plan.
+    """Read the arguments, train, test and plan.
 
     Raises:
-        ValueError, FileNotFoundError: something in the arguments or the routes is not as it should be.
+        ValueError, FileNotFoundError: the arguments or the routes are not valid.
     """
     from weftformer.routes.data.training_data import RouteTrainingArguments
     from weftformer.routes.scoring.training import train

@@ -62,10 +62,10 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def serve_replicas(args: argparse.Namespace) -> None:
-    """Serve on Ray; raises as [`main`]."""
+    """Serve on Ray. Raises as [`main`]."""
     from weftformer.serving.replicas import serve_here
 
-    with _listen(args.host, args.port) as listener:  # a port that is taken shows at once
+    with _listen(args.host, args.port) as listener:  # fails at once if the port is taken
         port = listener.getsockname()[1]
     take_shipped_model(args)
     check_models(args)
@@ -99,7 +99,7 @@ def main(args: argparse.Namespace) -> None:
         raise ValueError("--ray-address and --threads are of replicas: give --replicas N too.")
     share_memory()
     limits = Limits(**{field.name: getattr(args, field.name) for field in fields(Limits)})
-    # before the model is loaded: a port that is taken shows at once
+    # before the model is loaded, to fail at once if the port is taken
     listener = _listen(args.host, args.port)
     try:
         take_shipped_model(args)
@@ -110,7 +110,7 @@ def main(args: argparse.Namespace) -> None:
             # a key from a file often ends in a line break, which no header can have
             api_key=key.strip() or None, allowed_hosts=args.allowed_host or ["*"],
         )  # fmt: skip
-    except ImportError as error:  # RDKit's, which names the extra
+    except ImportError as error:  # from RDKit, with the name of the extra
         raise ValueError(str(error)) from error
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

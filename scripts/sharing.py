@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-# What a folder of parts does not take, because it is of one process or of few targets.
+# Options that do not apply to a folder of parts, because they are for one process or for few targets.
 _ALONE = ("overwrite", "json", "html", "picture", "format")
 
 
@@ -22,12 +22,12 @@ def add_sharing_options(add: Any) -> None:
 
 
 def output_place(text: str) -> Path | str:
-    """The type of `--output-file`: a path, or a URI as it is."""
+    """Convert `--output-file` to a path, but leave a URI as it is."""
     return text if "://" in text else Path(text)
 
 
 def is_shared(args: argparse.Namespace) -> bool:
-    """Whether parts are to be written.
+    """Return whether parts are to be written.
 
     Raises:
         ValueError: arguments do not fit together.
@@ -62,15 +62,15 @@ def run_shared(
     names: Iterator[str],
     unit: str,
 ) -> Counter[str]:
-    """Do the work of `args.shard` on `args.workers`, and tell how it went.
+    """Do the work of `args.shard` on `args.workers`, and print a summary.
 
     Args:
-        command: its name.
+        command: the name of the command.
         work: the work on the items.
-        items: all of the input.
-        told: the settings by their names of options.
-        names: what tells each item from others.
-        unit: name of the items, in the plural.
+        items: the whole input.
+        told: the settings, by the names of their options.
+        names: a text for each item that distinguishes it from others.
+        unit: the name of the items, in the plural.
 
     Returns:
         The number of items in each state.

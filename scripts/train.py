@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> None:
     """Read the arguments and train.
 
     Raises:
-        ValueError, FileNotFoundError: something in the arguments or the data is not as it should be.
+        ValueError, FileNotFoundError: the arguments or the data are not valid.
     """
     from weftformer.common.agent import end_with_agent
     from weftformer.scripts.parsing import parse_arguments

@@ -1,4 +1,4 @@
-"""The help of the commands of training, and a first check of their words, from their dataclasses of options, which need no torch."""
+"""Help of the training commands, and a first check of their words, from dataclasses that do not need torch."""
 
 import argparse
 import dataclasses
@@ -12,7 +12,7 @@ _METAVARS = {"file": "FILE", "dir": "FOLDER", "path": "MODEL", "teacher": "MODEL
 
 
 def add_options(parser: argparse.ArgumentParser, *kinds: type) -> None:
-    """Add the options that are used most to a parser that only answers `--help`; `main` reads the words.
+    """Add the most used options to a parser that only answers `--help`. `main` reads the words.
 
     Args:
         parser: the parser of the command.
@@ -28,14 +28,14 @@ def add_options(parser: argparse.ArgumentParser, *kinds: type) -> None:
 
 
 def check_words(words: Sequence[str], *kinds: type) -> None:
-    """Check the words of a command as far as its dataclasses do without torch. Other mistakes are left to its own parser.
+    """Check the words of a command as far as possible without torch. Its own parser finds other mistakes.
 
     Args:
         words: the words after the command. With a file of arguments in front, nothing is checked.
         kinds: the dataclasses.
 
     Raises:
-        ValueError, OSError: as the dataclasses, their method `check` if they have one, and [`check_model`].
+        ValueError, OSError: as in the dataclasses, their method `check` if they have one, and [`check_model`].
     """
     if "--help-all" in words or (words and not words[0].startswith("-")):
         return

@@ -1,6 +1,6 @@
 """An HTTP server for models, with limits on size, number and time. It needs the extra `serve`.
 
-`build_app` is imported at its first use: a command knows the limits without FastAPI.
+`build_app` is imported on first use, so that commands can read the limits without FastAPI.
 """
 
 from typing import TYPE_CHECKING, Any

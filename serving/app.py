@@ -1,4 +1,4 @@
-"""The HTTP face: /plan or /translate, /health, /ready, /metrics, /v1/models, and the pages at / and /docs."""
+"""The HTTP application: /plan or /translate, /health, /ready, /metrics, /v1/models, and the pages at / and /docs."""
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
@@ -41,18 +41,18 @@ from .limits import Limits
 from .observing import Metrics, Observed
 from .pages import add_page
 
-# Reasons quote the input; one that is long helps nobody.
+# The largest number of characters of a reason. Reasons quote the input, which may be long.
 _REASON = 600
 _STOPPING = "The server is stopping and accepts no more requests."
 _REPR = Repr()
 _REPR.maxother = _REPR.maxlong = _REPR.maxstring = 80
 _MOST_STEPS = 32
-# Each SMILES of a target is a search of its own.
+# Each SMILES of a target needs its own search.
 _MOST_AUGMENTATIONS = 16
 _MOST_ROUTES = 100
-# Each molecule or substructure is looked for in every route.
+# Each molecule or substructure is searched for in every route.
 _MOST_FORBIDDEN = 16
-# The longest target that a model reads has 143 tokens; for the worst of 2,000 characters RDKit takes a second.
+# The longest target that a model reads has 143 tokens. RDKit takes a second for the worst text of 2,000 characters.
 _MOST_SMILES = 600
 
 
@@ -90,12 +90,12 @@ def load_app(
         model: folder or Hub id. Clients see only the name of a folder, not its path.
         stock: for routes, the purchasable molecules.
         forward_model: for routes, folder or Hub id of a model that predicts products, as in [`load_forward`].
-        device: where both models run.
-        engine: for texts, what writes them, as of [`TextTask.use_engine`].
+        device: the device of both models.
+        engine: for texts, the engine that writes them, as in [`TextTask.use_engine`].
         limits, **options: as in [`build_app`].
 
     Raises:
-        ValueError: as in [`load_task`] and [`build_app`], there is no such device, or the engine is not for this model.
+        ValueError: as in [`load_task`] and [`build_app`], or the device or the engine is not available for the model.
         OSError: there is no such model.
     """
     limits = limits or Limits()
@@ -121,14 +121,14 @@ def build_app(
     api_key: str | None = None,
     allowed_hosts: Sequence[str] = ("*",),
 ) -> FastAPI:
-    """The application that serves one model.
+    """Build the application that serves one model.
 
     Args:
         task: the model and its kind of requests.
-        name: what /health calls it.
+        name: the name of the model, which /health shows.
         limits: bounds on requests.
-        api_key: what requests have to send as `Authorization: Bearer KEY`, /health and /ready apart.
-        allowed_hosts: names that requests may call the server by, as in Starlette's `TrustedHostMiddleware`.
+        api_key: the key that requests must send as `Authorization: Bearer KEY`, except to /health and /ready.
+        allowed_hosts: the host names that requests may use, as in Starlette's `TrustedHostMiddleware`.
 
     Returns:
         A FastAPI application. `app.state.batcher.stop()` finishes running requests and answers all others with 503.
@@ -178,9 +178,9 @@ class Key(AuthenticationBackend):
 
     async def authenticate(self, conn: HTTPConnection) -> None:
         scheme, _, given = conn.headers.get("authorization", "").partition(" ")
-        # the bytes that were sent, which Starlette reads as Latin-1
+        # the bytes that were sent, which Starlette decodes as Latin-1
         is_right = secrets.compare_digest(given.strip().encode("latin-1"), self.wanted) and scheme.lower() == "bearer"
-        # not the path of `conn.url`, which is made with the header `Host` of the request
+        # not the path of `conn.url`, which depends on the header `Host` of the request
         if conn.scope["path"] not in ("/health", "/ready") and not is_right:
             raise AuthenticationError("This server needs its key: send the header `Authorization: Bearer KEY`.")
 
@@ -190,7 +190,7 @@ def _without_key(request: HTTPConnection, error: Exception) -> JSONResponse:
 
 
 def _plan_fields(task: RouteTask, limits: Limits, smiles: Any) -> dict[str, Any]:
-    """The fields of a request that are those of the settings, within the bounds of the server."""
+    """Return the fields of a request for the settings, within the bounds of the server."""
     most = {
         "beams": limits.max_beams, "num_augmentations": _MOST_AUGMENTATIONS, "seed": (1 << 32) - 1,
         "max_new_tokens": task.max_new_tokens, "time_limit": min(limits.max_time_limit, limits.timeout_s),
@@ -219,7 +219,7 @@ def _plan_fields(task: RouteTask, limits: Limits, smiles: Any) -> dict[str, Any]
 
 
 def _add_plan(app: FastAPI, task: RouteTask, limits: Limits) -> None:
-    # the other half is for waiting, and for drawing
+    # the other half of the time is for waiting and drawing
     budget = min(limits.max_time_limit, limits.timeout_s / 2)
     most = min(limits.max_characters, _MOST_SMILES)
     smiles = Annotated[str, StringConstraints(min_length=1, max_length=most)]
@@ -270,7 +270,7 @@ def _add_plan(app: FastAPI, task: RouteTask, limits: Limits) -> None:
             plan or Plan(work.target, problem=_of_fields(work.problem or ""))
             for work, plan in zip(works, plans, strict=True)
         ]
-        try:  # drawing takes a while, and the loop has others to listen to
+        try:  # drawing would block the event loop
             told = await run_in_threadpool(_told, plans, wanted.max_routes, wanted.svg, end)
         except TimeoutError:
             raise _too_late(limits.timeout_s) from None
@@ -361,7 +361,7 @@ def _add_refusal(app: FastAPI, path: str, reason: str) -> None:
 
 
 def add_reasons(app: FastAPI) -> None:
-    """Every refusal is `{"detail": reason}`, and quotes only the start of the input."""
+    """Answer refused requests with `{"detail": reason}`, which quotes only the start of the input."""
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -370,27 +370,27 @@ def add_reasons(app: FastAPI) -> None:
     @app.exception_handler(StarletteHTTPException)
     async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
         reason = error.detail
-        if error.status_code == 400 and error.__cause__ is not None:  # FastAPI's, which does not say what it was
+        if error.status_code == 400 and error.__cause__ is not None:  # FastAPI's reason does not contain the cause
             reason = f"The body cannot be read as JSON: {error.__cause__}"
         return _problem(error.status_code, reason, error.headers)
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=499)  # for the log alone; nginx's number
+        return Response(status_code=499)  # only for the log, with nginx's code
 
 
 def _described(item: dict[str, Any]) -> str:
     place = ".".join(map(str, item["loc"]))
     if item["type"] == "json_invalid":
         return f"{place}: {item['msg']}: {item['ctx']['error']}"
-    if item["type"] in ("missing", "extra_forbidden"):  # of these, the place says all
+    if item["type"] in ("missing", "extra_forbidden"):  # the place is enough for these
         return f"{place}: {item['msg']}"
     given = item["input"]
     return f"{place}: {item['msg']}: got {shown(given) if isinstance(given, str) else _REPR.repr(given)}"
 
 
 def _problem(status: int, reason: str, headers: Any = None) -> JSONResponse:
-    # half a surrogate pair, which JSON can spell and UTF-8 cannot
+    # a lone surrogate can be written in JSON, but not in UTF-8
     reason = reason.encode("utf-8", "backslashreplace").decode()
     return JSONResponse(
         {"detail": reason if len(reason) <= _REASON else f"{reason[:_REASON]}..."}, status_code=status, headers=headers
@@ -398,13 +398,13 @@ def _problem(status: int, reason: str, headers: Any = None) -> JSONResponse:
 
 
 def _planned(task: RouteTask, budget: float, values: dict[str, Any]) -> Sequence[Any]:
-    """Works of a request; a molecule of its settings that cannot be read is refused as a target is."""
+    """Return the works of a request. Unreadable molecules in its settings are refused like unreadable targets."""
     asked = {name: values.pop(name) for name in ("targets", "n_steps", "starting_material")}
     return task.works(asked.pop("targets"), PlanSettings.from_options(values), budget=budget, on_error="skip", **asked)
 
 
 def _works(task: TextTask, values: dict[str, Any]) -> list[tuple[Any, str | None]]:
-    """The work of each text, None for an empty text, and its problem."""
+    """Return the work and the problem of each text. An empty text has neither."""
     found: list[tuple[Any, str | None]] = []
     for text in values.pop("texts"):
         try:
@@ -427,14 +427,14 @@ def _refuse(wanted: BaseModel, limits: Limits) -> None:
 
 
 def _of_fields(reason: str) -> str:
-    """A reason with the fields of a request in place of a command's options and of arguments in Python."""
+    """Replace a command's options and Python arguments in a reason by the fields of a request."""
     reason = re.sub(r" `--no-limits`[^.]*\.", "", reason)
     reason = re.sub(r"`--[^`]*` \(`(?:Constraints\()?([^`]*?)\)?` in Python\)", r"`\1`", reason)
     return re.sub(r" \(`--[^`]*`\)", "", reason)
 
 
 async def _checked(check: Any, values: dict[str, Any]) -> Sequence[Any]:
-    """Works of a request; RDKit takes its time, so not in the event loop."""
+    """Return the works of a request. They are checked in a thread, because RDKit would block the event loop."""
     try:
         return await run_in_threadpool(check, values)
     except ValueError as error:
@@ -482,7 +482,7 @@ async def _answers(
         await asyncio.wait((computed, left), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if computed.done():
             answers = computed.result()
-            # thousands of candidates take a second, and the loop has others to listen to
+            # thousands of candidates take a second, which would block the event loop
             metrics.tokens.inc(await run_in_threadpool(lambda: sum(map(task.count_tokens, answers))))
             return [answers.pop(0) if asked else None for asked in is_asked]
         if left.done():
@@ -500,7 +500,7 @@ async def _answers(
 
 
 def _too_late(timeout_s: float) -> HTTPException:
-    """The error of a request whose answer takes longer than `timeout_s` seconds."""
+    """Return the error of a request whose answer takes longer than `timeout_s` seconds."""
     return HTTPException(504, f"No answer within {timeout_s:g} s.")
 
 
@@ -510,7 +510,7 @@ async def _client_leaves(request: Request) -> None:
 
 
 class BoundedBody:
-    """Refuse requests whose body does not arrive in time (408) or is too large (413)."""
+    """Refuses requests whose body does not arrive in time (408) or is too large (413)."""
 
     def __init__(self, app: ASGIApp, seconds: float, most: int):
         self.app, self.seconds, self.most = app, seconds, most
@@ -545,7 +545,7 @@ class BoundedBody:
 
 
 def _one_or_more(kind: Any, most: int) -> Any:
-    """A list of 1 to `most`; one alone is a list of it."""
+    """Return the type of a list of 1 to `most` items. A single item is accepted as a list of one."""
     return Annotated[
         list[kind],
         Field(min_length=1, max_length=most),
@@ -556,15 +556,15 @@ def _one_or_more(kind: Any, most: int) -> Any:
 
 
 def _offered(kind: Any, is_offered: bool) -> Any:
-    """A kind of field. Fields that the model refuses, with the reason, are not in the description."""
+    """Return the type of a field. Fields that the model refuses are left out of the schema."""
     return kind if is_offered else Annotated[kind, SkipJsonSchema()]
 
 
 def _told(plans: Sequence[Plan], max_routes: int | None, svg: bool, end: float) -> list[dict[str, Any]]:
-    """The plans with the names of their reactions, and drawings if requested; equal routes share a drawing.
+    """Return the plans with the names of their reactions, and drawings if requested. Equal routes share a drawing.
 
     Raises:
-        TimeoutError: `end`, of `time.monotonic`, came before all was done.
+        TimeoutError: `end`, a time of `time.monotonic`, passed before all was done.
     """
 
     @cache

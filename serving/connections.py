@@ -1,4 +1,4 @@
-"""uvicorn as it serves models: bounded connections, log lines with times, and an end in time."""
+"""A uvicorn server for models, with bounded connections, log lines with times, and a bounded shutdown."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .limits import Limits
 
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\nretry-after: 1\r\n\r\n"
-# Seconds that open connections have when everything that was computed is answered.
+# Seconds for open connections to close after all computed answers are sent.
 _CLOSING = 2
-_M_ARENA_MAX = -8  # of malloc.h
+_M_ARENA_MAX = -8  # from malloc.h
 
 
 def share_memory() -> None:
@@ -33,7 +33,7 @@ def share_memory() -> None:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed when the header of a request does not arrive in time, and at once when there are too many.
+    """A connection that is closed if a request's header does not arrive in time, or at once if too many are open.
 
     Args:
         most: the largest number of connections.
@@ -62,7 +62,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def _wait(self) -> None:
-        """Set the timer until the header is complete, then stop it."""
+        """Run the timer until the header is complete."""
         has_header = self.conn.their_state is not h11.IDLE
         if self._late is None and not has_header:
             self._late = self.loop.call_later(self.seconds, self.timeout_keep_alive_handler)
@@ -72,7 +72,7 @@ class Connection(H11Protocol):
 
 
 class JsonFormatter(logging.Formatter):
-    """A line of JSON for each record, with the `request` of a record."""
+    """Formats a record as a line of JSON, with the fields of its `request`."""
 
     def format(self, record: logging.LogRecord) -> str:
         told = {"time": self.formatTime(record, self.datefmt), "level": record.levelname, "logger": record.name}
@@ -83,7 +83,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class Server(uvicorn.Server):
-    """A server of an application of `build_app`. When it is stopped, running requests have some time to finish.
+    """Serves an application of `build_app`. When it is stopped, running requests have some time to finish.
 
     Args:
         app: the application.

@@ -9,7 +9,7 @@ from ..common.options import check_options
 
 
 def limit(default: Any, text: str, least: float = 1, metavar: str = "N") -> Any:
-    """A field with its help and its smallest value."""
+    """Return a field with its help text and smallest value."""
     return field(default=default, metadata={"help": text, "least": least, "metavar": metavar})
 
 
@@ -20,7 +20,8 @@ class Limits:
 
     Args:
         max_batch_size (`int`, *optional*, defaults to 32):
-            The largest number of inputs (targets or texts) that are computed at once, at most half of them of one request.
+            The largest number of inputs (targets or texts) that are computed at once. At most half of them are of one
+            request.
         max_queue (`int`, *optional*, defaults to 256):
             The largest number of waiting inputs. Requests that exceed it are refused with status 429.
         max_inputs (`int`, *optional*, defaults to 32):
@@ -34,16 +35,16 @@ class Limits:
         max_request_bytes (`int`, *optional*, defaults to 262144):
             The largest size of a request's body in bytes. Larger ones are refused with status 413.
         max_time_limit (`float`, *optional*, defaults to 60.0):
-            The longest time in seconds that a request may give to the search for a target. It is `timeout_s` where that is
-            shorter. A search to the stock for which a request has no limit ends after this time, and after half of
-            `timeout_s` at most.
+            The longest time in seconds that a request may give to the search for a target. It is at most `timeout_s`.
+            If a request has no limit, a search to the stock ends after this time or half of `timeout_s`, whichever is
+            shorter.
         timeout_s (`float`, *optional*, defaults to 120.0):
             The time in seconds for a request's body to arrive (else status 408), and then for its answer (else status
             504).
         header_timeout_s (`float`, *optional*, defaults to 10.0):
-            The time in seconds for a request's header to arrive. The connection is closed after it.
+            The time in seconds for a request's header to arrive. After this time, the connection is closed.
         stop_timeout_s (`float`, *optional*, defaults to 25.0):
-            Seconds for running requests to finish when the server is stopped.
+            The time in seconds for running requests to finish when the server is stopped.
         max_connections (`int`, *optional*, defaults to 512):
             The largest number of connections. Further ones are refused with status 503.
         refuse (`tuple[str, ...]`, *optional*, defaults to `()`):

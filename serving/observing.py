@@ -18,15 +18,15 @@ from ..inference.batching import Batcher
 _logger = logging.getLogger(__name__)
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-# Browsers are not to guess types, nor to show the pages within others.
+# Browsers must neither guess types nor show the pages within others.
 _HEADERS = {"x-content-type-options": "nosniff", "content-security-policy": "frame-ancestors 'none'"}
 
 
 class Metrics:
-    """The figures of a server, in a registry of its own.
+    """The metrics of a server, in their own registry.
 
     Args:
-        batcher: has the numbers of queued and running inputs.
+        batcher: the batcher that counts queued and running inputs.
     """
 
     def __init__(self, batcher: Batcher):
@@ -44,11 +44,11 @@ class Metrics:
 
 
 class Observed:
-    """Middleware that names, logs and counts requests, answers HEAD like GET, and an error of the server with 500.
+    """Middleware that names, logs and counts requests. It answers HEAD like GET, and server errors with 500.
 
     Args:
         app: the application.
-        metrics: where requests are counted.
+        metrics: the metrics that count the requests.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics):

@@ -19,7 +19,7 @@ _POLICY = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 }
-# The body of the example of each endpoint.
+# The body of the example request of each endpoint.
 _EXAMPLES: dict[str, dict[str, Any]] = {
     "/plan": {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "time_limit": 20, "max_routes": 3},
     "/translate": {"texts": ["ein Haus", "zwei Hunde"], "beams": 4},
@@ -27,7 +27,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 def add_page(app: FastAPI, task: RouteTask | TextTask, name: str, limits: Limits) -> None:
-    """Answer `/`.
+    """Add the page at `/`.
 
     Args:
         app: the application.

@@ -1,7 +1,7 @@
-"""The server as replicas on Ray Serve: each has a model and its own queue, and a front hands requests to them.
+"""The server as replicas on Ray Serve. Each has a model and its own queue, and a front forwards requests to them.
 
-The front sends nothing to a client before it has a whole answer. It can therefore ask another replica when one dies: requests for routes
-and texts are stateless. Without it, Serve answers the requests of a dead replica with 500.
+The front sends nothing to a client before it has a whole answer. Requests are stateless, so if a replica dies, the
+front can ask another one. Without it, Serve answers the requests of a dead replica with 500.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..distributed.crew import Workers, connected, gpus_of, import_ray
 from .app import BoundedBody, add_reasons, load_app
 from .limits import Limits
 
-# Replicas that are asked, one after the other, before a request is answered with 503.
+# The number of replicas that are tried before a request is answered with 503.
 _TRIES = 3
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-# What a replica needs to know of a request: the rest belongs to the connection.
+# The parts of a scope that a replica needs. The rest belongs to the connection.
 _SCOPE = (
     "type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client",
     "server",
 )  # fmt: skip
-# Arguments of the application, and what they are where they are not given.
+# The arguments of the application with their defaults.
 _ARGUMENTS: dict[str, Any] = {
     "model": None, "replicas": 1, "threads": 1, "stock": None, "stock_column": None, "stock_strict": False,
     "forward_model": None, "device": None, "engine": "auto", "allowed_hosts": ["*"], "limits": {},
@@ -39,7 +39,7 @@ Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
 
 
 def bounds(replicas: str | int) -> tuple[int, int]:
-    """The smallest and largest number of replicas, of a text such as `4` or `1-4`.
+    """Parse the smallest and largest number of replicas from a text such as `4` or `1-4`.
 
     Raises:
         ValueError: the text is neither.
@@ -55,10 +55,10 @@ def bounds(replicas: str | int) -> tuple[int, int]:
 
 
 class Replica:
-    """A model with the application of one process, which is called without a connection.
+    """A model with the application of one process, called without a connection.
 
     Args:
-        args: as of [`application`], all of them. Every node has to find the files under these names.
+        args: all arguments of [`application`]. The files must have these names on every node.
         api_key: as in [`load_app`].
     """
 
@@ -90,7 +90,7 @@ class Replica:
         async def receive() -> Any:
             if messages:
                 return messages.pop()
-            await asyncio.Event().wait()  # a client that leaves cancels the call
+            await asyncio.Event().wait()  # a client that disconnects cancels the call
 
         async def send(message: Any) -> None:
             nonlocal status, headers
@@ -106,7 +106,7 @@ class Replica:
         return status, headers, b"".join(parts)
 
     def check_health(self) -> None:
-        """Called by Serve, which replaces a replica that raises an error."""
+        """Raise an error if the batcher has stopped. Serve then replaces the replica."""
         if not self.batcher.is_ready:
             raise RuntimeError("The batcher has stopped.")
 
@@ -116,11 +116,11 @@ class Replica:
 
 
 def build_front(replicas: Any, limits: Limits) -> FastAPI:
-    """The application that sends each request to a replica, and to another one if that replica dies.
+    """Build the application that sends each request to a replica, and to another one if that replica dies.
 
     Args:
         replicas: the handle of the deployment of [`Replica`].
-        limits: bounds on the body, and on the time to wait for a replica.
+        limits: the bounds on the body and on the time to wait for a replica.
     """
     from ray.exceptions import RayActorError
 
@@ -133,7 +133,7 @@ def build_front(replicas: Any, limits: Limits) -> FastAPI:
         scope = {name: request.scope[name] for name in _SCOPE if name in request.scope}
         body = await request.body()
         try:
-            async with asyncio.timeout(2 * limits.timeout_s):  # replicas may have to be started
+            async with asyncio.timeout(2 * limits.timeout_s):  # replicas may have to start first
                 for _ in range(_TRIES):
                     try:
                         status, headers, content = await replicas.answer.remote(scope, body)
@@ -150,14 +150,15 @@ def build_front(replicas: Any, limits: Limits) -> FastAPI:
 
 
 def application(args: dict[str, Any]) -> Any:
-    """The application for Ray Serve: `import_path: weftformer.serving.replicas:application` in its configuration.
+    """Build the application for Ray Serve, whose `import_path` is `weftformer.serving.replicas:application`.
 
     Args:
-        args: `model`; and `replicas` (`4`, or `1-4` for as many as requests need), `threads` (of a replica), `stock`,
-            `stock_column`, `stock_strict`, `forward_model`, `device`, `engine`, `allowed_hosts`, `limits` (fields of [`Limits`]). The key is in `WEFT_API_KEY`.
+        args: `model`, and optionally `replicas` (`4`, or `1-4` for as many as requests need), `threads` (of a
+            replica), `stock`, `stock_column`, `stock_strict`, `forward_model`, `device`, `engine`, `allowed_hosts` and
+            `limits` (fields of [`Limits`]). The key is in `WEFT_API_KEY`.
 
     Returns:
-        What `ray.serve.run` takes.
+        The application for `ray.serve.run`.
 
     Raises:
         ValueError: an argument is unknown or not allowed, or Ray is not installed.
@@ -174,7 +175,7 @@ def application(args: dict[str, Any]) -> Any:
         raise ValueError(f"There is no limit {min(unknown)}.")
     limits = Limits(**args["limits"])
     least, most = bounds(args["replicas"])
-    # what waits and is computed in a replica; the batcher refuses more than that by itself
+    # the inputs of a replica, waiting or running: its batcher itself refuses more
     room = limits.max_queue + limits.max_batch_size
     scaled: dict[str, Any] = {"num_replicas": least}
     if most > least:
@@ -207,8 +208,8 @@ def serve_here(args: dict[str, Any], host: str, port: int, address: str | None =
     """Serve on Ray until SIGTERM or Ctrl-C.
 
     Args:
-        args: as of [`application`].
-        host, port: where requests are taken.
+        args: as in [`application`].
+        host, port: the address of the server.
         address: as in [`Workers`].
 
     Raises:
@@ -220,7 +221,7 @@ def serve_here(args: dict[str, Any], host: str, port: int, address: str | None =
     with connected(workers, "--replicas") as (_, device):
         from ray import serve
 
-        for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which has handlers of its own
+        for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which sets its own handlers
             signal.signal(number, lambda *_: stopped.set())
         serve.start(http_options={"host": host, "port": port})
         try:
@@ -231,4 +232,4 @@ def serve_here(args: dict[str, Any], host: str, port: int, address: str | None =
             print(f"{args['model']} at http://{host}:{port}, {least} to {most} replicas", flush=True)
             stopped.wait()
         finally:
-            serve.delete("weft")  # other applications of the cluster stay; what is in progress is finished
+            serve.delete("weft")  # other applications of the cluster stay, and running requests finish

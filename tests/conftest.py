@@ -46,17 +46,17 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is there by now out of every garbage collection.
+    """Exclude existing objects from every later garbage collection.
 
-    These are some million objects, of the libraries and of the collected tests. Trainer collects after each run, which would
-    look through all of them again.
+    These are about a million objects, of the libraries and of the collected tests. Trainer collects garbage after each
+    run, which would visit all of them again.
     """
     gc.collect()
     gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say which tests were left out, and how to have them."""
+    """Report which tests were left out, and how to run them."""
     left_out = [name for name in ("integration", "slow") if f"not {name}" in config.option.markexpr]
     if left_out:
         commands = {"integration": "make test-integration", "slow": "make test-slow"}
@@ -66,11 +66,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(autouse=True)
 def default_dtype(request: pytest.FixtureRequest) -> Any:
-    """What `@pytest.mark.dtype(torch.float64)`, or `pytestmark` of a file, says; the closest mark counts.
+    """Set the default dtype to that of the closest mark, such as `@pytest.mark.dtype(torch.float64)`.
 
-    Two roads to one result are compared in 64 bits: what then differs by more than 1e-10 is another algorithm, on every
-    processor. In 32 bits they differ by what the kernels round, which depends on the processor and on the shapes. What
-    stays in 32 bits all the same: tables of positions, and the scores that `generate` returns.
+    Two ways to one result are compared in 64 bits. There, a difference of more than 1e-10 means another algorithm, on
+    every processor. In 32 bits they differ by the rounding of the kernels, which depends on the processor and on the
+    shapes. Tables of positions, and the scores that `generate` returns, are always in 32 bits.
     """
     mark = request.node.get_closest_marker("dtype")
     torch.set_default_dtype(mark.args[0] if mark else torch.float32)
@@ -80,19 +80,19 @@ def default_dtype(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(autouse=True)
 def compiled_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled steps are not kept where a user has them."""
+    """Keep compiled steps out of the user's folder."""
     monkeypatch.setenv("WEFT_COMPILED_FOLDER", str(tmp_path / "compiled"))
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Any:
-    """Commands set the number of threads of their process, which is the tests' here; sums depend on it in their last bit."""
+    """Reset the number of threads, which commands set for the whole process. The last bit of sums depends on it."""
     yield
     torch.set_num_threads(1)
 
 
 def learn_by_heart(config: WeftConfig, routes: list[Route], steps: int) -> Any:
-    """A planner whose model writes these routes, each told its length."""
+    """Return a planner whose model has learned to write these routes, given their lengths."""
     from weftformer.routes.planning.planner import RoutePlanner
 
     tokenizer = build_route_tokenizer()
@@ -141,7 +141,7 @@ def planner(known) -> Any:
 
 @pytest.fixture(scope="session")
 def chain_planner() -> Any:
-    """A planner that writes routes of one step, which make a chain: the amide of an amine, and that amine."""
+    """A planner that writes routes of one step, which form a chain: the amide of an amine, and that amine."""
     pytest.importorskip("rdkit")
     config = WeftConfig.from_preset(
         "dms-tiny", d_model=48, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=64, decoder_ffn_dim=96,
@@ -164,7 +164,7 @@ def untrained_folder(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")  # not longer: while playwright runs, nothing else may run an event loop here
 def browser() -> Any:
-    """Debian's chromium; tests that ask for it skip where there is none."""
+    """Debian's chromium. Tests that need it are skipped if it is missing."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as running:
@@ -175,7 +175,7 @@ def browser() -> Any:
 
 @pytest.fixture
 def library(monkeypatch) -> Any:
-    """Sets the transformations that propose reactions: none, so that searches to the stock end, until a test gives its own."""
+    """Sets the transformations that propose reactions. By default there are none, and searches to the stock end."""
     from weftformer.routes import judging
 
     def proposes(*rows: Any) -> None:
@@ -188,7 +188,7 @@ def library(monkeypatch) -> Any:
 
 @pytest.fixture
 def open_page(browser) -> Any:
-    """Opens an address; afterwards, nothing may have gone wrong and nothing else been asked for."""
+    """Opens an address, and checks afterwards that there were no errors and no requests to other addresses."""
     contexts, wrong, foreign = [], [], []
 
     def open_page(address: str, width: int = 1280, height: int = 900, script: str = "", **settings: Any) -> Any:

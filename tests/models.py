@@ -43,7 +43,7 @@ def tiny_model(
     attention: str | None = None,
     **fields: Any,
 ) -> Any:
-    """A model in eval mode, of `TINY_CONFIG` with other `fields` unless it is given a configuration.
+    """Build a model in eval mode, with `TINY_CONFIG` and other `fields`, or with a configuration.
 
     Args:
         random: whether to refill all weights, see `randomized`. By default the model has its first weights.
@@ -56,7 +56,7 @@ def tiny_model(
 
 
 def tiny_text_model(texts: Iterable[str], **options: Any) -> tuple[Any, Any]:
-    """A model that was never trained, and a tokenizer of the words in these texts: what it writes differs from text to text.
+    """Build an untrained model, whose output differs from text to text, and a tokenizer trained on these texts.
 
     Args:
         options: as of `tiny_model`.
@@ -68,7 +68,7 @@ def tiny_text_model(texts: Iterable[str], **options: Any) -> tuple[Any, Any]:
 def assert_same_gradients(
     output: torch.Tensor, expected: torch.Tensor, leaves: list[Any], tolerance: float = 1e-10
 ) -> None:
-    """Compare two roads to an output: its values, and the gradients of all leaves for one random gradient of the output."""
+    """Compare two ways to an output: values, and gradients of all leaves for one random gradient of the output."""
     torch.testing.assert_close(output, expected, atol=tolerance, rtol=tolerance)
     upstream = torch.randn(output.shape)
     found, wanted = (torch.autograd.grad(one, leaves, upstream, retain_graph=True) for one in (output, expected))

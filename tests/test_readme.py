@@ -1,4 +1,4 @@
-"""What README shows runs, prints what it says but for figures, and quotes its pages right."""
+"""The examples of README run and print what it shows except for figures, and its quotations of pages are right."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 
 def commands(text: str) -> list[list[str]]:
-    """The words of the `weftformer` commands of a text, in their order, without the first."""
+    """Return the words of the `weftformer` commands in a text, in order, without the first word."""
     lines = "\n".join(blocks("bash", text)).replace("\\\n", " ").splitlines()
     words = [shlex.split(line, comments=True) for line in lines]
     return [rest for first, *rest in filter(None, words) if Path(first).name == "weftformer"]
@@ -30,12 +30,12 @@ def section(title: str) -> str:
 
 
 def printed(name: str) -> list[str]:
-    """The lines that README shows as printed."""
+    """Return the lines that README shows as output."""
     return re.findall(rf"<!-- printed: {name} -->\n```text\n(.*?)```", README, flags=re.DOTALL)[0].splitlines()
 
 
 def shape(line: str) -> str:
-    """A line without its figures and its spaces."""
+    """Return a line without its figures and spaces."""
     return " ".join(re.sub(r"\d[\d,.]*", "#", line).split())
 
 
@@ -76,7 +76,7 @@ def test_a_target_is_planned(capsys):
     assert cli.main(plan) == 0 and app == ["app"]
     output = capsys.readouterr().out
     lines = output.splitlines()
-    # the shape alone: another processor may round so that two near routes change places
+    # only the shape, because rounding on another processor may swap two close routes
     for line in printed("plan"):
         assert line.startswith(("├", "└", "rank")) or shape(line) in map(shape, lines), line
     assert sum(line.startswith("rank 1") for line in lines) == 1 and Path("routes.html").is_file()

@@ -47,7 +47,8 @@ def encode_checked(
         tokenizer: any fast tokenizer.
         text: one text.
         add_special_tokens: whether to add the special tokens of the tokenizer's template, which count for
-        `max_length`. max_length: the largest number of tokens. None for no limit.
+            `max_length`.
+        max_length: the largest number of tokens. None for no limit.
     """
     if not isinstance(text, str):
         raise TypeError(f"expected one text as a string, got {type(text).__name__}: {text!r}")
@@ -121,5 +122,5 @@ def _unknown_message(tokenizer: PreTrainedTokenizerFast, text: str, index: int) 
 
 
 def shown(text: str) -> str:
-    """Return a text in quotes, for messages: of a long one only the beginning."""
+    """Return a text in quotes for messages. A long text is cut to its beginning."""
     return repr(text) if len(text) <= 80 else repr(text[:77]) + "..."

@@ -1,5 +1,6 @@
-r"""The vocabularies of routes as fast tokenizers, and the layout of a source: the 53 tokens of DirectMultiStep (DMS), and Weft's,
-which have the other characters of SMILES behind these.
+r"""The vocabularies of routes as fast tokenizers, and the layout of a source.
+
+There are two vocabularies: the 53 tokens of DirectMultiStep (DMS), and Weft's, which adds the rest of SMILES.
 
 DMS reads molecules as SMILES, with one token per character. It writes a synthesis route as the Python dictionary
 `{'smiles':'CCO','children':[{'smiles':'C=C'},{'smiles':'O'}]}` without spaces, with one token per character except for
@@ -44,8 +45,8 @@ _TOKENS: tuple[str, ...] = (
     "7", "u", "K", "e", "Z", "a", "p", _MASK, _PAD,
 )
 # fmt: on
-# DMS cannot write [18F], [125I], [Pd], a salt, or more than seven open rings. Weft's vocabulary has the rest of the digits, of the
-# letters of elements, and of what bonds rings and separates molecules.
+# DMS cannot write [18F], [125I], [Pd], a salt, or more than seven open rings. Weft's vocabulary adds the remaining
+# digits and letters of elements, and the characters for more rings and for separate molecules.
 VOCABULARIES = {"dms": _TOKENS, "weft": (*_TOKENS, *"089%.ADEGRTUVWXYbdfhkmtvy")}
 
 # Number of tokens that the template adds to a text: `<SOS>` and `?`.
@@ -65,7 +66,7 @@ def build_route_tokenizer(vocabulary: str = "dms") -> PreTrainedTokenizerFast:
 
     Args:
         vocabulary (`str`, *optional*, defaults to `"dms"`):
-            `"dms"` has the 53 tokens of DMS. `"weft"` has 25 more after them, which write every element, isotope and salt.
+            `"dms"` has the 53 tokens of DMS. `"weft"` has 25 more, which write every element, isotope and salt.
 
     Returns:
         `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it

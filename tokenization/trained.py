@@ -11,9 +11,9 @@ __all__ = ["iter_columns", "train_tokenizer"]
 
 logger = logging.get_logger(__name__)
 
-# For texts whose best number of tokens nobody has looked for: so many tokens at most, and none of a pair that occurs less often.
-# A rule of thumb, from what Gowda and May (2020, https://aclanthology.org/2020.findings-emnlp.352) found best over languages and
-# sizes of data: that 95 % of the tokens occur at least 100 times.
+# Defaults for texts whose best number of tokens is unknown: the most tokens, and the fewest occurrences of a pair that
+# becomes a token. A rule of thumb, from what Gowda and May (2020, https://aclanthology.org/2020.findings-emnlp.352)
+# found best over languages and sizes of data: that 95 % of the tokens occur at least 100 times.
 _MOST_TOKENS, _EXAMPLES = 8000, 100
 
 # The index of a token is its id. There is no unknown token, because every byte is known, and no mask token, because
@@ -44,7 +44,7 @@ def train_tokenizer(
             while one occurs 100 times, up to 8000 tokens (a rule of thumb after
             https://aclanthology.org/2020.findings-emnlp.352).
         min_frequency (`int`, *optional*):
-            How often a pair of tokens must occur to be merged into one. By default 2 with a `vocab_size`, 100 without.
+            How often a pair of tokens must occur to be merged. By default 2 with a `vocab_size`, 100 without.
 
     Returns:
         `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it

@@ -1,4 +1,4 @@
-"""How to train, as the arguments of transformers' Trainer with the options of this package (`options.py`)."""
+"""Training arguments: those of transformers' Trainer and the options of this package (`options.py`)."""
 
 import os
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from .options import TrainingOptions
 
 @dataclass
 class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and eight arguments more.
+    """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and additional arguments.
 
     Raises:
-        ValueError: as in transformers; `output_dir` is missing; two arguments contradict each other; or FSDP of accelerate is
-            asked for on a CPU.
+        ValueError: as in transformers, `output_dir` is missing, two arguments contradict each other, or FSDP of
+            accelerate is requested on a CPU.
     """
 
     def __post_init__(self):
@@ -35,9 +35,9 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
             )
         self._let_steps_set_strategies()
         super().__post_init__()
-        if self.device.type == "cpu":  # torch warns otherwise that there is nothing to pin memory for
+        if self.device.type == "cpu":  # otherwise torch warns that there is nothing to pin memory for
             self.dataloader_pin_memory = False
-            if self.uses_fsdp_of_accelerate:  # it would take DDP and not say so
+            if self.uses_fsdp_of_accelerate:  # accelerate would use DDP without a warning
                 raise ValueError(
                     "accelerate is told to use FSDP (--fsdp, or ACCELERATE_USE_FSDP=true by its configuration), which it does "
                     "on GPUs only, and this runs on the CPU: train with DDP (scripts/configs/ddp.yaml), or with "
@@ -49,13 +49,13 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
             is_default = getattr(self, f"{what}_strategy") == getattr(type(self), f"{what}_strategy")
             if is_default and getattr(self, f"{what}_steps") is not None:
                 setattr(self, f"{what}_strategy", "steps")
-        # otherwise it stays None, so that a copy by `dataclasses.replace` does not take it for given
+        # otherwise it stays None, so that a copy by `dataclasses.replace` does not regard it as given
         if self.save_steps is None and self.save_strategy == "steps":
             self.save_steps = 500
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this process speaks and writes for all."""
+        """Whether this process logs and writes files for all processes."""
         return self.process_index == 0
 
     @property
@@ -68,6 +68,6 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         return str(self.resume_from_checkpoint).lower() not in ("none", "false", "no", "0", "")
 
     def checkpoint_to_resume(self) -> str | None:
-        """The folder of the checkpoint asked for, or None for "the last one"; see `wants_resume`."""
+        """Return the folder of the requested checkpoint, or None for "the last one"; see `wants_resume`."""
         value = str(self.resume_from_checkpoint)
         return None if value.lower() in ("true", "yes", "1") else os.path.expanduser(value)

@@ -18,7 +18,7 @@ _BUCKET = 8
 
 def alike_in_length(lengths: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """
-    Sort rows by length, so that those beside each other have similar sources and targets.
+    Sort rows by length, so that adjacent rows have similar sources and targets.
 
     Args:
         lengths (`np.ndarray` of shape `(2, all rows)`):
@@ -106,7 +106,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
         return sizes
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch whose order the next `iter` draws."""
+        """Set the epoch, which determines the order of the next iteration."""
         self.epoch = epoch
 
     def __len__(self) -> int:

@@ -26,9 +26,10 @@ from .options import DataArguments, ModelArguments
 
 logger = logging.getLogger(__name__)
 
-# A vocabulary is trained on the first so many texts of a stream: more change it little, and a stream may have no end.
+# A vocabulary is trained on this many texts from the beginning of a stream. More would change it little, and a stream
+# may have no end.
 VOCABULARY_TEXTS = 1_000_000
-# From so many pairs on, a new model is larger.
+# From this number of pairs on, a new model is larger by default.
 _MANY_PAIRS = 100_000
 
 
@@ -38,13 +39,13 @@ def build_tokenizer(
     is_main_process: bool = True,
     checkpoint: str | None = None,
 ) -> PreTrainedTokenizerFast:
-    """The tokenizer of the checkpoint, of `tokenizer_name`, of the model, of its teacher, or one trained here.
+    """Load the tokenizer of the checkpoint, of `tokenizer_name`, of the model or of its teacher, or train one.
 
-    One process trains it and the others receive it. Padding is on the right, whatever the tokenizer was saved with:
-    labels are shifted to the right.
+    One process trains it, and the others receive it. Padding is on the right, whatever the tokenizer was saved with,
+    because labels are shifted to the right.
 
     Args:
-        texts: training texts of a new vocabulary; read once, and only for a new vocabulary.
+        texts: the training texts, which are read once, and only for a new vocabulary.
 
     Raises:
         ValueError: it cannot be loaded, or has no pad or no eos token.
@@ -73,15 +74,15 @@ def build_tokenizer(
 def build_config(
     args: ModelArguments, tokenizer: PreTrainedTokenizerBase, num_conditions: int = 0, num_pairs: int | None = None
 ) -> WeftConfig:
-    """The configuration of the model to train, in the tokenizer's vocabulary.
+    """Return the configuration of the model to train, with the tokenizer's vocabulary.
 
     Args:
-        num_conditions: condition columns of the data, the `num_condition_features` of a new model.
-        num_pairs: training pairs, which decide on the preset where no preset and no `d_model` is given.
+        num_conditions: the number of condition columns, which is the `num_condition_features` of a new model.
+        num_pairs: the number of training pairs, which determines the preset if it is not given.
 
     Raises:
-        ValueError: there is no such model, preset or field; the model is not a Weft model; or its vocabulary or number of
-            condition features is not that of tokenizer and data.
+        ValueError: there is no such model, preset or field, the model is not a Weft model, or its vocabulary or number
+            of condition features does not fit the tokenizer and the data.
     """
     overrides = parse_overrides(args.config_overrides)
     if args.model_name_or_path:
@@ -103,7 +104,7 @@ def build_config(
             "eos_token_id": tokenizer.eos_token_id,
             "decoder_start_token_id": start,
             "num_condition_features": num_conditions,
-            # what a collator does not give, the model reads from the pads
+            # if the collator passes no mask, the model infers it from the pads
             "infer_attention_mask": "attention_mask" not in tokenizer.model_input_names,
         }
         config = WeftConfig(**(fields | overrides))
@@ -112,10 +113,10 @@ def build_config(
 
 
 def source_and_target_limits(config: WeftConfig, args: DataArguments) -> tuple[int, int]:
-    """Limits of a source and a target in tokens: from the arguments, else from the configuration.
+    """Return the limits of a source and of a target in tokens, from the arguments or else from the configuration.
 
     Raises:
-        ValueError: the arguments allow more than the model's learned position tables have rows.
+        ValueError: the arguments allow more tokens than the model's learned position tables have rows.
     """
     limits = []
     for side in ("source", "target"):
@@ -132,15 +133,15 @@ def source_and_target_limits(config: WeftConfig, args: DataArguments) -> tuple[i
 def build_model(
     args: ModelArguments, config: WeftConfig, distributed_config: DistributedConfig | None = None
 ) -> WeftForConditionalGeneration:
-    """A new model with random weights, or the trained one, in float32 (mixed precision is the Trainer's).
+    """Build a new model with random weights, or load the trained one, in float32 (mixed precision is the Trainer's).
 
     Args:
-        distributed_config: how processes share the model; each must call this, with the same seed for a new model, which
-            then has the weights that it has on one process.
+        distributed_config: how processes share the model. Each process must call this function. For a new model, the
+            seed must be the same on all of them. The weights are then those of a model built on one process.
 
     Raises:
-        ValueError: the weights cannot be read, or do not fit the overridden configuration; or the model cannot be
-            split so.
+        ValueError: the weights cannot be read or do not fit the overridden configuration, or the model cannot be split
+            in this way.
     """
     options: dict[str, Any] = {"dtype": torch.float32}
     if args.attn_implementation:
@@ -149,7 +150,7 @@ def build_model(
         model = WeftForConditionalGeneration._from_config(config, **options)
         if distributed_config is None:
             return model
-        # transformers splits what it loads, and no model that is there: this process loads its part of what it drew
+        # transformers splits a model only while loading it, so this process loads its part of the weights that it drew
         options["state_dict"] = model.state_dict()
     if distributed_config is not None:
         options["distributed_config"] = distributed_config
@@ -159,7 +160,7 @@ def build_model(
 
 
 def build_teacher(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """The teacher's arguments of [`WeftTrainer`]; empty without a teacher.
+    """Return the arguments of [`WeftTrainer`] for the teacher, which are empty without one.
 
     Raises:
         ValueError: it cannot be loaded, or has another vocabulary.
@@ -189,11 +190,11 @@ def _read_sizes(given: dict[str, Any]) -> DistributedConfig:
 
 
 def build_distributed_config(args: ModelArguments, training_args: WeftTrainingArguments) -> DistributedConfig | None:
-    """`--distributed-config` of a training run, or None where nothing is to be split.
+    """Read `--distributed-config` of a training run. Return None if nothing is to be split.
 
     Raises:
-        ValueError: a key or size that there is none of, another number of processes, or a split that the Trainer
-            cannot train.
+        ValueError: a key is unknown, a size is not allowed, the number of processes is another, or the Trainer cannot
+            train a model that is split in this way.
     """
     given = parse_overrides(args.distributed_config, "distributed_config")
     if not given:
@@ -234,7 +235,7 @@ def set_generation_defaults(
     """Give the model's `generation_config` its special tokens, its `max_length` and its number of beams.
 
     Args:
-        max_target_length: the most tokens of a generated text, with its end. The start token is added to it.
+        max_target_length: the largest number of tokens of a generated text, including its end but not its start.
     """
     generation, config = model.generation_config, model.config
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):

@@ -96,13 +96,13 @@ def missing_files(checkpoint: str | os.PathLike, world_size: int = 1) -> list[st
 def find_checkpoint(args: WeftTrainingArguments) -> str | None:
     """Find the checkpoint to resume from.
 
-    Of several processes the first decides for all: on a shared file system, other processes may see new files later.
-    Every process must call it.
+    With several processes, the first one decides for all, because the others may see new files later on a shared file
+    system. Every process must call this function.
 
     Returns:
-        The folder of the checkpoint, or None to start from the beginning. It is None if resuming is not wanted. It is
-        also None if the last checkpoint is wanted and `output_dir` has neither a checkpoint nor a model, so that a run
-        that was killed before its first checkpoint can be started again with the same command.
+        The folder of the checkpoint, or None to start from the beginning. It is None if resuming is not requested. It
+        is also None if the last checkpoint is requested and `output_dir` has neither a checkpoint nor a model, so that
+        a run that was killed before its first checkpoint can be started again with the same command.
 
     Raises:
         ValueError: no checkpoint is complete, or the given one is not (the message names the missing files); there is no

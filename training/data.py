@@ -34,7 +34,7 @@ _KINDS = {
 }  # fmt: skip
 TABLES = tuple(ending for ending, kind in _KINDS.items() if kind != "txt")
 _COMPRESSED = (".gz", ".zst")
-# A file is judged by so many bytes at its beginning.
+# The number of bytes at the beginning of a file by which its encoding is judged.
 _SAMPLE = 2**24
 _HUB_SPLITS = {"train": ("train",), "validation": ("validation", "valid", "dev"), "test": ("test",)}
 
@@ -58,8 +58,8 @@ def load_pairs(
     """Load the pairs that the arguments name: into memory, or with `args.streaming` the training pairs as a stream.
 
     Args:
-        args: the arguments. Of a stream `max_train_samples` and a `validation_split` of 1 or more are numbers of rows at
-            its beginning.
+        args: the arguments. For a stream, `max_train_samples` and a `validation_split` of 1 or more are numbers of
+            rows at its beginning.
         rows: a stream of training pairs, instead of those in the arguments.
 
     Returns:
@@ -69,7 +69,7 @@ def load_pairs(
     Raises:
         FileNotFoundError: a file or data set does not exist, or no file matches a pattern.
         ValueError: a file cannot be read, is empty, or lacks a column (the message names the file and its columns), or an
-            argument is not for streams.
+            argument does not work with streams.
     """
     if args.streaming and args.train_target_file:
         raise ValueError(
@@ -104,7 +104,7 @@ def load_pairs(
 
 
 def _split_stream(rows: IterableDataset, others: DatasetDict, args: DataArguments, origin: str) -> IterableDataset:
-    """Move the first rows to the split "validation" if a number of them is asked for; return the others."""
+    """Move the first rows to the split "validation" if the arguments give a number of them. Return the other rows."""
     share = args.validation_split
     if share >= 1:
         taken = int(share)
@@ -127,7 +127,7 @@ def load_file_stream(file: str, no_header: bool = False) -> IterableDataset:
 
     Raises:
         FileNotFoundError: a file does not exist, or no file matches a pattern.
-        ValueError: the format is unknown, or not that of all files, or csv or tsv files have different columns.
+        ValueError: the format is unknown, files have different formats, or csv or tsv files have different columns.
     """
     files = _matching(file)
     options = {name: _reader(name, no_header) for name in files}
@@ -160,10 +160,10 @@ def _matching(file: str) -> list[str]:
 
 
 def _first_rows(rows: IterableDataset, number: int, origin: str) -> Dataset:
-    """The first rows of a stream, in memory, with the columns that they have when dictionaries are flattened."""
+    """Return the first rows of a stream in memory, with flattened dictionaries."""
     try:
         table = next(rows.with_format("arrow").iter(number), None)
-    except Exception as error:  # each reader of `datasets` has errors of its own, without the name of a file
+    except Exception as error:  # each reader of `datasets` raises its own errors, which do not name the file
         raise ValueError(f"{origin} cannot be read: {error.__cause__ or error}") from error
     if table is None:
         raise ValueError(f"{origin} has no training pairs.")
@@ -176,7 +176,7 @@ def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -
     Pairs with equal inputs stay together. If a split has inputs of the training data, a warning counts them.
 
     Args:
-        splits: the pairs, whose columns other than `labels` are the input.
+        splits: the pairs. All columns but `labels` are inputs.
         args: the arguments.
         seed: the seed of the draw.
 
@@ -219,7 +219,7 @@ def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -
 
 
 def _input_keys(dataset: Dataset) -> Iterator[int]:
-    """A number for each row, which is the same for rows with equal inputs."""
+    """Yield a number for each row, which is the same for rows with equal inputs."""
     inputs = dataset.select_columns([name for name in dataset.column_names if name != "labels"])
     for batch in inputs.with_format("arrow").iter(10_000):
         yield from (hash(str(row)) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
@@ -287,7 +287,7 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
 
 
 def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
-    """The reader of `datasets` for a file, and its options."""
+    """Return the reader of `datasets` for a file, and its options."""
     kind = _kind(file)
     if file.endswith(".zst") and not datasets.config.ZSTANDARD_AVAILABLE:
         raise ValueError(f"{file} is compressed by Zstandard, which needs a package: pip install zstandard")
@@ -312,7 +312,7 @@ def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
 
 
 def _names(number: int) -> list[str]:
-    """The names of columns that have none."""
+    """Return names for the columns of a file without a header."""
     return ["source", "target", *(f"column_{i}" for i in range(3, number + 1))][:number]
 
 
@@ -330,7 +330,7 @@ def _load_excel(file: str, no_header: bool) -> Dataset:
 
 
 def _encoding(file: str) -> str:
-    """The encoding of a text, judged by its beginning."""
+    """Return the encoding of a text file, judged by its beginning."""
     try:
         with fsspec.open(file, "rb", compression="infer") as raw:
             sample = raw.read(_SAMPLE)
@@ -356,7 +356,7 @@ def _encoding(file: str) -> str:
 
 
 def _separated(file: str, encoding: str) -> type[csv.Dialect]:
-    """The dialect of a csv file: what separates its first rows into the same number of fields, commas if they do."""
+    """Return the dialect of a csv file: its separator gives the first rows the same width (default: comma)."""
     dialects = [type("_Separated", (csv.excel,), {"delimiter": mark}) for mark in ",;\t|"]
     for dialect in dialects:
         try:
@@ -396,7 +396,7 @@ def _from_hub(args: DataArguments) -> dict[str, Any]:
 
 
 def _in_memory(rows: Dataset | IterableDataset, most: int | None) -> Dataset:
-    """A split with its dictionaries flattened; of a stream only as many rows as are wanted, as all are fetched."""
+    """Return a split with flattened dictionaries. Of a stream, only the first `most` rows are fetched."""
     if isinstance(rows, Dataset):
         return rows.flatten()
     tables = [

@@ -1,4 +1,4 @@
-"""Learning from the token distributions of a teacher, beside the labels (Hinton et al. 2015, arXiv:1503.02531)."""
+"""Learning from the labels and the token distributions of a teacher (Hinton et al. 2015, arXiv:1503.02531)."""
 
 import inspect
 from typing import Any
@@ -14,19 +14,19 @@ from ..modeling.losses import counted_items, cross_entropy
 
 
 class Distillation:
-    """The loss of a student beside its teacher.
+    """The loss of a student that also learns from a teacher.
 
-    (1 - `alpha`) x cross-entropy of the labels + `alpha` x `temperature`^2 x KL(teacher || student), both distributions
-    softened by the temperature, and the unweighted router losses. Both terms are sums over the labels that
-    count, divided by the labels of the whole step.
+    It is (1 - `alpha`) x cross-entropy of the labels + `alpha` x `temperature`^2 x KL(teacher || student), plus the
+    router losses, which `alpha` does not weight. The temperature softens both distributions. Both terms are sums over
+    the labels that count, divided by the number of labels of the whole step.
 
     Args:
-        teacher: any encoder-decoder of transformers that writes the student's vocabulary. It is moved to the device and
-            set to evaluation.
-        student: the configuration of the model that learns.
-        temperature: by which logits are divided, above 0.
-        alpha: weight of the teacher, from 0 to 1.
-        device: where the student is.
+        teacher: any encoder-decoder of transformers with the student's vocabulary. It is moved to the device and set
+            to evaluation mode.
+        student: the configuration of the student.
+        temperature: the divisor of the logits, above 0.
+        alpha: the weight of the teacher, from 0 to 1.
+        device: the device of the student.
 
     Raises:
         ValueError: the teacher is not an encoder-decoder or has another vocabulary, or a number is out of range.
@@ -52,12 +52,12 @@ class Distillation:
     def loss(
         self, outputs: Any, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        """The student's own loss in training, with the teacher's part of it.
+        """Return the training loss of the student, including the teacher's part.
 
         Args:
             outputs: the outputs of the student: `loss`, and `logits` of shape `(batch, target, vocabulary)`.
-            inputs: its inputs, including `labels` of shape `(batch, target)`.
-            num_items_in_batch: the labels of all accumulated batches and processes; those of this batch by default.
+            inputs: the inputs of the student, including `labels` of shape `(batch, target)`.
+            num_items_in_batch: the number of labels of all accumulated batches and processes (default: of this batch).
         """
         labels = inputs["labels"]
         own = cross_entropy(outputs.logits, labels, inputs.get("smoothing", 0.0), num_items_in_batch)
@@ -71,12 +71,12 @@ class Distillation:
 
     @torch.no_grad()
     def logits(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """The logits of the teacher for the labels: (batch, target, vocabulary).
+        """Return the teacher's logits for the labels, of shape `(batch, target, vocabulary)`.
 
-        It makes its decoder inputs of the labels, which begin with a start token of its own.
+        The teacher makes its decoder inputs from the labels, with its own start token.
         """
         given = {name: value for name, value in inputs.items() if name in self._known}
-        # what the student tells from the ids, another family does not
+        # the student infers the mask from the ids, but other families do not
         mask = inferred_mask(self.student, given.get("attention_mask"), given.get("input_ids"))
         if mask is not None:
             given["attention_mask"] = mask
@@ -91,13 +91,13 @@ class Distillation:
 
 
 def load_teacher(name: str, tokenizer: PreTrainedTokenizerBase, own: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The model in a folder or on the Hub, whose words are those of `tokenizer`.
+    """Load a teacher from a folder or from the Hub. Its vocabulary must be that of `tokenizer`.
 
     Args:
         own: the teacher's own tokenizer.
 
     Raises:
-        ValueError: there is none, or it has other words.
+        ValueError: it cannot be loaded, or has another vocabulary.
     """
     if own.get_vocab() != tokenizer.get_vocab():
         raise ValueError(

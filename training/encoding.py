@@ -70,7 +70,7 @@ def encode_stream(
     truncate: bool = False,
     **order: Any,
 ) -> ShuffledStream:
-    """Training pairs as a stream of batches that are encoded as they are read, as [`encode_pairs`] encodes those of a split.
+    """Return training pairs as a stream of batches, which are encoded as in [`encode_pairs`] while they are read.
 
     Args:
         rows: the training pairs.
@@ -82,11 +82,11 @@ def encode_stream(
         **order: `buffer_size`, `seed` and `name`, see [`ShuffledStream`].
 
     Raises:
-        ValueError: while it is read, as in [`encode_pairs`]. Rows are numbered in the order in which they are read.
+        ValueError: while the stream is read, as in [`encode_pairs`]. Rows are numbered in reading order.
     """
     encode = partial(_encode_batch, "train", columns, tokenizer, limits, decoder_start_token_id, truncate)
     names = [columns.source, columns.target, *columns.conditions]
-    if rows.column_names is not None:  # others may differ in type from file to file
+    if rows.column_names is not None:  # the types of other columns may differ between files
         present = rows.column_names
         rows = rows.select_columns(sorted({name if name in present else name.partition(".")[0] for name in names}))
     return ShuffledStream(rows, _StreamEncoder(encode, names, limits, truncate), **order)
@@ -180,7 +180,7 @@ def text_ids(tokenizer: Any, kind: str, texts: list[str], places: list[str]) -> 
 
     Args:
         tokenizer: the tokenizer.
-        kind: `text` or `text_target`, as which the tokenizer takes them.
+        kind: the argument of the tokenizer that takes the texts, `text` or `text_target`.
         texts: the texts.
         places: the place of each text, for messages.
 

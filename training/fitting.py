@@ -18,19 +18,19 @@ logger = logging.getLogger(__name__)
 
 
 def start(args: WeftTrainingArguments, *inputs: str | None) -> str | None:
-    """Check the folder to write to, and find the checkpoint to resume from. Every process calls it.
+    """Check the folder to write to, and find the checkpoint to resume from. Every process must call it.
 
     Args:
         args: the training arguments.
         inputs: folders that are read, which must not be overwritten.
 
     Returns:
-        The folder of the checkpoint, or None to begin.
+        The folder of the checkpoint, or None to start from the beginning.
 
     Raises:
         ValueError: as in [`check_output_dir`] and [`find_checkpoint`].
     """
-    if args.is_main_process:  # the others would meet what this one has already written
+    if args.is_main_process:  # the others would find the files that this one has already written
         check_output_dir(args, inputs)
     if args.n_gpu > 1:
         logger.warning(
@@ -53,10 +53,10 @@ def fit(
     """Train a model, save it with its tokenizer, evaluate it, and write its card, or push all of it.
 
     Args:
-        build_model: makes the model. The random numbers are those of `args.seed`, whatever was drawn before.
+        build_model: builds the model. The random seed is set to `args.seed` just before.
         tokenizer: the tokenizer, which is saved too.
         data: encoded rows to train on as `"train"`, and to evaluate on as `"validation"` if there are any.
-        args: how to train, and the folder to write to. They are the trainer's own from then on.
+        args: how to train, and the folder to write to. The trainer changes them.
         evaluate: measures the trained model. It returns additional facts for the model card.
         checkpoint: the folder to resume from, see [`start`].
         **trainer_options: further arguments of [`WeftTrainer`].
@@ -65,7 +65,7 @@ def fit(
         The trainer, with the trained model.
 
     Raises:
-        ValueError: the best checkpoint is wanted, and there is nothing to evaluate on.
+        ValueError: the best checkpoint is requested, but there is nothing to evaluate on.
     """
     if "validation" not in data:
         if args.load_best_model_at_end:

@@ -77,9 +77,10 @@ class TextMetrics:
     """
     The `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
 
-    The scores are exact match, and BLEU and chrF where sacrebleu is installed. A call takes generated ids and labels (each of shape `(N, T)`, padded with the pad id or -100). It returns the
-    scores and `gen_len`, the mean number of generated non-pad tokens. The texts of the last call are kept in
-    `predictions`, `references` and, with `include_for_metrics=["inputs"]`, `sources`.
+    The scores are exact match and, if sacrebleu is installed, BLEU and chrF. A call takes generated ids and labels,
+    each of shape `(N, T)` and padded with the pad id or -100. It returns the scores and `gen_len`, the mean number of
+    generated non-pad tokens. The texts of the last call are kept in `predictions`, `references` and, with
+    `include_for_metrics=["inputs"]`, `sources`.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`):
@@ -116,7 +117,7 @@ class TextMetrics:
     def worst(self, number: int = 10) -> str:
         """Return pairs of the last call with their generated texts, the most different first."""
 
-        def likeness(row: tuple[str, ...]) -> float:  # of the beginnings, as it takes the square of the time
+        def likeness(row: tuple[str, ...]) -> float:  # of the beginnings, because the time is quadratic
             return SequenceMatcher(None, row[1].strip()[:300], row[2].strip()[:300], autojunk=False).ratio()
 
         rows = sorted(zip(self.sources, self.references, self.predictions, strict=True), key=likeness)[:number]

@@ -1,7 +1,8 @@
 """Muon for the matrices of the layers, and AdamW for all other weights.
 
-`torch.optim.Muon` has neither the other weights nor stacks of experts, and computes in bfloat16, one matrix after the other. On a CPU without
-bfloat16 instructions, it takes 30 times as long as all matrices of a shape at once in float32.
+`torch.optim.Muon` supports neither other weights nor stacks of experts. It computes in bfloat16, one matrix after the
+other. On a CPU without bfloat16 instructions, this takes 30 times as long as computing all matrices of a shape at once
+in float32.
 """
 
 import re
@@ -13,7 +14,8 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-# The coefficients a, b and c of X <- a X + (b A + c A A) X, where A = X X^T, in the first four iterations of Polar Express.
+# The coefficients a, b and c of X <- a X + (b A + c A A) X, where A = X X^T, in the first four iterations of Polar
+# Express.
 _POLAR_EXPRESS = (
     (8.28721201814563, -23.595886519098837, 17.300387312530933),
     (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
@@ -31,16 +33,17 @@ def layer_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
     """
-    Return matrices with the singular vectors of others, and singular values near 1, by four iterations of Polar Express (Amsel et al.
-    2025, arXiv:2505.16932).
+    Orthogonalize matrices by four iterations of Polar Express (Amsel et al. 2025, arXiv:2505.16932).
+
+    The singular vectors are kept, and the singular values become nearly 1.
 
     Args:
         matrices (`torch.Tensor` of shape `(n, rows, columns)`):
             The matrices, with at most as many rows as columns.
 
     Returns:
-        `torch.Tensor` of shape `(n, rows, columns)`: the singular values are 0.44 to 1.56 where they were at least 0.002 of the
-        matrix's norm, and smaller where they were less.
+        `torch.Tensor` of shape `(n, rows, columns)`: the singular values are 0.44 to 1.56 if they were at least 0.002
+        of the matrix's norm, and smaller otherwise.
     """
     found = matrices / (1.01 * matrices.norm(dim=(1, 2), keepdim=True)).clamp(min=1e-7)
     for a, b, c in _POLAR_EXPRESS:
@@ -54,8 +57,9 @@ class Muon(torch.optim.AdamW):
     """
     Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) for matrices, and AdamW for all other weights.
 
-    The update of a matrix is its gradient's Nesterov momentum of 0.95, made orthogonal and times 0.2 sqrt(max(rows, columns)). So it is
-    as large as an update of AdamW (Liu et al. 2025, arXiv:2502.16982), and both share the learning rate and the weight decay.
+    The update of a matrix is the Nesterov momentum of its gradient (0.95), made orthogonal and multiplied by
+    0.2 sqrt(max(rows, columns)). It is thus as large as an update of AdamW (Liu et al. 2025, arXiv:2502.16982), so
+    that both share the learning rate and the weight decay.
 
     Args:
         params (`Iterable[dict]`):
@@ -95,7 +99,7 @@ class Muon(torch.optim.AdamW):
             if matrix.grad is None:
                 continue
             state = self.state[matrix]
-            if not state:  # with the names of AdamW, which reads a checkpoint
+            if not state:  # named as in AdamW, which loads the state from a checkpoint
                 state["step"], state["exp_avg"] = torch.tensor(0.0), torch.zeros_like(matrix)
             update = matrix.grad.lerp(state["exp_avg"].lerp_(matrix.grad, 1 - _MOMENTUM), _MOMENTUM)
             matrix.grad = None

@@ -1,8 +1,8 @@
-"""The options of `weftformer train`: what model, what data, how to train.
+"""The options of `weftformer train`: model, data and training.
 
-Their defaults and texts are written here alone. Nothing here needs torch, so that the commands show their help at once:
-`arguments.py` joins them with the arguments of transformers' Trainer. The first sentence of a text is the short help. Names
-follow transformers where it has one.
+Their defaults and help texts are defined only here. This module does not need torch, so that the commands show their
+help at once. `arguments.py` joins the options with the arguments of transformers' Trainer. The first sentence of a
+help text is the short help. Names follow transformers where it has one.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class CommonHelp(str):
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:
-    """A field of a dataclass of options, which `--help-all` shows.
+    """Return a dataclass field for an option that `--help-all` shows.
 
     Args:
         default: the default.
@@ -31,7 +31,7 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
 
 
 def common_option(default: Any, help: str, **metadata: Any) -> Any:
-    """An [`option`] that `--help` shows too."""
+    """Return an [`option`] that `--help` shows too."""
     return option(default, CommonHelp(help), **metadata)
 
 
@@ -46,7 +46,7 @@ def check_exist(*files: str | None) -> None:
     """Check that files exist.
 
     Args:
-        files: their paths; None is left out.
+        files: their paths; None is skipped.
 
     Raises:
         FileNotFoundError: a file does not exist. The message names a file with a similar name.
@@ -119,7 +119,7 @@ class ModelArguments:
 
 @dataclass
 class DataArguments:
-    """Which pairs to learn, and how long they may be.
+    """The pairs to train on, and the limits of their lengths.
 
     Raises:
         ValueError: no data is named, or two arguments contradict each other.
@@ -179,7 +179,7 @@ class DataArguments:
     pad_to_multiple_of: int | None = option(None, "Pad batches to a multiple of this length, such as 8 on GPUs.")
 
     def __post_init__(self):
-        # a stream may also be handed to `fit_pairs`
+        # a stream may also be passed to `fit_pairs`
         if bool(self.dataset_name) == bool(self.train_file) and not (self.streaming and not self.train_file):
             got = "both" if self.train_file else "neither"
             raise ValueError(f"Give either --train-file or --dataset-name: got {got}.")
@@ -208,7 +208,7 @@ class DataArguments:
         return [name.strip() for name in (self.condition_columns or "").split(",") if name.strip()]
 
     def files(self, split: str) -> tuple[str | None, str | None]:
-        """(file, file of targets) of "train", "validation" or "test"."""
+        """Return the file and the target file of "train", "validation" or "test"."""
         return getattr(self, f"{split}_file"), getattr(self, f"{split}_target_file")
 
 
@@ -304,7 +304,7 @@ class TrainingOptions:
     )
     save_total_limit: int | None = option(2, "Checkpoints to keep, besides the best. Older ones are removed.")
     logging_steps: float = option(50, "Log every N steps, as a number or (below 1) as a share of all.")
-    # the filter replaces a NaN by the mean of the losses before it: the run is lost and looks well
+    # the filter replaces a NaN by the mean of earlier losses, so that a failed run looks well
     logging_nan_inf_filter: bool = option(False, "Omit NaN and infinite losses from the log.")
     # transformers writes this into the model's configuration; a model with labels makes no cache anyway
     use_cache: bool = option(True, "Value of use_cache in the saved configuration.")

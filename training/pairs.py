@@ -48,14 +48,14 @@ def fit_pairs(
     training_args: WeftTrainingArguments,
     train_dataset: datasets.IterableDataset | None = None,
 ) -> FittedPairs:
-    """Train a model on pairs of texts, evaluate it by generation, save it with tokenizer and model card.
+    """Train a model on pairs of texts, evaluate it by generation, and save it with tokenizer and model card.
 
-    Everything that `weftformer train` does. Under `torchrun` every process calls it.
+    This is everything that `weftformer train` does. Under `torchrun`, every process must call it.
 
     Args:
         model_args: the model to begin with, or the size of a new one; and its tokenizer.
         data_args: the pairs.
-        training_args: how to train, and the folder to write to. They are the trainer's own from then on.
+        training_args: how to train, and the folder to write to. The trainer changes them.
         train_dataset: training pairs as a stream, instead of those in `data_args`, which then need `streaming=True`.
             The stream must give the same rows whenever it is read.
 
@@ -63,7 +63,7 @@ def fit_pairs(
         The trainer, with the trained model, and a source to try it on.
 
     Raises:
-        ValueError, FileNotFoundError: something in the arguments or the data is not as it should be.
+        ValueError, FileNotFoundError: the arguments or the data are not valid.
     """
     _check_stream(data_args, training_args, train_dataset)
     distributed_config = build_distributed_config(model_args, training_args)
@@ -102,7 +102,7 @@ def fit_pairs(
         model = build_model(model_args, config, distributed_config)
         most = limits[1]
         if not data_args.max_target_length and not data_args.streaming:
-            # an untrained model writes until it is stopped, and answers may be longer than all that was seen
+            # an untrained model does not stop by itself, and outputs may be longer than all targets
             most = min(most, 2 * max(map(longest, data.values())) + 16)
         set_generation_defaults(model, most, training_args)
         return model
@@ -163,7 +163,7 @@ def _check_stream(
 
 
 def _texts(rows: datasets.Dataset | datasets.IterableDataset, columns: Columns) -> Iterator[str]:
-    """Sources and targets for a vocabulary, of a stream those at its beginning."""
+    """Return sources and targets for a vocabulary. Of a stream, these are the first ones."""
     names = (columns.source, columns.target)
     if isinstance(rows, datasets.Dataset):
         return iter_columns(rows, names)
@@ -182,7 +182,7 @@ def _first_source(rows: datasets.Dataset | datasets.IterableDataset, columns: Co
 
 
 def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float]:
-    """Generate texts for the test pairs, score them, and write them, one text per line; returns the scores."""
+    """Generate texts for the test pairs, score them, and write them, one text per line. Return the scores."""
     output = trainer.predict(dataset, metric_key_prefix="test")
     scores = output.metrics | {"test_samples": len(dataset)}
     report(trainer, "test", scores)
@@ -198,7 +198,7 @@ def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float
 
 
 def _evaluated(trainer: WeftTrainer) -> dict[str, float] | None:
-    """The scores of the last evaluation, if this process made it with the trained weights."""
+    """Return the scores of the last evaluation if this process made it with the trained weights, else None."""
     state, metrics = trainer.state, trainer.compute_metrics
     last = next((entry for entry in reversed(state.log_history) if "eval_loss" in entry), {"step": -1})
     is_here = not isinstance(metrics, TextMetrics) or bool(metrics.predictions)
@@ -208,7 +208,7 @@ def _evaluated(trainer: WeftTrainer) -> dict[str, float] | None:
 
 
 def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> list[MetricResult]:
-    """The last evaluation for the model card: the scores of generated texts with their intervals."""
+    """Return the last evaluation for the model card: the scores of generated texts with their intervals."""
     n = int(scores[f"{split}_samples"])
     metrics = trainer.compute_metrics
     intervals = metrics.intervals() if isinstance(metrics, TextMetrics) else {}
@@ -217,9 +217,9 @@ def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> lis
 
 
 def _card_details(data_args: DataArguments, results: list[MetricResult]) -> dict[str, Any]:
-    """The facts of the model card that the trainer does not have: the names of the data, and the results."""
+    """Return the facts for the model card that the trainer does not have: the names of the data, and the results."""
     name = data_args.dataset_name
     if name and not Path(name).is_dir():
         return {"dataset_tags": name, "results": results}
-    # without the folders they lie in, which are nobody else's concern
+    # without their folders, which are private
     return {"dataset": [Path(file).name for file in (name, *data_args.files("train")) if file], "results": results}

@@ -1,4 +1,4 @@
-"""Streams of training rows: read again and again, shuffled, shared by processes, and resumed at the exact batch."""
+"""Streams of training rows: repeated, shuffled, shared by processes, and resumed at the exact batch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import numpy as np
 import pyarrow as pa
 from torch.utils.data import IterableDataset, get_worker_info
 
-# The entry of a batch that says where the stream goes on behind it. `WeftTrainer` takes it out.
+# The entry of a batch with the position in the stream after it. `WeftTrainer` removes it.
 STREAM_POSITION = "stream_position"
 # Rows that are encoded in one call.
 _ROWS_PER_CALL = 1000
-# Iterables of `datasets` that go on at the exact row when their state is loaded. A shuffle buffer is refilled instead,
-# and other steps may skip rows.
+# Iterables of `datasets` that continue at the exact row when their state is loaded. A shuffle buffer is refilled
+# instead, and other steps may skip rows.
 _EXACT = frozenset(["ArrowExamplesIterable", "ExamplesIterable", "RebatchedArrowExamplesIterable"])
 
 Columns = dict[str, list]
-# from the columns of some rows and the numbers of these rows to the columns of any number of features
+# maps the columns of some rows and the numbers of these rows to the columns of any number of features
 Encode = Callable[[Columns, list[int]], Columns]
-# from the lengths of features, (2, features), and random numbers to batches of features
+# maps the lengths of features, (2, features), and a random generator to batches of features
 FormBatches = Callable[[np.ndarray, np.random.Generator], Iterator[Sequence[int]]]
 
 
@@ -36,13 +36,13 @@ class Position:
 
     Args:
         epoch (`int`):
-            How often the stream was read to its end.
+            The number of times that the stream was read to its end.
         row (`int`):
             The number of rows before the window.
         state (`dict`, *optional*):
-            The state of the rows at the beginning of the window. Without it the rows before are read and left out.
+            The state of the rows at the beginning of the window. Without it, earlier rows are read and skipped.
         done (`int`):
-            The number of features (or batches, if batches are formed by lengths) of the window that were given.
+            The number of features (or of batches formed by lengths) of the window that were already yielded.
     """
 
     epoch: int = 0
@@ -60,31 +60,32 @@ class Batch(NamedTuple):
 
 class ShuffledStream(IterableDataset):
     """
-    Batches of encoded rows from a `datasets.IterableDataset`, without end, for [`WeftTrainer`].
+    Endless batches of encoded rows from a `datasets.IterableDataset`, for [`WeftTrainer`].
 
-    The rows are read in windows, of which each is shuffled; the shards of the rows are read in another order in each
-    epoch. The sizes of windows differ from epoch to epoch by up to a quarter, so that other rows share a window. The order
-    depends only on the seed, the epoch and the settings. Every row is in exactly one batch of an epoch. A batch can have
-    the last rows of an epoch and the first of the next.
+    The rows are read in windows, and each window is shuffled. Each epoch reads the shards of the rows in another
+    order. The sizes of windows differ from epoch to epoch by up to a quarter, so that other rows share a window. The
+    order depends only on the seed, the epoch and the settings. Every row is in exactly one batch of an epoch. A batch
+    can contain the last rows of an epoch and the first rows of the next.
 
-    Each process and each worker of a `DataLoader` reads all rows, and takes and encodes its share of each window: every
-    n-th row. So no row is lost or repeated, for any number of shards. A window has `buffer_size`
-    rows of each.
+    Each process and each worker of a `DataLoader` reads all rows, but encodes only its share of each window: every
+    n-th row. Thus no row is lost or repeated, for any number of shards. A window has up to `buffer_size` rows of each
+    worker.
 
     Args:
         rows (`datasets.IterableDataset`):
-            The rows. It is read anew in each epoch.
+            The rows. They are read anew in each epoch.
         encode (`Callable`):
-            Makes the columns of features from columns of rows and the numbers of these rows. There may be more or fewer features than rows.
+            Maps columns of rows and the numbers of these rows to columns of features. There may be more or fewer
+            features than rows.
         buffer_size (`int`, *optional*, defaults to 10,000):
-            The most rows of a window. With 1 the order of rows and shards is kept.
+            The largest number of rows of a window. With 1, the order of rows and shards is kept.
         seed (`int`, *optional*, defaults to 0):
             The seed of the order.
         name (`str`, *optional*):
-            What errors call the rows.
+            The name of the rows in error messages.
 
     Raises:
-        ValueError: while it is read: rows cannot be read, or no row of an epoch gives a feature.
+        ValueError: while the stream is read: rows cannot be read, or no row of an epoch gives a feature.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class ShuffledStream(IterableDataset):
         # set by the trainer: the number of features of a batch, or how batches are formed from the lengths of a window
         self.batch_size = 1
         self.form_batches: FormBatches | None = None
-        # set by the trainer: which of the processes that share the rows this is
+        # set by the trainer: the index of this process among those that share the rows, and their number
         self.process_index, self.num_processes = 0, 1
         self._start: Mapping[int, Position] = {}
         self._batches_before = 0
@@ -121,7 +122,7 @@ class ShuffledStream(IterableDataset):
                 The number of workers of the `DataLoader`.
 
         Raises:
-            ValueError: the positions are those of other settings of the stream.
+            ValueError: the positions belong to other settings of the stream.
         """
         settings = self._settings(max(num_workers, 1))
         self._start, self._batches_before = {}, batches_before
@@ -166,7 +167,7 @@ class ShuffledStream(IterableDataset):
         }
 
     def _parts(self, start: Position, share: int, shares: int) -> Iterator[tuple[list[dict[str, Any]], Position]]:
-        """Yield the features, or if batches are formed the batches, each with the position after it."""
+        """Yield the features, or the batches if batches are formed, each with the position after it."""
         while True:
             is_empty = True
             for state, row, numbers, table in self._windows(start, share, shares):
@@ -189,13 +190,13 @@ class ShuffledStream(IterableDataset):
     def _windows(
         self, start: Position, share: int, shares: int
     ) -> Iterator[tuple[dict | None, int, list[int], pa.Table]]:
-        """Yield from the window of `start` on: the state before the window, the rows before it, and the share's rows."""
+        """Yield the windows from that of `start` on: the state and the row count before it, and the share's rows."""
         rng = np.random.default_rng([self.seed, start.epoch])
         rows = self.rows.with_format("arrow")  # a copy, with an epoch and a state of its own
         size = _ROWS_PER_CALL
         if self.buffer_size > 1:
             size = self.buffer_size - int(rng.integers(self.buffer_size // 4 + 1))
-            # the order of shards is that of the epoch, which is also the one of a shuffle that the rows have already
+            # the epoch determines the order of shards, also that of a shuffle that the rows already have
             rows.set_epoch(int(rng.integers(1, 2**31)))
         if start.state is not None:
             rows.load_state_dict(start.state)
@@ -204,7 +205,7 @@ class ShuffledStream(IterableDataset):
         while True:
             try:
                 table = next(tables, None)
-            except Exception as error:  # each reader of `datasets` has errors of its own, without the name of a file
+            except Exception as error:  # each reader of `datasets` raises its own errors, which do not name the file
                 raise ValueError(f"{self.name} cannot be read after row {row}: {error.__cause__ or error}") from error
             if table is None:
                 return
@@ -236,7 +237,7 @@ class ShuffledStream(IterableDataset):
 
 class StreamCollator:
     """
-    A collator for the batches of a [`ShuffledStream`]: that of the features, and the place of the stream beside it.
+    A collator for the batches of a [`ShuffledStream`]. It adds the position in the stream to each batch.
 
     Args:
         collator (`Callable`):
@@ -251,10 +252,10 @@ class StreamCollator:
 
 
 def data_fingerprint(dataset: Any) -> str | None:
-    """Return a checksum of training data: of the number of rows and a thousand of them, or of the first row of a stream.
+    """Return a checksum of training data: of the row count and a thousand rows, or of the first row of a stream.
 
-    It is None for data of other kinds than `datasets.Dataset`, `list` and [`ShuffledStream`], whose rows may be drawn at random,
-    and for a stream that cannot be read. The error has the reason.
+    Return None for data other than `datasets.Dataset`, `list` and [`ShuffledStream`], whose rows may be random. Also
+    return None for a stream that cannot be read. Training then raises an error with the reason.
     """
     if isinstance(dataset, ShuffledStream):
         number = 1
@@ -275,7 +276,7 @@ def data_fingerprint(dataset: Any) -> str | None:
 
 
 def flattened(table: pa.Table) -> pa.Table:
-    """Return a table whose columns of dictionaries are columns of their entries: `translation.en`, `translation.de`."""
+    """Return a table in which columns of dictionaries become columns of their entries, such as `translation.en`."""
     while any(pa.types.is_struct(column.type) for column in table.schema):
         table = table.flatten()
     return table

@@ -1,4 +1,4 @@
-"""Seq2SeqTrainer whose losses do not depend on how batches are cut, with batches by tokens and whole checkpoints."""
+"""Seq2SeqTrainer whose losses do not depend on how batches are split, with batches by tokens and whole checkpoints."""
 
 import json
 import logging
@@ -50,7 +50,7 @@ from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator, data_fin
 logger = logging.getLogger(__name__)
 
 _SAVING = ".saving-checkpoint"
-# Optimizer steps that a small data set is gone through again for, where no number of epochs is given.
+# The number of optimizer steps for which a small data set is repeated if no number of epochs is given.
 _STEPS = 2_000
 
 
@@ -58,13 +58,14 @@ class WeftTrainer(ShardedModelTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
-    - A `train_dataset` may be a [`ShuffledStream`], which processes share, in batches of both kinds. A resumed run continues at
-      the exact row.
-    - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. Each
-      accumulated batch balances by its own load, of all processes ([`build_sum_counts`]).
+    - A `train_dataset` may be a [`ShuffledStream`], which processes share, with either kind of batches. A resumed run
+      continues at the exact row.
+    - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. The
+      balance loss of each accumulated batch uses its own load, over all processes ([`build_sum_counts`]).
     - With a large vocabulary the training loss is computed in pieces, without the logits of a whole batch, unless
       `args.chunked_loss` is off.
-    - `args.label_smoothing_factor` is given to the model, whose loss keeps the router losses. `eval_loss` is not smoothed.
+    - `args.label_smoothing_factor` is passed to the model, whose loss keeps the router losses. `eval_loss` is not
+      smoothed.
     - `eval_loss` is the mean over all labels, not over batches.
     - With a `teacher` the model also learns its distribution of each token ([`Distillation`]). The loss then needs all logits and
       is computed whole. `eval_loss` is still that of the labels alone.
@@ -74,8 +75,8 @@ class WeftTrainer(ShardedModelTrainer):
       ([`ShardedModelTrainer`]).
     - A checkpoint gets its name when all its files are written and listed. If saving fails, earlier checkpoints are not changed. A
       resumed run logs the losses of an uninterrupted one.
-    - A push during training (`args.hub_strategy`) loads where Weft is not installed, and has no incomplete file. With
-      `args.hub_always_push`, training waits for the end of the previous push.
+    - A push during training (`args.hub_strategy`) can be loaded where Weft is not installed, and has no incomplete
+      file. With `args.hub_always_push`, training waits for the end of the previous push.
 
     Args:
         model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs: as in `Seq2SeqTrainer`. Without an
@@ -93,10 +94,10 @@ class WeftTrainer(ShardedModelTrainer):
     # the batches of an optimizer step that is about to begin
     _to_count: Sequence[dict[str, Any]] = ()
     _sum_router_counts: SumCounts | None = None
-    # (sum of losses, labels) of each batch of the evaluation that is going on
+    # (sum of losses, number of labels) of each batch of the current evaluation
     _evaluated: list[torch.Tensor] | None = None
     _has_trained = False
-    # the place behind the last batch of a stream that was trained on, of each worker that reads it
+    # the position after the last batch of a stream that was trained on, for each worker that reads it
     _places: dict[str, str] = {}
 
     # see `data_fingerprint`
@@ -121,11 +122,11 @@ class WeftTrainer(ShardedModelTrainer):
             and args.eval_strategy == type(args).eval_strategy
             and not getattr(args, "load_best_model_at_end", False)
         ):
-            args.eval_strategy = IntervalStrategy.NO  # the default is for those who have something to evaluate on
+            args.eval_strategy = IntervalStrategy.NO  # the default assumes that there is something to evaluate on
         if isinstance(args, TrainingOptions):
             _set_defaults(args, model, train_dataset)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
-        self.label_smoother = None  # transformers' own takes the labels away, and the routers' losses with them
+        self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.distillation: Distillation | None = None
         if teacher is not None:
             model = weft_model(self.model)
@@ -144,7 +145,7 @@ class WeftTrainer(ShardedModelTrainer):
         self.add_callback(self._epochs)
         self.add_callback(_GivenStepsCallback())
         self.add_callback(_ExpectedTimeCallback())
-        if self.is_deepspeed_enabled:  # its optimizer holds copies of the weights: routers do not notice its steps
+        if self.is_deepspeed_enabled:  # its optimizer has copies of the weights, so routers do not notice its steps
             self.add_callback(RouterBiasCallback())
         is_wanted = getattr(self.args, "log_expert_statistics", False) and self.args.n_gpu <= 1
         if is_wanted and not self.args.torch_compile and weft_model(self.model).config.has_sparse_layers:
@@ -193,10 +194,10 @@ class WeftTrainer(ShardedModelTrainer):
         args = self.args
         stream.batch_size = self._train_batch_size
         stream.form_batches = None if budget is None else partial(_budget_batches, budget=budget)
-        # processes that share the weights of one layer read the same
+        # processes that share the weights of one layer read the same rows
         stream.process_index = args.process_index // self.get_tp_size()
         stream.num_processes = args.world_size // self.get_tp_size()
-        # as for one process: accelerate would share it once more
+        # as for one process, because accelerate would divide it once more
         return prepare_data_loader(
             self._loader(stream, StreamCollator(self.data_collator), batch_size=None),  # the stream makes the batches
             self.accelerator.device,
@@ -230,7 +231,7 @@ class WeftTrainer(ShardedModelTrainer):
             super()._run_epoch(**arguments)
 
     def _find_place(self, stream: ShuffledStream, epoch: dict[str, Any]) -> None:
-        """Let the stream continue where the checkpoint was saved. Without a place, all batches are made again.
+        """Let the stream continue where the checkpoint was saved. Without its position, all batches are made again.
 
         Args:
             epoch: the arguments of `_run_epoch`.
@@ -271,11 +272,11 @@ class WeftTrainer(ShardedModelTrainer):
         return super().compute_loss(forward, inputs, return_outputs, num_items_in_batch)
 
     def _get_num_items_in_batch(self, batch_samples, device):
-        if self._evaluated is not None:  # the mean of this batch alone: `evaluation_loop` weighs it
+        if self._evaluated is not None:  # the mean of this batch alone, because `evaluation_loop` weights it
             return None
         if batch_samples and "labels" in batch_samples[-1] and self._may_repeat_rows:
-            last = batch_samples[-1]  # in the list that the Trainer goes on with
-            # counted here: the loader of a resumed epoch does not know it
+            last = batch_samples[-1]  # in the list that the Trainer continues with
+            # counted here, because the loader of a resumed epoch does not know it
             over = len(self.train_dataset) % (len(last["labels"]) * self.args.world_size // self.get_tp_size())
             last["labels"] = self._without_repeated_rows(last["labels"], over)
         return super()._get_num_items_in_batch(batch_samples, device)
@@ -301,7 +302,7 @@ class WeftTrainer(ShardedModelTrainer):
         return not is_cut and not by_length and has_length(self.train_dataset)
 
     def _without_repeated_rows(self, labels: torch.Tensor, over: int) -> torch.Tensor:
-        """Where the last batch of all has `over` rows, others get some from the beginning: those are not to count twice."""
+        """Mask the labels of rows that are repeated to fill up the last batch, which has `over` other rows in all."""
         rows = len(labels)
         if self.args.world_size == 1 or not self.accelerator.gradient_state.end_of_dataloader or over <= 0:
             return labels
@@ -309,7 +310,7 @@ class WeftTrainer(ShardedModelTrainer):
         return labels.masked_fill(torch.arange(rows, device=labels.device)[:, None] >= own, -100)
 
     def _engine(self) -> AbstractContextManager[None]:
-        """Let the engine that the arguments name generate, for as long as the weights stay as they are."""
+        """Return a context in which the engine of the arguments generates, while the weights do not change."""
         if not self.args.predict_with_generate or self.args.world_size > 1:
             return nullcontext()
         return engine_of(self.model, getattr(self.args, "engine", "weft"))
@@ -323,7 +324,7 @@ class WeftTrainer(ShardedModelTrainer):
         finally:
             self._evaluated = None
         if evaluated:
-            # double: the sum over a large set; on the CPU, as not every device knows it
+            # in double precision, because the sum is large, and on the CPU, because some devices do not support it
             total, count = torch.stack(evaluated).cpu().double().sum(dim=0).tolist()
             if self.args.world_size > 1:
                 total, count = (sum(part) for part in zip(*gather_object([(total, count)]), strict=True))
@@ -345,7 +346,7 @@ class WeftTrainer(ShardedModelTrainer):
                 callback.on_log(self.args, self.state, self.control, logs=numbers, model=self.model)
 
     def create_model_card(self, **details: Any) -> None:
-        """Write Weft's card into `output_dir`: see [`trained_card`]. An adapter (PEFT) has that of transformers."""
+        """Write Weft's card into `output_dir`: see [`trained_card`]. An adapter (PEFT) gets that of transformers."""
         model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
         if not isinstance(model, WeftPreTrainedModel):
             super().create_model_card(**details)
@@ -385,12 +386,15 @@ class WeftTrainer(ShardedModelTrainer):
 
     @property
     def _window_name(self) -> str:
-        """The losses of each process since the last log, which the Trainer forgets when it resumes, and the data."""
+        """The name of this process' file with the losses since the last log and the checksum of the data.
+
+        The Trainer forgets these losses when it resumes.
+        """
         return f"since_last_log{self._rank}.json"
 
     @property
     def _place_name(self) -> str:
-        """Where each process was in a stream, of each worker that reads it."""
+        """The name of this process' file with the position in a stream of each worker that reads it."""
         return f"stream{self._rank}.json"
 
     @property
@@ -401,23 +405,23 @@ class WeftTrainer(ShardedModelTrainer):
         return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
 
     def _save_checkpoint(self, model, trial) -> None:
-        """Save into a folder that the next save clears, and give it its name when all is written and listed."""
+        """Save into a staging folder, and move the checkpoint to its name when all files are written and listed."""
         folder, name = Path(super()._get_output_dir(trial)), f"checkpoint-{self.state.global_step}"
         saving = folder / _SAVING
         self._staging = saving / NOT_UPLOADED
         if self.args.should_save:
-            shutil.rmtree(saving, ignore_errors=True)  # of a run that was killed while it saved
+            shutil.rmtree(saving, ignore_errors=True)  # left by a run that was killed while saving
         self.accelerator.wait_for_everyone()
         try:
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()  # each process writes its own random state
             best = self.state.best_model_checkpoint
-            # every process saw it in the staging folder, where it does not stay
+            # every process found it in the staging folder, from which it is moved
             if best is not None and Path(best).parent == self._staging:
                 self.state.best_model_checkpoint = str(folder / Path(best).name)
             if self.args.should_save:
                 self._publish(self._staging / name, folder / name)
-        except (OSError, RuntimeError, SafetensorError) as error:  # each library tells a full disk in its own way
+        except (OSError, RuntimeError, SafetensorError) as error:  # each library reports a full disk in its own way
             kept = checkpoints(folder)
             good = f"the last whole one is {kept[0]}" if kept else "there is none before it"
             raise OSError(
@@ -432,7 +436,7 @@ class WeftTrainer(ShardedModelTrainer):
             self._push_from_checkpoint(str(folder / name))
 
     def _publish(self, new: Path, final: Path) -> None:
-        self.state.save_to_json(str(new / TRAINER_STATE_NAME))  # which knows now where the best is
+        self.state.save_to_json(str(new / TRAINER_STATE_NAME))  # which now has the final path of the best checkpoint
         write_manifest(new)
         for path in [*new.rglob("*"), new]:
             _to_disk(path)
@@ -443,7 +447,7 @@ class WeftTrainer(ShardedModelTrainer):
         self._rotate(final.parent)
 
     def _rotate(self, folder: Path) -> None:
-        """Remove the checkpoints that are too many, unless one of them may be being uploaded."""
+        """Remove surplus checkpoints, unless one of them may be being uploaded."""
         push = getattr(self, "push_in_progress", None)
         if push is None or push.is_done():
             rotate_checkpoints(
@@ -454,7 +458,7 @@ class WeftTrainer(ShardedModelTrainer):
             )
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        # the Trainer calls it before the checkpoint has its name: `_save_checkpoint` calls it again when it has
+        # the Trainer calls this before the checkpoint has its name, and `_save_checkpoint` calls it again afterwards
         if self._staging is None:
             if self.args.hub_always_push and self.is_world_process_zero():
                 self._finish_current_push()  # what it uploads is about to be written again
@@ -468,7 +472,7 @@ class WeftTrainer(ShardedModelTrainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         own = Path(str(self.args.output_dir))
         if Path(output_dir or own) == own:
-            self._finish_current_push()  # it reads what is about to be written
+            self._finish_current_push()  # it reads files that are about to be written
         super().save_model(output_dir, _internal_call)
 
 
@@ -498,7 +502,7 @@ class _GivenStepsCallback(TrainerCallback):
 
 
 class _ExpectedTimeCallback(TrainerCallback):
-    """Logs how long the training will take, judged by its first steps."""
+    """Logs how long the training will take, estimated from its first steps."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         self._first: tuple[int, float] | None = None
@@ -518,7 +522,7 @@ class _ExpectedTimeCallback(TrainerCallback):
 
 
 def _set_defaults(args: Any, model: Any, dataset: Any) -> None:
-    """Choose the learning rate and the number of epochs that are not given."""
+    """Choose the learning rate and the number of epochs if they are not given."""
     if args.learning_rate is None:
         width = weft_model(model).config.d_model
         args.learning_rate = 5e-5 if model.name_or_path else min(2e-3, 0.384 / width)
@@ -529,7 +533,7 @@ def _set_defaults(args: Any, model: Any, dataset: Any) -> None:
 
 
 def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: int) -> Iterator[list[int]]:
-    """The batches of a window of a stream, as those of [`TokenBudgetSampler`]."""
+    """Return the batches of a window of a stream, formed as in [`TokenBudgetSampler`]."""
     if lengths.max() > budget:
         raise ValueError(
             f"A pair of the stream has {lengths.max()} tokens on one side, more than the {budget} of a batch: raise "
@@ -549,7 +553,7 @@ def _to_disk(path: Path) -> None:
 
 
 def _distilled(distillation: Distillation, model, **inputs):
-    """Return the model's outputs with the teacher's part in the loss: as a function, so that the Trainer scales both."""
+    """Return the model's outputs with the teacher's part in the loss. The Trainer then scales both parts."""
     outputs = model(**inputs)
     outputs["loss"] = distillation.loss(outputs, inputs, inputs.get("num_items_in_batch"))
     return outputs

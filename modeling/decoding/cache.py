@@ -14,7 +14,7 @@ from ...configuration.configuration_weft import WeftConfig
 
 
 class FastPathRequest(EncoderDecoderCache):
-    """An ordinary cache, plus what the fast path has to know of a request.
+    """An ordinary cache, plus the facts about a request that the fast path needs.
 
     The prefill fills it like any other cache. The fast path then moves its keys and values to a [`DecodingCache`]. A
     search that needs whole forward passes uses it as it is.
@@ -35,7 +35,7 @@ class FastPathRequest(EncoderDecoderCache):
         source_mask: torch.Tensor | None = None,
         length: int = 0,
     ):
-        # without the configuration, of which transformers would make copies: all layers are the same
+        # without the configuration, because transformers would copy it; all layers are the same
         super().__init__(DynamicCache(), DynamicCache())
         self.config, self.beams, self.length = config, beams, length
         self.prefix_mask, self.source_mask = prefix_mask, source_mask
@@ -48,24 +48,25 @@ class DecodingCache:
     slot, and copies a suffix only if two beams continue the same one. At regular intervals, the tokens that all beams
     of a source have in common move from the suffixes to the shared prefix. Without beams there is no shared prefix.
 
-    Sources may have different lengths. Prefixes begin in the first column, and a mask hides what is behind a shorter one. Suffixes
-    end in the last column, so that all rows write the next token into the same one, and a mask hides what is before a shorter one.
-    If all are of the same length there is no mask, and the states are plain slices.
+    Sources may have different lengths. Prefixes begin in the first column, and a mask hides the columns after shorter
+    ones. Suffixes end in the last column, so that all rows write the next token to the same column, and a mask hides
+    the columns before shorter ones. If all have the same length, there is no mask, and the states are plain slices.
 
     Args:
         config: the model's configuration.
         beams: number of beams of each source.
         length: the largest number of tokens in a row, if known.
-        is_returned: whether [`as_dynamic`] will be called. It also needs what masks hide, and no source may join or leave.
-        own_prefix: prefixes of so many tokens at most are copied to the suffixes of all beams, as attention to one part takes fewer
-            operations.
+        is_returned: whether [`as_dynamic`] will be called. It needs the masked states too, and no source may join or
+            leave.
+        own_prefix: prefixes of at most this length are copied to the suffixes of all beams, because attention to one
+            part takes fewer operations.
     """
 
     # Number of tokens between two comparisons of the beams.
     SHARE_EVERY = 16
-    # A shorter shared prefix has a masked column behind it, because graphs are compiled for lengths from 2 on.
+    # A shorter shared prefix has a masked column after it, because graphs are compiled for lengths from 2 on.
     _SHORTEST = 2
-    # Columns that are allocated at least, and at most at first: unused memory costs nothing until it is written to.
+    # The fewest columns to allocate, and the most at first. Unused memory costs nothing until it is written to.
     _CAPACITY, _INITIAL_CAPACITY = 64, 4096
 
     def __init__(
@@ -73,13 +74,14 @@ class DecodingCache:
     ):
         self.config, self.beams, self.expected, self.is_returned = config, beams, length, is_returned
         self.own_prefix = own_prefix
-        # Allocated by `add`: (2, L, B, G, capacity, K) and (2, L, W, G, capacity, K), keys first. There may be more rows than are used.
+        # Allocated by `add`: (2, L, B, G, capacity, K) and (2, L, W, G, capacity, K), keys first. There may be more
+        # rows than are in use.
         self.prefix = self.suffixes = torch.empty(0)
-        # Of each source: the length of its prefix, the first column of its suffixes, and the number of its tokens.
+        # For each source: the length of its prefix, the first column of its suffixes, and the number of its tokens.
         self.prefix_lengths: list[int] = []
         self.starts: list[int] = []
         self.lengths: list[int] = []
-        # Columns in use in the suffixes.
+        # The number of columns in use in the suffixes.
         self.end = 0
         # The slot, numbered within its source, that wrote each column of a slot (W, capacity). Two slots with the same
         # writers have the same tokens.
@@ -99,7 +101,7 @@ class DecodingCache:
         return self.suffixes.device
 
     def add(self, request: FastPathRequest) -> None:
-        """Let the sources of a request join, whose cache the prefill has filled. It is empty afterwards."""
+        """Add the sources of a request, whose cache the prefill has filled. That cache is empty afterwards."""
         written, source = take_states(request.self_attention_cache), take_states(request.cross_attention_cache)
         is_own = self.beams == 1 or written.shape[4] <= self.own_prefix
         states, _, lengths = shown(written, request.prefix_mask, at_end=is_own)
@@ -146,7 +148,7 @@ class DecodingCache:
             self._masks = None
 
     def _shift_right(self, columns: int) -> None:
-        """Leave columns free in front of the suffixes."""
+        """Shift the suffixes to the right, which frees columns in front of them."""
         if columns <= 0:
             return
         for states in (self.suffixes[:, :, : self.sources * self.beams].movedim(4, 0), self.writers.movedim(1, 0)):
@@ -156,7 +158,7 @@ class DecodingCache:
         self.end += columns
 
     def _blank_prefixes(self) -> None:
-        """Set what is masked to 0, because NaN times 0 is NaN."""
+        """Set the masked columns of the prefixes to 0, because NaN times 0 is NaN."""
         width = self._width
         for source, length in enumerate(self.prefix_lengths):
             if length < width and self.prefix.ndim > 1:
@@ -164,7 +166,7 @@ class DecodingCache:
 
     @property
     def _width(self) -> int:
-        """Columns in use in the shared prefix."""
+        """The number of columns in use in the shared prefix."""
         return max(self._SHORTEST, *self.prefix_lengths)
 
     def past(self) -> tuple[torch.Tensor | None, torch.Tensor]:
@@ -173,7 +175,7 @@ class DecodingCache:
         return (self.prefix[:, :, : self.sources] if any(self.prefix_lengths) else None), suffixes
 
     def key_positions(self) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Return the key positions of the columns in use, of the shared prefix (None if there is none) and the suffixes."""
+        """Return the key positions of the columns in use, of the shared prefix (or None) and of the suffixes."""
         if not any(self.prefix_lengths):
             return None, torch.arange(self.end, device=self.device)
         shared = max(self.prefix_lengths)
@@ -181,7 +183,7 @@ class DecodingCache:
         return torch.arange(self._width, device=self.device), own
 
     def masks(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Return additive masks (B, capacity) of the shared prefixes and of the suffixes, None where nothing is hidden."""
+        """Return additive masks (B, capacity) of the shared prefixes and the suffixes, None if nothing is hidden."""
         if self._masks is None:
             prefix = suffix = None
             if any(self.prefix_lengths) and min(self.prefix_lengths) < self._width:
@@ -235,7 +237,7 @@ class DecodingCache:
         self.slots = None if wanted == list(range(len(wanted))) else parents
 
     def batch_select_indices(self, sources: list[int]) -> None:
-        """Keep some sources: source i is what was source `sources[i]`, which is i or comes after all that are kept."""
+        """Keep the given sources: the new source i is the old `sources[i]`, which is i or at least `len(sources)`."""
         beams = self.beams
         if self.slots is not None:
             self.slots = renumbered(self.slots, sources, beams)
@@ -253,7 +255,7 @@ class DecodingCache:
         self._masks = None
 
     def _branch(self, wanted: list[int]) -> list[int]:
-        """Return one slot for each rank: the slot it wants, or a free one with a copy if an earlier rank wants it."""
+        """Return a slot for each rank: the one it continues, or a free one with a copy if an earlier rank has that."""
         slots, taken, copies = wanted[:], set[int](), []
         for first in range(0, len(wanted), self.beams):
             source = range(first, first + self.beams)
@@ -275,8 +277,8 @@ class DecodingCache:
     def _share(self) -> None:
         """Move the tokens that all beams of a source share to its prefix, if there are enough of them.
 
-        Moving them also costs a copy of the remaining suffixes. Sources that came together stay of the same length: they move what
-        each of them shares.
+        Moving them also costs a copy of the remaining suffixes. If the suffixes of all sources begin in the same
+        column, they move the same number of tokens and so stay aligned.
         """
         writers_BST = self.writers[: self.sources * self.beams, : self.end].unflatten(0, (-1, self.beams))
         ends = (writers_BST == writers_BST[:, :1]).all(dim=1).sum(dim=-1).tolist()
@@ -316,7 +318,7 @@ class DecodingCache:
         """Return the cache as transformers' own search would: one row for each beam, in the order of the ranks."""
         assert self._whole is not None
         prefix, source, first = self._whole
-        written = self.lengths[0] - first[0]  # the same number of tokens for all sources, which came together
+        written = self.lengths[0] - first[0]  # the same number of tokens for all sources, which joined together
         suffixes = self.past()[1][:, :, :, :, max(0, self.end - written) : self.end]
         parts = [prefix.repeat_interleave(self.beams, dim=2)]
         if (shared := written - suffixes.shape[4]) > 0:
@@ -342,7 +344,7 @@ class SourceCache:
         self.mask: torch.Tensor | None = None  # (B, 1, 1, kept), if the sources differ in length
 
     def add(self, states: torch.Tensor, mask: torch.Tensor | None) -> None:
-        """Let sources join.
+        """Add sources.
 
         Args:
             states: keys and values of all layers (2, L, B, G, M, K), keys first.
@@ -357,7 +359,7 @@ class SourceCache:
         self._mask_ends()
 
     def _mask_ends(self) -> None:
-        """Remove the columns that no source uses, and mask what is behind shorter sources."""
+        """Remove the columns that no source uses, and mask the columns after shorter sources."""
         longest = max(self.lengths)
         self.states, self.positions = self.states[:, :, :, :, :longest], self.positions[:, :longest]
         self.mask = None
@@ -390,9 +392,9 @@ def by_layer(states: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
 def shown(
     states: torch.Tensor, mask: torch.Tensor | None, at_end: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
-    """Return the states (2, L, B, G, N, K) that a mask (B, T) shows, their columns (B or 1, N), and their number in each row.
+    """Return the states (2, L, B, G, N, K) that a mask (B, T) shows, their columns (B or 1, N), and each row's number.
 
-    They are the first of their row, or with `at_end` the last. Rows with fewer states have others beside them.
+    The shown states are the first of their row, or with `at_end` the last. Rows with fewer also have hidden ones.
     """
     seen = None if mask is None else mask.bool()
     if seen is None or seen.all():
@@ -408,9 +410,9 @@ def shown(
 
 
 def places(done: Sequence[bool]) -> list[int] | None:
-    """Return the source that takes each place when those that are done leave, or None if none does or all do.
+    """Return the source in each place after those that are done have left, or None if none or all of them are done.
 
-    A source behind takes the place of one that leaves. All others stay where they are.
+    The last sources take the places of those that leave. All others stay where they are.
     """
     left = len(done) - sum(done)
     if left in (0, len(done)):
@@ -425,14 +427,14 @@ def rows_of(sources: list[int], rows: int) -> list[int]:
 
 
 def renumbered(rows_W: torch.Tensor, sources: list[int], beams: int) -> torch.Tensor:
-    """Return the entries for the rows of some sources. Each is the number of a row of the same source, its new one."""
+    """Return the entries for the rows of some sources. Each entry, a row of the same source, gets its new number."""
     origins = torch.tensor(sources, device=rows_W.device)
     shifts = torch.arange(len(sources), device=rows_W.device) - origins
     return (rows_W.view(-1, beams)[origins] + shifts[:, None] * beams).flatten()
 
 
 def _move(states: torch.Tensor, dim: int, sources: list[int], rows: int = 1) -> torch.Tensor:
-    """Return the states of some sources, of `rows` rows each: a view, in which those that change their place were copied."""
+    """Return a view with the states of some sources, of `rows` rows each. Those that change their place are copied."""
     states_by_row = states.movedim(dim, 0)
     for place, source in enumerate(sources):
         if place != source:
@@ -441,7 +443,7 @@ def _move(states: torch.Tensor, dim: int, sources: list[int], rows: int = 1) -> 
 
 
 def _with_room(states: torch.Tensor, like: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-    """Return states (2, L, rows, G, columns, K) with at least so many rows and columns; what grows is doubled at least."""
+    """Return states (2, L, rows, G, columns, K) with at least these rows and columns. What grows at least doubles."""
     kinds, layers, _, heads, _, width = like.shape
     if states.ndim == 1:
         return like.new_empty(kinds, layers, rows, heads, columns, width)

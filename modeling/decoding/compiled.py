@@ -1,12 +1,12 @@
-"""Compiled decoding steps, which are kept in files: a later process loads them instead of compiling.
+"""Compiled decoding steps, kept in files so that later processes load them instead of compiling.
 
-A step is exported and compiled ahead of time, to a package of AOTInductor for each shape of its inputs. Lengths are no
-part of the shape: one package serves them all.
+A step is exported and compiled ahead of time, to one AOTInductor package for each shape of its inputs. Lengths from 2
+on are not part of the shape, so one package serves them all.
 
-A package is machine code with the weights in it. Its name is a hash of all that it depends on, so another model, changed
-weights, another version, processor or number of threads compile anew. Loading one runs it: packages are only read from a
-folder that no other user can write to. The packages that were not used for the longest time are removed when they take too
-much room.
+A package is machine code that contains the weights. Its name is a hash of everything that it depends on, so a change
+of the model, weights, versions, processor or number of threads compiles a new one. Loading a package runs its code, so
+packages are only read from a folder that no other user can write to. The least recently used packages are removed when
+they take too much space.
 """
 
 import hashlib
@@ -37,13 +37,13 @@ logger = logging.get_logger(__name__)
 # Weights as constants in the layout of the kernels, and inductor's own C++ products, which are faster than the BLAS
 # library for a few rows.
 _COMPILER = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
-# What inductor prints for its own developers.
+# Turns off what inductor prints for its own developers.
 _PRINTED = {"autotune_num_choices_displayed": 0, "max_autotune_report_choices_stats": False}
-# torch exports and compiles one graph at a time: what it changes meanwhile is the same for all threads.
+# torch exports and compiles one graph at a time, because it changes state that all threads share.
 _COMPILING = threading.Lock()
-# The room that packages may take.
+# The most space that packages may take.
 _MOST_BYTES = 8 << 30
-# The inputs, each with the dimension whose size is a length, of which a package takes any from 2 on.
+# The inputs, each with the dimension that is a length. A package takes any length from 2 on.
 _LENGTHS: dict[str, int | None] = {
     "ids_W": None,
     "position_ids": None,
@@ -57,12 +57,12 @@ _LENGTHS: dict[str, int | None] = {
     "source_positions": 1,
     "source_mask": 3,
 }
-# Fields of a config that say where a model comes from.
+# Fields of a configuration that record where a model comes from.
 _OF_NO_EFFECT = ("_name_or_path", "architectures", "auto_map", "transformers_version")
 
 
 def compiled_folder() -> Path:
-    """Return the folder of compiled steps: `WEFT_COMPILED_FOLDER`, else `weftformer/compiled` in the user's cache folder."""
+    """Return the folder of compiled steps: `WEFT_COMPILED_FOLDER`, or `weftformer/compiled` in the user's cache."""
     if named := os.environ.get("WEFT_COMPILED_FOLDER"):
         return Path(named)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -81,7 +81,7 @@ class CompiledStep:
         self.packages: dict[tuple, Callable] = {}
 
     def __call__(self, arguments: tuple) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what `DecodeStep.forward` returns for these arguments, without `into`."""
+        """Return the outputs of `DecodeStep.forward` for these arguments, without `into`."""
         arguments = tuple(None if argument is None else argument.contiguous() for argument in arguments)
         shape = _shape_of(arguments)
         if shape not in self.packages:
@@ -107,7 +107,7 @@ class CompiledStep:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What the compiled code depends on, apart from the shape of the inputs."""
+        """The facts that the compiled code depends on, except the shape of the inputs and the number of threads."""
         config = self.step.config
         fields = json.loads(config.to_json_string(use_diff=False))
         return {
@@ -139,10 +139,10 @@ def build(step: nn.Module, arguments: tuple, facts: dict[str, Any], folder: Path
     Args:
         step: the step.
         arguments: arguments of its `forward`.
-        facts: what the package depends on; they name it.
+        facts: the facts that the package depends on. Their hash is its name.
         folder: the folder of the package.
     """
-    from torch._inductor.utils import fresh_cache  # imports much, which only this function needs
+    from torch._inductor.utils import fresh_cache  # a slow import, which only this function needs
 
     rows = len(arguments[0])
     logger.warning_once(
@@ -150,10 +150,10 @@ def build(step: nn.Module, arguments: tuple, facts: dict[str, Any], folder: Path
     )
     package = folder / f"{_name(facts)}.pt2"
     warnings.filterwarnings("ignore", "TypedStorage is deprecated", module="torch._inductor")
-    # torch's own cache may hold empty libraries, which processes left that were killed, and which fail to load
+    # torch's own cache may contain empty libraries left by killed processes, which fail to load
     with fresh_cache(), atomic_write(package) as file:
         program = exported(step, arguments)
-        settings = _COMPILER | _PRINTED  # torch adds to it
+        settings = _COMPILER | _PRINTED  # a new dictionary, because torch adds to it
         torch._inductor.aoti_compile_and_package(program, package_path=str(file), inductor_configs=settings)
     write_json(package.with_suffix(".json"), {"sha256": _hash_of_file(package), "facts": facts})
     _make_room(folder)
@@ -179,7 +179,7 @@ def load(package: Path) -> Callable:
 
 
 def _make_room(folder: Path) -> None:
-    """Remove the packages that were not used for the longest time, until the others fit. The last one used stays."""
+    """Remove the least recently used packages until the others fit. The most recently used one stays."""
     packages = sorted(folder.glob("*.pt2"), key=lambda package: package.stat().st_mtime)
     size = sum(package.stat().st_size for package in packages)
     for package in packages[:-1]:
@@ -192,7 +192,7 @@ def _make_room(folder: Path) -> None:
 def _shape_of(arguments: tuple) -> tuple:
     """Return the types and sizes of all arguments, with each length replaced by whether it is 1.
 
-    Export takes a size of 1 as a constant.
+    Export treats a size of 1 as a constant.
     """
     found: list[tuple] = []
     for (name, length), argument in zip(_LENGTHS.items(), arguments, strict=True):
@@ -212,7 +212,7 @@ def _hash_of_file(file: Path) -> str:
 
 
 def _hash_of_tensors(step: nn.Module) -> str:
-    """Return a hash of all weights and buffers, among them those that are not saved, such as rotary frequencies."""
+    """Return a hash of all weights and buffers, including those that are not saved, such as rotary frequencies."""
     found = hashlib.sha256()
     tensors: list[tuple[str, Any]] = [*step.named_parameters(), *step.named_buffers()]
     for name, tensor in tensors:
@@ -231,7 +231,7 @@ def _hash_of_code() -> str:
 
 @cache
 def _processor() -> list[str]:
-    """Return what kernels are written for: the architecture, the name of the processor, and its vector instructions."""
+    """Return the machine that kernels are written for: its system, architecture, processor and vector instructions."""
     name = platform.processor()
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as stream:
@@ -248,7 +248,7 @@ def _processor() -> list[str]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Make the folder if there is none, and return whether only this user may write to it, and nobody else may replace it."""
+    """Make the folder if it is missing. Return whether only this user may write to it, and nobody else replace it."""
     try:
         for one in (*reversed(folder.absolute().parents), folder):
             if not one.exists():
@@ -264,6 +264,6 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _is_closed(above: os.stat_result) -> bool:
-    """Return whether only its owner may replace what is in a folder. The user's own group counts as the user."""
+    """Return whether only the owner of a folder may replace its entries. The user's own group counts as the user."""
     by_others = above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid != os.getgid())
     return not by_others or bool(above.st_mode & stat.S_ISVTX)  # the sticky bit, as of /tmp

@@ -1,8 +1,8 @@
-"""A search that runs on while sources join and leave it between steps: greedy search or beam search on the fast path.
+"""A search on the fast path, greedy or with beams, that continues while sources join and leave it between steps.
 
-Each source has a length, a prompt and a largest number of tokens of its own, and gets what `generate` gives it alone. Keys
-have their positions from when they were written, and learned positions are added to the embeddings, so a source that joins
-stands beside the others in columns of its own.
+Each source has its own length, prompt and largest number of tokens, and the same result as from `generate` alone. Keys
+have their positions from when they were written, and learned positions are added to the embeddings, so a source that
+joins can have its own columns beside the others.
 
 Shape suffixes: B sources, S beams of each, W = B * S rows, V tokens of the vocabulary, T tokens of a prompt.
 """
@@ -21,7 +21,7 @@ from .step import GROWING_ROTARY
 
 
 class Follower(Protocol):
-    """A logits processor that follows sources which join and leave. It has been told of a source before its first step."""
+    """A logits processor that follows sources as they join and leave. A source is registered before its first step."""
 
     def follow(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
@@ -29,14 +29,14 @@ class Follower(Protocol):
         """Return the processed scores (W, V).
 
         Args:
-            parents: for each row the row of the call before that it continues, -1 in the first step of a source.
+            parents: for each row, the row of the previous call that it continues, or -1 in the first step of a source.
             tokens: the last token of each row.
             prompts: the ids of each row in the first step of its source.
             scores: the scores of the next token (W, V).
         """
 
     def select_sources(self, sources: list[int], beams: int) -> None:
-        """Go on with some sources: source i is what was source `sources[i]`."""
+        """Continue with the given sources: the new source i is the old source `sources[i]`."""
 
 
 class Watch(Protocol):
@@ -49,13 +49,13 @@ class Watch(Protocol):
 
 
 class Found(NamedTuple):
-    """What a source has found.
+    """The result of a source.
 
     Args:
         ticket: the ticket of the source.
         prompt: the ids that all its sequences begin with.
-        sequences: ids of the tokens written, for each sequence, best first; pads follow its end.
-        scores: the scores of the sequences, as in `sequences_scores` of `generate`; of greedy search the log-probability.
+        sequences: the ids written for each sequence, best first, with pads after the end.
+        scores: the scores of the sequences, as `sequences_scores` of `generate`; log-probabilities in greedy search.
     """
 
     ticket: int
@@ -65,7 +65,7 @@ class Found(NamedTuple):
 
 
 def reason_against(model: Any, **settings: Any) -> str | None:
-    """Return why a model, or settings of `generate`, cannot have a [`ContinuousSearch`], or None if they can."""
+    """Return why [`ContinuousSearch`] cannot run a model with these settings of `generate`, or None if it can."""
     if model.fast_path is None:
         return "there is no fast path"
     if (against := model.fast_path.reason_against_model(model)) is not None:
@@ -99,7 +99,8 @@ class ContinuousSearch(Search):
     """Searches for the best sequences of sources that join and leave between steps.
 
     Args:
-        model: a `WeftForConditionalGeneration` without a [`reason_against`] it. Its weights must not change meanwhile.
+        model: a `WeftForConditionalGeneration` for which [`reason_against`] is None. Its weights must not change
+            during the search.
         followers: processors, see [`Follower`].
         settings: settings of `generate`, such as `num_beams`, `length_penalty` and `early_stopping`.
     """
@@ -114,9 +115,9 @@ class ContinuousSearch(Search):
             self.texts.has_scores = True
         self.watches: list[Watch | None] = []
         self.prompts: list[list[int]] = []
-        # the row of the last call of the followers that each row continues, -1 for new ones
+        # for each row, the row of the followers' last call that it continues, or -1 for a new one
         self.parents: list[int] = []
-        # the largest number of tokens of the sources that come next
+        # the largest number of tokens of the sources that join next
         self.longest = 0
 
     def __len__(self) -> int:
@@ -125,12 +126,12 @@ class ContinuousSearch(Search):
     def add(
         self, inputs: dict[str, torch.Tensor], most: Sequence[int], watches: Sequence[Watch | None] | None = None
     ) -> list[int]:
-        """Let sources join, and return a ticket for each. Their first token is written in the next [`step`].
+        """Add sources, and return a ticket for each. Their first token is written in the next [`step`].
 
         Args:
             inputs: keywords of `generate` for these sources: `input_ids`, `decoder_input_ids` and so on.
             most: for each source, the largest number of tokens.
-            watches: for each source, what changes its scores after a time.
+            watches: for each source, the [`Watch`] on it, or None.
 
         Raises:
             ValueError: an input is not allowed.
@@ -152,7 +153,7 @@ class ContinuousSearch(Search):
         generation_config,
         **model_kwargs,
     ) -> torch.Tensor:
-        """Take the place of the search in `generate`: compute the prompts, and put the sources beside the others."""
+        """Replace the search in `generate`: compute the prompts, and add the sources to those that are running."""
         kinds = {type(one) for one in (*logits_processor, *stopping_criteria)}
         assert kinds <= {RefuseNonFiniteScores, EosTokenCriteria, MaxLengthCriteria}, kinds
         mask = model_kwargs["past_key_values"].prefix_mask
@@ -171,7 +172,7 @@ class ContinuousSearch(Search):
 
     @torch.no_grad()
     def step(self) -> list[Found]:  # type: ignore[override]
-        """Write one token of each source, and return what is found. Its sources have left."""
+        """Write one token of each source. Return the results of the sources that are done, which have left."""
         if self.stepper is None:
             return []
         if not bool(self.stepper.logits.amax(dim=-1).isfinite().all()):
@@ -193,14 +194,14 @@ class ContinuousSearch(Search):
         self.watches, self.prompts, self.parents = [], [], []
 
     def remove(self, tickets: Sequence[int]) -> None:
-        """Let sources leave that nobody wants any more."""
+        """Remove sources whose results nobody needs any more."""
         done = [number in set(tickets) for number in self.texts.numbers]
         if self.stepper is None or not any(done):
             return
         if all(done):
             self._leave_all()
         elif (sources := places(done)) is not None:
-            self.rows_W = None  # the cache has its rows in their places already
+            self.rows_W = None  # the last step has already reordered the cache
             self._select_sources(sources)
 
     def _follow(self) -> None:

@@ -57,7 +57,7 @@ _KNOWN_MODULES = frozenset(
 _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
 _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 
-# For each model that `fast_decoding` was called for: the compiled step, and what it was made of.
+# For each model passed to `fast_decoding`: the compiled step, with a snapshot of what it was made from.
 _COMPILED: WeakKeyDictionary[nn.Module, tuple[Snapshot, DecodeStep] | None] = WeakKeyDictionary()
 _logged_reasons: set[str] = set()
 
@@ -69,14 +69,14 @@ def _is_observed(module: nn.Module) -> bool:
 
 
 def _is_foreign(attention: Any) -> bool:
-    """Return whether a function in transformers' attention registry is a user's. "eager" is None, the model's own."""
+    """Return whether an attention function is a user's own. It is None for "eager", the model's implementation."""
     return attention is not None and not str(getattr(attention, "__module__", "")).startswith("transformers.")
 
 
 def reason_against_model(model: Any) -> str | None:
-    """Return why the fast path would be wrong for the model as it is now, in a few words, or None if it is right."""
+    """Return, in a few words, why the model as it is now cannot take the fast path, or None if it can."""
     decoder = model.model.decoder
-    # the table is not among them where the encoder shares it
+    # the modules of the decoder do not include its table if the encoder shares it
     modules = [*decoder.modules(), *decoder.embed_tokens.modules()]
     for module in (model, model.model, model.lm_head, *modules):
         if module.training:
@@ -101,7 +101,7 @@ def reason_against_model(model: Any) -> str | None:
     if devices := {weight.device.type for weight in weights} - {"cpu"}:
         return f"weights are on {', '.join(sorted(devices))}, and the fast path is for a CPU"
     if any(router.capacity_factor is not None for router in decoder.routers()):
-        # the fast path gives experts other tokens at a time: one beam of a prefix, beams in the order of their places
+        # the fast path passes other tokens to the experts in a call: one beam of a prefix, and beams by their slots
         return "experts have a limited capacity, so that the tokens of a call decide what is dropped"
     name = model.config._attn_implementation
     if name not in KNOWN_IMPLEMENTATIONS or _is_foreign(ALL_ATTENTION_FUNCTIONS.get(name)):
@@ -112,7 +112,7 @@ def reason_against_model(model: Any) -> str | None:
 def reason_against_request(
     model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any
 ) -> str | None:
-    """Return why a request must take the plain path, in a few words, or None if it may take the fast path."""
+    """Return, in a few words, why a request must take the plain path, or None if it may take the fast path."""
     settings, config = generation_config, model.config
     if mode not in _MODES:
         return f"the mode is {getattr(mode, 'value', mode)}"
@@ -188,10 +188,11 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
     """
     Compile the decoding step of a model on a CPU, for all later calls of `model.generate`.
 
-    The first `generate` with a new batch size or number of beams compiles, for about a minute. What was compiled is kept
-    in a file: later processes load it in about two seconds, as long as the weights, the versions, the processor and the
-    number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or what the environment variable
-    `WEFT_COMPILED_FOLDER` names. On a GPU, `generate(cache_implementation="static")` lets transformers compile the plain path.
+    The first `generate` with a new batch size or number of beams compiles, for about a minute. The result is kept in a
+    file, which later processes load in about two seconds, as long as the weights, the versions, the processor and the
+    number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment
+    variable `WEFT_COMPILED_FOLDER`. On a GPU, `generate(cache_implementation="static")` lets transformers compile the
+    plain path.
 
     The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
     To notice a change, every `generate` hashes the decoder's weights, which takes less time than one token.
@@ -207,8 +208,8 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
 
     Raises:
         ValueError: the model cannot take the fast path at all (it is in training mode, has adapters or hooks, or has
-            quantised, sharded or offloaded weights, or weights that are not on a CPU), or its rotary positions change with
-            the length of the text.
+            quantised, sharded or offloaded weights, or weights that are not on a CPU), or its rotary positions change
+            with the length of the text.
 
     Example:
 

@@ -1,14 +1,14 @@
 """transformers' greedy search, sampling and beam search on the fast path, with fewer operations per token.
 
-Sources join and leave between two tokens. `generate` adds all of its sources at once, and [`ContinuousSearch`] adds them as they
-come. transformers' own functions handle the rare steps, in which a sequence ends or the search may end.
+Sources join and leave between two tokens. `generate` adds all of its sources at once, and [`ContinuousSearch`] adds
+them as they arrive. transformers' own functions handle the rare steps in which a sequence ends or the search may end.
 
-The rows of a source that is done would be computed for nothing, so it leaves, and the last source takes its place. What is returned
-is the same. But whoever sees the rows from outside would see others: so none leaves where the request returns what belongs to rows
-(scores and logits of each step, the cache), or has a processor or stopping criterion that may know rows by their numbers.
+A source that is done leaves, because its rows would be computed for nothing, and the last source takes its place. The
+result is the same, but the numbers of the rows change. So no source leaves if the request returns values for each row
+(scores and logits of each step, the cache), or has a processor or stopping criterion that may depend on these numbers.
 
-Shape suffixes: B sources, S beams of each, W = B * S rows, C candidates of each source, V tokens of the vocabulary, P tokens of the
-prefix, T tokens written.
+Shape suffixes: B sources, S beams of each, W = B * S rows, C candidates of each source, V tokens of the vocabulary, P
+tokens of the prefix, T tokens written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,9 +29,9 @@ from .cache import DecodingCache, FastPathRequest, places, renumbered, rows_of
 OUT = -1e9
 # The longest prefix that is copied for all beams.
 OWN_PREFIX = 16
-# Tokens that are allocated at first for each sequence.
+# The number of tokens that are allocated at first for each sequence.
 _TOKENS = 64
-# Processors and criteria of transformers that look at each row by itself, whatever its number.
+# transformers' processors and criteria that treat each row by itself, whatever its number.
 _ROW_BY_ROW = frozenset(
     [
         EosTokenCriteria, MaxLengthCriteria, modes.MaxTimeCriteria, modes.StopStringCriteria,
@@ -56,24 +56,24 @@ def processed(processors: Iterable[Any], ids: torch.Tensor, scores: torch.Tensor
 
 
 def follows(one: Any) -> bool:
-    """Return whether a processor or a criterion gives each row the same when others have left.
+    """Return whether a processor or a criterion gives a row the same result after others have left.
 
-    It does if it is one of transformers' own that reads single rows, or if it has a method `select_sources(sources, beams)`.
-    The search then calls this method: from now on its source number i is what was its source number `sources[i]`, with
-    `beams` rows each.
+    This holds for those of transformers that read single rows, and for any with a method
+    `select_sources(sources, beams)`. The search calls this method when sources leave: the new source i is the old
+    source `sources[i]`, with `beams` rows each.
     """
-    # a penalty that ignores pads on the left knows their number for each row of the beginning
+    # a penalty that ignores pads on the left stores their number for each of the original rows
     has_numbers_of_rows = isinstance(getattr(one, "prompt_ignore_length", None), torch.Tensor)
     return (type(one) in _ROW_BY_ROW and not has_numbers_of_rows) or hasattr(one, "select_sources")
 
 
 def returns_rows(settings: GenerationConfig) -> bool:
-    """Return whether a request wants more than sequences and their scores (`generate(only_sequences=True)` does not)."""
+    """Return whether a request returns more than sequences and scores (`generate(only_sequences=True)` does not)."""
     return bool(settings.return_dict_in_generate) and not getattr(settings, "only_sequences", False)
 
 
 class Stepper:
-    """Runs the decoder over a prefix, and then over one more token of each row at a time, on the fast path or the plain one.
+    """Runs the decoder over a prefix, and then over one more token of each row at a time, on the fast or plain path.
 
     `logits` (W, V) in float32 score the next token.
 
@@ -82,7 +82,7 @@ class Stepper:
         ids_WT: ids of the prefix.
         settings: the settings of the request.
         model_kwargs: the keywords that `generate` passes to a search.
-        room: tokens of each row that memory is allocated for, where other sources may join; None where none may.
+        room: the number of tokens of each row to allocate memory for, if other sources may join, else None.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Stepper:
         self.join(ids_WT, model_kwargs)
 
     def join(self, ids_WT: torch.Tensor, model_kwargs: dict) -> None:
-        """Let sources join, before the next [`advance`]."""
+        """Add sources, before the next [`advance`]."""
         request: FastPathRequest = model_kwargs["past_key_values"]
         rows, beams = len(ids_WT), request.beams  # all beams of a source have the same prefix
         kwargs = {name: first_beams(value, rows, beams) for name, value in model_kwargs.items()}
@@ -114,14 +114,14 @@ class Stepper:
         self.cache.add(request)
 
     def select_sources(self, sources: list[int], beams: int) -> None:
-        """Go on with some sources: source i is what was source `sources[i]`."""
+        """Continue with the given sources: the new source i is the old source `sources[i]`."""
         self.cache.batch_select_indices(sources)
         self.logits = self.logits[rows_of(sources, beams)]
 
     def final_cache(self, rows_W: torch.Tensor | None = None) -> EncoderDecoderCache | None:
-        """Return the cache as transformers' own searches do, or None if it is not asked for.
+        """Return the cache as transformers' own searches do, or None if it was not requested.
 
-        Its row i was row `rows_W[i]` before.
+        Its row i is the old row `rows_W[i]`.
         """
         if self.is_fast and not self.cache.is_returned:
             return None
@@ -144,7 +144,7 @@ class Stepper:
     def advance(self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None = None) -> torch.Tensor:
         """Run the decoder over the last token of `ids_WT` and return the logits.
 
-        Row i continues what was row `rows_W[i]`. The plain path needs the whole text, the fast path the last token.
+        Row i continues the old row `rows_W[i]`. The plain path needs the whole text, the fast path the last token.
         """
         if self.is_fast:
             self._reorder(rows_W)
@@ -166,7 +166,7 @@ class Stepper:
 
 
 def first_beams(value: Any, rows: int, beams: int) -> Any:
-    """Return the first beam of each source, of a value that was expanded for the beams."""
+    """Return the entries of the first beam of each source, from a value that was expanded for the beams."""
     if isinstance(value, ModelOutput):
         return type(value)(**{name: first_beams(part, rows, beams) for name, part in value.items()})
     if isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape[0] == rows:
@@ -175,13 +175,13 @@ def first_beams(value: Any, rows: int, beams: int) -> Any:
 
 
 class Written(NamedTuple):
-    """What a source has written when its search is over.
+    """The output of a source whose search is over.
 
     Args:
         number: the number of the source, counted from the first that was added.
-        sequences: ids of the tokens (S, T), best first; fill follows an end.
-        scores: the scores of the sequences (S,); those of greedy search are 0 unless they are wanted.
-        rows: of beams, the row of each token (S, T) among the logits of its step, -1 behind an end.
+        sequences: ids of the tokens (S, T), best first, with fill after an end.
+        scores: the scores of the sequences (S,). In greedy search they are 0 unless requested.
+        rows: in beam search, the row of each token (S, T) among the logits of its step, -1 after an end.
     """
 
     number: int
@@ -191,10 +191,10 @@ class Written(NamedTuple):
 
 
 class Texts:
-    """The texts that a search writes, without their prefixes. All end in the same column; sources that joined begin later.
+    """The texts that a search writes, without their prefixes. All end in the same column; later sources begin later.
 
-    This class handles end tokens and the largest numbers of tokens itself, where `generate` has made their stopping criteria. It
-    calls other stopping criteria at every step.
+    This class handles end tokens and the largest numbers of tokens itself, if `generate` has made their stopping
+    criteria. It calls other stopping criteria at every step.
 
     Args:
         model: the model.
@@ -202,10 +202,10 @@ class Texts:
         criteria: the stopping criteria of `generate`.
     """
 
-    # Names of tensors with an entry for each source, and of those whose last dimension are tokens.
+    # Names of tensors with an entry for each source, and of those whose last dimension is tokens.
     by_source: tuple[str, ...] = ()
     by_token: tuple[str, ...] = ()
-    # The id behind the end of a text.
+    # The id after the end of a text.
     fill: int
 
     def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any]):
@@ -217,7 +217,7 @@ class Texts:
         self.criteria = StoppingCriteriaList(one for one in criteria if one not in (*own_ends, *lengths))
         self.ends = ends if own_ends else None
         self.length = 0
-        # Of each source: its number, its first column, and the column behind its last one.
+        # For each source: its number, its first column, and the column after its last one.
         self.numbers: list[int] = []
         self.begins: list[int] = []
         self.limits: list[int] = []
@@ -228,7 +228,7 @@ class Texts:
         return getattr(self, self.by_token[0]).shape[-1] if self.numbers else _TOKENS
 
     def _join(self, states: dict[str, torch.Tensor], most: Sequence[int]) -> None:
-        """Put the states of new sources behind those that are there."""
+        """Append the states of new sources."""
         for name, new in states.items():
             setattr(self, name, torch.cat([getattr(self, name), new]) if self.numbers else new.clone())
         self.numbers += range(self.came, self.came + len(most))
@@ -237,7 +237,7 @@ class Texts:
         self.limits += [self.length + one for one in most]
 
     def select_sources(self, sources: list[int]) -> None:
-        """Go on with some sources: source i is what was source `sources[i]`."""
+        """Continue with the given sources: the new source i is the old source `sources[i]`."""
         for name in ("numbers", "begins", "limits"):
             setattr(self, name, [getattr(self, name)[source] for source in sources])
         for name in self.by_source:
@@ -246,7 +246,7 @@ class Texts:
             self.prefix_WP = self.prefix_WP[rows_of(sources, self.count)]
 
     def _make_room(self) -> None:
-        """Make room for another token: leave the columns out that no source uses any more, or allocate more."""
+        """Make room for another token: drop the columns that no source uses any more, or allocate more."""
         if self.length < getattr(self, self.by_token[0]).shape[-1]:
             return
         drop = min(self.begins)
@@ -263,25 +263,25 @@ class Texts:
         return columns[0] if len(set(columns)) == 1 else torch.tensor(columns)[:, None]
 
     def _whole(self, texts_WT: torch.Tensor, repeats: int = 1) -> torch.Tensor:
-        """Put the prefix of each row before `repeats` texts."""
+        """Put the prefix of each row in front of its `repeats` texts."""
         if self.prefix_WP is None:
             return texts_WT
         return torch.cat([self.prefix_WP.repeat_interleave(repeats, dim=0), texts_WT], dim=1)
 
 
 class Greedy(Texts):
-    """The texts of greedy search or of sampling: each row is a source of its own. The arguments are those of [`Texts`]."""
+    """The texts of greedy search or sampling: each row is a source of its own. The arguments are as in [`Texts`]."""
 
     by_source, by_token = ("ids_WT", "has_ended_W", "scores_W"), ("ids_WT",)
     ids_WT: torch.Tensor
     has_ended_W: torch.Tensor
     scores_W: torch.Tensor
-    # Whether log-probabilities are wanted.
+    # Whether to compute log-probabilities.
     has_scores = False
 
     def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = ()):
         super().__init__(model, settings, criteria)
-        # a user's criterion may know the end tokens too
+        # a user's criterion may have end tokens too
         self.pads_ends = any(hasattr(one, "eos_token_id") for one in criteria)
         self.fill = 0 if settings._pad_token_tensor is None else int(settings._pad_token_tensor)
 
@@ -301,7 +301,7 @@ class Greedy(Texts):
     def extend(
         self, scores_WV: torch.Tensor, logits_WV: torch.Tensor, recorded: tuple[torch.Tensor, ...] | None = None
     ) -> tuple[None, list[bool]]:
-        """Add a token to each row. Return None, as each row continues itself, and whether each is done."""
+        """Add a token to each row. Return None, because each row continues itself, and whether each is done."""
         self._make_room()
         if self.settings.do_sample:
             tokens_W = torch.multinomial(scores_WV.softmax(dim=-1), num_samples=1).squeeze(1)
@@ -310,7 +310,7 @@ class Greedy(Texts):
         if self.pads_ends:
             tokens_W = tokens_W.masked_fill(self.has_ended_W, self.fill)
         if self.has_scores:
-            # the model's own logits: what a processor rules out does not make the rest likelier
+            # from the model's own logits, so that forbidding tokens does not make the others likelier
             own = logits_WV.log_softmax(dim=-1).gather(1, tokens_W[:, None])[:, 0]
             self.scores_W = self.scores_W + own
         self.ids_WT[:, self.length] = tokens_W
@@ -327,7 +327,7 @@ class Greedy(Texts):
         return None, done
 
     def written(self, source: int) -> Written:
-        """Return what a source has written."""
+        """Return the output of a source."""
         ids = self.ids_WT[source : source + 1, self.begins[source] : self.length]
         return Written(self.numbers[source], ids, self.scores_W[source : source + 1])
 
@@ -438,7 +438,7 @@ class Beams(Texts):
         return texts, rows
 
     def _end_some(self, top_BC, parents_BC, tokens_BC, ends_BC) -> None:
-        """Update the best texts of the sources of which candidates end, with transformers' own function."""
+        """Update the best texts of the sources that have ended candidates, with transformers' own function."""
         some = ends_BC.any(dim=1).nonzero()[:, 0]
         texts, rows = self._grown(some, parents_BC[some], tokens_BC[some])
         chosen = some.tolist()
@@ -466,12 +466,12 @@ class Beams(Texts):
         )  # fmt: skip
         is_full_B = self.has_ended.all(dim=1) & (settings.early_stopping is True)
         done_B = asked_B & (~can_improve[:, 0] | is_full_B | ends_BC.all(dim=1))
-        # what is done stays so, whatever its rows are given while they are there
+        # a source that is done stays done, whatever tokens its rows get until it leaves
         self.can_improve = self.can_improve & ~done_B[:, None]
         return done_B.tolist()
 
     def written(self, source: int) -> Written:
-        """Return what a source has written."""
+        """Return the output of a source."""
         columns = slice(self.begins[source], self.length)
         best = self.best[source, :, columns], self.best_scores[source], self.best_rows[source, :, columns]
         return Written(self.numbers[source], *best)
@@ -483,8 +483,8 @@ class Search:
     Args:
         model: the model.
         settings: the settings of the search.
-        processors, criteria: what `generate` passes to a search.
-        streamer: what is given the tokens as they are written.
+        processors, criteria: the processors and criteria that `generate` passes to a search.
+        streamer: gets the tokens as they are written.
     """
 
     def __init__(
@@ -497,31 +497,32 @@ class Search:
     ):
         self.model, self.settings, self.beams = model, settings, settings.num_beams or 1
         self.processors, self.criteria, self.streamer = processors, criteria, streamer
-        # those of each step, if `generate` is to return them
+        # the scores and logits of each step, if `generate` is to return them
         wants = returns_rows(settings)
         self.scores: tuple[torch.Tensor, ...] | None = () if wants and settings.output_scores else None
         self.logits: tuple[torch.Tensor, ...] | None = () if wants and settings.output_logits else None
         self.texts: Greedy | Beams = (Greedy if self.beams == 1 else Beams)(model, settings, criteria)
         self.stepper: Stepper | None = None
         self.is_over = self.may_leave = False
-        # the row of the step before that each row continues, None if each continues itself
+        # for each row, the row of the previous step that it continues, None if each continues itself
         self.rows_W: torch.Tensor | None = None
 
     def begin(self, input_ids: torch.Tensor, model_kwargs: dict[str, Any]) -> "Search":
-        """Begin with all sources of a request of `generate`."""
+        """Begin with all sources of a `generate` request."""
         most = self.settings.max_length - input_ids.shape[1]
         self.texts.add([most] * (len(input_ids) // self.beams), input_ids.device)
         self.texts.prefix_WP = input_ids
         self.stepper = Stepper(self.model, input_ids, self.settings, model_kwargs)
         has_ends = not isinstance(self.texts, Greedy) or self.texts.pads_ends
-        # a streamer gets all rows, sampling draws for them together, and a compiled step has one package for each number of rows
+        # a streamer gets all rows, sampling draws for them together, and a compiled step has one package for each
+        # number of rows
         needs_all = self.streamer is not None or self.settings.do_sample or self.stepper.step.compiled is not None
         all_follow = all(map(follows, [*self.processors, *self.criteria]))
         self.may_leave = has_ends and all_follow and not needs_all and not returns_rows(self.settings)
         return self
 
     def step(self) -> list[Written]:
-        """Write a token of each row, and return what the sources have written that leave: at the end, all that are left."""
+        """Write a token of each row. Return the output of the sources that leave, which at the end are all of them."""
         assert self.stepper is not None
         logits = self.stepper.logits
         scores_WV = self._processed(logits if self.beams == 1 else logits.log_softmax(dim=-1))
@@ -545,7 +546,7 @@ class Search:
         return found
 
     def final_cache(self) -> EncoderDecoderCache | None:
-        """Return the cache as transformers' own searches do, or None if it is not asked for."""
+        """Return the cache as transformers' own searches do, or None if it was not requested."""
         assert self.stepper is not None
         return self.stepper.final_cache(self.rows_W)
 
@@ -553,10 +554,10 @@ class Search:
         return processed(self.processors, self.texts.whole(), scores_WV)
 
     def _follow(self) -> None:
-        """Note the rows that continue others, before sources leave."""
+        """Record which rows continue others, before sources leave."""
 
     def _select_sources(self, sources: list[int]) -> None:
-        """Go on with some sources: source i is what was source `sources[i]`."""
+        """Continue with the given sources: the new source i is the old source `sources[i]`."""
         assert self.stepper is not None
         self.texts.select_sources(sources)
         self.stepper.select_sources(sources, self.beams)
@@ -568,7 +569,7 @@ class Search:
 
 
 def _searched(search: Search) -> list[Written]:
-    """Return what all sources have written, in their order."""
+    """Run a search to its end, and return the output of all sources in their order."""
     found: list[Written] = []
     while not search.is_over:
         found += search.step()
@@ -576,7 +577,7 @@ def _searched(search: Search) -> list[Written]:
 
 
 def _stacked(parts: list[torch.Tensor], fill: int) -> torch.Tensor:
-    """Return tensors (rows, T) below each other, as wide as the widest."""
+    """Concatenate the rows of tensors (rows, T), padded to the widest."""
     width = max(part.shape[1] for part in parts)
     return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1]), value=fill) for part in parts])
 

@@ -31,8 +31,8 @@ from .weights import joined_projections, prepared
 GROWING_ROTARY = ("dynamic", "longrope")
 # The number of tokens from which a layout of the weights for a few rows saves time, once it is made.
 PREPARE_FROM = 4
-# Attention weights that count as 0. Products with numbers below 1e-38 take a processor many times as long as with others, and a trained
-# model has them in every step.
+# Attention weights that count as 0. Products with numbers below 1e-38 take a processor many times as long as others,
+# and a trained model has such numbers in every step.
 _NOTHING = 1e-30
 
 
@@ -40,19 +40,20 @@ class DecodeStep(nn.Module):
     """The decoder and its head, for one more token of each row.
 
     Args:
-        model: a `WeftForConditionalGeneration` that may take the fast path. Its weights must not change while the step is in use.
+        model: a `WeftForConditionalGeneration` that may take the fast path. Its weights must not change while the step
+            is in use.
         compiled: whether to run one compiled graph, with the weights as constants in the layout of the kernels.
     """
 
     def __init__(self, model: Any, compiled: bool = False):
         super().__init__()
         self.decoder, self.lm_head, self.config = model.model.decoder, model.lm_head, model.config
-        # of its own, because a table that the encoder shares is not among the modules of the decoder, nor in its layouts
+        # kept here, because a table that the encoder shares is not among the decoder's modules, nor in its layouts
         self.embeddings = self.decoder.embed_tokens
         self.heads, self.groups, self.width = self.config.stack_heads(is_decoder=True)
         # with an additive position table, values are projected from other states than queries and keys
         self.has_table = self.config.self_attention_position_type == "additive"
-        # then all rows need the same position
+        # with relative positions, all rows need the same position
         kinds = (self.config.self_attention_position_type, self.config.cross_attention_position_type)
         self.has_relative = any(kind in ("relative", "bucketed") for kind in kinds)
         # for each layer, the projections of queries, keys and values in one
@@ -63,7 +64,8 @@ class DecodeStep(nn.Module):
             self.projections = joined_projections(self.decoder)
             self.compiled = CompiledStep(self)
         rotary = self.decoder.rotary_embedding
-        # Inference mode spares bookkeeping, a twentieth of a step. Frequencies that the model keeps must not come from it.
+        # Inference mode saves bookkeeping, a twentieth of a step, but frequencies that the model keeps must not be
+        # made in it.
         grows = rotary is not None and rotary.rope_type in GROWING_ROTARY
         self.without_gradients = torch.no_grad if grows else torch.inference_mode
         self.training = False  # as all of its modules are; `eval` would visit each of them
@@ -73,7 +75,7 @@ class DecodeStep(nn.Module):
 
         Args:
             ids_W1: the last token of each row.
-            cache: the cache of the tokens before.
+            cache: the cache of the previous tokens.
             left: the largest number of tokens that may still follow, None if other sources may join.
         """
         cache.grow()
@@ -128,14 +130,14 @@ class DecodeStep(nn.Module):
             position_ids: its positions, of shape (1, 1) or (W, 1).
             prefix: the shared prefix of shape (2, L, B, G, capacity, K), None if there is none.
             suffixes: the suffixes of shape (2, L, W, G, capacity, K).
-            prefix_positions, suffix_positions: key positions of the columns in use, of the shared prefix (None if there is none)
-                and of the suffixes.
+            prefix_positions, suffix_positions: key positions of the columns in use, of the shared prefix (None if
+                there is none) and of the suffixes.
             prefix_mask, suffix_mask: additive masks (B, capacity) of the shared prefix and of the suffixes, or None.
             source: keys and values of the source (2, L, B, G, M, K).
             source_positions: key positions of the source (B or 1, M).
             source_mask: mask of the source (B, 1, 1, M), or None.
-            into: the next column of the suffixes, which the new keys and values are written to. A compiled graph returns
-                them instead, because a graph that writes to an input copies it.
+            into: the next column of the suffixes, to which the new keys and values are written. A compiled graph
+                returns them instead, because a graph that writes to an input copies it.
         """
         positions = TokenPositions(position_ids)
         hidden_WD = self._embed(ids_W, positions)
@@ -182,7 +184,7 @@ class DecodeStep(nn.Module):
         return hidden_WD if decoder.layernorm_embedding is None else decoder.layernorm_embedding(hidden_WD)
 
     def _positions(self, positions: TokenPositions, key_positions, source_positions: torch.Tensor, like: torch.Tensor):
-        """Return what self-attention and cross-attention need of positions, once for all layers."""
+        """Return the position tensors of self-attention and cross-attention, once for all layers."""
         config, rotary = self.config, self.decoder.rotary_embedding
         keys = TokenPositions(torch.cat([*key_positions, positions.ids_BT[0]])[None])
         past = attention_positions(
@@ -270,7 +272,7 @@ class DecodeStep(nn.Module):
 
 
 def _joined_mask(masks: list[torch.Tensor | None], lengths: list[int], hidden_WD: torch.Tensor) -> torch.Tensor | None:
-    """Return one mask (W, 1, 1, N) for parts of some lengths, of a mask (B, capacity) or None for each. None if nothing is masked."""
+    """Join masks (B, capacity) or None of parts to one mask (W, 1, 1, N). Return None if nothing is masked."""
     if all(mask is None for mask in masks):
         return None
     rows = len(hidden_WD)

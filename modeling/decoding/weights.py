@@ -1,8 +1,8 @@
-"""Linear layers with weights in a layout for products with a few rows, which decoding on a CPU computes.
+"""Linear layers with weights in a layout for products with few rows, as in decoding on a CPU.
 
-The BLAS library behind `torch.nn.functional.linear` is made for large products. oneDNN with weights in its own layout takes a
-third to a half of the time, unless the product is so small that the call itself counts. Changing the layout costs as much as
-about five products.
+The BLAS library behind `torch.nn.functional.linear` is made for large products. oneDNN with weights in its own layout
+takes a third to half of the time, unless the product is so small that the overhead of the call counts. Changing the
+layout costs about as much as five products.
 """
 
 import copy
@@ -17,9 +17,10 @@ from torch import nn
 
 from ..moe import ExpertsBase
 
-# Numbers of a weight times rows (plus 2: a single row takes BLAS longer than a row of several) from which oneDNN is the faster.
+# The number of weights times (rows + 2) from which oneDNN is faster. The 2 is there because BLAS takes longer for a
+# single row than for one of several.
 _SMALLEST = 450_000
-# The number of rows that layouts are made for. They are the fastest for any number.
+# The number of rows that layouts are made for. These layouts are the fastest for any number of rows.
 _ROWS = 8
 
 
@@ -42,14 +43,14 @@ class PackedLinear(nn.Module):
 
 # The types of attributes that a snapshot compares. A tuple is faster to check than a union.
 _PLAIN = (bool, int, float, str)
-# With more experts than this, their weights keep their layout: a short text does not use each expert often enough.
+# With more experts than this, their weights keep their layout, because a short text uses each expert too rarely.
 _FEW_EXPERTS = 16
 # With more rows than this, the implementations in transformers' registry are as fast as a loop over single experts.
 _FEW_ROWS = 50
 
 
 class FewTokenExperts(nn.Module):
-    """Experts for inference on a few tokens: a loop over the selected experts. The call is that of [`ExpertsBase`]."""
+    """Experts for inference on a few tokens: a loop over the selected experts. It is called like [`ExpertsBase`]."""
 
     def __init__(self, experts: ExpertsBase):
         super().__init__()
@@ -102,7 +103,7 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
 
 
 def joined(parts: list[nn.Linear]) -> nn.Linear:
-    """Return one linear layer whose output is the outputs of several, side by side."""
+    """Return one linear layer whose output is the concatenated outputs of several."""
     biases: list[torch.Tensor] = [part.bias for part in parts]
     weight = torch.cat([part.weight.detach() for part in parts])
     return _linear(weight, None if biases[0] is None else torch.cat(biases).detach())
@@ -142,15 +143,15 @@ def packed(module: nn.Module) -> nn.Module:
 
 
 class Snapshot:
-    """What modules compute with at a time: hashes of tensors, the modules, and the numbers that they have as attributes.
+    """The state that modules compute with: hashes of tensors, the modules, and the numbers among their attributes.
 
-    No cheaper sign tells of every change: counters of versions do not count writes through `.data`. A hash takes a third of the
-    time of a token.
+    No cheaper check detects every change: version counters do not count writes through `.data`. A hash takes a third
+    of the time of a token.
 
     Args:
-        parts: the modules, whose own attributes count too.
-        tensors: the tensors that count.
-        settings: what else counts.
+        parts: the modules, whose own attributes are compared too.
+        tensors: the tensors to compare.
+        settings: other values to compare.
     """
 
     def __init__(self, parts: Sequence[nn.Module], tensors: Sequence[torch.Tensor], settings: Any = None):
@@ -196,7 +197,7 @@ def numbers_of(parts: Sequence[nn.Module]) -> list[list[Any]]:
 
 
 def joined_projections(decoder: Any) -> nn.ModuleList:
-    """Return one linear layer for the queries, keys and values of each layer, or for queries and keys with a position table."""
+    """Return a linear layer for the queries, keys and values of each layer, without values if it has a table."""
     found = []
     for layer in decoder.layers:
         own = layer.self_attn
@@ -206,14 +207,14 @@ def joined_projections(decoder: Any) -> nn.ModuleList:
 
 
 class Layout(NamedTuple):
-    """A decoder for a few rows, its head, and the projections of its self-attention, joined."""
+    """A decoder for a few rows, its head, and the joined projections of its self-attention."""
 
     decoder: nn.Module
     head: nn.Module
     projections: nn.Module
 
 
-# The layout of each decoder, with a snapshot of the weights that it was made of.
+# The layout of each decoder, with a snapshot of the weights that it was made from.
 _LAYOUTS: WeakKeyDictionary[nn.Module, tuple[Snapshot, Layout]] = WeakKeyDictionary()
 
 
@@ -229,7 +230,7 @@ def prepared(decoder: nn.Module, head: nn.Module) -> Layout:
 
 
 def _laid_out(*parts: nn.Module) -> Iterator[torch.Tensor]:
-    """Yield the parameters that a layout has copies of. All others it shares with the model."""
+    """Yield the parameters that a layout copies. It shares all others with the model."""
     for module in nn.ModuleList(parts).modules():
         if isinstance(module, nn.Linear | ExpertsBase):
             yield from module.parameters(recurse=False)

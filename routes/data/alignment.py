@@ -33,7 +33,7 @@ _COMPARED = 5
 
 def aligned_routes(route: Route, count: int, rng: random.Random) -> list[Route]:
     """
-    Return distinct aligned texts of a route, each from another atom of the target.
+    Return distinct aligned texts of a route, each beginning at a different atom of the target.
 
     Args:
         route ([`Route`]):

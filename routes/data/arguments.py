@@ -48,7 +48,7 @@ class RouteArguments:
 
 @dataclass
 class RouteTrainingOptions(TrainingOptions):
-    """What [`RouteTrainingArguments`] has other defaults for than [`WeftTrainingArguments`]."""
+    """The options of [`RouteTrainingArguments`] whose defaults differ from those of [`WeftTrainingArguments`]."""
 
     output_dir: str = common_option("runs/routes", "Folder for the model.")
     max_steps: int = common_option(1800, "Optimizer steps; -1 to count epochs instead.")

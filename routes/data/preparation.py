@@ -32,7 +32,7 @@ REPORT = "report.json"
 # the folder that it is read from.
 _PART = Path(".part", "rows")
 _EXAMPLES = 3
-# A file is refused if none of this many first entries is a route.
+# The number of entries after which a file without a route is refused.
 _LOOK_AT = 1000
 
 
@@ -98,9 +98,9 @@ def prepare(
     """
     Write a folder for `datasets.load_from_disk`, completely or not at all, with a `report.json` in it.
 
-    The columns are those of `training_pairs`. A route that equals an earlier one, or differs from it only in the order of
-    the children, is dropped. Memory grows by about a hundred bytes per route. The processes are spawned, so a script that
-    calls this function with more than one worker needs `if __name__ == "__main__":`.
+    The columns are those of `training_pairs`. A route that equals an earlier one, or differs from it only in the order
+    of the children, is dropped. Memory grows by about a hundred bytes per route. The processes are spawned, so a
+    script that calls this function with more than one worker needs `if __name__ == "__main__":`.
 
     Args:
         files (`Sequence[str | Path]`):
@@ -172,7 +172,7 @@ def _check_arguments(paths: Sequence[Path], held_out: Sequence[Path], workers: i
 
 
 def _check_folder(folder: Path, inputs: Sequence[Path], overwrite: bool) -> None:
-    """Raise a ValueError for a folder that must not be replaced, or that one of the input files is in."""
+    """Raise a ValueError for a folder that must not be replaced, or that contains one of the input files."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not overwrite:
             raise ValueError(

@@ -10,7 +10,7 @@ from ..tree import Route
 
 # The starting material in a row: none, one that is drawn at random from the route, or each one in a row of its own.
 STARTING_MATERIALS = ("none", "random", "all")
-# What routes to exclude rule out: all routes to their targets, or also those that make one on the way.
+# The scope of an exclusion: all routes to the excluded targets, or also routes that make one as an intermediate.
 EXCLUDE_BY = ("target", "made")
 
 
@@ -35,8 +35,8 @@ def training_pairs(
             The largest number of orders per route: the route as it is, and distinct random orders of its children. A
             route with fewer distinct orders gives fewer rows.
         aligned (`int`, *optional*, defaults to 0):
-            The largest number of aligned texts per route, each from another atom of the target. In these texts, the
-            part that does not react is written alike in product and reactants (see `routes.data.alignment`; needs
+            The largest number of aligned texts per route, each from a different atom of the target. In these texts,
+            the part that does not react is written alike in product and reactants (see `routes.data.alignment`; needs
             RDKit). 0 keeps the molecules as they are. The reactants of an aligned text have one order, so
             `permutations` must be 1.
         seed (`int`, *optional*, defaults to 0):

@@ -48,10 +48,10 @@ class Preparation:
         sub_routes (`bool`, *optional*, defaults to `False`):
             Whether each molecule that a route makes is also a target of its own.
         single_steps (`bool`, *optional*, defaults to `False`):
-            Whether each reaction is also a route of one step. The search to the stock requests such steps of a model.
+            Whether each reaction is also a route of one step, as the search to the stock requests from the model.
         forward (`bool`, *optional*, defaults to `False`):
-            Whether each reaction becomes rows from its reactants to its product, for a forward model, and nothing else becomes
-            a row. These texts are always aligned, and their length is not limited.
+            Whether to make only rows from the reactants of each reaction to its product, for a forward model. These
+            texts are always aligned, and their length is not limited.
         starting_material (`str`, *optional*, defaults to `"none"`):
             `"none"`, `"random"` or `"all"`, as in `training_pairs`.
         max_source_length (`int`, *optional*, defaults to 280):
@@ -62,8 +62,8 @@ class Preparation:
         max_depth (`int`, *optional*):
             The largest number of reactions in a row. Defaults to no limit.
         exclude_by (`str`, *optional*, defaults to `"target"`):
-            What the excluded routes rule out. `"target"`: all routes to their targets. `"made"`: also all routes that
-            make one of these targets on the way. The sub-routes of an excluded route are excluded too.
+            The scope of the exclusion. `"target"`: all routes to the excluded targets. `"made"`: also all routes that
+            make one of these targets as an intermediate. The sub-routes of an excluded route are excluded too.
         seed (`int`, *optional*, defaults to 0):
             The seed of the orders, texts and starting materials.
 
@@ -226,7 +226,7 @@ class Selection:
             leaves=leaves,
         )
         if settings.aligned:
-            # a text from another atom may have a few characters more
+            # a text that begins at another atom may be a few characters longer
             rows = [row for row in rows if self._fits(row)]
             if not rows:
                 raise _Dropped("long_target", f"no aligned text has at most {settings.max_target_length} tokens")

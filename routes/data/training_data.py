@@ -28,7 +28,7 @@ class RouteTrainingArguments(RouteTrainingOptions, WeftTrainingArguments):
 
 
 def read_canonical(file: str | Path) -> list[Route]:
-    """Read the routes of a file, with canonical SMILES as the planner writes them: targets are compared as text.
+    """Read the routes of a file, with the planner's canonical SMILES, because targets are compared as text.
 
     Routes without a reaction, and routes with a molecule that RDKit cannot read, are left out. A line on stderr counts
     them.

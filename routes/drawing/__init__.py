@@ -3,7 +3,7 @@
 from ..plans import Candidate, Plan
 from ..tree import Route
 
-# Routes of a plan that a notebook shows.
+# The number of routes of a plan that a notebook shows.
 _SHOWN = 5
 
 
@@ -17,7 +17,7 @@ def _repr_svg_(route: Route) -> str | None:
 
 
 def _repr_html_(plan: Plan) -> str | None:
-    """Return the best routes with their pictures for notebooks, or None if a library for drawing or judging them is not installed."""
+    """Return the best routes with their pictures for notebooks, or None if a library for them is not installed."""
     try:
         from .listing import NOTEBOOK_STYLE, plan_html
 
@@ -27,11 +27,11 @@ def _repr_html_(plan: Plan) -> str | None:
 
 
 def _repr_html_of_one(candidate: Candidate) -> str | None:
-    """Return the route with its picture for notebooks, or None if there is no route, or as for a plan."""
+    """Return the route with its picture for notebooks, or None if it is not a route or a library is not installed."""
     return None if candidate.route is None else _repr_html_(Plan(candidate.route.smiles, [candidate]))
 
 
-# the rooms below know nothing of drawing
+# set here, because the rooms below do not import this one
 Route._repr_svg_ = _repr_svg_  # type: ignore[attr-defined]
 Plan._repr_html_ = _repr_html_  # type: ignore[attr-defined]
 Candidate._repr_html_ = _repr_html_of_one  # type: ignore[attr-defined]

@@ -102,7 +102,7 @@ def depict(smiles: str) -> Depiction:
 
 
 def depict_route(route: Route) -> list[Depiction]:
-    """Draw the molecules of a route, depth first. Each reactant is turned as it is in its product.
+    """Draw the molecules of a route, depth first. Each reactant is oriented as in its product.
 
     The larger reactants of a product are placed first. A smaller reactant avoids their atoms, so that two reactants do
     not take the same place.
@@ -168,7 +168,7 @@ def _common_part(product: str, reactant: str) -> Chem.Mol | None:
 def _place(
     molecules: list[Chem.Mol | None], index: int, product: Chem.Mol | None, pairs: list[tuple[int, int]]
 ) -> None:
-    """Give a molecule coordinates: those of the product for the shared atoms. Replace it by None if RDKit cannot."""
+    """Give a molecule coordinates: those of the product for the shared atoms. Replace it by None if RDKit fails."""
     molecule = molecules[index]
     if molecule is None:
         return
@@ -200,7 +200,7 @@ def _is_squeezed(molecule: Chem.Mol) -> bool:
 
 
 def _is_twisted(molecule: Chem.Mol) -> bool:
-    """Return whether a double bond is drawn E and is Z, or the other way round. The common part does not include that."""
+    """Return whether a double bond is drawn E but is Z, or vice versa. The common part does not account for that."""
     points = molecule.GetConformer().GetPositions()[:, :2]
     for bond in molecule.GetBonds():
         neighbours = list(bond.GetStereoAtoms())
@@ -208,7 +208,7 @@ def _is_twisted(molecule: Chem.Mol) -> bool:
             continue
         begin, end = points[bond.GetBeginAtomIdx()], points[bond.GetEndAtomIdx()]
         along, ways = end - begin, [points[neighbour] - begin for neighbour in neighbours]
-        # the two neighbours are on the same side of the bond where the cross products have the same sign
+        # the two neighbours are on the same side of the bond if the cross products have the same sign
         first, second = (along[0] * way[1] - along[1] * way[0] for way in ways)
         if (first * second > 0) != _GEOMETRIES[bond.GetStereo()]:
             return True

@@ -6,7 +6,7 @@ pictures fit on one screen. The arrows of the reactions point left to the target
 
 The rules are those of Reingold and Tilford, "Tidier drawings of trees" (1981), for boxes of any size. Nothing
 overlaps. A parent is at the middle of its children. Subtrees are as close as their outlines allow. A mirrored tree has
-the mirrored picture. A subtree between two larger ones is not pushed to one of them.
+the mirrored picture. A subtree between two larger ones is not pushed towards one of them.
 """
 
 from __future__ import annotations

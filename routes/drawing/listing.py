@@ -9,7 +9,7 @@ from .page import templates
 from .picture import route_picture
 from .svg import picture_svg
 
-# Pages with a style sheet of their own have more.
+# Pages with their own style sheet have more rules.
 NOTEBOOK_STYLE = """<style>
 .weft-routes details { margin-top: 8px; } .weft-routes summary { display: list-item; cursor: pointer; }
 .weft-steps { padding-left: 0; list-style: none; } .weft-steps .kind { font-weight: 600; }
@@ -20,7 +20,9 @@ NOTEBOOK_STYLE = """<style>
 
 def plan_html(plan: Plan, most: int = 10) -> str:
     """
-    Draw the distinct routes of a plan, best first, each with its picture and the judgement of its steps. Only the first is unfolded.
+    Draw the distinct routes of a plan, best first, each with its picture and the judgement of its steps.
+
+    Only the first is expanded.
 
     Args:
         plan ([`Plan`]):

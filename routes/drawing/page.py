@@ -29,7 +29,7 @@ from .picture import LOOKS, Picture, route_picture
 from .svg import picture_svg
 
 _HERE = Path(__file__).parent
-# American numbers are padded with zeros in data sets, and not on the page of the patent.
+# US patent numbers are padded with zeros in data sets, but not in the address of the patent's page.
 _PATENT = re.compile(r"(?:(US(?:RE|PP|D|H)?)0*|(EP|WO))(\d{5,}(?:[A-Z]\d?)?)")
 
 
@@ -39,12 +39,12 @@ def routes_page(
     """
     Write the distinct routes of each target, best first, as an HTML page to read, print and share.
 
-    Routes with the same last reaction share a heading. The first route of each target is open. A click or a
-    key opens the others. A list below each picture has the judgement of each step: its name, the recorded reactions with the
-    same transformation, and remarks. Candidates that are not routes are listed with the reason. Readers can sort and filter the
-    routes, zoom and move the pictures, copy the SMILES of every molecule, and copy or save the list of what the routes
-    shown begin from. Without scripts the page is still readable, but without these. The page loads nothing from outside,
-    and its content security policy forbids it.
+    Routes with the same last reaction share a heading. The first route of each target is open. A click or a key opens
+    the others. A list below each picture has the judgement of each step: its name, the recorded reactions with the
+    same transformation, and remarks. Candidates that are not routes are listed with the reason. Readers can sort and
+    filter the routes, zoom and move the pictures, copy the SMILES of every molecule, and copy or save the list of the
+    starting materials of the routes shown. Without scripts, the page is still readable, but lacks these functions. The
+    page loads nothing from outside, and its content security policy forbids it.
 
     The ranks on the page count the distinct routes of a target, 1, 2, 3, as `Candidate.rank` does.
 
@@ -54,8 +54,8 @@ def routes_page(
         title (`str`, *optional*, defaults to `"Synthesis routes"`):
             The heading of the page.
         about (`Mapping[str, str]`, *optional*):
-            The entries of the page's footer, as returned by `shipped.provenance`, before `"made with"` and `"date"`. These are the
-            version of the package and today unless they are given.
+            The entries of the page's footer, as returned by `shipped.provenance`, before `"made with"` and `"date"`,
+            which default to the version of the package and today.
 
     Returns:
         `str`: the whole HTML document.
@@ -156,11 +156,11 @@ class _DrawnRoute:
         return bool(self.route.children) and self.candidate.precedented_steps == self.route.num_reactions
 
     def offer(self, leaf: str) -> Offer | None:
-        """The stock's data of a starting material."""
+        """Return the stock's data about a starting material."""
         return next((offer for offer in self.candidate.offers if offer.smiles == leaf), None)
 
     def kind(self, leaf: str) -> str:
-        """The status of a starting material, a key of `LOOKS`."""
+        """Return the status of a starting material, a key of `LOOKS`."""
         missing = self.candidate.missing
         return "unknown" if missing is None else "missing" if leaf in missing else "in-stock"
 
@@ -230,7 +230,7 @@ def _score(score: float) -> str:
 def _patent(source: str) -> str | None:
     """Return the address of a recorded reaction's patent, or None if its source is something else.
 
-    Numbers may be as long as Lowe's, `US06316445B1`, and have PaRoutes' places in the patent behind a semicolon.
+    Numbers may be padded as in Lowe's data, `US06316445B1`. PaRoutes adds places in the patent after a semicolon.
     """
     found = _PATENT.fullmatch(source.partition(";")[0])
     return found and f"https://patents.google.com/patent/{found[1] or found[2]}{found[3]}/en"
@@ -241,7 +241,7 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
     known = [candidate.purchasable for candidate in plan.distinct if candidate.purchasable is not None]
     try:
         portrait = _portrait(depict(smiles), shared)
-    except ValueError:  # a target that is no SMILES at all
+    except ValueError:  # the target is not a SMILES
         portrait = None
     groups: dict[tuple[str, ...], _Group] = {}
     for rank, candidate in enumerate(plan.distinct, 1):
@@ -260,7 +260,7 @@ def _group(route: Route, picture: Picture, shared: dict[str, str]) -> _Group:
     cards = zip(picture.cards, nodes(route), strict=True)
     reactants = [card.depiction for card, (_, parent) in cards if parent == 0]
     portraits = [portrait for drawn in reactants if (portrait := _portrait(drawn, shared))]
-    # some of them drawn and others not would look like fewer reactants
+    # drawing only some of them would suggest fewer reactants
     is_drawn = len(portraits) == len(reactants)
     name = judge_step(route).title if route.children else None
     return _Group(name, [drawn.smiles for drawn in reactants], portraits if is_drawn else [], [])

@@ -102,8 +102,8 @@ class Card:
 class Reaction:
     """An arrow that joins the reactants of one reaction and points left to the product.
 
-    `number` counts the reactions in an order in which they can be run, and `name` is the common name or the class. `tip` and `joint` are the ends of the arrow.
-    `branches` are the points where the lines from the reactants begin.
+    `number` counts the reactions in an order in which they can be run, and `name` is the common name or the class.
+    `tip` and `joint` are the ends of the arrow. `branches` are the points where the lines from the reactants begin.
     """
 
     number: int
@@ -145,7 +145,7 @@ def route_picture(route: Route, missing: Iterable[str] | None = None) -> Picture
         route ([`Route`]):
             The route.
         missing (`Iterable[str]`, *optional*):
-            The starting materials that cannot be bought, as in `Candidate.missing`. All others then can.
+            The starting materials that are not purchasable, as in `Candidate.missing`. All others then are.
 
     Returns:
         [`Picture`]: the picture.

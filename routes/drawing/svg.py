@@ -34,7 +34,7 @@ from .picture import (
 
 # Every system has one of these fonts. A file with an embedded font would be many times as large.
 _SANS, _MONO = "system-ui, 'Helvetica Neue', Arial, sans-serif", "ui-monospace, Menlo, Consolas, monospace"
-# Many viewers cannot open longer images, and Pillow warns of images with more pixels.
+# Many viewers cannot open longer images, and Pillow warns about images with more pixels.
 MAX_SIDE, MAX_PIXELS = 32_000, 80_000_000
 
 
@@ -43,16 +43,16 @@ def route_svg(route: Route, *, missing: Iterable[str] | None = None) -> str:
     Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
     common name, or else its class, if a recorded reaction has the same transformation (`judging`).
 
-    Purchasable starting materials are green with a check mark. Others are red with a cross and a
-    dashed frame. They are grey without `missing`. The picture has a white background. It contains no `id`, script, font or
-    address, so one page can contain any number of pictures.
+    Purchasable starting materials are green with a check mark. Others are red with a cross and a dashed frame. They
+    are grey without `missing`. The picture has a white background. It contains no `id`, script, font or address, so
+    one page can contain any number of pictures.
 
     Args:
         route ([`Route`]):
             The route. A molecule that RDKit cannot read is shown as text.
         missing (`Iterable[str]`, *optional*):
-            The starting materials that cannot be bought, as in `Candidate.missing` and from `Stock.missing(route)`. All
-            others then can.
+            The starting materials that are not purchasable, as in `Candidate.missing` and from
+            `Stock.missing(route)`. All others then are.
 
     Returns:
         `str`: a `<svg>` element.
@@ -62,7 +62,7 @@ def route_svg(route: Route, *, missing: Iterable[str] | None = None) -> str:
 
 def route_png(route: Route, *, missing: Iterable[str] | None = None) -> bytes:
     """
-    Draw the picture of `route_svg` as PNG, with two pixels for a pixel of the SVG, or fewer where the image would be too large.
+    Draw the picture of `route_svg` as PNG, with two pixels per SVG pixel, or fewer if the image would be too large.
 
     The file stores its resolution, so the picture has the size of the SVG in a document.
 
@@ -192,7 +192,7 @@ def _reaction(reaction: Reaction) -> str:
 
 
 def _branch(branch: tuple[float, float], joint: tuple[float, float]) -> str:
-    """The line from a reactant to the joint above or below it, with a round corner."""
+    """Return the line from a reactant to the joint above or below it, with a round corner."""
     (x, y), (turn, end) = branch, joint
     radius = min(RADIUS, x - turn, abs(end - y))
     if radius < 0.05:

@@ -15,8 +15,7 @@ from typing import Any
 
 from .formats import WRAPPERS, holds_routes
 
-# The longest entry, in characters. The limit refuses a file without line breaks or brackets before it fills the
-# memory.
+# The longest entry, in characters. The limit rejects a file without line breaks or brackets before it fills memory.
 MAX_ENTRY = 1 << 26
 # Characters added to the buffer at once.
 _CHUNK = 1 << 16
@@ -105,7 +104,7 @@ class _Document:
             yield from self._value(f"{place}[{self._key()!r}]", 1)
 
     def _items(self, close: str) -> Iterator[None]:
-        """Stop before each item of a list or an object, so that the caller reads the item."""
+        """Yield before each item of a list or an object, so that the caller can read the item."""
         self.position += 1
         if self._next() == close:
             self.position += 1

@@ -1,7 +1,7 @@
 """The entries of a route file, read one after the other, so that memory does not grow with the file.
 
-A file contains lines, each of which is an entry, one JSON document, or a table with a header. The first bytes decide which
-of these it is, and whether the file is gzipped. A name that ends in `.gz` also means gzip.
+A file contains lines, each of which is an entry, one JSON document, or a table with a header. The first bytes decide
+which of these it is, and whether the file is gzipped. A name that ends in `.gz` also means gzip.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Entry:
 
     Args:
         place (`str`):
-            Where the entry is: `line 7`, or the path inside a JSON document, such as `[3][1]`.
+            The place of the entry: `line 7`, or the path inside a JSON document, such as `[3][1]`.
         content (`Any`):
             A line, a parsed JSON value, or the `ValueError` with the reason why the entry cannot be read.
         is_line (`bool`, *optional*, defaults to `False`):
@@ -78,7 +78,7 @@ def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> I
         `Entry`: the entries in their order.
 
     Raises:
-        ValueError: the file cannot be read from some place on: it is cut off, damaged or not text. The message names
+        ValueError: the file cannot be read to its end: it is cut off, damaged or not text. The message names
             the file.
         OSError: the file cannot be opened.
     """
@@ -131,10 +131,10 @@ def _is_document(head: bytes) -> bool:
 
 
 def _delimiter_of_table(head: bytes) -> str | None:
-    """Return what separates the columns of a table with routes, or None for another file."""
+    """Return the delimiter of a table with routes, or None if the file is not such a table."""
     first = head.lstrip().partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
     found = table_header(first, ("route", "reactions"))
-    # a file of reactions may have any words behind a tab
+    # a file of reactions may have any text after a tab
     return found[0] if found and all(map(_COLUMN.fullmatch, found[1])) else None
 
 

@@ -15,16 +15,16 @@ from ..plans import Plan
 
 def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     """
-    Yield the molecules of the distinct routes of a plan, each once in each role, as records of an SD file.
+    Yield the molecules of the distinct routes of a plan, each once per role, as records of an SD file.
 
-    A record has the fields `id` (of the target), `smiles`, `role` (`target`, `intermediate` or `starting material`), `in_stock` (of
-    starting materials, if there is a stock) and `routes` (the ranks of the routes that contain the molecule).
+    A record has the fields `id` (of the target), `smiles`, `role` (`target`, `intermediate` or `starting material`),
+    `in_stock` (of starting materials, if there is a stock) and `routes` (the ranks of the routes with the molecule).
 
     Args:
         plan ([`Plan`]):
             The plan.
         left_out (`list[str]`):
-            A list that gets the reason for each molecule that RDKit cannot read.
+            A list to which the reason is added for each molecule that RDKit cannot read.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for candidate in plan.distinct:
@@ -34,7 +34,7 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
         for smiles, role in [(candidate.route.smiles, "target"), *made, *bought]:
             known = canonical_or_given(smiles)
             fields = found.setdefault((known, role), {"id": plan.id, "smiles": known, "role": role, "routes": {}})
-            fields["routes"][candidate.rank] = None  # a dict, which holds each rank once
+            fields["routes"][candidate.rank] = None  # a dict keeps each rank once
             if candidate.missing is not None and (smiles, role) in bought:
                 fields["in_stock"] = smiles not in candidate.missing
     for fields in found.values():
@@ -52,23 +52,23 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
 
 def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     """
-    Yield the different reactions of the distinct routes of a plan as records of an RD file, each with its RXN block.
+    Yield the distinct reactions of the distinct routes of a plan as records of an RD file, each with its RXN block.
 
-    A record has the fields `id` (of the target), `routes` (the ranks of the routes that contain the reaction), and `reaction`, `name`,
-    `class`, `state`, `precedents`, `remarks` and `reason`, as in `Candidate.reactions`.
+    A record has the fields `id` (of the target), `routes` (the ranks of the routes with the reaction), and `reaction`,
+    `name`, `class`, `state`, `precedents`, `remarks` and `reason`, as in `Candidate.reactions`.
 
     Args:
         plan ([`Plan`]):
             The plan.
         left_out (`list[str]`):
-            A list that gets the reason for each reaction with a molecule that RDKit cannot read.
+            A list to which the reason is added for each reaction with a molecule that RDKit cannot read.
     """
     found: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for candidate in plan.distinct:
         assert candidate.route is not None and candidate.reactions is not None
         for step, known in zip(candidate.route.steps(), candidate.reactions, strict=True):
             molecules = [step.smiles, *(child.smiles for child in step.children)]
-            fields = {"id": plan.id, "routes": {}} | known | {"step": None}  # another number in another route
+            fields = {"id": plan.id, "routes": {}} | known | {"step": None}  # the number differs between routes
             found.setdefault(step.last_reaction, (molecules, fields))[1]["routes"][candidate.rank] = None
     for (product, *reactants), fields in found.values():
         made, used = _drawn(product), [_drawn(smiles) for smiles in reactants]
@@ -84,7 +84,7 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
 
 
 def _drawn(smiles: str) -> Chem.Mol | None:
-    """Return the molecule with coordinates, and without aromatic bonds, which programs understand differently."""
+    """Return the molecule with coordinates, and without aromatic bonds, which programs interpret differently."""
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
     if molecule is not None:
@@ -94,7 +94,7 @@ def _drawn(smiles: str) -> Chem.Mol | None:
 
 
 def _in_lines(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields that have a value, each as one line: an empty line would end it."""
+    """Return the fields that have a value, each as one line, because an empty line would end the field."""
     found = {}
     for name, value in fields.items():
         text = "; ".join(map(str, value)) if isinstance(value, list | dict) else "" if value is None else str(value)

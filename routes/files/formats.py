@@ -1,4 +1,4 @@
-"""The JSON forms of other projects: they are read as a `Route`, and a `Route` is written in them.
+"""Readers and writers of routes in the JSON forms of other projects.
 
 The module reads plain trees (`{"smiles", "children"}`), single reactions (`{"product", "reactants"}`),
 DirectMultiStep's text (also as `{"path": text}`), trees of alternating molecule and reaction nodes (PaRoutes,
@@ -29,7 +29,7 @@ def routes_in(data: Any, place: str = "", depth_left: int = MAX_DEPTH) -> Iterat
     """
     Yield the routes of a parsed JSON document, in its order.
 
-    An entry without a route, such as a target without ground truth, gives none.
+    An entry without a route, such as a target without ground truth, yields none.
 
     Args:
         data (`Any`):
@@ -187,7 +187,7 @@ def to_reaction_tree(
             The stock that decides `in_stock`. Without one, every starting material is in stock and no other molecule
             is.
         metadata (`dict[str, Any]`, *optional*):
-            The field `metadata` of each reaction node. PaRoutes has the `ID` of a patent in it.
+            The field `metadata` of each reaction node. In PaRoutes, it contains the `ID` of a patent.
 
     Returns:
         `dict[str, Any]`: the node of the target. The `smiles` of a reaction node is the step backwards,

@@ -1,4 +1,4 @@
-"""The bytes and lines of a file, gzipped or not, read one after the other so that memory does not grow with the file."""
+"""The bytes and lines of a file, gzipped or not, read as a stream so that memory does not grow with the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, Any
 
 # gzip raises these for a truncated file, for a file that is not gzip, and for damaged contents.
 BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
-# The longest line, in bytes. The limit refuses a file without line breaks before it fills the memory.
+# The longest line, in bytes. The limit rejects a file without line breaks before it fills memory.
 MAX_LINE = 1 << 26
 # The number of bytes that are read at once, and the number of bytes in which the first lines must end.
 _CHUNK, HEAD = 1 << 16, 1 << 20
@@ -29,13 +29,13 @@ def begin(raw: Any, name: str, progress: Callable[[int], None] | None = None) ->
         raw (`IO[bytes]`):
             The file.
         name (`str`):
-            Its name. One that ends in `.gz` means gzip, as the first bytes of a gzipped file do.
+            Its name. The file is read as gzip if the name ends in `.gz` or the first bytes are those of gzip.
         progress (`Callable[[int], None]`, *optional*):
             A function that is called with the number of bytes that were read since the last call.
 
     Returns:
-        `tuple[bytes, Iterator[bytes]]`: the beginning, which contains two lines if they are not too long, and the whole
-        contents in pieces. They have no byte order mark. In a file whose lines end in `\\r` alone, they end in `\\n`.
+        `tuple[bytes, Iterator[bytes]]`: the beginning, which contains two lines if they are not too long, and the
+        whole contents in pieces. Both lack the byte order mark. If lines end in `\\r` alone, it becomes `\\n`.
     """
     raw = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
     is_gzip = raw.peek(2)[:2] == b"\x1f\x8b" or name.endswith(".gz")
@@ -65,7 +65,7 @@ def _chunks(file: Any, raw: IO[bytes], progress: Callable[[int], None] | None) -
 
 
 def lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines without their ends. `\\n` alone ends a line: a SMILES or a name may contain other ends.
+    """Yield the lines without their line ends. Only `\\n` ends a line, because texts may contain other line ends.
 
     Raises:
         TooLong: a line is longer than `MAX_LINE`.

@@ -1,7 +1,7 @@
-"""Files of plans: the JSON lines that grow while targets are planned, and the reader of finished plans. `streams` writes them.
+"""Files of plans: the JSON lines that grow while targets are planned, and the reader of finished plans.
 
-A line is `Plan.to_dict` with the number of the target in its file, its SMILES as it was given, and the settings of the run: what
-another run needs to continue after it.
+`streams` writes finished plans. A line is `Plan.to_dict` with the number of the target in its file, its SMILES as
+given, and the settings of the run, so that another run can continue after it.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .targets import Target
 
 
 class PlanLog:
-    """The file that a run of plans adds a line to whenever a target is done.
+    """The file to which a run adds a line for each target that is done.
 
     Args:
         path: the file.
-        settings: of the run, by the names that a user knows them by. Values have to be JSON.
+        settings: the settings of the run by option name. Values must be JSON.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]):
         self.path, self.settings = path, dict(settings)
 
     def done(self, targets: Sequence[Target]) -> dict[int, Plan]:
-        """The plans of the targets that an earlier run has finished, by their index. A line that was cut is taken off.
+        """Return the plans of the targets that an earlier run finished, by index. An incomplete last line is removed.
 
         Raises:
             ValueError: the file is of another kind, or was begun with other settings or for other targets.
@@ -61,11 +61,11 @@ class PlanLog:
         return open_lines(self.path, append=append)
 
     def line(self, index: int, target: Target, plan: Plan) -> str:
-        """The line of a plan."""
+        """Return the line of a plan."""
         return plan_line(index, target, plan, self.settings)
 
     def plans(self) -> Iterator[Plan]:
-        """The plans of the file in the order of their targets. One is in memory at a time."""
+        """Yield the plans of the file in the order of their targets. Only one is in memory at a time."""
         places = {}
         with self.path.open("rb") as file:
             place = file.tell()
@@ -78,12 +78,12 @@ class PlanLog:
 
 
 def plan_line(index: int, target: Target, plan: Plan, settings: Mapping[str, Any], state: str | None = None) -> str:
-    """The line of a plan in a file that grows.
+    """Return the line of a plan in a file that grows.
 
     Args:
-        index: of the target, counted from 0.
+        index: the index of the target, counted from 0.
         target, plan, settings: the content of the line.
-        state: what became of the target (default: `plan.state`).
+        state: the state of the target (default: `plan.state`).
     """
     row = {"number": index + 1, "state": state or plan.state, "id": target.id, "given": target.smiles}
     row |= {"settings": dict(settings)} | plan.to_dict()
@@ -94,7 +94,7 @@ def check_settings(place: Any, before: Mapping[str, Any], now: Mapping[str, Any]
     """Refuse to continue a run that was started with other settings.
 
     Raises:
-        ValueError: naming `place`, the first setting that differs, and the remedy.
+        ValueError: a setting differs. The message names `place`, the setting and the remedy.
     """
     for name in dict.fromkeys([*before, *now]):
         values = before.get(name), now.get(name)
@@ -115,20 +115,21 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
 
     Args:
         path (`Path`):
-            A JSON list of what `Plan.to_dict` gives, the same as one object a line, or an object with such a list as
-            `plans`, as the server answers; or routes in any form that `read_routes` reads. It can be gzipped.
+            A JSON list of `Plan.to_dict` results, the same objects one per line, or an object with such a list in
+            `plans`, as in the server's answers. Other files contain routes in any form that `read_routes` reads. The
+            file may be gzipped.
         most (`int`, *optional*):
-            The largest number of routes that are read of other forms.
+            The largest number of routes to read from other forms.
 
     Returns:
-        `list[tuple[Plan, dict[str, Any]]]`: the plans, each with the object that it is from. Routes of other forms become
-        candidates without a score, ranked in the order of the file, by canonical target; the object is then empty. A target
-        without a route is among them where the file names it by its SMILES, as rows with `target` or `smiles` do. What the file
-        tells of the stock (`in_stock`) and the names of its targets or routes (`name`, `id`) are kept.
+        `list[tuple[Plan, dict[str, Any]]]`: the plans, each with the object that it was read from. Routes of other
+        forms are grouped by canonical target. They become candidates without a score, ranked in the order of the file,
+        and the object is empty. A target without a route is included if the file has its SMILES in `target` or
+        `smiles`. The stock data (`in_stock`) and the names of targets or routes (`name`, `id`) are kept.
 
     Raises:
-        ValueError: the file is damaged, a plan is incomplete, or an entry is not a route. The message names the file and
-            the place.
+        ValueError: the file is damaged, a plan is incomplete, or an entry is not a route. The message names the file
+            and the place.
         OSError: the file cannot be read.
     """
     rows: list[tuple[Plan, dict[str, Any]]] = []
@@ -166,7 +167,7 @@ def _plans_of_routes(path: Path, most: int | None) -> list[Plan]:
 
 
 def _targets_and_routes(path: Path) -> Iterator[tuple[str, Route | None, Any, dict[str, bool]]]:
-    """Yield the targets that the entries of a file name and their routes, each with its entry and the stock data of that entry."""
+    """Yield the targets and routes of a file's entries, each with the content of the entry and its stock data."""
     for entry in read_entries(path):
         try:
             routes = entry.routes()
@@ -174,14 +175,14 @@ def _targets_and_routes(path: Path) -> Iterator[tuple[str, Route | None, Any, di
             raise ValueError(f"{path}, {error}") from error
         content = entry.content
         if isinstance(content, str) and content.lstrip().startswith('{"'):
-            content = json.loads(content)  # it was read before
+            content = json.loads(content)  # it cannot fail, because `routes` has parsed it
         in_stock = dict(_leaves_in_stock(content))
         yield from ((smiles, None, content, in_stock) for smiles in _texts(content, "target", "smiles"))
         yield from ((route.smiles, route, content, in_stock) for route in routes)
 
 
 def _texts(content: Any, *names: str) -> Iterator[str]:
-    """Yield the texts that a line, or a part of a document, has under these names."""
+    """Yield the texts in the fields of these names, if the content is an object."""
     if isinstance(content, dict):
         yield from (content[name] for name in names if isinstance(content.get(name), str))
 
@@ -196,7 +197,7 @@ def _leaves_in_stock(content: Any) -> Iterator[tuple[str, bool]]:
 
 
 def _is_plan(data: Any) -> bool:
-    """Return whether an object is a target with candidates. Those of other programs have no texts."""
+    """Return whether an object is a target with candidates. The candidates of other programs have no `text`."""
     candidates = data.get("candidates") if isinstance(data, dict) and isinstance(data.get("target"), str) else None
     return candidates == [] or (
         isinstance(candidates, list) and any(isinstance(one, dict) and "text" in one for one in candidates)
@@ -204,7 +205,7 @@ def _is_plan(data: Any) -> bool:
 
 
 def _objects(path: Path) -> Iterator[Any]:
-    """Yield the objects of a file, those of a list `plans` too; None for text that is not JSON."""
+    """Yield the objects of a file, including those of a list `plans`, and None for text that is not JSON."""
     for entry in read_entries(path):
         content = entry.content
         if isinstance(content, ValueError):

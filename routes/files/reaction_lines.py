@@ -3,15 +3,15 @@
 Spaces separate the reactions. Each reaction comes after the reactions that make its reactants, and the last one makes
 the target. The reader accepts more: reactions in any order, agents between the two `>`, and any text after a tab. It
 ignores the agents and the text after the tab. It removes atom maps. In a reaction with atom maps, a reactant without
-an atom in the product is an agent, so it is ignored. In a route of such reactions, RDKit determines which molecules are the
-same, and each has its first spelling. Without atom maps, a molecule is spelled alike wherever it occurs.
+an atom in the product is an agent, so it is ignored. In a route of such reactions, RDKit determines which molecules
+are the same, and the first spelling of each is used. Without atom maps, a molecule must be spelled alike everywhere.
 
 Reactions alone show which molecules are made, but not where each is used. The reader follows these rules:
 
 - If one reaction makes a molecule, the molecule is made wherever it is used. The reaction may be repeated for each use.
 - If several different reactions make a molecule, they must be in the order above. Each product goes to the next
   reaction that uses it.
-- A route in which a molecule is made in one place and bought in another cannot be expressed, so it is not written.
+- A route in which a molecule is made in one place and purchased in another cannot be expressed, so it is not written.
 - A molecule of several parts, such as a salt, is written in parentheses among the reactants, `(Cl.CCN).CO>>...`.
   SMARTS groups the parts of one molecule in the same way.
 """
@@ -27,7 +27,7 @@ from ..tree import MAX_DEPTH, Route
 # Does not match the arrow of a dative bond, `->`.
 _ARROW = re.compile(r"(?<!-)>")
 _ATOM_MAP = re.compile(r":(\d+)(?=\])")
-# A few reactions can make a tree of any size if their products are used again and again.
+# A few reactions can make a tree of any size if their products are used repeatedly.
 _MOST_MOLECULES = 10_000
 
 
@@ -98,7 +98,7 @@ def _read(word: str, number: int) -> Reaction:
 
 
 def without_maps(product: str, reactants: Iterable[str]) -> Reaction:
-    """Take the atom maps of a reaction off. If the product has some, a reactant without an atom in it is left out.
+    """Remove the atom maps of a reaction. If the product has maps, a reactant without an atom in it is left out.
 
     Raises:
         ValueError: no reactant is left.
@@ -111,7 +111,7 @@ def without_maps(product: str, reactants: Iterable[str]) -> Reaction:
 
 
 def _spelled_alike(steps: list[Reaction]) -> list[Reaction]:
-    """Give each molecule its first spelling. Maps decide how it is written, and each reaction has its own."""
+    """Give each molecule its first spelling. Its text depends on the atom maps, which differ between reactions."""
     from ..molecules import canonical_or_given  # needs RDKit
 
     first: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """Files of routes as streams: the reader of all forms, and the writers of recorded routes and of plans.
 
-A writer takes the targets one after the other, each with its routes, and yields the texts of a file between which a
-separator stands (`_Form`). Recorded routes and plans differ only in how their targets are made.
+A writer consumes targets, each with its routes, and yields the texts of a file, which are joined with a separator
+(`_Form`). Recorded routes and plans differ only in how their targets are made.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .reaction_lines import to_reaction_line
 if TYPE_CHECKING:
     from ..stock import Stock
 
-# A spreadsheet computes a cell that begins like this, unless it is a number. A quote in front makes it a text
-# (https://owasp.org/www-community/attacks/CSV_Injection). No SMILES of a molecule begins so.
+# A spreadsheet evaluates a cell that begins like this, unless it is a number. A leading quote makes it text
+# (https://owasp.org/www-community/attacks/CSV_Injection). No SMILES of a molecule begins like this.
 _FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]+$)")
 CSV_COLUMNS = (
     "id", "target", "rank", "group", "score", "n_steps", "purchasable", "precedented", "fails_because", "missing",
     "reactions", "route", "problem",
 )  # fmt: skip
-# Of a table with a line for each target.
+# The columns of a table with one line per target.
 SUMMARY_COLUMNS = (
     "id", "target", "solved", "routes", "rank", "steps", "precedented_steps", "confidence", "seconds", "problem",
 )  # fmt: skip
@@ -124,29 +124,31 @@ def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
 
     Args:
         path: the file. It is gzipped if its name ends in `.gz`.
-        plans: in the order in which they are written. They are consumed as a stream.
+        plans: the plans in output order. They are consumed as a stream.
         form: one of `PLAN_FORMS`:
 
             - `"json"`: a list of `Plan.to_dict`, with all candidates.
-            - `"jsonl"`: the same, one a line.
+            - `"jsonl"`: the same, one per line.
             - `"aizynthfinder"`: AiZynthFinder's table of targets, each with its `trees`, which `pandas.read_json(...,
-              orient="table")` reads. Of molecules on the way `in_stock` is false.
+              orient="table")` reads. `in_stock` is false for molecules that the route makes.
             - `"retrocast"`: RetroCast's predictions, by the ids of the targets. Needs RDKit.
-            - `"reactions"`: the reactions of a route a line (see `routes.files.reaction_lines`), and behind a tab the target's
-              id, rank and score.
-            - `"csv"`: a route a line, with its reactions and, in the column `route`, the route as JSON. A target without a
-              route has a line with its `problem`.
-            - `"summary"`: a target a line, as a table: `solved` (whether a route is purchasable), and facts about the first
-              purchasable route, or else the first route. Its `confidence` is its score per step, as a probability.
+            - `"reactions"`: the reactions of one route per line (see `routes.files.reaction_lines`), followed by a tab
+              and the target's id, rank and score.
+            - `"csv"`: one route per line, with its reactions and, in the column `route`, the route as JSON. A target
+              without a route has a line with its `problem`.
+            - `"summary"`: a table with one target per line: `solved` (whether a route is purchasable), and facts about
+              the first purchasable route, or else the first route. Its `confidence` is its score per step, as a
+              probability.
             - `"sdf"`, `"rdf"`: the molecules and the reactions of all routes, as `exports` writes them. Needs RDKit.
 
-            All but the first two have the distinct routes alone, and the last three are not read again.
+            All but the first two contain only the distinct routes. The last three cannot be read back.
 
     Returns:
-        Why routes, molecules or reactions were left out that the form cannot express, a sentence each.
+        A sentence for each route, molecule or reaction that was left out because the form cannot express it.
 
     Raises:
-        ValueError: the form is unknown. OSError: the file cannot be written.
+        ValueError: the form is unknown, or it is `"retrocast"` and RDKit cannot read a molecule.
+        OSError: the file cannot be written.
     """
     left_out: list[str] = []
     _write(path, form, PLAN_FORMS, map(_target_of, plans), left_out)
@@ -154,14 +156,14 @@ def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
 
 
 def plan_form(path: Path) -> str | None:
-    """Return the form of `PLAN_FORMS` that the name of a file asks for, or None if it asks for none."""
+    """Return the form of `PLAN_FORMS` for the ending of a file name, or None if no ending matches."""
     name = path.name.removesuffix(".gz")
     return next((form for ending, form in ENDINGS.items() if name.endswith(ending)), None)
 
 
 class _Ranked(NamedTuple):
-    """A route: its number in the file, counted from 0, the purchasable molecules (a `Stock` or a set of SMILES), and the rank and score
-    that a search gave it.
+    """A route with its number in the file (counted from 0), the purchasable molecules (a `Stock` or a set of SMILES),
+    and the rank and score from the search.
     """
 
     route: Route
@@ -172,7 +174,7 @@ class _Ranked(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """A target, its routes, best first, and the plan that they are from."""
+    """A target with its routes, best first, and the plan that contains them."""
 
     id: str
     smiles: str
@@ -180,7 +182,8 @@ class _Target(NamedTuple):
     plan: Plan = Plan("")
 
 
-# A writer yields texts of targets. A route that the form cannot express is added to the list, or is an error without one.
+# A writer yields the texts of targets. If the form cannot express a part of a plan, the reason is added to the list, or
+# raised without a list.
 _Writer = Callable[[Iterable[_Target], list[str] | None], Iterator[str]]
 
 
@@ -233,7 +236,7 @@ def _dms(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str
 
 def _paroutes(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
     for ranked in _routes(targets):
-        # PaRoutes has the name of the patent there; programs that read the form need some name
+        # in PaRoutes, this is the name of the patent; programs that read the form need some name
         name = {"ID": f"weft;;{ranked.number + 1}"}
         yield _json(to_reaction_tree(ranked.route, ranked.stock, metadata=name))
 
@@ -286,7 +289,7 @@ def _predictions(targets: Iterable[_Target], left_out: list[str] | None) -> Iter
     taken: set[str] = set()
     for target in targets:
         name, number = target.id, 1
-        while name in taken:  # a key stands once
+        while name in taken:  # keys must be unique
             number += 1
             name = f"{target.id}-{number}"
         taken.add(name)
@@ -307,7 +310,7 @@ def _csv(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str
         plan = target.plan
         rows: list[dict[str, Any]] = [candidate.to_dict() for candidate in plan.distinct]
         for ranked, row in zip(target.routes, rows, strict=True):
-            # what reactions cannot express is in the column `route` all the same
+            # a route that reactions cannot express is still in the column `route`
             line = "".join(_reactions([target._replace(routes=[ranked])], [])).partition("\t")[0]
             row |= {"reactions": line, "route": _json(row["route"])}
         for row in rows or [{"problem": plan.nothing_because}]:
@@ -356,7 +359,7 @@ def _csv_line(cells: Iterable[Any]) -> str:
     return line.getvalue()
 
 
-# The columns of AiZynthFinder's table, and their types, by which pandas reads it.
+# The columns of AiZynthFinder's table, with their types for pandas.
 _TABLE = {
     "index": "integer", "id": "string", "target": "string", "search_time": "number", "is_solved": "boolean",
     "number_of_routes": "integer", "trees": "string",
@@ -366,7 +369,7 @@ _SCHEMA = {
     "primaryKey": ["index"],
     "pandas_version": "1.4.0",
 }
-# Documents begin with a line that is no JSON by itself: lines of objects are another form.
+# A document begins with a line that is not JSON by itself, unlike a file of JSON lines.
 _LIST = ("[\n", ",\n", "\n]\n")
 FORMS = {
     "weft": _Form(_weft),
@@ -389,5 +392,5 @@ PLAN_FORMS = {
     "sdf": _Form(_records("molecule_records")),
     "rdf": _Form(_records("reaction_records"), "$RDFILE 1\n$DATM\n"),
 }
-# The forms of files by their names, the longest first.
+# The forms by file ending, the longest first.
 ENDINGS = {".summary.csv": "summary", **{f".{form}": form for form in ("csv", "json", "jsonl", "sdf", "rdf")}}

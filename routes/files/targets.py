@@ -1,8 +1,8 @@
-"""Reads the molecules to plan routes for, each with its name, from lists, tables and SD files.
+"""Reads targets and their names from lists, tables and SD files.
 
-The content of a file decides its form, as for files of routes: an SD file has records that end in `$$$$` or contain a line
-`M  END`; a table has a header with a column of SMILES; any other text is a list with a SMILES in front of each line and, if
-there is one, a name behind it.
+The content of a file decides its form, as for files of routes; only Parquet is recognised by the ending of the name.
+An SD file has records that end in `$$$$` or contain a line `M  END`. A table has a header with a column of SMILES. Any
+other text is a list, with a SMILES at the beginning of each line and optionally a name after it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import IO, Any, cast
 from ..tables import find_column, table_header
 from .lines import BROKEN_GZIP, TooLong, begin, lines
 
-# Names of columns, and of fields of an SD file, in lower case. The first that a file has is taken.
+# Names of columns, and of fields of an SD file, in lower case. The first one that a file has is used.
 SMILES_COLUMNS = ("smiles", "canonical_smiles", "target_smiles", "target", "mol")
 ID_COLUMNS = ("id", "target_id", "compound_id", "identifier", "name", "compound_name", "title", "key")
 
-# The end of a record, the end of its molecule, or the line that counts the atoms of the first one.
+# The end of a record, the end of a molecule, or the counts line of a molecule.
 _SD_FILE = re.compile(rb"^(?:\$\$\$\$|M {2}END|.*V[23]000)\s*$", re.MULTILINE)
 _TABLES = (".csv", ".tsv")
-# A file with more targets is refused before it fills the memory. To plan them would take days.
+# A file with more targets is refused before it fills memory. Planning them would take days.
 MOST_TARGETS = 1_000_000
 # The longest record of an SD file, in characters.
 _LONGEST_RECORD = 1 << 24
@@ -36,8 +36,8 @@ class Target:
     """A molecule to plan routes for.
 
     Args:
-        id: its name in the file, or its number where it has none, counted from 1.
-        smiles: as the file has it; of an SD file what RDKit writes for the record, empty where RDKit cannot read it.
+        id: its name in the file, or else its number, counted from 1.
+        smiles: the SMILES in the file. For an SD file, RDKit's SMILES of the record, empty if RDKit cannot read it.
         problem: the reason for a missing SMILES.
     """
 
@@ -52,12 +52,12 @@ def read_targets(path: Path, *, smiles_column: str | None = None, id_column: str
     Args:
         path: the file.
         smiles_column: the column with the SMILES, for a table (default: the first of `SMILES_COLUMNS` that it has).
-        id_column: the column of a table, or the field of an SD file, with the names (default: the first of `ID_COLUMNS`
-            in a table, the title in an SD file).
+        id_column: the column of a table, or the field of an SD file, with the names (default: the first of
+            `ID_COLUMNS` in a table, the title in an SD file).
 
     Raises:
-        ValueError: the file has no target or more than `MOST_TARGETS`, lacks a column, or is not a text. The message names
-            the file.
+        ValueError: the file has no target or more than `MOST_TARGETS`, lacks a column, or is not text. The message
+            names the file.
         OSError: the file cannot be read.
     """
     if not path.is_file():
@@ -73,7 +73,8 @@ def targets_in(
 
     Args:
         file: the file, gzipped or not.
-        name: for messages, and for the ending: one of a table has to have a header, unless its first line is a SMILES.
+        name: the name for messages. If its ending is that of a table, the file must have a header, unless its first
+            line begins with a SMILES.
         smiles_column, id_column: as in [`read_targets`].
 
     Raises:
@@ -175,7 +176,7 @@ def _of_lines(texts: Iterable[str]) -> Iterator[Target]:
 
 
 def _parts(line: str) -> tuple[str, str]:
-    """A SMILES and the name behind it, without the part of an extended SMILES between bars."""
+    """Return the SMILES and the name of a line, without the part of an extended SMILES between bars."""
     smiles, *rest = re.split(r"[\s,;]+", line.strip(), maxsplit=1)
     label = re.sub(r"^\|[^|]*\|", "", rest[0] if rest else "")
     return smiles, label.strip().strip('"')
@@ -184,7 +185,7 @@ def _parts(line: str) -> tuple[str, str]:
 def _of_sd_file(texts: Iterable[str], id_column: str | None) -> Iterator[Target]:
     from rdkit import Chem, rdBase
 
-    # each record by itself: what is wrong with one leaves its title and the others
+    # each record is parsed alone, so that an error in one affects neither its title nor the others
     for number, record in enumerate(_records(texts), 1):
         with rdBase.BlockLogs():
             supplier = cast(Any, Chem).SDMolSupplier()
@@ -209,7 +210,7 @@ def _records(texts: Iterable[str]) -> Iterator[str]:
     for text in itertools.chain(texts, ["$$$$"]):
         if not text.startswith("$$$$"):
             record.append(f"{text}\n")
-            size += len(text) + 1  # empty lines take room too
+            size += len(text) + 1  # empty lines take memory too
             if size > _LONGEST_RECORD:
                 raise TooLong(f"a record is longer than {_LONGEST_RECORD} characters, so this is not an SD file")
             continue

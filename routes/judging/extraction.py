@@ -27,7 +27,7 @@ EXAMPLES = 3
 
 
 def extract(record: dict[str, Any]) -> str | None:
-    """Return the template of a mapped reaction, from the product to the reactants, or None if it has none that leads back to its reactants."""
+    """Return the retrosynthetic template of a mapped reaction, or None if none reproduces its reactants."""
     if not record["mapped"]:
         return None
     reactants, product = record["mapped"].split(">>")
@@ -44,9 +44,9 @@ def extract(record: dict[str, Any]) -> str | None:
 
 
 def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) -> Iterator[tuple[str, Transformation]]:
-    """Yield the transformations of records, whose templates stand beside them, the commonest first, with the differences of atoms that they make.
+    """Yield the transformations of records, the most common first, each with its difference of atoms.
 
-    Each has the name that [`~names.common_name`] gives it.
+    `templates` has the template of each record. The names are from [`~names.common_name`].
     """
     classes: dict[tuple[str, str], Counter[int | None]] = {}
     examples: dict[tuple[str, str], list[Example]] = {}
@@ -65,7 +65,7 @@ def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) ->
 
 
 def write(rows: Iterable[tuple[str, Transformation]], path: str | Path) -> None:
-    """Write a library, whole or not at all."""
+    """Write a library atomically."""
     with atomic_write(path) as part, gzip.GzipFile(part, "wb", mtime=0) as stream:
         for key, one in rows:
             row = [key, one.smarts, one.count, one.reaction_class, one.examples, one.name]
@@ -73,7 +73,7 @@ def write(rows: Iterable[tuple[str, Transformation]], path: str | Path) -> None:
 
 
 def main() -> None:
-    """Read mapped reactions, write a library."""
+    """Read mapped reactions and write a library."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mapped", type=Path, metavar="MAPPED")
     parser.add_argument("library", type=Path, metavar="LIBRARY")

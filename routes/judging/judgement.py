@@ -58,11 +58,11 @@ REAGENTS: dict[str, Mapping[str, int]] = {
     "a trifluoromethylating agent": {"C": 1, "F": 3},
 }
 
-# The name of a step whose product differs from a reactant in its stereochemistry alone.
+# The name of a step whose product differs from a reactant only in its stereochemistry.
 _STEREO_ALONE = "change of stereochemistry"
-# Steps after which the same problem is left, beside those of the class of protections.
+# Unproductive steps besides protections: the same synthetic problem remains after them.
 _MOVES = frozenset({_STEREO_ALONE, "acetal formation", "Boc protection", "silyl protection", "transesterification"})
-# Two steps that make an ester of another one: its acid is set free, then esterified.
+# Two steps that convert one ester into another: cleavage to the acid, then esterification.
 _ESTER_CLEAVAGES = frozenset(
     {
         "methyl ester hydrolysis",
@@ -82,8 +82,8 @@ class Judgement:
 
     Args:
         state (`str`):
-            `"precedented"`: a recorded reaction has the same transformation, with the same neighbours of the changed atoms
-            and the same stereochemistry. `"fails"`: the step cannot work as it is written. `"no precedent"`: neither.
+            `"precedented"`: a recorded reaction has the same transformation, with the same neighbours of the changed
+            atoms and the same stereochemistry. `"fails"`: the step cannot work as written. `"no precedent"`: neither.
         precedents (`int`):
             The number of recorded reactions with the same transformation.
         examples (`tuple[Example, ...]`):
@@ -138,7 +138,7 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
 def judge_route(route: Route) -> list[Judgement]:
     """Return the judgement of each reaction of a route, in the order of `Route.steps`.
 
-    A step also fails if one of its reactants is made from its product further on in the route.
+    A step also fails if one of its reactants is made from its product later in the route.
     """
     return [
         judge_step(step) if reason is None else Judgement("fails", reason=reason) for step, reason in _checked(route)
@@ -162,12 +162,12 @@ def count_moves(route: Route, judgements: Sequence[Judgement]) -> int:
 
 
 def why_it_fails(route: Route) -> str | None:
-    """Return why steps of a route fail, each reason once, or None if none fails. This needs no library, and little time."""
+    """Return the distinct reasons why steps of a route fail, or None. This is fast and needs no library."""
     return "; ".join(dict.fromkeys(reason for _, reason in _checked(route) if reason)) or None
 
 
 def _checked(route: Route, above: tuple[str, ...] = ()) -> Iterator[tuple[Route, str | None]]:
-    """Yield the steps of a route to a molecule from which others are made, each with the reason why it fails."""
+    """Yield the steps of a route, each with the reason why it fails. `above` are made from the route's target."""
     if not route.children:
         return
     for child in route.children:
@@ -205,7 +205,7 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
 
 
 def _against(product: str, reactants: Sequence[str], above: Iterable[str] = ()) -> str | None:
-    """Return why a step fails, or None. `above` are the molecules that are made from its product."""
+    """Return the reason why a step fails, or None. `above` are the molecules that are made from its product."""
     molecules = {smiles: read_molecule(smiles) for smiles in (product, *reactants)}
     made, *used = (molecules[smiles] for smiles in (product, *reactants))
     unread = [smiles for smiles, one in molecules.items() if one is None]
@@ -225,7 +225,7 @@ def _against(product: str, reactants: Sequence[str], above: Iterable[str] = ()) 
 
 
 def _supplier(missing: Mapping[str, int]) -> str | None:
-    """The reagent that supplies exactly these atoms, if one does."""
+    """Return the reagent that supplies exactly these atoms, or None."""
     return next((name for name, atoms in REAGENTS.items() if atoms == missing), None)
 
 
@@ -260,7 +260,7 @@ def _isotopes(molecules: Sequence[Chem.Mol]) -> Counter[str]:
 
 
 def _halogens(molecules: Sequence[Chem.Mol]) -> Counter[tuple[str, str]]:
-    """Halogen atoms with the kind of atom that each is bound to."""
+    """Count the halogen atoms by element and by the kind of atom to which they are bound."""
     return Counter(
         (
             atom.GetSymbol(),

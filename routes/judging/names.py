@@ -1,7 +1,7 @@
 """Common names of transformations, recognised from their templates.
 
-A name describes the kind of reaction that the structures show, not whether the reaction works or with which reagents: an amine that replaces
-a bromine on a ring is called a Buchwald amination, though some of them need no palladium.
+A name describes the kind of reaction that the structures show, not whether the reaction works or with which reagents.
+An amine that replaces a bromine on a ring is called a Buchwald amination, although some of these need no palladium.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def common_name(smarts: str) -> str | None:
             Its template from the product to the reactants, as rdchiral writes it.
 
     Returns:
-        `str` or None: the first in `names.tsv` whose reaction the template contains, with all bonds that change. None if there is none.
+        `str` or None: the first name in `names.tsv` whose reaction the template contains, with all bonds that change,
+        or None.
     """
     with rdBase.BlockLogs():
         product, reactants = (_molecule(side) for side in smarts.split(">>"))
@@ -59,7 +60,7 @@ def _reactions() -> list[tuple[str, Chem.Mol, Chem.Mol]]:
 
 
 def _molecule(smarts: str) -> Chem.Mol:
-    """One side of a template as a molecule without charges, whose atoms have the hydrogens that the template gives them."""
+    """Return one side of a template as a molecule without charges, with the hydrogens of the template."""
     # rdchiral puts several parts of one molecule into parentheses, which SMARTS reads as a condition
     pattern = Chem.MolFromSmarts(re.sub(r"^\(([^()]*\..*)\)$", r"\1", smarts))
     found = Chem.RWMol()
@@ -84,12 +85,12 @@ def _molecule(smarts: str) -> Chem.Mol:
 
 
 def _numbers(pattern: Chem.Mol) -> set[tuple[int, ...]]:
-    """The bonds between numbered atoms, by the numbers."""
+    """Return the bonds between numbered atoms, by their numbers."""
     return {key for key in _bonds(pattern) if min(key) > 0}
 
 
 def _bonds(molecule: Chem.Mol) -> dict[tuple[int, ...], tuple[tuple[int, int], Chem.BondType]]:
-    """The bonds between numbered atoms, and from numbered atoms to those that leave, by the numbers and by the atom that leaves."""
+    """Return the bonds of numbered atoms, by the numbers of both atoms, or by one number and a leaving atom."""
     found = {}
     for bond in molecule.GetBonds():
         ends = bond.GetBeginAtom(), bond.GetEndAtom()
@@ -107,7 +108,7 @@ def _places(molecule: Chem.Mol, pattern: Chem.Mol) -> Iterator[tuple[int, ...]]:
 
 
 def _numbered(molecule: Chem.Mol, pattern: Chem.Mol, place: tuple[int, ...]) -> Iterator[tuple[int, Chem.Atom]]:
-    """The atoms of a molecule at the numbered atoms of a pattern, with these numbers."""
+    """Yield the atoms of a molecule that match numbered atoms of a pattern, with these numbers."""
     for atom, index in zip(pattern.GetAtoms(), place, strict=True):
         if atom.GetAtomMapNum():
             yield atom.GetAtomMapNum(), molecule.GetAtomWithIdx(index)

@@ -1,4 +1,4 @@
-"""Recorded transformations: templates extracted from reactions, with counts, classes and examples, and a test of a step against them."""
+"""Recorded transformations: templates from reactions, with counts, classes and examples, and the search for them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from rdkit import Chem, DataStructs, rdBase
 from ..molecules import canonical_smiles, read_molecule
 
 SHIPPED = "transformations.jsonl.gz"
-# Templates and molecules that a process keeps ready to run: a template takes 80 kB.
+# The numbers of templates and molecules that a process caches. A template takes 80 kB.
 _TEMPLATES, _MOLECULES = 1 << 10, 1 << 10
-# Transformations of fewer reactions are not proposed: they are seldom among the first, and two thirds of all.
+# Transformations with fewer reactions are not proposed. They seldom rank high, and are two thirds of all.
 _LEAST_PROPOSED = 2
-# Bits of the fingerprints that tell quickly which patterns a molecule cannot have.
+# The number of bits of the fingerprints, which quickly exclude patterns that a molecule cannot contain.
 _BITS = 1024
-# Transformations whose fingerprints are made at a time: a common one is found before those of the rare ones are needed.
+# The number of transformations whose fingerprints are computed at once. A common one is found before the fingerprints
+# of rare ones are needed.
 _AT_A_TIME = 64
 
 
@@ -53,11 +54,11 @@ class Transformation:
         count (`int`):
             The number of recorded reactions that share it.
         reaction_class (`int` or None):
-            The commonest of the ten classes of USPTO-50K among them, or None if no class was recorded.
+            The most common of the ten classes of USPTO-50K among them, or None if no class was recorded.
         examples (`tuple[Example, ...]`):
             A few of the reactions.
         name (`str` or None):
-            Its common name, as [`~names.common_name`] gives it, or None if it has none.
+            Its common name from [`~names.common_name`], or None.
     """
 
     smarts: str
@@ -79,7 +80,7 @@ class Transformation:
         """Return the SMILES of the reactants that the template derives from a product, each once."""
         try:
             with rdBase.BlockLogs():
-                # rdchiral's order is another in each process
+                # rdchiral's order differs between processes
                 return sorted(rdchiralRun(_template(self.smarts), _prepared(product)))
         except (
             ValueError,
@@ -90,7 +91,7 @@ class Transformation:
             return []
 
     def might_give(self, product: Chem.Mol, reactants: Sequence[Chem.Mol]) -> bool:
-        """Return False where a part of the template is in none of the molecules: a quick test before [`gives`]."""
+        """Return False if a part of the template is in none of the molecules. A quick test before [`gives`]."""
         made, parts = _patterns(self.smarts)
         return product.HasSubstructMatch(made) and all(
             any(reactant.HasSubstructMatch(part) for reactant in reactants) for part in parts
@@ -99,11 +100,11 @@ class Transformation:
 
 class Library:
     """
-    Transformations, ordered by what a reaction adds to the atoms of its product, so that a step is compared with few of them.
+    Transformations, grouped by their difference of atoms, so that a step is compared with few of them.
 
     Args:
         rows (`Iterable[tuple[str, Transformation]]`):
-            Transformations with the difference of atoms that they make, as [`difference`] returns it.
+            Transformations, each with its difference of atoms, as returned by [`difference`].
     """
 
     def __init__(self, rows: Iterable[tuple[str, Transformation]]):
@@ -112,7 +113,7 @@ class Library:
             self._by_difference.setdefault(key, []).append(transformation)
         for transformations in self._by_difference.values():
             transformations.sort(key=lambda one: -one.count)
-        # of each difference and each place in its transformations, the fingerprints of the patterns of products that follow
+        # the fingerprints of product patterns, in blocks, by the difference of atoms and the start of the block
         self._bits: dict[tuple[str, int], np.ndarray] = {}
 
     def __len__(self) -> int:
@@ -120,7 +121,7 @@ class Library:
 
     @cached_property
     def _screen(self) -> tuple[list[Transformation], list[Chem.Mol], np.ndarray]:
-        """Transformations that are proposed, the commonest first, with their patterns of products and the fingerprints of these."""
+        """The transformations to propose, the most common first, with their product patterns and fingerprints."""
         every = [one for transformations in self._by_difference.values() for one in transformations]
         often = sorted((one for one in every if one.count >= _LEAST_PROPOSED), key=lambda one: -one.count)
         patterns = [_pattern(one.smarts.split(">>")[0]) for one in often]
@@ -128,17 +129,17 @@ class Library:
 
     def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
         """
-        Apply the transformations to a product, the commonest first.
+        Apply the transformations to a product, the most common first.
 
         Args:
             product (`str`):
                 SMILES of the product.
             most (`int`):
-                The most sets of reactants.
+                The largest number of sets of reactants.
 
         Returns:
-            `list[tuple[tuple[str, ...], float]]`: canonical SMILES of the reactants, sorted, with the share of the recorded
-            reactions that have their transformation, among those whose transformation the product allows.
+            `list[tuple[tuple[str, ...], float]]`: the sorted canonical SMILES of the reactants, with the share of
+            their transformation among the recorded reactions of all transformations that match the product.
         """
         made = canonical_smiles(product)
         molecule = _molecule(made)
@@ -169,7 +170,7 @@ class Library:
 
     def find(self, product: str, reactants: Sequence[str]) -> Transformation | None:
         """
-        Return the commonest transformation that turns a product into its reactants.
+        Return the most common transformation that turns a product into its reactants.
 
         Args:
             product (`str`):
@@ -191,9 +192,10 @@ class Library:
         return next((one for one in possible if one.gives(made, wanted)), None)
 
     def _screened(self, key: str, product: Chem.Mol) -> Iterator[Transformation]:
-        """Yield the transformations of a difference whose patterns a product may have, the commonest first.
+        """Yield the transformations of a difference whose patterns a product may contain, the most common first.
 
-        To read a pattern takes longer than to look for it, and a library has more of them than are kept.
+        Fingerprints are compared first, because parsing a pattern takes longer than matching it, and a library has
+        more patterns than are cached.
         """
         found, own = self._by_difference.get(key, ()), _fingerprint(product)
         for start in range(0, len(found), _AT_A_TIME):
@@ -210,7 +212,7 @@ def shipped_library() -> Library:
 
 
 def read_rows(path: str | Path) -> Iterable[tuple[str, Transformation]]:
-    """Yield the transformations of a library's file with the differences of atoms that they make."""
+    """Yield the transformations of a library file, each with its difference of atoms."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         for line in stream:
             try:
@@ -259,7 +261,7 @@ def _molecule(smiles: str) -> Chem.Mol:
 
 @lru_cache(_TEMPLATES)
 def _patterns(smarts: str) -> tuple[Chem.Mol, list[Chem.Mol]]:
-    """The pattern of the product, and those of the reactants."""
+    """Return the pattern of the product and the patterns of the reactants."""
     made, used = smarts.split(">>")
     return _pattern(made), [_pattern(part) for part in _split(used)]
 
@@ -269,23 +271,23 @@ def _pattern(smarts: str) -> Chem.Mol:
 
 
 def _fingerprint(molecule: Chem.Mol) -> np.ndarray:
-    """The bits of the patterns that a molecule has, eight to a byte."""
+    """Return the pattern fingerprint of a molecule, eight bits to a byte."""
     bits = DataStructs.BitVectToFPSText(Chem.PatternFingerprint(molecule, _BITS))
     return np.frombuffer(bytes.fromhex(bits), dtype=np.uint8)
 
 
 def _fingerprints(molecules: Sequence[Chem.Mol]) -> np.ndarray:
-    """The fingerprint of each molecule, a row each."""
+    """Return the fingerprints of molecules, one per row."""
     return np.array([_fingerprint(one) for one in molecules], dtype=np.uint8).reshape(-1, _BITS // 8)
 
 
 def _places(patterns: np.ndarray, molecule: np.ndarray) -> np.ndarray:
-    """The places of the patterns that a molecule may have, by their fingerprints."""
+    """Return the indices of the patterns that a molecule may contain, judged by the fingerprints."""
     return np.flatnonzero(~(patterns & ~molecule).any(axis=1))
 
 
 def _split(smarts: str) -> list[str]:
-    """The molecules of one side of a template: rdchiral puts those that are one molecule into parentheses."""
+    """Split one side of a template into molecules. rdchiral puts the parts of one molecule into parentheses."""
     parts, depth, start = [], 0, 0
     for place, character in enumerate(smarts):
         if character == "." and not depth:

@@ -1,11 +1,11 @@
 """Rules of chemistry and requests of the user, enforced while a route is written.
 
-[`ConstrainedGrammar`] rules out a token that would break a rule. It ends a text that can no longer become a route, so that
-another beam takes its place. The other texts keep the model's log-probability.
+[`ConstrainedGrammar`] rules out a token that would break a rule. It ends a text that can no longer become a route, so
+that another beam takes its place. The other texts keep the model's log-probability.
 
-A rule is checked only where it can be broken. RDKit reads a SMILES where it may end, which takes a hundred times as long as
-all the rest: so that is only done where the end is likely enough to be chosen, and what was read is remembered. Atoms are
-compared where a list of reactants may end.
+A rule is checked only where it can be broken. RDKit reads a SMILES where it may end. That takes a hundred times as
+long as all the rest, so it is only done where the end is likely enough to be chosen, and the results are cached.
+Atoms are compared where a list of reactants may end.
 
 Shape suffixes: W rows (the beams of all sources), V tokens of the vocabulary, B sources, S beams of each.
 """
@@ -31,9 +31,9 @@ from .settings import NO_CONSTRAINTS, Constraints, substructure
 if TYPE_CHECKING:
     from ..stock import Stock
 
-# Added to the score of the end where a text can only be given up: the log-probability of no text is as low.
+# Added to the score of the end token when a text is given up. No text has a log-probability as low as this.
 GIVEN_UP = -1e6
-# Masks that are kept; the rows of a search need some hundreds.
+# The number of masks that are kept. The rows of a search need some hundreds.
 _MOST_MASKS = 1 << 14
 
 # A text that lacks atoms of its product could go on with reactants for ever. Of the 51,366 recorded
@@ -56,11 +56,11 @@ class Frame(NamedTuple):
     """A list of reactants that is open.
 
     Args:
-        path: the product and the molecules made from it, those that can be read, from the target on.
-        missing: heavy atoms that the reactants written so far do not supply, None where a molecule cannot be read.
-        above: the list in which the product stands.
-        reactants: how many reactants are written.
-        room: heavy atoms that further reactants may have, None where the product cannot be read.
+        path: the molecules from the target down to the product of this list, without those that RDKit cannot read.
+        missing: heavy atoms that the reactants written so far do not supply, None if a molecule cannot be read.
+        above: the list that contains the product.
+        reactants: the number of reactants written so far.
+        room: the number of heavy atoms that further reactants may have, None if the product cannot be read.
     """
 
     path: tuple[Molecule, ...]
@@ -71,10 +71,10 @@ class Frame(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Why a text cannot become a route.
+    """The reason why a text cannot become a route.
 
     Args:
-        reason: in words.
+        reason: the reason in words.
         rule: the field of [`Constraints`] that the text violates.
     """
 
@@ -89,9 +89,9 @@ class Text(NamedTuple):
         state: None once the text has ended, or was given up.
         molecule: the SMILES that is being written.
         frame: the innermost open list of reactants; None within the target.
-        read: the molecule that was written last, None where RDKit cannot read it.
-        has_leaf: whether the required leaf is there.
-        fault: why the text cannot become a route.
+        read: the last molecule, None if RDKit cannot read it.
+        has_leaf: whether the text contains the required leaf.
+        fault: the reason why the text cannot become a route.
     """
 
     state: State | None
@@ -106,19 +106,19 @@ ENDED = Text(None)
 
 
 class ConstrainedGrammar(LogitsProcessor):
-    """Rules out every token that cannot continue a route or breaks a rule, and ends what can no longer become a route.
+    """Rules out tokens that break a rule or cannot continue a route, and ends texts that can no longer become a route.
 
-    A text that is given up ends with [`GIVEN_UP`] added to its score: every other text is above it. It is a processor of
-    `generate`, or the [`Follower`] of a search that sources join and leave.
+    A text that is given up ends with [`GIVEN_UP`] added to its score, which puts it below every other text. The
+    grammar is a processor of `generate`, or the [`Follower`] of a search that sources join and leave.
 
     Args:
-        tokenizer: of the routes. Start and pad tokens may come before a route.
+        tokenizer: the tokenizer of the routes. Start and pad tokens may come before a route.
         limits: for each source, the largest number of reactions on a path, or None for no limit.
         constraints: the rules.
-        stock: what can be bought, for `only_purchasable`.
+        stock: the purchasable molecules, for `only_purchasable`.
 
     Attributes:
-        refusals: for the number of each source, how often the model's first choice was ruled out, by the reason.
+        refusals: for each source, by its number, how often the model's first choice was ruled out, by the reason.
     """
 
     def __init__(
@@ -146,14 +146,14 @@ class ConstrainedGrammar(LogitsProcessor):
         self.begin(limits)
 
     def begin(self, limits: Sequence[int | None]) -> ConstrainedGrammar:
-        """Begin another search. Searches one after the other share a grammar, because it keeps its masks."""
+        """Begin another search. Consecutive searches share a grammar, because it keeps its masks."""
         self.limits = depth_limits(limits)
         # the numbers of the sources that have not left, in the order in which they came
         self.numbers = list(range(len(limits)))
         self.refusals = {number: Counter[Fault]() for number in self.numbers}
         self.came = len(limits)
-        # Of the rows of the step before: where each text of a source stands, the first row with the same text, what is known of it,
-        # and its log-probability; the scores of the next token.
+        # For the rows of the previous step: the row of each text of a source, the first row with the same text, the
+        # state of the text, its log-probability, and the scores of the next token.
         self.rows: dict[tuple[int, bytes], int] = {}
         self.firsts: list[int] = []
         self.written: list[Text] = []
@@ -162,7 +162,7 @@ class ConstrainedGrammar(LogitsProcessor):
         return self
 
     def select_sources(self, sources: Sequence[int], beams: int) -> None:
-        """Go on with some sources, in this order: the others have left the search."""
+        """Continue with some sources, in this order. The others have left the search."""
         self.limits = [self.limits[source] for source in sources]
         self.numbers = [self.numbers[source] for source in sources]
 
@@ -174,11 +174,11 @@ class ConstrainedGrammar(LogitsProcessor):
         self.refusals |= {number: Counter[Fault]() for number in new}
         return new
 
-    # What a text is after one more token
+    # The state of a text after one more token
 
     def after(self, text: Text, token: int, limit: int) -> Text:
-        """The text with one more token."""
-        if text.state is None:  # what stands behind an end, or a text that was given up
+        """Return the state of the text with one more token."""
+        if text.state is None:  # the text has ended or was given up
             return ENDED
         characters = None if token >= len(self.texts) else self.texts[token]
         if characters is None:
@@ -249,7 +249,7 @@ class ConstrainedGrammar(LogitsProcessor):
     # The rules
 
     def _against_molecule(self, text: Text, limit: int) -> Fault | None:
-        """Why a molecule may not end here, None where it may."""
+        """Return why a molecule may not end here, or None if it may."""
         read = read_molecule(text.molecule)
         if read is None:
             return Fault("RDKit cannot read a molecule", "readable") if self.rules.readable else None
@@ -267,13 +267,13 @@ class ConstrainedGrammar(LogitsProcessor):
         return None
 
     def _is_too_large(self, text: Text) -> bool:
-        """Whether the reactant that is being written has more atoms than its reaction has room for."""
+        """Return whether the reactant being written has more atoms than its reaction has room for."""
         room = text.frame.room if text.frame is not None and self.rules.size_limited else None
-        # an atom has a character at least: most molecules need no count
+        # each atom has at least one character, so most molecules need no count
         return room is not None and len(text.molecule) >= room and len(_ATOM.findall(text.molecule)) > room
 
     def _must_be_bought(self, smiles: str) -> bool:
-        """Whether a molecule may not be a leaf."""
+        """Return whether a molecule may not be a leaf."""
         return self.rules.only_purchasable and smiles not in cast("Stock", self.stock)
 
     def _must_go_on(self, text: Text) -> bool:
@@ -283,7 +283,7 @@ class ConstrainedGrammar(LogitsProcessor):
         return self.wanted is not None and is_among(molecule, (self.wanted,))
 
     def _against_end(self, text: Text) -> Fault | None:
-        """Why a list of reactants may not end here, None where it may."""
+        """Return why a list of reactants may not end here, or None if it may."""
         frame = text.frame
         if self.rules.atoms_supplied and frame is not None and frame.missing:
             return Fault("reactants lack atoms of their product", "atoms_supplied")
@@ -291,10 +291,10 @@ class ConstrainedGrammar(LogitsProcessor):
             return Fault(f"{self.wanted.canonical} is not among the starting materials", "required_leaf")
         return None
 
-    # What may follow a text
+    # The tokens that may follow a text
 
     def _key(self, text: Text, limit: int, may_end: bool) -> tuple:
-        """Texts of the same key may go on with the same tokens."""
+        """Return a key of a text. The same tokens may follow all texts with the same key."""
         state = text.state
         if state is None:
             return (text.fault is not None,)
@@ -308,7 +308,7 @@ class ConstrainedGrammar(LogitsProcessor):
         return (*same, self._against_end(text) is None)
 
     def _masks(self, keys: list[tuple]) -> np.ndarray:
-        """What to add to the scores of all tokens, a row for each key."""
+        """Return the masks to add to the scores of all tokens, one row for each key."""
         if len(self.mask_rows) > _MOST_MASKS:
             self.mask_rows, self.masks_KV = {}, self.masks_KV[:0]
         new = [key for key in dict.fromkeys(keys) if key not in self.mask_rows]
@@ -318,12 +318,12 @@ class ConstrainedGrammar(LogitsProcessor):
         return self.masks_KV[[self.mask_rows[key] for key in keys]]
 
     def _mask(self, key: tuple) -> np.ndarray:
-        if len(key) == 1:  # given up, or ended: behind its end anything may stand
+        if len(key) == 1:  # given up, or ended: anything may follow the end
             return self._end_alone() if key[0] else np.zeros(len(self.texts), np.float32)
         state, limit = key[:2]
         mask = self.grammar.allowed(state, limit).copy()
         if len(key) == 3 and not key[2]:
-            # of a token of several characters, what follows the first is checked when it is written
+            # a token may have several characters: those after the first are checked when it is written
             close = {"smiles": "'", "molecule": "}", "child": "]"}[state.place]
             mask[[(characters or "").startswith(close) for characters in self.texts]] = -np.inf
         return mask if np.isfinite(mask).any() else self._end_alone()
@@ -339,7 +339,7 @@ class ConstrainedGrammar(LogitsProcessor):
         rows: dict[tuple[int, bytes], int] = {}
         parents: list[int] = []
         for index, row in enumerate(ids_WT):
-            # sources may be the same target with other numbers of steps, whose texts are the same and their scores not
+            # sources may be the same target with different numbers of steps: same texts, but different scores
             source, whole = self.numbers[index // beams], row.tobytes()
             rows.setdefault((source, whole), index)
             parents.append(self.rows.get((source, whole[: -row.itemsize]), -1))
@@ -350,9 +350,9 @@ class ConstrainedGrammar(LogitsProcessor):
     def follow(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
     ) -> torch.Tensor:
-        """Return the scores with what breaks a rule ruled out, see [`~modeling.decoding.Follower`]."""
+        """Return the scores with the tokens that break a rule ruled out, see [`~modeling.decoding.Follower`]."""
         beams = max(1, len(parents) // len(self.limits))
-        # of rows with the same text, one counts
+        # of rows with the same text, only the first counts
         rows: dict[tuple[int, int], int] = {}
         self.firsts = [
             rows.setdefault((-1 - row // beams, 0) if parent < 0 else (self.firsts[parent], token), row)
@@ -373,11 +373,11 @@ class ConstrainedGrammar(LogitsProcessor):
                 elif self.written[index].fault:  # given up: other rows take its place
                     masks_WV[index] = self._end_alone()
         self._count_refusals(raw_WV.argmax(axis=1), masks_WV, totals_W, ends, beams)
-        # a text that is given up has nowhere else to go, whatever its scores are
+        # a text that is given up can only end, whatever its scores are
         found_WV = np.where(masks_WV[:, [self.grammar.end]] == GIVEN_UP, masks_WV, raw_WV + masks_WV)
         self.totals_W, self.scores_WV = totals_W, found_WV
         found = torch.from_numpy(found_WV)
-        if found.shape[1] < scores.shape[1]:  # scores of ids that the tokenizer does not have
+        if found.shape[1] < scores.shape[1]:  # the model also scores ids that the tokenizer does not have
             found = torch.nn.functional.pad(found, (0, scores.shape[1] - found.shape[1]), value=float("-inf"))
         return found.to(device=scores.device, dtype=scores.dtype)
 
@@ -401,13 +401,13 @@ class ConstrainedGrammar(LogitsProcessor):
         return totals_W
 
     def _may_end(self, text: Text) -> bool | None:
-        """Whether the SMILES that is being written may end, None where its molecule decides that."""
+        """Return whether the SMILES being written may end, or None if that depends on its molecule."""
         if text.state is None or text.state.place != "smiles" or text.state.literal or text.state.empty:
             return False
         return None if self.asks_molecules else True
 
     def _ends_well(self, index: int, limit: int) -> bool:
-        """Whether the molecule that a row is writing may end here; a row that cannot be completed is given up."""
+        """Return whether the molecule that a row is writing may end here. Give up a row that cannot be completed."""
         text = self.written[index]
         if self._against_molecule(text, limit) is None:
             return True
@@ -423,16 +423,16 @@ class ConstrainedGrammar(LogitsProcessor):
         firsts: list[int],
         beams: int,
     ) -> list[int]:
-        """The rows whose molecule has to be read: its end may be among the next tokens that the search takes.
+        """Return the rows whose molecule has to be read: its end may be among the tokens that the search takes next.
 
-        A search takes at most 2 S next tokens of a source. An end that is not looked at stays ruled out: so many others are
-        above it that no search takes it. What was read before, for whichever source, makes no difference.
+        A search takes at most 2 S next tokens of a source. An end that is not checked stays ruled out, because so many
+        others are above it that no search takes it. It makes no difference what was read before, for whichever source.
         """
         asked = [index for index, end in enumerate(ends) if end is None]
         if not asked:
             return []
         best_WV = totals_WV + masks_WV
-        # at first all beams of a source are the same, and one of them counts; a search keeps some that have ended
+        # all beams of a source are the same at first, so only one counts; rows that have ended do not count
         counts = np.zeros(len(best_WV), bool)
         counts[[row for row in firsts if self.written[row].state is not None]] = True
         best_WV[~counts] = -np.inf
@@ -453,14 +453,14 @@ class ConstrainedGrammar(LogitsProcessor):
         for index in np.flatnonzero(is_out).tolist():
             text = self.written[index]
             fault = text.fault
-            # an end that was not looked at was far from being chosen
+            # an end that was not checked was far from being chosen
             if fault is None and (firsts_W[index] != self.quote or ends[index] is not None):
                 fault = self.after(text, int(firsts_W[index]), MAX_DEPTH).fault
             if fault:
                 self.refusals[self.numbers[index // beams]][fault] += 1
 
     def why_nothing(self, source: int) -> str:
-        """Why a search of a source found nothing, as far as the rules know, with the names of the constraints."""
+        """Return why the search for a source found nothing, as far as known, with the names of the constraints."""
         reasons = "; ".join(f"{fault.reason} ({fault.rule})" for fault, _ in self.refusals[source].most_common(3))
         return (
             f"the texts of the model were ruled out, most often because {reasons}"

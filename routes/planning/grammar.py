@@ -29,7 +29,7 @@ class State(NamedTuple):
         depth (`int`):
             The number of open children lists.
         empty (`bool`, *optional*, defaults to `False`):
-            Whether a SMILES has begun that has no character yet.
+            Whether a SMILES has begun but has no character yet.
     """
 
     place: str
@@ -63,7 +63,7 @@ def advance(state: State | None, character: str, limit: int = MAX_DEPTH) -> Stat
             return None if empty else State("molecule", "", depth)
         if character not in SMILES_CHARACTERS:
             return None
-        return State("smiles", character if character == "\\" else "", depth)  # a backslash stands twice
+        return State("smiles", character if character == "\\" else "", depth)  # a backslash is written twice
     if place == "molecule":  # its SMILES is complete
         if character == "," and depth < limit:
             return State("smiles", _CHILDREN + _OPEN, depth + 1, empty=True)
@@ -76,13 +76,13 @@ def advance(state: State | None, character: str, limit: int = MAX_DEPTH) -> Stat
 
 
 def depth_limits(limits: Sequence[int | None]) -> list[int]:
-    """Return the largest number of reactions on a path, at most `MAX_DEPTH`. None stands for no other limit."""
+    """Return the largest numbers of reactions on a path, each at most `MAX_DEPTH`. None stands for no other limit."""
     return [MAX_DEPTH if limit is None else min(limit, MAX_DEPTH) for limit in limits]
 
 
 class RouteGrammar:
     """
-    Knows of every token whether it can continue a route. The end token can after a whole route only.
+    Determines which tokens can continue a route. The end token can follow a whole route only.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`):
@@ -100,13 +100,13 @@ class RouteGrammar:
         self.allowed, self.is_alive = cache(self._allowed), cache(self._is_alive)
 
     def after(self, state: State | None, token: int, limit: int) -> State | None:
-        """Return the state after a token that is no special one. The state of a text that has ended is None."""
+        """Return the state after a token that is not special. The state of a text that has ended is None."""
         for character in self.texts[token] or "":
             state = advance(state, character, limit)
         return state
 
     def _allowed(self, state: State, limit: int) -> np.ndarray:
-        """Return what to add to the scores of all tokens (V,): 0 or -inf."""
+        """Return the mask to add to the scores of all tokens (V,): 0 or -inf."""
         may = [self._goes_on(state, token, limit) for token in range(len(self.texts))]
         may[self.end] = state.place == "end" and not state.literal
         return np.where(may, np.float32(0.0), np.float32("-inf"))

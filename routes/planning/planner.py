@@ -49,12 +49,12 @@ class RoutePlanner:
         return cls(model, load(AutoTokenizer, folder_or_hub_id))
 
     def plan(self, targets: Sequence[str], settings: PlanSettings | None = None, **options: Any) -> list[Plan]:
-        """Ranked candidates for each target.
+        """Return ranked candidates for each target.
 
         Args:
             targets: SMILES; canonicalised first.
             settings: how routes are searched and ranked (default: `PlanSettings()`).
-            options: arguments of [`stream`], and fields of [`PlanSettings`], which take the place of those in `settings`.
+            options: arguments of [`stream`], and fields of [`PlanSettings`], which override those in `settings`.
 
         Returns:
             A plan for each target, in their order.
@@ -86,14 +86,14 @@ class RoutePlanner:
         Args:
             targets: SMILES. They and the settings are checked at once, before the first search.
             settings: how routes are searched and ranked (default: `PlanSettings()`).
-            n_steps: longest path of the wanted routes, in reactions: a number; a range of numbers, each of which is tried
+            n_steps: longest path of the routes, in reactions: a number; a range of numbers, each of which is tried
                 with all routes pooled and ranked together; a list of these, one for each target; or None for
                 1 to 5, limited to the training range. Must be None for a model without this condition.
             starting_material: SMILES of a required starting material, for a model trained with one; or a list,
                 one (or None) for each target.
             stock: the purchasable molecules; candidates then list their missing starting materials.
-            batch_size: concurrent searches; the next start when these have ended (default: 80 beams in total, 160 in a
-                search to the stock).
+            batch_size: number of concurrent searches. Those for whole routes wait until all running ones have ended
+                (default: 80 beams in total, 160 in a search to the stock).
             progress: show the progress as a bar in a terminal, else as a line every ten seconds.
             on_error: "raise", or "skip" to plan the other targets if one fails; its `Plan.problem` has the reason.
             watch: called before each token; an exception in it ends the search.
@@ -146,7 +146,7 @@ class RoutePlanner:
         # Longest first: rows of one batch are alike in length, and a batch too large for the memory fails at once.
         asked = [index for index, request in enumerate(requests) if request.problem is None]
         asked.sort(key=lambda index: -len(requests[index].target))
-        # the time of a target that has a limit is its own; a search to the stock has a limit too, of which other targets take nothing
+        # a target with a time limit is searched alone; in a search to the stock, other targets do not use up its limit
         one_by_one = settings.direct and settings.time_limit is not None
         groups = [[index] for index in asked] if one_by_one else [asked]
         with Progress("planning", len(asked), "targets", is_shown=progress) as bar:

@@ -1,4 +1,4 @@
-"""Plans of targets that share a running search of the model: what a target wants searched -> search -> rank -> plan."""
+"""Plan targets that share a running search of the model: searches of each target -> candidates -> ranking -> plan."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ if TYPE_CHECKING:
     from ..stock import Stock
     from ..tree import Route
 
-# Beams of one search by default: more of them take more memory and save little time.
+# The default number of beams of one search. More beams take more memory and save little time.
 ROWS = 80
-# The same where single steps of many targets are searched and nobody waits for one of them: a tenth of the time, for 115 MB.
+# The same for single steps of many targets, when nobody waits for one of them: a tenth more expansions for 115 MB.
 ROWS_OF_MANY = 160
-# Molecules of one target that are searched at once: with more, reactions are searched that its routes never need.
+# The number of molecules of one target searched at once. More would search reactions that its routes never need.
 AT_ONCE = 8
 # Added to the cost of a reaction whose transformation is not recorded.
 UNRECORDED_COST = 1.0
-# Reactions of a molecule that the library proposes, those of the commonest transformations.
+# The number of reactions that the library proposes for a molecule: those of the most common transformations.
 LIBRARY_STEPS = 40
-# What a molecule costs that cannot be bought, and each of its heavy atoms. In recorded routes (PaRoutes n5), a molecule of so many
-# atoms takes 0.5 + 0.1 * atoms reactions; four times as much found more purchasable routes in a given time than less did.
+# The estimated cost of a molecule that is not purchasable: a constant, and a part for each heavy atom. In recorded
+# routes (PaRoutes n5), a molecule takes 0.5 + 0.1 * atoms reactions. Four times as much found more purchasable routes
+# in a given time than lower estimates.
 ESTIMATE = 2.0, 0.4
-# Routes with the same last reaction by default: without a bound, all ten may begin with one.
+# The default number of routes with the same last reaction. Without a bound, all ten may share one.
 PER_REACTION = 3
-# Unfinished routes that are told where none leads to the stock.
+# The number of unfinished routes in a plan when no route leads to the stock.
 _UNFINISHED = 3
-# Molecules whose reactions a process remembers, of the model and of the library: 13 kB each.
+# The number of molecules whose reactions a process caches, for the model and for the library: 13 kB each.
 _REMEMBERED = 1 << 11
 
 
 class _WholeRoutes:
-    """What a target wants searched whose routes the model writes whole: its jobs, each once."""
+    """The searches of a target whose routes the model writes whole: each of its jobs, once."""
 
-    first: Route | None = None  # these searches end together: there is nothing to tell before
+    first: Route | None = None  # these searches end together, so no route comes first
 
     def __init__(self, request: PlanRequest, search: RouteSearch):
         self.request, self._search = request, search
@@ -57,11 +58,11 @@ class _WholeRoutes:
         self._candidates: dict[Hashable, list[Candidate]] = {}
 
     def is_over(self, seconds: float) -> bool:
-        """Whether nothing is wanted any more."""
+        """Return whether all searches have ended."""
         return not self._left
 
     def next(self, running: int) -> tuple[Hashable, Job, Deadline | None] | None:
-        """A job to search, with its place and deadline, or None."""
+        """Return the next job to search, with its place and deadline, or None."""
         while self._waiting:
             place, job = self._waiting.popleft()
             if not self._has_begun:
@@ -76,7 +77,7 @@ class _WholeRoutes:
         self._left -= 1
 
     def result(self) -> tuple[list[Candidate], list[str]]:
-        """All candidates, and what has to be said of them."""
+        """Return all candidates, and the remarks about them."""
         candidates = [one for place in sorted(self._candidates, key=str) for one in self._candidates[place]]
         if len(self.request.jobs) > 1:
             candidates = pooled(candidates)
@@ -89,10 +90,11 @@ class _WholeRoutes:
 
 
 class _ToTheStock:
-    """What a target wants searched whose routes are put together of single steps: the molecules that its searches take up.
+    """The searches of a target whose routes are assembled from single steps, one molecule at a time.
 
-    Two searches share the time: one for routes of the transformations that the library has recorded, one for routes of what the model
-    proposes. The first finds more routes that a chemist would try, the second solves more targets.
+    Two searches share the time. One looks for routes of transformations that the library has recorded, the other for
+    routes of reactions that the model proposes. The first finds more routes that a chemist would try. The second
+    solves more targets.
     """
 
     def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock, remembered: dict[str, Sequence[Step]]):
@@ -114,7 +116,10 @@ class _ToTheStock:
         self._distinct: list[Found] = []
 
     def _found(self) -> list[Found]:
-        """Routes of either search, each once, and of those with the same last reaction the best; recorded ones first, then by cost."""
+        """Return the routes of both searches, each once, and only the best of those with the same last reaction.
+
+        Recorded ones come first, then the cheapest.
+        """
         every = [*self._recorded.found, *self._proposed.found]
         if len(every) != self._num_found:
             self._num_found = len(every)
@@ -144,11 +149,11 @@ class _ToTheStock:
         return len(found) >= most and any(one.is_recorded for one in found)
 
     def is_over(self, seconds: float) -> bool:
-        """Whether there are routes enough, nothing is left to search, or the budget is spent."""
+        """Return whether there are enough routes, nothing is left to search, or the budget is spent."""
         return self._is_enough or seconds >= self.request.settings.budget
 
     def next(self, running: int) -> tuple[Hashable, Job, Deadline | None] | None:
-        """A job to search, with the molecule that it is for, or None while those that run have to end first."""
+        """Return a job to search, with its molecule, or None if no job can start now."""
         search = self._proposed
         while running < AT_ONCE and search.goes_on and not self._is_enough:
             smiles = search.wanted()
@@ -166,15 +171,15 @@ class _ToTheStock:
         return None
 
     def advance(self, seconds: float) -> float:
-        """Let the search of the library have half of the time, or all of it where the other has ended.
+        """Run the search of the library for half of the time, or for all of it if the other search has ended.
 
         Args:
-            seconds: the target's part of the time until now.
+            seconds: the target's share of the time so far.
 
         Returns:
             The seconds that it took.
         """
-        from ..judging import shipped_library  # needs RDKit, which models of texts do without
+        from ..judging import shipped_library  # needs RDKit, which models of texts do not need
 
         taken = 0.0
         while self._recorded.goes_on and not self._is_enough:
@@ -188,7 +193,7 @@ class _ToTheStock:
             spent = time.monotonic() - begun
             self._library_seconds += spent
             taken += spent
-            if is_alone:  # a molecule at a time, so that the budget is checked
+            if is_alone:  # one molecule at a time, so that the budget is checked
                 break
         return taken
 
@@ -210,7 +215,7 @@ class _ToTheStock:
         self._proposed.tell(str(smiles), known)
 
     def result(self) -> tuple[list[Candidate], list[str]]:
-        """The routes to the stock, or a few that lead nearest to it, and what has to be said of them."""
+        """Return the routes to the stock, or a few that come nearest to it, and the remarks about them."""
         settings, found = self.request.settings, self._found()
         offer = self._stock.offer(self.request.target)
         told = (
@@ -252,13 +257,16 @@ class _ToTheStock:
 
 @lru_cache(_REMEMBERED)
 def _library_steps(library: Library, smiles: str) -> list[Step]:
-    """The reactions of a molecule by recorded transformations. A reaction costs minus the logarithm of the share of recorded reactions that
-    have its transformation, among those whose transformation the molecule allows."""
+    """Return the reactions of a molecule by recorded transformations.
+
+    A reaction costs minus the logarithm of a share: that of its transformation among the recorded reactions whose
+    transformation the molecule allows.
+    """
     return [Step(reactants, -math.log(share), True) for reactants, share in library.propose(smiles, LIBRARY_STEPS)]
 
 
 def _estimate(smiles: str) -> float:
-    """What a molecule that cannot be bought will cost to make, from the number of its heavy atoms."""
+    """Return the estimated cost of a molecule that is not purchasable, from the number of its heavy atoms."""
     molecule = read_molecule(smiles)
     return ESTIMATE[0] + ESTIMATE[1] * sum(molecule.atoms.values()) if molecule else math.inf
 
@@ -268,14 +276,14 @@ class _Target:
     """A target whose searches are not over.
 
     Args:
-        key: what names it.
-        request: what is asked.
-        wants: what it wants searched.
-        running: the number of its searches that run.
-        seconds: its part of the time of all steps.
+        key: the name of the target in the pool.
+        request: the request.
+        wants: the searches of the target.
+        running: the number of its running searches.
+        seconds: its share of the time of all steps.
         begun: when it joined.
         turn: the place of its latest search among all that have begun.
-        is_told: whether its first route to the stock was told.
+        is_told: whether its first route to the stock was reported.
     """
 
     key: Hashable
@@ -289,24 +297,26 @@ class _Target:
 
 
 class PlanPool:
-    """Plans of targets that join and leave a running search. Each is what a planner gives for it alone.
+    """Plans targets that join and leave a running search. Each target gets the same plan as it would alone.
 
     Args:
         model: a `WeftForConditionalGeneration` trained on routes.
         tokenizer: the tokenizer it was trained with.
-        settings: those of the search, see [`PlanSettings.for_search`].
-        stock: what can be bought.
-        most: searches that run at once; the others wait (default: as many as have 80 beams together, or 160 where they are
-            `together` and search to the stock).
-        watch: is called before each token; what it raises ends the search.
-        together: whether waiting searches join only when all running ones have ended. Whole routes of many targets then take less
-            time, because texts at different places need the longest prefix and suffix together. A server lets them join at
-            once, so that nobody waits for a long search. The budget of a search to the stock is then a time on the clock, in
-            which an answer has to come; else it is the target's part of the time.
+        settings: the settings of the search, see [`PlanSettings.for_search`].
+        stock: the purchasable molecules.
+        most: the number of concurrent searches; the others wait (default: as many as have 80 beams together, or 160 if
+            they are `together` and search to the stock).
+        watch: a function that is called before each token. An exception in it ends the search.
+        together: whether waiting searches for whole routes join only when all running ones have ended. Whole routes of
+            many targets then take less time, because texts at different places need the longest prefix and suffix
+            together. A server lets them join at once, so that nobody waits for a long search. The budget of a search
+            to the stock is then measured on the clock, because an answer has to come in time. Otherwise, it is the
+            target's share of the time.
         remembered: the reactions of molecules that were searched before with the same model and settings.
 
     Attributes:
-        on_first: is called with the key of a target and its first route to the stock, if its search then goes on.
+        on_first: a function that is called with the key of a target and its first route to the stock, if its search
+            continues.
     """
 
     def __init__(
@@ -334,11 +344,11 @@ class PlanPool:
         return len(self._targets)
 
     def add(self, key: Hashable, request: PlanRequest) -> None:
-        """Let a target join.
+        """Add a target.
 
         Args:
-            key: what names it.
-            request: what is searched, which has no problem.
+            key: the name of the target in the pool.
+            request: the request, which must not have a problem.
         """
         wants: _WholeRoutes | _ToTheStock
         if request.searches_steps:
@@ -388,8 +398,8 @@ class PlanPool:
         is_whole = not any(target.request.searches_steps for target in asked)
         if self.together and self._running and is_whole:
             return
-        # Searches of one target are alike and end together, and a target that is done is told at once. Where others wait for an
-        # answer, each target has its turn: one with many searches does not keep them waiting.
+        # Searches of one target are alike and end together, and a finished target is reported at once. If others wait
+        # for an answer, the targets take turns, so that one with many searches does not keep them waiting.
         in_order = self.together or (is_whole and not self._search.is_continuous)
         joining: list[tuple[_Target, Hashable, Job, Deadline | None]] = []
         while asked and len(self._running) + len(joining) < self.most:
@@ -411,7 +421,7 @@ class PlanPool:
             self._running |= {ticket: one[:2] for ticket, one in zip(tickets, joining, strict=True)}
 
     def _plan(self, target: _Target) -> Plan:
-        """What was found for a target, ranked."""
+        """Return the plan of a target, with its candidates ranked."""
         begun, settings = time.monotonic(), target.request.settings
         candidates, told = target.wants.result()
         best = ranked(

@@ -1,4 +1,4 @@
-"""Searches for routes: encode targets, force the beginning of their routes, read what comes out as data."""
+"""Searches for routes: encode targets, force the beginning of their routes, and read the output."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from .settings import RANKINGS, PlanSettings
 if TYPE_CHECKING:
     from ..stock import Stock
 
-# A ranking may divide a score by the root of the length, some ten at most: no text of a model is as improbable as this.
+# A ranking may divide a score by the root of the length, some tens at most. No text of a model is that improbable.
 _LOST = GIVEN_UP / 100
 
 
 class Deadline(LogitsProcessor):
-    """Ends a search at a time: texts that have ended stay what they are, and all others are given up.
+    """Ends a search at a given time. Finished texts stay as they are, and all others are given up.
 
-    transformers' `MaxTimeCriteria` would treat unfinished texts as finished ones. They are shorter than the routes, so they are
-    more probable and would displace them. Here each of them ends with [`GIVEN_UP`] added to its score, below everything that
-    has ended before. A text that lacks only its end token gets it.
+    transformers' `MaxTimeCriteria` would treat unfinished texts as finished ones. They are shorter than the routes, so
+    they are more probable and would displace them. Here each of them ends with [`GIVEN_UP`] added to its score, below
+    everything that has ended before. A text that lacks only its end token gets it.
 
     Args:
-        at: when, by `time.monotonic()`.
+        at: the time, by `time.monotonic()`.
         end: the end token.
-        has_grammar: whether the end token is allowed behind a whole route only.
+        has_grammar: whether the end token is allowed after a whole route only.
 
     Attributes:
-        is_over: whether a search was ended.
+        is_over: whether it has ended a search.
     """
 
     def __init__(self, at: float, end: int, has_grammar: bool):
@@ -49,14 +49,14 @@ class Deadline(LogitsProcessor):
         self.is_over = False
 
     def select_sources(self, sources: list[int], beams: int) -> None:
-        """Sources may leave the batch: the time is the same for all."""
+        """Do nothing. Sources may leave the batch, and the time is the same for all."""
 
     @property
     def has_passed(self) -> bool:
         return time.monotonic() >= self.at
 
     def ends(self) -> bool:
-        """Whether the time is up, before a search has begun. It counts as ended then."""
+        """Return whether the time is up before a search has begun. If so, the search counts as ended."""
         self.is_over = self.is_over or self.has_passed
         return self.is_over
 
@@ -73,7 +73,7 @@ class Deadline(LogitsProcessor):
 
 @dataclass(frozen=True)
 class Job:
-    """A target, the longest path of its routes in reactions, and a molecule to begin from, as the model is told them."""
+    """A target, the longest path of its routes in reactions, and a molecule to begin from, as given to the model."""
 
     smiles: str
     n_steps: int | None = None
@@ -81,15 +81,15 @@ class Job:
 
 
 def beginning(tokenizer: Any, smiles: str) -> list[int]:
-    """The tokens that every route of this target begins with. They are forced, so that the search is about the reactants."""
+    """Return the forced tokens that every route to this target begins with. The search is about the reactants only."""
     whole = Route(smiles, (Route("C"),)).to_string()
     text = whole[: whole.rindex("C'")]
     return [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]
 
 
 class _Task(NamedTuple):
-    """A job in a search: its deadline, the bound that was asked for within its room, its number in the grammar, and the tokens
-    that it may write."""
+    """A job in a search: its deadline, the requested limit within its room, its number in the grammar, and the number
+    of tokens that it may write."""
 
     job: Job
     deadline: Deadline | None
@@ -99,16 +99,16 @@ class _Task(NamedTuple):
 
 
 class RouteSearch:
-    """Searches for the candidates of jobs, which join and leave between steps. Each gets what it gets alone.
+    """Searches for the candidates of jobs, which join and leave between steps. Each job gets the same as alone.
 
-    Where no search can go on while others join, a step searches for a batch of jobs from beginning to end.
+    If the model or the ranking does not allow that, a step searches for a batch of jobs from beginning to end.
 
     Args:
         model: a `WeftForConditionalGeneration` trained on routes.
         tokenizer: the tokenizer it was trained with.
-        settings: those of the search: beams, ranking, grammar and constraints.
-        stock: what can be bought, where the constraints ask for it.
-        watch: is called before each token; what it raises ends the search.
+        settings: the settings of the search: beams, ranking, grammar and constraints.
+        stock: the purchasable molecules, if the constraints need them.
+        watch: a function that is called before each token. An exception in it ends the search.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class RouteSearch:
         self.model, self.tokenizer, self.watch = model, tokenizer, watch
         self.beams, self.ranking, self.has_rules = settings.beams, settings.ranking, not settings.rules.is_empty
         self.grammar = ConstrainedGrammar(tokenizer, [], settings.rules, stock) if settings.grammar else None
-        # of a single beam the log-probability is the score, whatever the length
+        # with a single beam, the log-probability is the score, whatever the length
         ranking = {} if self.beams == 1 and self.ranking == "log_probability" else RANKINGS[self.ranking]
         self._options = ranking | {"num_beams": self.beams, "num_return_sequences": self.beams}
         self._running: ContinuousSearch | None = None
@@ -141,7 +141,7 @@ class RouteSearch:
         return self._running is not None
 
     def deadline(self, seconds: float | None) -> Deadline | None:
-        """Return a deadline so many seconds from now, which searches may share."""
+        """Return a deadline this many seconds from now. Searches may share it."""
         if seconds is None:
             return None
         return Deadline(time.monotonic() + seconds, self.tokenizer.eos_token_id, self.grammar is not None)
@@ -152,9 +152,9 @@ class RouteSearch:
         """Let jobs join, and return a ticket for each.
 
         Args:
-            jobs: what is searched.
-            deadlines: when the search for each ends, or None.
-            max_new_tokens: the largest number of tokens of each, or None for what the model's positions allow.
+            jobs: the jobs.
+            deadlines: the deadline of each job, or None.
+            max_new_tokens: the largest number of tokens of each job, or None for as many as the model has positions.
         """
         tasks = []
         for job, deadline, asked in zip(jobs, deadlines, max_new_tokens, strict=True):
@@ -197,7 +197,7 @@ class RouteSearch:
             self.grammar.refusals.pop(task.number)
 
     def _batch(self) -> list[tuple[int, list[Candidate]]]:
-        """Search for the oldest job, and for those that have the same deadline and bound, in one batch."""
+        """Search for the oldest job, and for those with the same deadline and limit, in one batch."""
         first = next(iter(self._tasks.values()))
         asked = (first.deadline, first.max_new_tokens)
         tickets = [ticket for ticket, task in self._tasks.items() if (task.deadline, task.max_new_tokens) == asked]
@@ -223,7 +223,7 @@ class RouteSearch:
             max_length=None,
             return_dict_in_generate=True,
             output_scores=self.beams > 1,
-            output_logits=self.beams == 1,  # of beams there is a score
+            output_logits=self.beams == 1,  # several beams have scores
             only_sequences=self.beams > 1,
             logits_processor=[*processors, *([] if deadline is None else [deadline])],
         )
@@ -237,7 +237,7 @@ class RouteSearch:
         ]
 
     def _inputs(self, jobs: Sequence[Job]) -> dict[str, torch.Tensor]:
-        """Inputs of `generate`, with the forced beginning of each route."""
+        """Return the inputs of `generate`, with the forced beginning of each route."""
         tokenizer, device = self.tokenizer, self.model.device
         room = self.model.config.max_source_positions
         sources = [encode_source(tokenizer, job.smiles, job.starting_material, source_length=room) for job in jobs]
@@ -252,15 +252,15 @@ class RouteSearch:
         return inputs
 
     def _most(self, length: int) -> int:
-        """Tokens that may be written behind a beginning of this length: the last is written and never read."""
+        """Return how many tokens may follow a beginning of this length. The last one is written and never read."""
         return self.model.config.max_target_positions + 1 - length
 
     def _candidates(self, task: _Task, found: list[tuple[tuple[str, bool], float]]) -> list[Candidate]:
-        """The candidates of a job.
+        """Return the candidates of a job.
 
         Args:
             task: the job.
-            found: its texts, whether each has ended, and their scores.
+            found: each text, whether it has ended, and its score.
         """
         is_over = task.deadline is not None and task.deadline.is_over
         candidates = [self._candidate(*one, task.job.n_steps, None if is_over else task.most) for one in found]
@@ -271,25 +271,25 @@ class RouteSearch:
         return kept or [self.out_of_time(task.job) if is_over else self._nothing(task.job, why)]
 
     def out_of_time(self, job: Job) -> Candidate:
-        """The candidate of a search that has found nothing in time."""
+        """Return the candidate of a search that has found nothing in time."""
         return self._nothing(job, "the time was up")
 
     def _nothing(self, job: Job, why: str) -> Candidate:
         return Candidate("", float("-inf"), job.n_steps, problem=NOTHING_FOUND + why)
 
     def _scores(self, output: Any, length: int) -> torch.Tensor:
-        """Log-probability of each sequence after its forced beginning."""
+        """Return the score of each sequence after its forced beginning."""
         if getattr(output, "sequences_scores", None) is not None:
             return output.sequences_scores
-        # the model's own logits: the rest does not become likelier because the grammar rules tokens out
+        # the model's own logits, because the rest does not become likelier when the grammar rules tokens out
         steps = self.model.compute_transition_scores(output.sequences, output.logits, normalize_logits=True)
-        # what stands behind the end is padding
+        # everything after the end is padding
         ended = (output.sequences[:, length:] == self.tokenizer.eos_token_id).cumsum(dim=1)
         after = torch.nn.functional.pad(ended[:, :-1], (1, 0)).bool()
         return steps.masked_fill(after, 0.0).sum(dim=1)
 
     def _read(self, ids: list[int]) -> tuple[str, bool]:
-        """Ids to text, without pads and start in front, up to the end; and whether it has ended."""
+        """Return ids as text, without leading pads and start, up to the end token, and whether the text has ended."""
         while ids and ids[0] in (self.tokenizer.pad_token_id, self.tokenizer.bos_token_id):
             ids = ids[1:]
         has_ended = self.tokenizer.eos_token_id in ids
@@ -300,9 +300,9 @@ class RouteSearch:
     def _candidate(
         self, read: tuple[str, bool], score: float, n_steps: int | None, most: int | None
     ) -> Candidate | None:
-        """What a beam found; None for one that was given up, and for a place that no beam took.
+        """Return the candidate of a beam, or None if the beam was given up or never used.
 
-        `most` are the tokens that it could write, None where the time ended it.
+        `most` is the number of tokens that it could write, None if the deadline ended it.
         """
         text, has_ended = read
         if most is None and score < _LOST:
@@ -317,7 +317,7 @@ class RouteSearch:
 
 
 def _with_reason(candidates: list[Candidate], why: str) -> list[Candidate]:
-    """Add to candidates why the rules allowed nothing better, if none of them is a route."""
+    """Add the reason why the rules allowed nothing better to candidates, if none of them is a route."""
     if any(candidate.route is not None for candidate in candidates):
         return candidates
     return [replace(candidate, problem=f"{candidate.problem}; {why}") for candidate in candidates]

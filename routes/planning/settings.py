@@ -18,9 +18,9 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "log_probability": {"length_penalty": 0.0},
     "sqrt_length": {"custom_generate": "sqrt_length"},
 }
-# Seconds of a search to the stock where nobody says how many.
+# The default time limit of a search to the stock, in seconds.
 BUDGET = 60.0
-# Rules for all routes by the names that options call them, as fields of `Constraints`.
+# The rules for all routes: their names in options, and the fields of `Constraints`.
 RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "size_limited"}
 
 
@@ -42,8 +42,8 @@ def substructure(smarts: str) -> Any:
         pattern = Chem.MolFromSmarts(smarts) if smarts else None
     if pattern is None:
         raise ValueError(f"{smarts!r} is not a substructure (SMARTS) that RDKit can read.")
-    # A dot separates parts, also within `$(...)`; behind a `|` it is one of a number. RDKit tries all combinations of parts: 20
-    # atoms that fit anywhere have 20! of them.
+    # A dot separates parts, also within `$(...)`; behind a `|`, it is part of a number. RDKit tries all combinations
+    # of parts: 20 atoms that fit anywhere have 20! of them.
     if "." in smarts.partition("|")[0]:
         raise ValueError(
             f"{smarts!r} is a substructure of several parts: give one that is connected. Several substructures are forbidden "
@@ -112,7 +112,7 @@ def rules_without(names: Iterable[str]) -> Constraints:
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """How routes are searched and ranked.
+    """Settings for the search and ranking of routes.
 
     Args:
         beams: width of the search, and number of candidates per target (and per number of steps and augmentation).
@@ -139,7 +139,7 @@ class PlanSettings:
         direct: let the model write whole routes, like DirectMultiStep, instead of a search to the stock. Whole
             routes are also written without a stock, with a number of steps, a starting material, a required leaf, several
             SMILES of a target or another ranking, and if the model cannot write single steps.
-        num_routes: number of purchasable routes per target that end the search.
+        num_routes: number of purchasable routes after which the search for a target ends.
         per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the stock, all of whole
             routes).
         enforce_limits: refuse paths of more than `RoutePlanner.most_steps` reactions and more than
@@ -204,11 +204,11 @@ class PlanSettings:
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> PlanSettings:
-        """Make settings of flat options, as a command or a request has them.
+        """Make settings from flat options, as in a command or a request.
 
         Args:
             options: fields of `PlanSettings` and `Constraints`, `allow` with names of [`RULES`] to switch off, and others, which
-                are left alone.
+                are ignored.
 
         Raises:
             ValueError: a setting is not allowed, or a molecule or a substructure cannot be read.
@@ -218,7 +218,7 @@ class PlanSettings:
         constraints: Constraints | None = replace(rules, **asked)
         own = {one.name: options[one.name] for one in fields(cls) if one.name in options}
         if constraints == (Constraints() if own.get("grammar", True) else rules):
-            constraints = None  # nothing was asked for
+            constraints = None  # the options add no constraints
         return cls(**own | {"constraints": constraints})
 
     @property
@@ -239,7 +239,7 @@ class PlanSettings:
 
     @property
     def budget(self) -> float:
-        """The most seconds of a search to the stock."""
+        """The time limit of a search to the stock, in seconds."""
         return BUDGET if self.time_limit is None else self.time_limit
 
     def check_stock(self, stock: Any) -> None:

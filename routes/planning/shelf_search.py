@@ -1,10 +1,11 @@
-"""Searches for routes to molecules that can be bought, best first, one step at a time.
+"""Searches for routes to purchasable molecules, best first, one step at a time.
 
-A state is the set of molecules that still have to be made. The most promising state is taken up first; one of its molecules is replaced by the
-reactants of each of its reactions that cannot be bought. A state without molecules is a route. A reaction costs its negative log-probability and
-[`STEP_COST`]. A state ranks by the cost of its reactions and an estimate of what its molecules will still cost (A*, Hart et al. 1968;
-Retro*, Chen et al. 2020, arXiv:2006.15820, ranks the same way). Without an estimate, the first route is the cheapest of all that the
-expansions allow.
+A state is the set of molecules that still have to be made. The most promising state is taken up first. For each
+reaction of one of its molecules, a new state has the reactants that are not purchasable in place of the molecule. A
+state without molecules is a route. The cost of a reaction is its negative log-probability plus [`STEP_COST`]. A state
+ranks by the cost of its reactions plus an estimate of the remaining cost of its molecules (A*, Hart et al. 1968;
+Retro*, Chen et al. 2020, arXiv:2006.15820, ranks the same way). Without an estimate, the first route is the cheapest
+of all that the expansions allow.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from ..tree import Route
 
 # Added to the cost of each reaction: a step costs a chemist a day whatever a model thinks of it.
 STEP_COST = 0.3
-# States with the same molecules left to make that are pursued: the cheapest few differ in how they came there.
+# The number of states with the same molecules left to make that are pursued. They differ in the reactions so far.
 _ALIKE = 3
-# States that a call looks at: some tenths of a second.
+# The number of states that one call examines, in some tenths of a second.
 _AT_A_TIME = 2_000
 
 
@@ -31,7 +32,7 @@ class Step(NamedTuple):
 
     Args:
         reactants: canonical SMILES, sorted.
-        cost: the negative log-probability, and what else counts against it.
+        cost: the negative log-probability, plus penalties.
         is_recorded: whether a recorded reaction has the same transformation.
     """
 
@@ -41,16 +42,16 @@ class Step(NamedTuple):
 
 
 class _State(NamedTuple):
-    rank: float  # the cost, and the estimate of what follows
+    rank: float  # the cost plus the estimate for open molecules
     tie: int
     cost: float
-    open: tuple[str, ...]  # what still has to be made, the largest first
+    open: tuple[str, ...]  # molecules still to be made, the longest SMILES first
     made: tuple[tuple[str, Step], ...]  # molecules with the reactions that make them
 
 
 @dataclass(frozen=True)
 class Found:
-    """A route to molecules that can be bought, with the sum of its costs, and whether each of its reactions is recorded."""
+    """A route to purchasable molecules, with its total cost, and whether each of its reactions is recorded."""
 
     route: Route
     cost: float
@@ -59,24 +60,25 @@ class Found:
 
 class ShelfSearch:
     """
-    The search for one target. It names the molecules whose reactions it needs ([`wanted`]), is told them ([`tell`]), and
-    yields routes as they are found.
+    The search for one target. [`wanted`] returns a molecule whose reactions the search needs, [`tell`] receives them,
+    and `found` collects the routes.
 
     Args:
         target (`str`):
-            Canonical SMILES. Its reactions are searched even if it can be bought.
+            Canonical SMILES. Its reactions are searched even if it is purchasable.
         is_bought (`Callable[[str], bool]`):
-            Whether a molecule, a canonical SMILES, can be bought.
+            Returns whether a molecule, a canonical SMILES, is purchasable.
         estimate (`Callable[[str], float]`, *optional*):
-            What a molecule that cannot be bought will cost to make. Defaults to nothing.
+            The estimated cost of making a molecule that is not purchasable. Defaults to 0.
         most_reactions (`int`, *optional*, defaults to 15):
-            The most reactions of a route.
+            The largest number of reactions in a route.
         most_routes (`int`, *optional*):
-            The routes after which the search wants no more molecules. Defaults to all.
+            The number of routes after which the search ends. Defaults to all.
         per_reaction (`int`, *optional*):
-            The most routes with the same last reaction: the cheapest are found, and the search turns to other reactions. Defaults to all.
+            The largest number of routes with the same last reaction. After these, the search turns to other reactions.
+            Defaults to all.
         most_states (`int`, *optional*, defaults to 200,000):
-            States that are kept; the dearest go first.
+            The number of states that are kept. The least promising are dropped first.
     """
 
     def __init__(
@@ -100,18 +102,18 @@ class ShelfSearch:
         self._queue: list[_State] = [_State(0.0, next(self._tie), 0.0, (target,), ())]
         self._steps: dict[str, Sequence[Step]] = {}
         self._waiting: dict[str, list[_State]] = {}
-        self._stuck: list[_State] = []  # no reaction of their first molecule leads on
+        self._stuck: list[_State] = []  # their first molecule has no usable reaction
         self._alike: Counter[tuple[bool, tuple[str, ...]]] = Counter()
         self.found: list[Found] = []
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether nothing is left to search, and nothing awaited."""
+        """Whether no state is left to search or waits for reactions."""
         return not self._queue and not self._waiting
 
     @property
     def goes_on(self) -> bool:
-        """Whether something is left to search, and more routes are wanted."""
+        """Whether a state is left, and fewer than `most_routes` routes are found."""
         return not self.is_exhausted and (self._most_routes is None or len(self.found) < self._most_routes)
 
     @property
@@ -120,8 +122,11 @@ class ShelfSearch:
         return len(self._steps)
 
     def wanted(self) -> str | None:
-        """Return the next molecule whose reactions the search needs, or None if it needs to be told others first, or has looked at many states,
-        so that its time can be checked. Routes that are found on the way join `found`."""
+        """Return the next molecule whose reactions the search needs.
+
+        Return None if the search needs the reactions of earlier molecules first, or has examined many states, so that
+        the caller can check the time. Routes that are found on the way are added to `found`.
+        """
         for _ in range(_AT_A_TIME):
             if not self._queue or not self.goes_on:
                 break
@@ -146,13 +151,13 @@ class ShelfSearch:
         return None
 
     def unfinished(self, most: int) -> list[Found]:
-        """Return the routes that lack the fewest atoms of what has to be made, as far as SMILES tell, cheapest first among equals."""
+        """Return the unfinished routes with the shortest SMILES left to make, the cheapest first among equals."""
         states = [*self._queue, *self._stuck, *(state for waiting in self._waiting.values() for state in waiting)]
         nearest = heapq.nsmallest(most, (one for one in states if one.made), key=_distance)
         return [self._found(state) for state in nearest]
 
     def tell(self, molecule: str, steps: Sequence[Step]) -> None:
-        """Hand in the reactions of a molecule that was wanted."""
+        """Give the search the reactions of a molecule that [`wanted`] returned."""
         self._steps[molecule] = steps
         for state in self._waiting.pop(molecule, ()):
             heapq.heappush(self._queue, state)
@@ -189,7 +194,7 @@ class ShelfSearch:
 
 
 def _distance(state: _State) -> tuple[int, float]:
-    """What a state lacks, as far as the length of SMILES tells, and its cost."""
+    """Return the total length of the SMILES that a state has left to make, and its cost."""
     return sum(map(len, state.open)), state.cost
 
 
@@ -203,7 +208,7 @@ def _route(molecule: str, made: dict[str, Step]) -> Route:
 
 
 def _needs(molecule: str, other: str, made: dict[str, Step]) -> bool:
-    """Whether a molecule is the other, or is made from it."""
+    """Return whether a molecule is the other, or is made from it."""
     if molecule == other:
         return True
     step = made.get(molecule)

@@ -10,7 +10,7 @@ from ..tree import SMILES_CHARACTERS
 
 # An atom in brackets, a ring number of two digits, an element of two letters, or a character.
 _PARTS = re.compile(r"\[[^\]]*\]|%\d\d|Br|Cl|.")
-# Those up to bismuth: all heavier ones are radioactive.
+# The elements up to bismuth: all heavier ones are radioactive.
 _ELEMENTS = 83
 
 
@@ -18,7 +18,7 @@ def check_spelling(tokenizer: Any, smiles: str) -> None:
     """Refuse a SMILES with a character outside the vocabulary.
 
     Args:
-        tokenizer: of the model.
+        tokenizer: the tokenizer of the model.
         smiles: the molecule.
 
     Raises:

@@ -35,7 +35,7 @@ def sqrt_length_score(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.T
         log_probs (`torch.Tensor`):
             The sums of the log-probabilities of the written tokens.
         lengths (`torch.Tensor`):
-            The numbers of non-pad tokens, with those of the start and of a forced prefix.
+            The numbers of non-pad tokens, including those of the start and of a forced prefix.
 
     Returns:
         `torch.Tensor`: the scores.
@@ -54,7 +54,7 @@ def sqrt_length_beam_search(
 ) -> SqrtLengthBeamOutput | torch.Tensor:
     """Search with `num_beams` beams that are ranked at every step by log p / sqrt(length).
 
-    The length includes a forced prefix. The search differs from transformers' search not only in the score. A beam
+    The length includes a forced prefix. The search differs from transformers' search in more than the score: a beam
     that has ended competes with the running beams at every step, until all beams have ended. It loses its place if
     `num_beams` other beams have better scores.
 

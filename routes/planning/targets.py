@@ -1,4 +1,4 @@
-"""Targets, starting materials and numbers of steps are checked before any search, and become requests."""
+"""Check targets, starting materials and numbers of steps before any search, and turn them into requests."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .spelling import check_spelling
 
 _logger = logging.getLogger(__name__)
 
-# Tried in turn, and pooled, when a model that is told the number of steps is not.
+# Numbers of steps that are tried, with all routes pooled, if a model that reads the number of steps is given none.
 DEFAULT_STEPS = range(1, 6)
-# The longest path that may be asked for where the model does not say what it was trained on, and the tokens that a reaction
-# of a route takes at least: `,'children':[{'smiles':'C'}]`, with a token for each key.
+# The longest path allowed for a model that does not say what it was trained on, and the smallest number of tokens of a
+# reaction: `,'children':[{'smiles':'C'}]`, with a token for each key.
 MOST_STEPS = 20
 _TOKENS_OF_A_REACTION = 9
-# Beams that may be asked for, for each token of the vocabulary: a step of the search chooses its beams among that many texts
-# for each beam. With the 53 tokens of DirectMultiStep it is 1,060, where 50 are usual.
+# The number of beams allowed for each token of the vocabulary. A step of the search chooses its beams among that many
+# texts for each beam. The 53 tokens of DirectMultiStep allow 1,060 beams, and 50 are usual.
 BEAMS_OF_A_TOKEN = 20
 
 Steps = int | range | Sequence[int] | None
@@ -33,15 +33,15 @@ Steps = int | range | Sequence[int] | None
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A target to be planned, or why it cannot be.
+    """A target to plan, or the reason why it cannot be planned.
 
     Args:
-        target: its canonical SMILES; as it was given where there is a problem.
-        jobs: the searches for whole routes to it; none where single steps are searched.
+        target: the canonical SMILES, or the given text if there is a problem.
+        jobs: the searches for whole routes; empty if single steps are searched.
         told: the number of steps given to the model in a search of single steps; None for a model without this condition.
-        settings: how it is planned.
+        settings: the settings of the plan.
         remarks: notes for the reader of its plan.
-        problem: why it cannot be planned.
+        problem: the reason why the target cannot be planned.
     """
 
     target: str
@@ -112,8 +112,10 @@ def read_targets(
 
 
 def can_search(model: Any, settings: PlanSettings, stock: Any) -> bool:
-    """Whether single steps can be searched until everything is in the stock: there is one, the model writes single steps, and nothing is
-    asked for that only whole routes have."""
+    """Return whether single steps can be searched until everything is in the stock.
+
+    This needs a stock, a model that writes single steps, the grammar, and no setting that only whole routes have.
+    """
     fewest, most = about_routes(model).get("steps", (1, None))
     writes_steps = fewest <= 1 if model.config.num_condition_features else most == 1
     is_for_whole = (
@@ -155,7 +157,7 @@ def check_source(model: Any, tokenizer: Any, smiles: str, starting_material: str
             check_spelling(tokenizer, text)
     room = model.config.max_source_positions
     if starting_material is None and about_routes(model).get("starting_material") is not False:
-        room = min(room, PRODUCT_LENGTH)  # the other positions are those of starting materials
+        room = min(room, PRODUCT_LENGTH)  # the other positions are for starting materials
     encode_source(tokenizer, smiles, starting_material, source_length=room)
     if len(beginning(tokenizer, smiles)) > model.config.max_target_positions:
         raise ValueError(f"{shown(smiles)} is too long: the model has no room for a route to it.")
@@ -183,7 +185,7 @@ def _source_remarks(
 def _augmented(
     model: Any, tokenizer: Any, smiles: str, starting_material: str | None, settings: PlanSettings
 ) -> Iterator[str]:
-    """The source texts of a target, without overlong ones and ones outside the vocabulary."""
+    """Yield the source texts of a target, except those that are too long or outside the vocabulary."""
     if settings.num_augmentations == 1:
         yield smiles
         return
@@ -197,18 +199,18 @@ def _augmented(
 
 
 def about_routes(model: Any) -> dict[str, Any]:
-    """The facts about its training routes that the model was saved with, none for other models."""
+    """Return the facts about the training routes that the model was saved with; empty for other models."""
     return getattr(model.generation_config, "routes", None) or {}
 
 
 def default_steps(model: Any) -> list[int]:
-    """The numbers of steps tried by default: 1 to 5, as far as the model was trained on them."""
+    """Return the numbers of steps that are tried by default: 1 to 5, limited to the training range."""
     fewest, most = about_routes(model).get("steps", (1, 5))
     return [steps for steps in DEFAULT_STEPS if fewest <= steps <= most] or [int(fewest)]
 
 
 def step_bounds(model: Any) -> list[tuple[int, str]]:
-    """Bounds on the path length in reactions, each with its reason. The smallest applies."""
+    """Return bounds on the path length in reactions, each with its reason. The smallest applies."""
     positions = model.config.max_target_positions
     bounds = [(max(1, positions // _TOKENS_OF_A_REACTION), f"what its {positions} positions have room for")]
     _, longest = about_routes(model).get("steps", (None, None))
@@ -230,7 +232,7 @@ def _check_beams(tokenizer: Any, beams: int) -> None:
 
 
 def _materials(model: Any, starting_material: str | Sequence[str | None] | None, count: int) -> Sequence[str | None]:
-    """The starting material of each target."""
+    """Return the starting material of each target."""
     if isinstance(starting_material, str):
         # one for all targets: an error in it concerns every target
         starting_material = [one_molecule(starting_material)] * count
@@ -243,7 +245,7 @@ def _materials(model: Any, starting_material: str | Sequence[str | None] | None,
 
 
 def no_material_because(model: Any) -> str | None:
-    """Why the model cannot read a starting material, as a sentence; None if it can, or if that is unknown."""
+    """Return why the model cannot read a starting material, as a sentence; None if it can, or if that is unknown."""
     room = model.config.max_source_positions
     if room <= PRODUCT_LENGTH:
         return f"This model reads no starting material: its source of {room} tokens has room for the target alone."
@@ -253,7 +255,7 @@ def no_material_because(model: Any) -> str | None:
 
 
 def _check_reads_materials(model: Any) -> None:
-    """Refuse a starting material where the model is known to have been trained without.
+    """Refuse a starting material if the model is known to be unable to read one.
 
     The field `routes` of `generation_config.json` decides. A folder without it, such as a converted or an older one, gets a
     warning if its source has room for two molecules.
@@ -273,7 +275,7 @@ def _check_reads_materials(model: Any) -> None:
 
 
 def _steps(model: Any, n_steps: Any, count: int, is_bounded: bool) -> list[Sequence[int | None]]:
-    """For each target the numbers of steps to try."""
+    """Return the numbers of steps to try for each target."""
     if model.config.num_condition_features == 0:
         if n_steps is not None:
             raise ValueError("This model was trained without the number of steps: leave `n_steps` out.")

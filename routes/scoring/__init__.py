@@ -1,1 +1,1 @@
-"""How good planned routes are."""
+"""The evaluation of planned routes."""

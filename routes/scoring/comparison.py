@@ -76,7 +76,7 @@ def is_convergent(route: Route) -> bool:
 
 def edit_distance(a: Route, b: Route) -> int:
     """
-    Return the smallest number of edits that turn one route into the other: to insert, delete or replace a molecule.
+    Return the smallest number of edits (insert, delete or replace a molecule) that turn one route into the other.
 
     This is the constrained edit distance between unordered labelled trees of K. Zhang, Algorithmica 15 (1996) 205-222,
     doi 10.1007/BF01975866. Separate subtrees are mapped to separate subtrees, so the distance is a metric and can be

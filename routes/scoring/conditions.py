@@ -1,4 +1,4 @@
-"""The conditions of a model besides the target: as options and as names of columns."""
+"""The conditions of a model besides the target, as options and as column names."""
 
 CONDITIONS = {
     "steps": "told steps",

@@ -1,22 +1,25 @@
-"""Plans compared with the recorded routes: every metric with its 95 % interval, by depth and by shape.
+"""Compares plans with recorded routes: every metric with its 95 % interval, by depth and by shape.
 
-The intervals of shares of targets are Wilson's, which have a width where all targets agree; those of means are bootstrapped, but
-for means of shares that are 0 or 1: these have Wilson's too.
+Shares of targets have Wilson's intervals, which have a width even if all targets agree. Means have bootstrapped
+intervals, except means of shares that are 0 or 1, which also have Wilson's.
 
-How ranks are counted. A candidate that is not a route keeps its rank, because readers of the list see it; a candidate
-that repeats an earlier one takes none. DirectMultiStep removes failed texts, repetitions and routes of other targets
-before it counts, so that its ranks can only be better: that count is a metric of its own, `exact_directmultistep`.
+A candidate that is not a route takes a rank, because readers of the list see it. A candidate that repeats an earlier
+one takes none. DirectMultiStep removes failed texts, repetitions and routes of other targets before it counts, so its
+ranks can only be better. That count is a separate metric, `exact_directmultistep`.
 
-    exact                   the recorded route, the order of children ignored; `mrr` is the mean reciprocal rank
-    exact_directmultistep   the same in DirectMultiStep's count (`directmultistep_rank`); `..._stock` with its stock filter
+    exact                   the recorded route, ignoring the order of children; `mrr` is the mean reciprocal rank
+    exact_directmultistep   the same in DirectMultiStep's count (`directmultistep_rank`); `exact_directmultistep_stock`
+                            with its stock filter
     prefix_1, prefix_2      a route that agrees with the recorded one in its last reaction, its last two levels of reactions
     contains_reference      the recorded route, or a route that extends it from its starting materials
     purchasable             a route to the target whose starting materials are all in stock; `any` among all candidates
-    purchasable_precedented the same, and every step has a recorded precedent (`routes.judge`): without that, a route from
-                            molecules of the stock that have nothing to do with the target counts as much as a good one
-    validity                share of a target's candidates that are well-formed routes, that RDKit can read as a whole
-                            (`readable`), that make the target as well (`right_target`), and have no step that fails (`unfailing`)
-    edit_distance           from the first candidate to the recorded route; where there is none, the size of that route
+    purchasable_precedented the same, and every step has a recorded precedent (`routes.judge`): otherwise, a route from
+                            unrelated molecules of the stock counts as much as a good one
+    validity                shares of a target's candidates: well-formed routes, those that RDKit can read as a whole
+                            (`readable`), that also make the target (`right_target`), and that also have no step that
+                            fails (`unfailing`)
+    edit_distance           from the first candidate to the recorded route, or the size of the recorded route if the
+                            first candidate is not a route
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ KS = (1, 5, 10, 50)
 PREFIX_DEPTHS = (1, 2)
 SHAPES = ("linear", "convergent")
 
-# Estimates by metric and by what is counted of it: metrics["exact"]["top-5"].
+# Estimates by metric and statistic: metrics["exact"]["top-5"].
 Metrics = dict[str, dict[str, Estimate]]
 
 
@@ -58,7 +61,7 @@ class Evaluation:
     not_planned: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the evaluation as a dictionary for JSON."""
         return {
             "num_targets": len(self.targets),
             "not_planned": self.not_planned,
@@ -82,15 +85,15 @@ def evaluate(
     """Score plans against the recorded routes of their targets.
 
     Args:
-        plans: one for each reference, in their order. A target that could not be planned counts as not found.
+        plans: one for each reference, in the same order. A target that could not be planned counts as not found.
         references: the recorded routes; molecules are canonicalised here.
         stock: the purchasable molecules, for `purchasable`; a strict stock counts like other programs.
         starting_materials: the materials given to the model; DirectMultiStep's count removes routes without them.
         ks: ranks to report, up to the largest number of candidates of a target; the smallest is always reported.
-        resamples, seed: of the bootstrap.
+        resamples, seed: the number of resamples and the seed of the bootstrap.
 
     Raises:
-        ValueError: the lists differ in length or are empty, a plan is of another target than its reference, a k is not
+        ValueError: the lists differ in length or are empty, a plan has another target than its reference, a k is not
             positive, or RDKit cannot read a reference.
     """
     ks = sorted(set(ks))
@@ -123,7 +126,7 @@ def evaluate(
         for column, ((name, what), estimate) in enumerate(zip(names, found, strict=True)):
             if (what.startswith("top-") and name != "edit_distance") or what == "any":
                 estimate = share(table[list(chosen), column].tolist())
-            elif name != "edit_distance":  # all else is between 0 and 1
+            elif name != "edit_distance":  # all other metrics are between 0 and 1
                 estimate = of_shares(estimate)
             metrics.setdefault(name, {})[what] = estimate
         return metrics
@@ -143,7 +146,7 @@ def evaluate(
 
 
 def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str, str], float]:
-    """The values of each rank that are averaged over targets."""
+    """Return the values of each rank that are averaged over targets."""
     values: dict[tuple[str, str], float] = {}
     for name, rank in ranks.items():
         for k in ks:
@@ -158,7 +161,7 @@ def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str,
 def _score(
     plan: Plan, reference: Route, material: str | None, stock: Stock | None
 ) -> tuple[dict[str, int | None], dict[tuple[str, str], float]]:
-    """The rank of each metric, and the metrics without a rank."""
+    """Return the rank of each metric, and the values of the metrics without a rank."""
     routes = [_readable(candidate) for candidate in plan.candidates]
     texts = [candidate.text for candidate in plan.candidates]
     ranks = {
@@ -205,19 +208,20 @@ def directmultistep_rank(
     starting_material: str | None = None,
     stock: Container[str] | Stock | None = None,
 ) -> int | None:
-    """Rank of the reference among the texts, as `directmultistep.utils.post_process` (1.1.3) counts it.
+    """Return the rank of the reference among the texts, counted as in `directmultistep.utils.post_process` (1.1.3).
 
-    It reads a text with `eval` and drops it when that fails or RDKit cannot read a molecule. Its "processed" accuracy, which
-    its papers report, then removes repetitions in any order of children, routes with a starting material that cannot be
-    bought, routes of another target, and routes that do not begin from the given starting material. It ignores the order of children ("with perms"). Here texts are read by
-    the strict grammar of routes: what only `eval` reads (spaces, double quotes, empty lists), which no model over the
-    vocabulary of routes writes, counts there and not here.
+    DirectMultiStep reads a text with `eval`, and drops it if that fails or RDKit cannot read a molecule. Its
+    "processed" accuracy, which its papers report, then removes repetitions in any order of children, routes with a
+    starting material that is not purchasable, routes to another target, and routes that do not begin from the given
+    starting material. It ignores the order of children ("with perms"). Here, texts are read by the strict grammar of
+    routes. Texts that only `eval` reads (with spaces, double quotes or empty lists) count there but not here. No model
+    with the vocabulary of routes writes them.
 
     Args:
         texts: the output of the model, best first.
         reference: the recorded route, canonicalised by RDKit.
-        starting_material: SMILES that has to be among the leaves.
-        stock: canonical SMILES that can be bought.
+        starting_material: a SMILES that must be among the leaves.
+        stock: the canonical SMILES of the purchasable molecules.
     """
     wanted = reference.canonical()
     material = starting_material and canonical_smiles(starting_material)
@@ -227,7 +231,7 @@ def directmultistep_rank(
         try:
             route = canonical_route(Route.from_string(text))
             leaves = route.leaves()
-            # canonicalised twice there, which for a few molecules is not the same as once
+            # DirectMultiStep canonicalises twice, which gives another result for a few molecules
             key = canonical_route(route).canonical()
         except ValueError:
             continue
@@ -245,7 +249,7 @@ def directmultistep_rank(
 
 
 def _readable(candidate: Candidate) -> Route | None:
-    """The route in canonical SMILES, None where it is none."""
+    """Return the route in canonical SMILES, or None if it cannot be read."""
     try:
         return None if candidate.route is None else canonical_route(candidate.route)
     except ValueError:

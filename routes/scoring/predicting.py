@@ -1,4 +1,4 @@
-"""The plans that an evaluation scores: of a model that plans recorded targets, or of files that this or another program wrote."""
+"""The plans to evaluate: made by a model for recorded targets, or read from files of this or another program."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .conditions import CONDITIONS
 
 _logger = logging.getLogger(__name__)
 
-# A plan and the starting material that the model was told.
+# A plan and the starting material that the model was given.
 Told = tuple[Plan, str | None]
 
 
 def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Route, str]]:
-    """Recorded routes, canonical, each with the leaf that may be given to the model.
+    """Return the recorded routes, canonicalised, each with the leaf that may be given to the model.
 
     Raises:
         ValueError: no route is left, or fewer than `limit`.
@@ -34,7 +34,7 @@ def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Rout
     rng = random.Random(seed)
     references = []
     for route in read_canonical(file):
-        # a salt stands in routes as one molecule, and is none that can be begun from
+        # a salt is one molecule of a route, but a route cannot begin from it
         leaves = [leaf for leaf in route.leaves() if "." not in leaf] or route.leaves()
         references.append((route, rng.choice(leaves)))
     if not references:
@@ -47,7 +47,7 @@ def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Rout
 
 
 def conditions_of(config: Any, asked: Sequence[str] | None) -> list[str]:
-    """The conditions of the model, one per column.
+    """Return the conditions to evaluate, one per column.
 
     Raises:
         ValueError: the model does not support a condition.
@@ -86,7 +86,7 @@ def predict(
         settings,
         n_steps=[route.depth for route, _ in references] if "steps" in condition else None,
         starting_material=told if "material" in condition else None,
-        on_error="skip",  # counts as not found, and is told at the end
+        on_error="skip",  # counts as not found, and is reported at the end
         progress=False,
         **given,
     )
@@ -102,16 +102,18 @@ def predict(
 
 
 def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
-    """Plans by column and canonical target: JSON lines, a list as `weftformer routes plan --json` writes it, or routes of any program.
+    """Read plans by column and canonical target.
+
+    The files contain JSON lines, a list of `weftformer routes plan --json`, or routes of any program.
 
     Raises:
         ValueError: a file has other content; the message names the place.
     """
     columns: dict[str, dict[str, list[Told]]] = {}
     for file in files:
-        # searches of one target, with other numbers of steps, may have ended in another order
+        # searches for one target with different numbers of steps may have ended in another order
         for plan, row in sorted(read_plans(file), key=lambda found: found[1].get("index", 0)):
-            # the names of the files tell them apart, or their whole paths
+            # columns are named after the files, or after their paths if names repeat
             names = [_column(file, files)] if len(files) > 1 else []
             names += [row["condition"]] if "condition" in row else []
             column = columns.setdefault(", ".join(names) or "predictions", {})
@@ -128,13 +130,13 @@ def _column(file: Path, files: Sequence[Path]) -> str:
 def matched(
     column: dict[str, list[Told]], references: Sequence[tuple[Route, str]], name: str, missing_targets: str = "refuse"
 ) -> list[tuple[Route, Told]]:
-    """Each reference with its plan; the second route to a target takes the second plan for it, where there are two.
+    """Return each reference with its plan. The second route to a target takes the second plan for it, if there is one.
 
     Args:
-        missing_targets: targets without a plan are a mistake ("refuse"), left out ("skip"), or "count" as not found.
+        missing_targets: "refuse" targets without a plan, "skip" them, or "count" them as not found.
 
     Raises:
-        ValueError: a plan is missing that must not be, or all are.
+        ValueError: a plan is missing and `missing_targets` is "refuse", or all are missing.
     """
     pairs, used, missing = list[tuple[Route, Told]](), dict[str, int](), 0
     for route, _ in references:

@@ -1,4 +1,4 @@
-"""What `weftformer routes evaluate` found, as a table for a terminal, in Markdown, and as JSON."""
+"""The results of `weftformer routes evaluate` as a table for a terminal, in Markdown, and as JSON."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from weftformer.routes.scoring.evaluation import SHAPES, Evaluation, Metrics
 
 _LABEL = 24
 
-# What is printed of each metric, in this order; the rest is in the JSON.
+# The metrics that are printed, in this order, with their titles. The others are only in the JSON.
 _TITLES = {
     "exact": "Recorded route found (%), order of reactants ignored",
     "exact_directmultistep": "The same in DirectMultiStep's count (%): failed texts take no rank",
@@ -32,18 +32,18 @@ _NAMES = {
     "unfailing": "and without a failing step",
 }
 
-# A title, and rows of a label and an estimate for each column (None where it was not measured).
+# A title, and rows of a label and an estimate for each column (None if it was not measured).
 Section = tuple[str, list[tuple[str, list[Estimate | None]]]]
 # The same with the estimates written out.
 Table = tuple[str, list[tuple[str, list[str]]]]
 
 
 def sections(results: dict[str, Evaluation]) -> Iterator[Section]:
-    """The tables: every metric over all targets, then the recorded route by depth and shape."""
+    """Yield the tables: every metric over all targets, then the recorded route by depth and shape."""
     columns = [result.overall for result in results.values()]
     for metric, title in _TITLES.items():
         found = list(dict.fromkeys(what for column in columns for what in column.get(metric, {})))
-        # several runs may have been asked for different ranks
+        # runs may have reported different ranks
         found.sort(key=lambda what: int(what[4:]) if what.startswith("top-") else 10**9)
         if found:
             yield (
@@ -63,7 +63,7 @@ def sections(results: dict[str, Evaluation]) -> Iterator[Section]:
 
 
 def _ends(columns: list[Metrics]) -> list[str]:
-    """The first and the last rank that all columns have."""
+    """Return the first and the last rank that all columns have."""
     ranks = [
         what for what in columns[0]["exact"] if what.startswith("top-") and all(what in c["exact"] for c in columns)
     ]
@@ -92,7 +92,7 @@ def _cells(results: dict[str, Evaluation]) -> Iterator[Table]:
 
 
 def notes(results: dict[str, Evaluation]) -> list[str]:
-    """Notes for readers of the tables."""
+    """Return notes for readers of the tables."""
     found = [
         "In brackets: 95 % intervals, Wilson's for shares of targets and where a share is 0 or all, bootstrapped over targets for all else."
     ]
@@ -103,7 +103,7 @@ def notes(results: dict[str, Evaluation]) -> list[str]:
 
 
 def as_text(results: dict[str, Evaluation]) -> str:
-    """For a terminal."""
+    """Return the tables as text for a terminal."""
     tables = list(_cells(results))
     widths = [
         max(map(len, [name, *(cells[i] for _, rows in tables for _, cells in rows)])) for i, name in enumerate(results)
@@ -120,7 +120,7 @@ def as_text(results: dict[str, Evaluation]) -> str:
 
 
 def as_markdown(results: dict[str, Evaluation]) -> str:
-    """For a README: one table."""
+    """Return one Markdown table, for a README."""
     counts = " | ".join(str(len(result.targets)) for result in results.values())
     lines = [f"| | {' | '.join(results)} |", "| --- |" + " ---: |" * len(results), f"| targets | {counts} |"]
     for title, rows in _cells(results):
@@ -130,7 +130,7 @@ def as_markdown(results: dict[str, Evaluation]) -> str:
 
 
 def write_json(results: dict[str, Evaluation], settings: dict[str, Any], file: Path) -> None:
-    """Everything, by column; readers see the old file or the whole new one."""
+    """Write all results by column, atomically."""
     settings = {name: value for name, value in settings.items() if name not in ("json", "markdown")}
     document = {"settings": settings, "columns": {name: result.to_dict() for name, result in results.items()}}
     atomic.write_json(file, document, default=str)

@@ -1,10 +1,10 @@
-"""Check reactions from the other side: does a model that reads the reactants predict the product?
+"""Checks reactions with a forward model: does it predict the product from the reactants?
 
-A planner proposes reactants for a product. A second model, trained on the same kind of reactions in the other direction, predicts what these
-reactants give. If that is the product again, the reaction made the round trip (Schwaller et al. 2020, doi:10.1039/C9SC05704H). This is
-evidence and no proof: the second model knows only reactions like those it was trained on. It reads the reactants in the texts of
-`weftformer routes prepare --forward`, whose first atom and order are those of the product that is checked; a prediction from any other text
-would be harder.
+A planner proposes reactants for a product. A second model, trained on the same kind of reactions in the other
+direction, predicts the product of these reactants. If it is the original product, the reaction made the round trip
+(Schwaller et al. 2020, doi:10.1039/C9SC05704H). This is evidence, not proof: the second model knows only reactions
+like those it was trained on. The reactants are aligned with the product that is checked, as in the rows of
+`weftformer routes prepare --forward`. A prediction from any other text would be harder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ForwardModel:
         tokenizer (`PreTrainedTokenizerBase`):
             Its tokenizer.
         beams (`int`, *optional*, defaults to 5):
-            The width of the beam search, and the number of predictions of each reaction.
+            The width of the beam search, and the number of predictions for each reaction.
         batch_size (`int`, *optional*, defaults to 16):
             The number of reactions that are predicted at once.
 
@@ -76,8 +76,8 @@ class ForwardModel:
                 Products and sorted reactants, canonical SMILES.
 
         Returns:
-            `list[int or None]`: the ranks, counted from 1, and 0 for a product that is not predicted. None where a molecule cannot be read, or
-            is too long for the model.
+            `list[int or None]`: the ranks, counted from 1, and 0 for a product that is not predicted. None if a
+            molecule cannot be read or is too long for the model.
         """
         asked = list(reactions)
         new = sorted({one for one in asked if one not in self._known}, key=lambda one: (len(one[0]), one))
@@ -111,7 +111,7 @@ class ForwardModel:
         }
 
     def _encode(self, reaction: Reaction) -> list[int] | None:
-        """The tokens of the reactants, as in training; None if the model cannot read them."""
+        """Return the tokens of the reactants, as in training, or None if the model cannot read them."""
         try:
             product, reactants = reaction
             text = aligned_route(Route(product, tuple(map(Route, reactants))), product)
@@ -132,11 +132,11 @@ class ForwardModel:
 
 
 def _rank(product: str, texts: Iterable[str]) -> int:
-    """The rank of a product among the molecules that are written, or 0."""
+    """Return the rank of a product among the predicted molecules, or 0."""
     found: dict[str, None] = {}
     for text in texts:
         try:
-            # a tokenizer of sub-words may put spaces between them
+            # a subword tokenizer may insert spaces
             found.setdefault(canonical_smiles(text.replace(" ", "")))
         except ValueError:
             continue

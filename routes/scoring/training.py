@@ -34,7 +34,10 @@ def measure_accuracy(
     max_new_tokens: int,
     materials: Sequence[str] | None = None,
 ) -> tuple[dict[str, Any], list[Plan]]:
-    """Share of targets whose recorded route a beam search finds; the model is given target, number of steps and `materials`."""
+    """Measure the share of targets whose recorded route a beam search finds.
+
+    The model is given the target, the number of steps (if it reads one) and `materials`.
+    """
     started = time.monotonic()
     is_told = planner.model.config.num_condition_features > 0
     plans = planner.plan(
@@ -44,8 +47,8 @@ def measure_accuracy(
         starting_material=materials,
         max_new_tokens=max_new_tokens,
         batch_size=arguments.test_batch_size,
-        on_error="skip",  # a target that cannot be planned is one that is not found
-        enforce_limits=False,  # the lengths of recorded routes are what they are
+        on_error="skip",  # a target that cannot be planned counts as not found
+        enforce_limits=False,  # recorded routes may exceed the limits
     )
     failed = [plan for plan in plans if plan.problem is not None]
     if failed:
@@ -63,7 +66,7 @@ def measure_accuracy(
 
 
 def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) -> None:
-    """A summary for the user at the end."""
+    """Print a summary for the user."""
     print(f"\nHeld-out targets, exact route, order of reactants ignored, {results['beams']} beams (95 % interval):")
     for name, share in results["exact_route"].items():
         print(f"  {name:7}{share['value']:6.1%}  [{share['low']:.1%}, {share['high']:.1%}]  n={share['n']}")
@@ -78,7 +81,7 @@ def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) ->
 def card_details(
     arguments: RouteArguments, seed: int, results: dict[str, Any], about: dict[str, Any], told_steps: bool
 ) -> dict[str, Any]:
-    """The facts of the model card that the trainer does not have: the routes, and the results with intervals."""
+    """Return the facts for the model card that the trainer lacks: the routes, and the results with intervals."""
     if arguments.train_file is None:
         data = (
             f"{about['sources']['sample']:,} recorded routes of PaRoutes, of one or two reactions in a row "
@@ -117,7 +120,7 @@ def card_details(
 
 
 def _config(arguments: RouteArguments, size: int, changes: dict[str, Any]) -> tuple[str, WeftConfig]:
-    """The name and the configuration of the preset, or of the trained model with room for a vocabulary of this size."""
+    """Return the name and configuration of the preset or trained model, with room for a vocabulary of this size."""
     origin, preset = arguments.model_name_or_path, arguments.preset
     name = origin or preset or ("dms-tiny" if arguments.train_file is None else "dms-flash-10m")
     if origin is None:
@@ -139,13 +142,13 @@ def _config(arguments: RouteArguments, size: int, changes: dict[str, Any]) -> tu
 
 
 def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[str, Any]:
-    """Everything that `weftformer routes train` does, after its arguments are read.
+    """Train and test a route model, as `weftformer routes train` does.
 
     Returns:
-        The results, as they are written to `results.json`.
+        The results, as written to `results.json`.
 
     Raises:
-        ValueError, FileNotFoundError: something in the arguments or the routes is not as it should be.
+        ValueError, FileNotFoundError: an argument or a route is not valid.
     """
     for name in ("num_test_routes", "beams", "test_batch_size"):
         if getattr(arguments, name) < 1:
@@ -172,7 +175,7 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
             model.resize_token_embeddings(len(tokenizer))
         generation = model.generation_config
         generation.max_length, generation.num_beams = config.max_target_positions + 1, arguments.beams
-        # of settings that follow from a model's configuration transformers reads only those that it knows
+        # with this flag, transformers would read only the settings that it knows
         generation._from_model_config = False
         generation.routes = about
         print(f"{name}: {model.num_parameters() / 1e6:.1f} M parameters, {len(data['train'])} training routes")
@@ -184,13 +187,13 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
         trained: dict[str, Any] = next(
             (log for log in reversed(trainer.state.log_history) if "train_runtime" in log), {}
         )
-        # a model that has learned little writes on and on: nothing longer than what it has seen can be right
+        # a poorly trained model may not stop; texts longer than those it has seen cannot be right
         materials = test_pairs["starting_material"] if arguments.with_starting_material else None
         planner = RoutePlanner(trainer.model, tokenizer)
         results.update(
             steps=trainer.state.global_step,
             train_seconds=round(trained["train_runtime"], 1),
-            train_loss=trained.get("train_loss"),  # none where the run was finished before
+            train_loss=trained.get("train_loss"),  # None if the run had finished before
             test_loss=trainer.evaluate()["eval_loss"],
         )
         accuracy, plans = measure_accuracy(planner, tested, arguments, longest(data["train"]), materials)

@@ -40,8 +40,8 @@ def provenance(
             The number of molecules in the stock.
 
     Returns:
-        `dict[str, str]`: `model`, `figures` and `stock`, as far as known, for `about` of `routes_page`. Figures exist for
-        the included model.
+        `dict[str, str]`: `model`, `figures` and `stock`, if known, for the argument `about` of `routes_page`. Only the
+        included model has figures.
     """
     is_shipped = str(model) == str(MODEL)
     of_stock = [] if num_stock is None else [f"{num_stock:,} molecules"]

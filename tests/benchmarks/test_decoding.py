@@ -1,4 +1,4 @@
-"""`python -m weftformer.benchmarks`: outputs are compared, contenders run in turn, and the table says what was measured."""
+"""`python -m weftformer.benchmarks`: outputs are compared, contenders run in turn, and a table is printed."""
 
 import argparse
 import json

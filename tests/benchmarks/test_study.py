@@ -1,4 +1,4 @@
-"""A study trains what is not trained yet, and prints a table with the intervals of the differences."""
+"""A study trains only missing models, and prints a table with the intervals of the differences."""
 
 import json
 
@@ -9,7 +9,7 @@ from weftformer.benchmarks import study
 
 @pytest.fixture
 def trained(monkeypatch):
-    """The commands that were run. Each writes a loss of 1 and its seed's tenth, and half of it for a way with experts."""
+    """The commands that were run. Each writes the loss 1 + seed / 10, and half of it for a way with experts."""
     calls = []
 
     def run(words):

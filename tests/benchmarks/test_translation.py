@@ -1,4 +1,4 @@
-"""Translation with trained weights: a peer of transformers has the same logits, and every contender writes the same tokens."""
+"""Translation with trained weights: peers of transformers have the same logits, and all contenders the same tokens."""
 
 import gzip
 import json
@@ -52,7 +52,7 @@ def test_the_peer_has_the_same_logits(kind):
 
 @pytest.fixture
 def files(tmp_path):
-    """A folder of a model of any kind with a vocabulary of its own, and a file of texts."""
+    """Makes the folder of a model with its vocabulary, and a file of texts."""
     tokenizer = train_tokenizer(TEXTS, vocab_size=269)
 
     def save(**fields):

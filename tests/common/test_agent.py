@@ -22,7 +22,7 @@ def is_running(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state != "Z"  # dead, and nobody has asked how
+    return state != "Z"  # a zombie: dead, but its parent has not read its status
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does it")

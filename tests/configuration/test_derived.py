@@ -1,4 +1,4 @@
-"""Fields that follow from others: numbers wherever they are read, and never a number that is out of date."""
+"""Fields derived from others: they are numbers wherever they are read, and never out of date."""
 
 import copy
 import json
@@ -47,7 +47,7 @@ def numbers(config):
 
 @pytest.fixture
 def rewrite(tmp_path):
-    """Saves a configuration, changes its file and gives the folder."""
+    """Saves a configuration, changes its file and returns the folder."""
 
     def rewritten(config, lacks=(), **fields):
         config.save_pretrained(tmp_path)

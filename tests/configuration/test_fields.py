@@ -1,4 +1,4 @@
-"""Every field of the configuration against values it must refuse, each with a message to act on."""
+"""Every field of the configuration refuses invalid values, each with a helpful message."""
 
 import dataclasses
 import doctest
@@ -16,8 +16,8 @@ NO_NUMBER = ["4", True, [4], {}]
 NO_INTEGER = [*NO_NUMBER, 4.0, NAN]
 NO_BOOLEAN = ["True", 1, 0, [True], NAN]
 
-# What a reader of the documentation would expect of each field, written a second time on purpose: for each kind the
-# words its message must hold and values that are not allowed.
+# The expectations of a reader of the documentation for each field, written a second time on purpose: for each kind,
+# the words that its message must contain and values that are not allowed.
 KINDS = {
     "integer >= 0": ("an integer of at least 0", [*NO_INTEGER, None, -1]),
     "integer >= 0 or None": ("an integer of at least 0 or None", [*NO_INTEGER, -1]),
@@ -106,7 +106,7 @@ def test_a_field_refuses_what_it_cannot_hold(field):
 
 
 def documented() -> dict[str, str | None]:
-    """The fields that the docstring of the configuration lists, with the default that it names."""
+    """Return the fields in the docstring of the configuration, with their documented defaults."""
     entries = re.findall(r"^        (\w+) \(([^)]*)\):$", WeftConfig.__doc__, re.MULTILINE)
     assert len(entries) == len(dict(entries))
     found = {}

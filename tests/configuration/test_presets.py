@@ -1,4 +1,4 @@
-"""The named sizes, against the numbers that were published with them."""
+"""The named sizes have the published numbers."""
 
 import pytest
 import torch

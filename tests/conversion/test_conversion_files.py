@@ -1,4 +1,4 @@
-"""What is read from files, what is refused and in which words."""
+"""Reading files, refusals, and their messages."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a file of DirectMultiStep 1.1.3 holds, read off its keys and shapes; the way back; files that do not fit."""
+"""Files of DirectMultiStep 1.1.3: settings read from keys and shapes, the way back, and files that do not fit."""
 
 import pytest
 import torch
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:path is deprecated")
 
 
 def two_layers(name):
-    """The recipe at a small size."""
+    """Return the recipe at a small size."""
     return both(published(name), hid_dim=64, n_layers=2)
 
 
 def shapes(config):
-    """Weights that are shapes alone: the published sizes in no time."""
+    """Return weights that are only shapes, to have the published sizes in no time."""
     with torch.device("meta"):
         return build(config, "meta").state_dict()
 

@@ -76,7 +76,7 @@ def positions(length, layout):
 
 
 class Parts:
-    """The modules under their documented names, and the way through them."""
+    """The modules with their documented names, and the forward pass."""
 
     def __init__(self, tied, layout, bias):
         self.layout = layout
@@ -99,7 +99,7 @@ class Parts:
 
 
 class Root(hk.Module):
-    """The same under a root, which Haiku writes into the paths."""
+    """The same modules under a root, which Haiku writes into the paths."""
 
     def __init__(self, *options):
         super().__init__("transformer")

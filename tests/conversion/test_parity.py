@@ -1,4 +1,4 @@
-"""Every source: a model of the original and the Weft model of its weights have the same outputs, gradients and texts.
+"""Every source: the original and the Weft model with its weights give the same outputs, gradients and texts.
 
 And the weights come back bit for bit. `references/` has the originals; what is peculiar to one source has a file of its own.
 """

@@ -1,4 +1,4 @@
-"""symm-learning's layers: what is peculiar to them. `test_parity.py` compares outputs, gradients and weights."""
+"""Peculiarities of symm-learning's layers. `test_parity.py` compares outputs, gradients and weights."""
 
 import pytest
 import torch

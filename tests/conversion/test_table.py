@@ -1,4 +1,4 @@
-"""Patterns, and what running a table finds: matched, left out, new, missing, unexpected and wrong keys."""
+"""Patterns, and the keys that a table finds: matched, left out, new, missing, unexpected and wrong ones."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""PyTorch's own transformer: what is peculiar to it. `test_parity.py` compares outputs, gradients and weights."""
+"""Peculiarities of PyTorch's own transformer. `test_parity.py` compares outputs, gradients and weights."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""transformers' BART family: what is peculiar to it. `test_parity.py` compares outputs, gradients, weights and texts."""
+"""Peculiarities of transformers' BART family. `test_parity.py` compares outputs, gradients, weights and texts."""
 
 import pytest
 import torch

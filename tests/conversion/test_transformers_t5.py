@@ -1,4 +1,4 @@
-"""transformers' T5 family: what is peculiar to it. `test_parity.py` compares outputs, gradients, weights and texts."""
+"""Peculiarities of transformers' T5 family. `test_parity.py` compares outputs, gradients, weights and texts."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The tutorial's transformer: what its text has of its own. `test_parity.py` compares outputs, gradients and weights."""
+"""Peculiarities of the tutorial's transformer. `test_parity.py` compares outputs, gradients and weights."""
 
 import pytest
 import torch

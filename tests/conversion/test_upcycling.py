@@ -1,4 +1,4 @@
-"""A sparse model made of a dense one gives the dense one's outputs before its first step, and then goes its own way."""
+"""A sparse model made from a dense one gives the same outputs before its first step, and then diverges."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Tasks over small models: routes known by heart, and texts of a model that was never trained."""
+"""Tasks with small models: one that has learned a few routes, and an untrained text model."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`weftformer app`: the right models at the right tabs, or one line that says what to do."""
+"""`weftformer app`: the right models in the right tabs, or a one-line error with a remedy."""
 
 import sys
 

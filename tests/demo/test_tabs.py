@@ -1,4 +1,4 @@
-"""What the tabs do, without a browser: the right answers, and reasons where there is none."""
+"""The tabs without a browser: the right answers, and reasons if there is none."""
 
 import gzip
 import threading
@@ -33,7 +33,7 @@ def test_a_known_route_is_planned_and_drawn(route_task, known, tmp_path):
     assert html.count("<svg") == len(plan.distinct)
     assert html.count("<details open>") == 1
     assert "✕ 1 not in stock" in html and "<code>NCc1ccccc1</code>" in html
-    assert route_task.stock is None  # a stock is of one question
+    assert route_task.stock is None  # a stock is for one request only
 
 
 def test_a_stock_is_searched_to_within_a_budget_unless_whole_routes_are_wanted(planner, library):
@@ -145,7 +145,7 @@ def test_a_closed_stream_stops_the_model(text_task, monkeypatch):
 
     def counted(self, ids, scores):
         steps.append(ids.shape[1])
-        if len(steps) > 5:  # by now, the reader has left
+        if len(steps) > 5:  # by then, the reader has stopped
             assert pieces_read.wait(20)
         return asked(self, ids, scores)
 

@@ -1,4 +1,4 @@
-"""Two processes that talk by gloo, started once for all tests of a file: most of a small test would be their start."""
+"""Two processes that communicate by gloo, started once for all tests of a file, because starting takes most time."""
 
 import importlib.util
 import json
@@ -15,17 +15,17 @@ from ..conftest import write_backwards
 from ..models import tiny_text_model
 
 WORKER = Path(__file__).with_name("worker.py")
-LIMIT = 180  # seconds, of a start and of a job, on a machine with other things to do
+LIMIT = 180  # seconds for a start and for a job, on a busy machine
 
 
 class Pair:
-    """Two processes and a folder through which they get jobs and give results."""
+    """Two processes and a folder through which they receive jobs and return results."""
 
     def __init__(self, folder: Path):
         self.folder, self.number, self.processes = folder, 0, []
         for rank in range(2):
             ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-            # the processes meet through a file: a port could be taken meanwhile
+            # the processes meet through a file, because a port could be taken in the meantime
             environment = os.environ | ranks | {"CUDA_VISIBLE_DEVICES": ""}
             with open(folder / f"log-{rank}", "w") as log:
                 command = [sys.executable, str(WORKER), str(folder)]
@@ -33,7 +33,7 @@ class Pair:
                 self.processes.append(subprocess.Popen(command, text=True, env=environment, **pipes))
 
     def run(self, name: str, **arguments) -> list:
-        """What both processes return for a job, the first process first."""
+        """Return the results of both processes for a job, in the order of ranks."""
         self.number += 1
         torch.save(arguments, self.folder / f"{self.number}.pt")
         for process in self.processes:
@@ -52,7 +52,7 @@ class Pair:
             if died or time.monotonic() > end:
                 self.stop()
                 logs = "\n".join((self.folder / f"log-{rank}").read_text()[-3000:] for rank in range(2))
-                # one of them may have failed, for which the other waits
+                # one of them may have failed while the other waits for it
                 results = [self._read(rank) for rank in range(2) if self.is_done(rank)]
                 errors = "\n".join(result["error"] for result in results if "error" in result)
                 pytest.fail(
@@ -65,7 +65,7 @@ class Pair:
         return torch.load(self.folder / f"{self.number}-{rank}.pt", weights_only=False)
 
     def is_done(self, rank: int) -> bool:
-        """Whether a process has given the result of its last job."""
+        """Return whether a process has finished its last job."""
         return (self.folder / f"{self.number}-{rank}.pt").exists()
 
     def stop(self) -> None:
@@ -80,7 +80,7 @@ class Pair:
 
 @pytest.fixture(scope="module")  # no longer than needed: gloo's threads, a hundred by then, wake up all the time
 def pairs(tmp_path_factory):
-    """All pairs of a file; there is a second one only when a job has cost the first its life."""
+    """All pairs of a file. There is a second one only if a job has killed the first."""
     started: list[Pair] = []
     yield started
     for pair in started:

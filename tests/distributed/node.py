@@ -1,7 +1,7 @@
-"""What `torchrun` starts on each of two nodes: `python node.py FOLDER`, or `python node.py FOLDER WORDS OF weftformer train`.
+"""The script that `torchrun` starts on two nodes: `python node.py FOLDER [WORDS OF weftformer train]`.
 
-Without words: a training for each of the arguments in `FOLDER/jobs.pt`, one after another in the same processes; the results
-are in `FOLDER/RANK.pt`. With words: the command itself, which waits where the test is to kill.
+Without words, it trains with each of the arguments in `FOLDER/jobs.pt`, one after another in the same processes, and
+writes the results to `FOLDER/RANK.pt`. With words, it runs the command itself, which waits where the test is to kill.
 """
 
 import json
@@ -62,7 +62,7 @@ def run_command(folder: Path, words: list[str]) -> None:
         stops.at(f"random state {trainer.state.global_step}")
         save_rng_state(trainer, new)
 
-    def written(new):  # everything but the list lies there, and not yet under its name
+    def written(new):  # everything but the list is written, but not yet under its name
         stops.at(f"save {new.name.rpartition('-')[2]}")
         write_manifest(new)
 

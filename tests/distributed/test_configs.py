@@ -1,4 +1,4 @@
-"""The files of `scripts/configs/` say to accelerate what they are meant to say."""
+"""The files of `scripts/configs/` configure accelerate as intended."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ NAMES = ["ddp", "deepspeed_zero3", "expert_parallel", "fsdp2", "tensor_parallel"
 
 
 def parsed(name):
-    """What `accelerate launch --config_file` makes of a file."""
+    """Return the arguments that `accelerate launch --config_file` reads from a file."""
     command = ["--config_file", str(FOLDER / f"{name}.yaml"), "-m", "weftformer.scripts.train", "--seed", "1"]
     return _validate_launch_command(launch_command_parser().parse_args(command))[0]
 

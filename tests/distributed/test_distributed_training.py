@@ -1,4 +1,4 @@
-"""Training on two processes, with the model in parts or not: as on one, killed and resumed as if nothing had happened."""
+"""Training on two processes, with the model in parts or not, gives the same as on one, even if killed and resumed."""
 
 import shutil
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_as_on_one_process(pair, alone_training, data, tmp_path, fields, sizes, 
     split |= {} if sizes is None else {"distributed_config": sizes}
     both = pair.run("training_jobs.train", folder=tmp_path / "two", **split, **settings)
     for result in both:
-        # the Trainer adds up losses in 32 bits, whatever the model is of
+        # the Trainer adds up losses in 32 bits, whatever the dtype of the model
         torch.testing.assert_close(result["curve"], one["curve"], rtol=5e-6, atol=5e-6)
         assert result["eval_loss"] == pytest.approx(one["eval_loss"], rel=5e-6)
         assert (result["held"] < 0.8 * one["held"]) == (sizes is not None) and result["is_tied"]
@@ -124,11 +124,11 @@ def test_the_first_process_chooses_the_checkpoint_for_all(pair, data, tmp_path):
     settings = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4, "per_device_train_batch_size": 4}
     pair.run("training_jobs.train", folder=here / "run", data=data, resume_from_checkpoint=True, **settings)
     last, before = "run/checkpoint-4", "run/checkpoint-2"
-    shutil.copytree(here / before, there / before)  # the other is not to be seen there yet
+    shutil.copytree(here / before, there / before)  # the other one is not visible there yet
     assert pair.run("training_jobs.found", folders=[there, here]) == [(before, None)] * 2
     first, second = pair.run("training_jobs.found", folders=[here, there])
     assert first == (last, None) and second[0] is None and f"Process 1 does not see {last}" in second[1]
     for path in here.glob("run/checkpoint-*"):
-        (path / "rng_state_1.pth").unlink()  # of the other process, and the first says so to both
+        (path / "rng_state_1.pth").unlink()  # of the other process; the first process reports it to both
     answers = pair.run("training_jobs.found", folders=[here, here])
     assert answers[0] == answers[1] and f"{before} lacks rng_state_1.pth" in answers[0][1]

@@ -1,4 +1,4 @@
-"""Weft on each engine, two processes against one: losses, gradients, weights, what is saved and what is generated."""
+"""Weft on each engine, with two processes against one: losses, gradients, weights, saved models and tokens."""
 
 import pytest
 import torch
@@ -57,7 +57,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """The folder of a model with lopsided weights, by its fields; in 64 bits, where processes differ by their sums alone."""
+    """Makes the folder of a random model from its fields, in 64 bits, where only the order of sums differs."""
     made = {}
 
     def folder(**fields):
@@ -86,7 +86,7 @@ def batch_for(fields):
     return batch
 
 
-# Sums in another order differ by less after three steps; 1e-14 was seen.
+# Sums in another order differ by less after three steps. 1e-14 was observed.
 TOLERANCE = 1e-10
 
 
@@ -99,13 +99,13 @@ def assert_equal(found, expected, what):
 
 
 def assert_same_text(results, expected, split):
-    """Ids and scores; each process has its own half where the batch is split, which may end sooner than the whole."""
+    """Compare ids and scores. With a split batch, each process has its half, which may end sooner than the whole."""
     for name in expected:
         rows = len(expected[name]) // 2
         for rank, result in enumerate(results):
             wanted, found = expected[name][rank * rows :][:rows] if split else expected[name], result[name]
             if name == "scores":
-                # of 32 bits, whatever the model is of
+                # in 32 bits, whatever the dtype of the model
                 torch.testing.assert_close(found, wanted, rtol=5e-5, atol=5e-5)
             else:
                 length = wanted.shape[1] - found.shape[1]
@@ -113,7 +113,7 @@ def assert_same_text(results, expected, split):
 
 
 def compare(results, expected, folder, split):
-    """Both processes' results with those of one process; what was saved loads on one process and is the same."""
+    """Compare the results of both processes and the saved model, loaded on one process, with those of one process."""
     for result in results:
         torch.testing.assert_close(result["losses"], expected["losses"], rtol=0, atol=TOLERANCE)
         assert_equal(result["gradients"], expected["gradients"], "gradient")
@@ -172,7 +172,7 @@ def test_two_processes_draw_alike(engine, pair, alone, folders, tmp_path):
 
 @pytest.mark.integration
 def test_what_cannot_be_split_is_refused(pair, folders):
-    """What else cannot be is in `tests/modeling/test_parallel.py`."""
+    """`tests/modeling/test_parallel.py` tests the other refusals."""
     folder, sizes = folders(**SPARSE, activation_dropout=0.1), {"tp_size": 2, "ep_size": 2}
     for answer in pair.run("refuse", folder=folder, sizes=sizes):
         assert answer is not None and "pass `activation_dropout=0.0`" in answer

@@ -1,4 +1,4 @@
-"""Two `torchrun` agents that find each other by a rendezvous count as two nodes: as on one process, and killed at any place."""
+"""Two `torchrun` agents in a rendezvous count as two nodes: the same as on one process, and killed at any place."""
 
 import json
 import os
@@ -19,16 +19,16 @@ from weftformer.training.checkpoints import damage
 from .test_distributed_training import KILLED, SPARSE, STEPS
 
 NODE = Path(__file__).with_name("node.py")
-LIMIT = 300  # seconds, of a start or of a whole run, on a machine with other things to do
+LIMIT = 300  # seconds for a start or for a whole run, on a busy machine
 
 
 class Nodes:
-    """Two agents, which are started again when they die, as a scheduler would.
+    """Two agents, which are restarted when they die, as by a scheduler.
 
     Args:
-        folder: logs, and what `node.py` reads and writes.
-        words: what each agent starts, and its arguments.
-        processes: processes of each agent.
+        folder: the folder of logs and of the files of `node.py`.
+        words: the program that each agent starts, and its arguments.
+        processes: the number of processes of each agent.
     """
 
     def __init__(self, folder: Path, words: list, processes: int):
@@ -42,11 +42,11 @@ class Nodes:
             "--rdzv-endpoint", f"localhost:{self.port}", *words,
         ]  # fmt: skip
         self.agents = [self._start(0)]
-        self._wait(self._is_listening)  # the first agent has the store by which they meet
+        self._wait(self._is_listening)  # the first agent has the store for the rendezvous
         self.agents.append(self._start(1))
 
     def _start(self, node: int) -> subprocess.Popen:
-        # as the page says: else an agent that is started again does not learn where the others meet
+        # as in the documentation, because otherwise a restarted agent does not find the others
         environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "CUDA_VISIBLE_DEVICES": ""}
         self.starts[node] += 1
         with open(self.folder / f"log-{node}", "a") as log:
@@ -66,7 +66,7 @@ class Nodes:
             time.sleep(0.05)
 
     def reached(self, place: str, nodes: int) -> list[dict]:
-        """Wait until the processes of so many nodes are at a place, and return their pids and ranks by node, the others {}."""
+        """Wait until some nodes are at a place, and return their pids and ranks by node, {} for the others."""
         found = [self.folder / f"reached-{node}" for node in range(2)]
         self._wait(lambda: self.look_after() and sum(file.exists() for file in found) == nodes)
         processes = [json.loads(file.read_text()) if file.exists() else {} for file in found]
@@ -75,7 +75,7 @@ class Nodes:
         return processes
 
     def look_after(self) -> bool:
-        """Start an agent again that did not end well."""
+        """Restart agents that failed."""
         for node, agent in enumerate(self.agents):
             if agent.poll():
                 assert self.starts[node] < 4, (self.folder / f"log-{node}").read_text()[-3000:]
@@ -83,12 +83,12 @@ class Nodes:
         return True
 
     def kill(self, node: int) -> None:
-        """SIGKILL for an agent alone."""
+        """Send SIGKILL to an agent alone."""
         self.agents[node].kill()
         self.agents[node].wait()
 
     def end(self) -> None:
-        """Wait until both agents have ended well."""
+        """Wait until both agents have finished without an error."""
         self._wait(lambda: self.look_after() and all(agent.poll() == 0 for agent in self.agents))
 
     def stop(self) -> None:
@@ -145,7 +145,7 @@ def saved_steps(folder: Path) -> list[str]:
 
 
 def assert_gone(pid: int) -> None:
-    """A process has died with its agent, though it was not killed itself."""
+    """Check that a process has died with its agent, though it was not killed itself."""
     end = time.monotonic() + 10
     while time.monotonic() < end:
         stat = Path(f"/proc/{pid}/stat")
@@ -177,7 +177,7 @@ def test_killed_and_back_by_itself(new_nodes, alone_training, data, tmp_path, mo
     (first,) = filter(None, nodes.reached("save 4", nodes=1))
     assert first["rank"] == 0 and saved_steps(run) == ["checkpoint-2"]
     move_on(folder, "random state 4")
-    os.kill(first["pid"], signal.SIGKILL)  # the agents see to the rest
+    os.kill(first["pid"], signal.SIGKILL)  # the agents start the processes again
 
     processes = nodes.reached("random state 4", nodes=2)
     assert nodes.starts == [1, 1] and saved_steps(run) == ["checkpoint-2"] and (run / ".saving-checkpoint").is_dir()

@@ -1,4 +1,4 @@
-"""Workers on Ray: what one process writes, whatever dies meanwhile."""
+"""Workers on Ray give the same as one process, even if some of them die."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def routes(planner, tmp_path_factory):
 
 
 def stub(folder, seconds=0.0):
-    """Work that does what its items tell: they are pickled with their class, which workers cannot import."""
+    """Return work that does what its items name. They are pickled with their class, which workers cannot import."""
 
     class Stub:
         device = None

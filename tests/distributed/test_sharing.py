@@ -1,4 +1,4 @@
-"""Work that several processes share, without Ray: shards, parts, what is missing, and going on."""
+"""Work that several processes share without Ray: shards, parts, missing rows, and resuming."""
 
 import json
 

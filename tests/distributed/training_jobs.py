@@ -1,4 +1,4 @@
-"""What two processes do that train with `WeftTrainer`; see `worker.py`."""
+"""Jobs of two processes that train with `WeftTrainer`; see `worker.py`."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ SIZE = {
 
 
 class Doubles(WeftForConditionalGeneration):
-    """Makes the same models of 64 bits, whatever dtype is asked for."""
+    """Makes the same models in 64 bits, whatever dtype is requested."""
 
     @classmethod
     def _from_config(cls, config, **kwargs):
@@ -35,7 +35,7 @@ class Doubles(WeftForConditionalGeneration):
 
 
 def arguments(data: Path, folder: Path, fields: dict[str, Any] | None = None, **settings) -> list[str]:
-    """The words of `weftformer train`."""
+    """Return the command-line words of `weftformer train`."""
     settings = {
         "train_file": data, "output_dir": folder, "config_overrides": json.dumps(SIZE | (fields or {})), "use_cpu": True,
         "tokenizer_vocab_size": 262, "validation_split": 0, "disable_tqdm": True, "logging_steps": 1,
@@ -47,9 +47,9 @@ def arguments(data: Path, folder: Path, fields: dict[str, Any] | None = None, **
 
 
 def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settings) -> dict[str, Any]:
-    """`weftformer train`: losses and gradient norms, what was scored, and how many numbers this process holds of the model.
+    """Run `weftformer train`. Return the losses, gradient norms and evaluations, and the size of this process' part.
 
-    The command trains in 32 bits; a `dtype` of 64 is for comparisons.
+    The command trains in 32 bits. A `dtype` of 64 bits is for comparisons.
     """
     datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
     model_class = Doubles if dtype == torch.float64 else WeftForConditionalGeneration
@@ -72,7 +72,7 @@ def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settin
 
 
 def found(folders: list[Path]) -> tuple[str | None, str | None]:
-    """The checkpoint that this process resumes from in `run`, or why not, as (checkpoint, message).
+    """Return the checkpoint that this process resumes from in `run`, or the reason for none: (checkpoint, message).
 
     Args:
         folders: the working folder of each process.

@@ -1,8 +1,8 @@
 """One of two processes that wait for jobs: `python worker.py FOLDER`, with RANK, LOCAL_RANK and WORLD_SIZE set.
 
-A job is a line of JSON on the standard input: its number and the name of a function, here or as "module.function" of a file
-beside this one; its arguments lie in `FOLDER/NUMBER.pt`. What the function returns goes to `FOLDER/NUMBER-RANK.pt`, or the
-traceback if it raises.
+A job is a line of JSON on the standard input with its number and the name of a function, which is here or, as
+"module.function", in a file beside this one. Its arguments are in `FOLDER/NUMBER.pt`. The result of the function, or
+the traceback if it raises, is written to `FOLDER/NUMBER-RANK.pt`.
 """
 
 import importlib
@@ -27,7 +27,7 @@ RANK = int(os.environ.get("RANK", "0"))
 
 
 def load(folder, sizes=None, **fields):
-    """The model of a folder, split over the two processes as `sizes` says."""
+    """Load the model of a folder, split over the two processes by `sizes`."""
     options = {} if sizes is None else {"distributed_config": DistributedConfig(**sizes)}
     return WeftForConditionalGeneration.from_pretrained(folder, **options, **fields)
 
@@ -41,13 +41,13 @@ def held(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def micro_batches(batch, split):
-    """The batch in two halves, of which each process takes one when `split`; else both."""
+    """Return the half of a batch for this process if `split`, else both halves."""
     halves = [{name: value[rows] for name, value in batch.items()} for rows in (slice(0, 2), slice(2, 4))]
     return halves[RANK : RANK + 1] if split else halves
 
 
 def train(model, batch, steps=3, split=False, call=None, accumulate=1):
-    """Losses of some steps of gradient descent, the gradients of the first, and the weights and buffers after the last."""
+    """Return the losses of some SGD steps, the gradients of the first, and weights and buffers after the last."""
     call = call or model
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
@@ -55,7 +55,7 @@ def train(model, batch, steps=3, split=False, call=None, accumulate=1):
     for step in range(steps):
         loss = torch.zeros((), dtype=torch.float64)
         for part in micro_batches(batch, split) * accumulate:
-            # every engine that splits the batch takes the mean of the gradients, where the sum is meant
+            # every engine that splits the batch takes the mean of the gradients instead of the sum
             output = call(**part, num_items_in_batch=total).loss * (2 if split else 1)
             output.backward()
             loss += output.detach() / (2 if split else 1)
@@ -64,13 +64,13 @@ def train(model, batch, steps=3, split=False, call=None, accumulate=1):
         losses.append(loss.item())
         if step == 0:
             gradients = {name: whole(p.grad) for name, p in model.named_parameters() if p.grad is not None}
-        optimizer.step()  # which moves the routers' biases as well
+        optimizer.step()  # which updates the biases of the routers, too
         optimizer.zero_grad()
     return {"losses": losses, "gradients": gradients, "state": {n: whole(t) for n, t in model.state_dict().items()}}
 
 
 def fsdp_by_accelerate(model):
-    """As accelerate's FSDP2 wraps a model; `Accelerator` itself does it on GPUs only, and takes DDP on CPUs silently."""
+    """Wrap a model as accelerate's FSDP2. `Accelerator` itself does so on GPUs only, and uses DDP on CPUs silently."""
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2,
         auto_wrap_policy="transformer_based_wrap",
@@ -85,7 +85,7 @@ def fsdp_by_accelerate(model):
 
 
 def generated(model, batch, split):
-    """Beams with their scores, the beams of DirectMultiStep's search, and greedy text."""
+    """Return beams with their scores, the beams of DirectMultiStep's search, and greedy text."""
     part = micro_batches(batch, split)[0] if split else batch
     inputs = {name: value for name, value in part.items() if name != "labels"}
     wanted = {"max_new_tokens": 6, "num_beams": 3, "num_return_sequences": 2}
@@ -96,12 +96,12 @@ def generated(model, batch, split):
 
 
 def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, generate=True, **settings):
-    """Train, save and generate on one of the engines; the same for one process, as the reference."""
+    """Train, save and generate on one of the engines, or on one process as the reference."""
     torch.manual_seed(0)
     model = load(folder, sizes)
     split = ddp or fsdp or bool(sizes and sizes.get("fsdp_size", 1) > 1)
     result = {}
-    if generate:  # before a forward pass of the whole has readied anything
+    if generate:  # before a forward pass of the whole model has prepared anything
         model.eval()
         result["generated"] = generated(model, batch, split) if not fsdp else None
     if fsdp:
@@ -120,7 +120,7 @@ def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, generate=T
 
 
 def refuse(folder, sizes, **fields):
-    """The message with which a split is refused."""
+    """Return the message with which a split is refused."""
     try:
         load(folder, sizes, **fields)
     except ValueError as error:
@@ -142,7 +142,7 @@ def serve(folder: Path) -> None:
         part = folder / f"{job['number']}-{RANK}.part"
         torch.save(result, part)
         part.rename(part.with_suffix(".pt"))
-    os._exit(0)  # the group's threads may wait for a process that is gone
+    os._exit(0)  # the threads of the group may wait for a process that has died
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def own_text(page: Path) -> str:
 
 @pytest.fixture
 def pushed(monkeypatch):
-    """Stand-in for the Hub: keeps the name that would be pushed to, sends nothing."""
+    """A stand-in for the Hub that keeps the name of the repository and sends nothing."""
     names: list[str] = []
     monkeypatch.setattr(WeftForConditionalGeneration, "push_to_hub", lambda self, name: names.append(name))
     return names
@@ -161,7 +161,7 @@ def test_pages_are_built_without_a_warning(prepared):
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     site = ROOT / "runs" / "site"
     assert "WeftForConditionalGeneration" in (site / "api" / "index.html").read_text(encoding="utf-8")
-    # a page of the navigation that is not there is no error
+    # zensical does not report a missing page of the navigation
     for page in re.findall(r": ([\w/-]+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE):
         assert (site / page.removesuffix("index") / "index.html").is_file(), page
     assert "--only-purchasable" in (site / "generated" / "commands" / "index.html").read_text(encoding="utf-8")

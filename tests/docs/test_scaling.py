@@ -1,4 +1,4 @@
-"""The scripts for many nodes: what can be checked of them without a cluster."""
+"""The scripts for many nodes, as far as they can be checked without a cluster."""
 
 import re
 import shlex
@@ -24,7 +24,7 @@ def slurm() -> str:
 
 
 def started(words: list[str]):
-    """What torchrun makes of its words, and `weftformer train` of those that are for it."""
+    """Return the arguments that torchrun parses, and those that `weftformer train` parses of the rest."""
     run = get_args_parser().parse_args(words)
     assert run.module and run.training_script == "weftformer.scripts.train"
     model, _, training = parse_arguments([*run.training_script_args, "--use-cpu"])
@@ -36,7 +36,7 @@ def test_the_script_of_slurm_starts_one_torchrun_on_each_node(slurm, tmp_path):
         pytest.skip("no bash here")
     done = subprocess.run(["bash", "-n"], input=slurm, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
-    # run as it stands, with stand-ins for Slurm's own two commands and for torchrun, which shows its words
+    # run unchanged, with stand-ins for Slurm's own two commands and for torchrun, which shows its words
     for name, does in {
         "scontrol": "printf 'node7\\nnode8\\n'",
         "srun": 'exec "${@:3}"',

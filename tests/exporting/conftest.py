@@ -1,4 +1,4 @@
-"""Small models of every kind that is exported, with weights that tell tokens apart."""
+"""Small models of every exported kind, with weights that distinguish tokens."""
 
 from collections.abc import Callable
 

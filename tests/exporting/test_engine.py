@@ -1,4 +1,4 @@
-"""CTranslate2 in the place of `generate`: the same ids, or Weft's own and the reason."""
+"""CTranslate2 instead of `generate`: the same ids, or those of Weft and the reason."""
 
 import pytest
 import torch
@@ -119,7 +119,7 @@ def test_a_thousand_texts_of_a_trained_model_are_the_same(trained, told, setting
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A model that has learned to write the digits of a number as words, forwards and backwards, for a minute: some are wrong."""
+    """A model that learns for a minute to write digits as words, forwards and backwards. Some outputs are wrong."""
     folder = tmp_path_factory.mktemp("trained")
     words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     written = {number: " ".join(words[int(digit)] for digit in str(number)) for number in range(0, 90_000, 37)}

@@ -1,4 +1,4 @@
-"""`weftformer export`: what it writes and prints, and that a folder is there whole or not at all."""
+"""`weftformer export`: output and files, and folders that are complete or absent."""
 
 import pytest
 

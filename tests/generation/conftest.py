@@ -17,7 +17,7 @@ PADDED = {"decoder_input_ids": PREFIX, "decoder_attention_mask": (PREFIX != PAD)
 TINY = TINY_CONFIG | {
     "tie_word_embeddings": False,
     "dropout": 0.0,
-    # a forward pass without a mask is then what `generate` without one is held against
+    # so that `generate` without a mask can be compared with a forward pass without one
     "infer_attention_mask": True,
     # large enough for the answers to depend on every token
     "init_std": 0.4,
@@ -74,20 +74,20 @@ KINDS = {
     },
 }
 
-# The two that differ most: in norms, positions, heads, biases, tables and conditions. What `generate` does around the model
-# does not depend on the kind, and `make test` tries it with these; what each kind computes it tries with all.
+# The two that differ most, in norms, positions, heads, biases, tables and conditions. `make test` tries with these two
+# what `generate` does around the model, because it does not depend on the kind, and with all what each kind computes.
 FEW = ("rotary across", "learned")
 few_kinds = pytest.mark.parametrize("model", FEW, indirect=True)
 
 
 def grid(requests, everywhere):
-    """All requests with few kinds, and some with every kind."""
+    """Parametrize all requests with few kinds of models, and some with every kind."""
     cases = [(kind, name) for kind in KINDS for name in requests if kind in FEW or name in everywhere]
     return pytest.mark.parametrize(("model", "request_"), cases, indirect=["model"])
 
 
 def make(kind: str, dtype: torch.dtype = torch.float64, **fields) -> WeftForConditionalGeneration:
-    """In 64 bits, so that no two tokens are a rounding apart; `generate` gives their scores and logits in 32 all the same."""
+    """Build a model in 64 bits, so that tokens do not nearly tie. `generate` gives scores and logits in 32 bits."""
     torch.manual_seed(0)
     # torch has no grouped_mm of 64 bits
     experts = {"experts_implementation": "eager"} if dtype == torch.float64 else {}
@@ -122,7 +122,7 @@ def source() -> torch.Tensor:
 
 @pytest.fixture
 def inputs(source, model) -> dict[str, torch.Tensor]:
-    """The source with what else this kind of model reads."""
+    """The source, and the other inputs of this kind of model."""
     given = {"input_ids": source}
     if model.config.num_condition_features:
         given["condition_values"] = torch.tensor([[2.0], [0.5], [-1.0], [3.0]])
@@ -143,7 +143,7 @@ def run():
 
 @pytest.fixture
 def steps(monkeypatch):
-    """How many tokens were decoded on the fast path."""
+    """A list with an entry for each decoding step on the fast path."""
     taken = []
     original = DecodeStep.step
     monkeypatch.setattr(DecodeStep, "step", lambda self, *args: taken.append(1) or original(self, *args))

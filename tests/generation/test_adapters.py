@@ -1,4 +1,4 @@
-"""Adapters of PEFT and generation: what they change is heard at every token."""
+"""Adapters of PEFT affect every generated token."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Every cache gives what no cache gives, and a cache can be carried on."""
+"""Every cache gives the same results as none, and generation can continue from a cache."""
 
 import pytest
 import torch

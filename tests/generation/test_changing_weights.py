@@ -1,4 +1,4 @@
-"""Weights that change between two requests, in ways that no counter of versions sees: an average of weights, for one."""
+"""Weights that change between two requests without a new version counter, such as averages of weights."""
 
 import copy
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Compiled steps: the same tokens for every kind of model, and what was compiled is kept and found again, or not."""
+"""Compiled steps: the same tokens for every kind of model, and when a compiled step is kept and reused."""
 
 import copy
 import os
@@ -22,7 +22,7 @@ PLENTY = {"max_new_tokens": 24, "min_new_tokens": 24}
 
 @pytest.fixture
 def exported(monkeypatch):
-    """Run the exported program of a step instead of compiled code, and list the shapes that were asked for."""
+    """Run the exported program of a step instead of compiled code, and list the requested shapes."""
     shapes = []
 
     def package(self, shape, arguments):

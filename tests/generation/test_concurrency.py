@@ -1,4 +1,4 @@
-"""Requests beside each other: none writes to the configuration that they share, and none hears of another."""
+"""Concurrent requests do not write to the shared configuration and do not affect each other."""
 
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ REQUESTS = {
 
 @pytest.fixture
 def writes(monkeypatch):
-    """What was written to the configurations in `watched`, by name."""
+    """Record the names of fields written to the configurations in `watched`."""
     writes = SimpleNamespace(names=[], watched=[])
 
     def recorded(original):

@@ -1,4 +1,4 @@
-"""Sources that join and leave a running search get what they get alone."""
+"""Sources that join and leave a running search get the same answers as alone."""
 
 import random
 
@@ -22,7 +22,7 @@ ABSOLUTE = [kind for kind in KINDS if kind not in ("relative", "bucketed")]
 
 
 def sources(model, count, generator):
-    """Sources and prompts of different lengths, and for each a largest number of tokens."""
+    """Return sources and prompts of different lengths, each with a largest number of tokens."""
     found = []
     for _ in range(count):
         length, more, most = (
@@ -38,7 +38,7 @@ def sources(model, count, generator):
 
 
 def together(group):
-    """One batch of several sources, padded."""
+    """Pad several sources to a batch."""
     inputs = {}
     for name in group[0][0]:
         rows = [given[name][0] for given, _ in group]
@@ -162,7 +162,7 @@ def test_a_watch_ends_one_source(build):
 
 
 class Follows:
-    """Rules a token out after each token, and checks what it is told of the rows."""
+    """Rules out a token after each token, and checks what it is passed about the rows."""
 
     def __init__(self):
         self.texts, self.sources = [], []

@@ -168,7 +168,7 @@ def test_what_beams_share_is_kept_once_and_room_grows(build, source, steps, monk
     request = {"num_beams": 6, "max_new_tokens": 90, "min_new_tokens": 90}
     assert_same(*both_ways(model, {"input_ids": source}, request, steps))
     (cache,) = caches
-    # what all six beams descend from is kept once
+    # the common past of all six beams is kept once
     assert cache.lengths == [90] * 4
     assert cache.prefix_lengths == cache.prefix_lengths[:1] * 4 and cache.prefix_lengths[0] > 60
 

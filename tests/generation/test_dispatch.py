@@ -1,4 +1,4 @@
-"""When the fast path is taken and when it is not, and what is said then."""
+"""Which requests take the fast path, and the messages when they do not."""
 
 import logging
 
@@ -18,7 +18,7 @@ def louder(module, query, key, value, attention_mask, **kwargs):
 
 
 def assert_plain_and_heard(model, source, steps, before):
-    """The change is heard in what is written, and all ways of writing agree."""
+    """Check that a change affects the generated tokens, and that all ways of generation agree."""
     settings = {"min_new_tokens": 12, "max_new_tokens": 12}
     found = model.generate(source, **settings)
     assert not steps and not torch.equal(found, before)
@@ -78,7 +78,7 @@ def hooks_a_layer(model):
 
 
 def hooks_the_table(model):
-    """The hook of the table is that of the source too: the encoder shares it."""
+    """Hook the decoder's table, which is also that of the encoder."""
     model.model.decoder.embed_tokens.register_forward_hook(lambda module, args, output: output.flip(-1))
 
 

@@ -1,4 +1,4 @@
-"""Sources leave a search when they are done, and nobody notices: the answers are those of a search that none leaves."""
+"""Sources leave a search when they are done, without a change in the answers."""
 
 import pytest
 import torch
@@ -80,7 +80,7 @@ def test_scores_of_sequences_are_those_of_all_to_the_end(build, many, rows):
 
 
 class ByNumber:
-    """A processor that knows rows by their numbers."""
+    """A processor that identifies rows by their numbers."""
 
     def __call__(self, input_ids, scores):
         assert len(scores) == 12 * 3
@@ -90,7 +90,7 @@ class ByNumber:
 
 
 class Follows(ByNumber):
-    """The same, which follows the sources that are left."""
+    """The same processor, which follows the remaining sources."""
 
     def __init__(self):
         self.numbers = torch.arange(36)

@@ -1,4 +1,4 @@
-"""Every mode of `generate`, for every kind of model, against a reference or against another road to the same answer."""
+"""Every mode of `generate` for every kind of model, against a reference or another way to the same answer."""
 
 import torch
 
@@ -6,7 +6,7 @@ from .conftest import CLOSE, END, PAD, START, few_kinds
 
 
 def next_scores(model, given, prefix):
-    """Log-probabilities of the next token, from a whole forward without cache; no end allowed."""
+    """Return log-probabilities of the next token from a full forward pass without a cache. The end is not allowed."""
     logits = model(**given, decoder_input_ids=prefix, use_cache=False).logits[:, -1]
     scores = logits.log_softmax(dim=-1)
     scores[:, END] = -torch.inf
@@ -14,7 +14,7 @@ def next_scores(model, given, prefix):
 
 
 def reference_beams(model, given, steps, beams):
-    """Beam search over one row, without cache and without end: (sequences (beams, 1 + steps), summed scores)."""
+    """Search one row with beams, without a cache or an end: (sequences (beams, 1 + steps), summed scores)."""
     prefixes, totals = torch.full((1, 1), START), torch.zeros(1)
     for _ in range(steps):
         rows = {name: value.expand(len(prefixes), -1) for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""A row's answer is its own: whatever stands beside it, wherever its pads are, and however its input is given."""
+"""The answer to a row does not depend on other rows, on the places of its pads, or on the form of its input."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Stopping criteria of the user's own: the fast path ends a generation where transformers' own loops end it."""
+"""The user's own stopping criteria end a generation in the same step on the fast path as in transformers."""
 
 import time
 from string import ascii_letters
@@ -32,7 +32,7 @@ class Sure(StoppingCriteria):
 
 
 class OwnEnds(EosTokenCriteria):
-    """A kind of transformers' own, with an exception of the user's."""
+    """A subclass of transformers' criterion, with an exception added by the user."""
 
     def __call__(self, input_ids, scores, **kwargs):
         return super().__call__(input_ids, scores, **kwargs) & (input_ids.shape[1] > 4)
@@ -67,7 +67,7 @@ SEARCHES = {
 
 
 def sequences(model, source, steps, **request):
-    """What both paths write."""
+    """Return the sequences, which must be the same on both paths."""
     fast, plain = both_ways(model, {"input_ids": source}, {"eos_token_id": [2, 4]} | request, steps)
     assert_same(fast, plain)
     return fast.sequences
@@ -83,7 +83,7 @@ def test_both_paths_end_alike(build, source, steps, criteria, search):
     sequences(build("rotary"), source, steps, stopping_criteria=given, **SEARCHES[search])
 
 
-# transformers hands its tokenizer to no search but its own
+# transformers passes the tokenizer to its own searches only
 @pytest.mark.parametrize("search", ["greedy", "beams"])
 def test_both_paths_end_alike_at_strings(build, source, steps, search):
     model = build("rotary")

@@ -1,4 +1,4 @@
-"""A stand-in for the Hub, reached over HTTP on this machine: it takes, keeps and gives files as the Hub does."""
+"""A stand-in for the Hub on this machine, which takes, keeps and serves files over HTTP as the Hub does."""
 
 import base64
 import hashlib
@@ -18,10 +18,11 @@ COMMIT = "0" * 40
 
 
 class Hub:
-    """What the stand-in holds: files of repositories in a folder, and what was pushed.
+    """The content of the stand-in: files of repositories in a folder, and the pushed files.
 
     - `commits`: the repository of each commit; `pushed`: the files of each commit.
-    - `is_open`: clear it, and uploads wait, their files listed and not yet read; `delay`: seconds that each waits there.
+    - `is_open`: while it is cleared, uploads wait after listing their files and before reading them; `delay`: the
+      seconds that each upload waits there.
     """
 
     def __init__(self, folder: Path):
@@ -102,10 +103,10 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
 @pytest.fixture
 def hub(tmp_path) -> Iterator[Hub]:
-    """The stand-in, which huggingface_hub and transformers take for the Hub meanwhile."""
+    """The stand-in, which huggingface_hub and transformers use as the Hub during a test."""
     standing_in = Hub(tmp_path / "hub")
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(standing_in))
-    # it looks that often whether it is to end
+    # the interval at which it checks whether to stop
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     template = address + "/{repo_id}/resolve/{revision}/{filename}"
@@ -114,7 +115,7 @@ def hub(tmp_path) -> Iterator[Hub]:
         patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         patch.setattr(constants, "HF_HUB_OFFLINE", False)
         patch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        patch.setattr(transformers_hub, "_hf_api", None, raising=False)  # it remembers where the Hub is
+        patch.setattr(transformers_hub, "_hf_api", None, raising=False)  # it caches the address of the Hub
         yield standing_in
     server.shutdown()
     server.server_close()

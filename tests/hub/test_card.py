@@ -1,4 +1,4 @@
-"""Cards: metadata that the Hub takes, intervals in the index and in the text, and nothing said that is not known."""
+"""Cards: metadata that the Hub accepts, intervals in the index and in the text, and no unknown facts."""
 
 import pytest
 from huggingface_hub import ModelCard

@@ -1,4 +1,4 @@
-"""Weft in the hands of peft, accelerate and the Trainer of transformers."""
+"""Weft with peft, accelerate and the Trainer of transformers."""
 
 import peft
 import pytest
@@ -60,7 +60,7 @@ def test_lora_trains_saves_loads_and_generates(tmp_path):
 
 
 def test_a_layer_is_never_split(tmp_path):
-    """What accelerate would plan for two devices with room for half a model each."""
+    """accelerate's plan for two devices with room for half a model each."""
     from accelerate import infer_auto_device_map
 
     model = build()

@@ -30,7 +30,7 @@ def sources() -> set[str]:
 
 
 def imported(text: str) -> set[str]:
-    """Modules that a file imports: `.name` from its own folder, else the first part of a full name."""
+    """Return the modules that a file imports: `.name` from its own folder, or the first part of a full name."""
     found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom):

@@ -1,4 +1,4 @@
-"""What a model tells of itself."""
+"""The facts about a model, derived from the model."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Code beside a model or a tokenizer does not run, also where standard input would consent."""
+"""Code beside a model or a tokenizer does not run, even if standard input would consent."""
 
 import io
 import json
@@ -32,7 +32,7 @@ COMMANDS = {
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A model of texts whose folder has code."""
+    """The folder of a text model that has code in it."""
     model, tokenizer = tiny_text_model(["one two"])
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")

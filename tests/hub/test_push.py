@@ -1,4 +1,4 @@
-"""What is pushed to the Hub, as a stand-in receives it over HTTP: no test talks to the Hub itself."""
+"""The files that are pushed to the Hub, as a stand-in receives them over HTTP. No test talks to the Hub itself."""
 
 import shutil
 

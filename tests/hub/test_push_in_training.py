@@ -1,4 +1,4 @@
-"""What a Trainer pushes while it trains: whole models, checkpoints to go on from, and nothing unfinished."""
+"""Pushes of a Trainer during training: whole models, checkpoints to resume from, and nothing unfinished."""
 
 import os
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_a_checkpoint_stays_while_it_is_uploaded_and_a_run_goes_on_from_it(hub, 
     run = build(folder, callbacks=[OpenAtTheEnd(hub)], hub_strategy="checkpoint", save_total_limit=1)
     run.train()
     assert [path.name for path in checkpoints(folder)] == ["checkpoint-3"] and not hidden(folder)
-    # the other two were skipped, as that of step 1 was going on
+    # the other two were skipped, because that of step 1 was in progress
     root, checkpoint = hub.pushed
     assert checkpoint["last-checkpoint/" + WEIGHTS] == root[WEIGHTS]
     pushed = str(hub.folder / "someone/model/last-checkpoint")

@@ -1,4 +1,4 @@
-"""Folders that earlier versions saved load, and compute what they computed; one of a later format is refused in words."""
+"""Folders saved by earlier versions load and compute the same. A later format is refused with a message."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Pushed code next year: what it asks of transformers, and what it does where a name has gone or is another."""
+"""Pushed code with later versions of transformers: the names that it needs, and missing or changed names."""
 
 import ast
 import importlib
@@ -39,7 +39,7 @@ def test_all_else_that_is_imported_is_public():
 
 
 def methods(**ours):
-    """A class that overrides methods of `Theirs`, after the overrides that do not fit are gone."""
+    """Return a class that overrides methods of `Theirs`, without the overrides that do not fit."""
 
     class Theirs:
         def _same(self, one, two=None): ...
@@ -73,14 +73,14 @@ def test_without_a_needed_name_the_error_says_what_to_install(monkeypatch):
 
 
 def forget_pushed_code() -> None:
-    """Else the next is looked for where this was."""
+    """Unload pushed code. Otherwise, the next code is looked up in the old place."""
     for name in [name for name in sys.modules if name.split(".")[0] == "transformers_modules"]:
         del sys.modules[name]
 
 
 @pytest.fixture
 def pushed(tmp_path, monkeypatch, caplog):
-    """The class of pushed code, loaded beside the installed package; and its folder."""
+    """The class of pushed code, loaded in addition to the installed package, and its folder."""
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     forget_pushed_code()

@@ -1,4 +1,4 @@
-"""A folder loads where only transformers is: in other processes that cannot see the package."""
+"""Folders load with transformers alone, in other processes that cannot see the package."""
 
 import json
 import os
@@ -95,7 +95,7 @@ def run(source: Path, target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> Path:
-    """What this process saved."""
+    """The folder with the models saved by this process."""
     folder = tmp_path_factory.mktemp("folders") / "first"
     for kind, fields in KINDS.items():
         tiny_model(random=True, **fields).save_pretrained(folder / kind)

@@ -1,4 +1,4 @@
-"""Small models with lopsided weights, and flex attention without its compiler."""
+"""Small models with unequal weights, and flex attention without its compiler."""
 
 import warnings
 
@@ -30,7 +30,7 @@ def small():
 
 @pytest.fixture
 def lopsided():
-    """Refills a module's weights so that no two are alike and no bias is zero; returns the module in eval mode."""
+    """Refills the weights of a module so that no two are equal and no bias is zero. Returns it in eval mode."""
 
     def refill(module: nn.Module, seed: int = 0) -> nn.Module:
         biases = [buffer for name, buffer in module.named_buffers() if name.endswith("selection_bias")]
@@ -44,7 +44,7 @@ def lopsided():
 
 @pytest.fixture
 def build(small, lopsided):
-    """Builds a model with lopsided weights from single fields, or from a configuration."""
+    """Builds a model with unequal weights from single fields, or from a configuration."""
 
     def build_model(config=None, model_class=WeftForConditionalGeneration, attention="eager", seed=0, **fields):
         return lopsided(tiny_model(model_class, config or small(**fields), attention=attention), seed)

@@ -22,7 +22,7 @@ KINDS = ["none", "rotary", "additive", "relative"]
 
 @dataclass
 class Case:
-    """Inputs of one attention; ids and masks of positions are (B, T) here whatever the module was given."""
+    """Inputs of one attention. Ids and masks of positions are (B, T) here, whatever the module was given."""
 
     kind: str
     states: torch.Tensor
@@ -56,7 +56,7 @@ def turn(vector, position, theta):
 
 
 def reference(attention, config, case: Case):
-    """Output (B, L, D) and weights (B, H, L, M), one logit at a time."""
+    """Return output (B, L, D) and weights (B, H, L, M), one logit at a time."""
     heads, key_value_heads, width = config.stack_heads(attention.is_decoder_side)
     limit, theta = config.relative_attention_max_distance, config.rope_parameters["rope_theta"]
 
@@ -107,7 +107,7 @@ def reference(attention, config, case: Case):
 
 
 def draw(config, kind, cross, ids, masked, per_head=False):
-    """Inputs of a call: `ids` is "default", "row" (T,) or "rows" (B, T); `masked` gives some tokens no position."""
+    """Draw inputs. `ids` is "default", "row" (T,) or "rows" (B, T). With `masked`, some tokens have no position."""
     torch.manual_seed(5)
     states = torch.randn(BATCH, LENGTH, config.d_model)
     source = torch.randn(BATCH, SOURCE, config.d_model) if cross else states
@@ -265,7 +265,7 @@ def test_cross_attention_leaves_flash_to_sdpa(attention):
 
 
 def swallows_the_bias(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
-    """What many write: mask and scale, and whatever else there may be in `kwargs`."""
+    """An attention as many users write it, which ignores everything in `kwargs`."""
     return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling)
 
 
@@ -277,7 +277,7 @@ def takes_the_bias(module, query, key, value, attention_mask, scaling, dropout=0
 
 @pytest.fixture
 def own_attention(monkeypatch):
-    """Registers both as a user would, for one test."""
+    """Register both as a user would, for one test."""
     for name, function in (("swallows", swallows_the_bias), ("takes", takes_the_bias)):
         monkeypatch.setitem(AttentionInterface._global_mapping, name, function)
         monkeypatch.setitem(AttentionMaskInterface._global_mapping, name, sdpa_mask)
@@ -301,7 +301,7 @@ def test_an_attention_that_would_lose_the_relative_bias_is_refused(build, own_at
     with pytest.raises(ValueError, match=words):  # chosen later
         model.set_attn_implementation("swallows")
         model(**CALL)
-    # who names the bias takes it
+    # an attention with a parameter for the bias receives it
     model.set_attn_implementation("takes")
     torch.testing.assert_close(model(**CALL).logits, expected)
     with torch.no_grad():

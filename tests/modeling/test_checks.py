@@ -1,4 +1,4 @@
-"""Bad input: refused with a message that says what was given and what is allowed, before anything is computed."""
+"""Bad input is refused before any computation, with a message about the given and the allowed values."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ SHORT = {"max_source_positions": 6, "max_target_positions": 5}
 
 
 def check(model, words, given, after_encoder=False):
-    """The call is refused with these words before a layer has run, or before one of the decoder has."""
+    """Check that the call is refused with these words before any layer has run, or before any layer of the decoder."""
     calls = []
     for module in (model.model.decoder.layers if after_encoder else model).modules():
         if isinstance(module, torch.nn.Linear) or (isinstance(module, torch.nn.Embedding) and not after_encoder):

@@ -1,4 +1,4 @@
-"""The loss that never holds all logits, against the one that does."""
+"""The loss that never has all logits in memory, against the one that does."""
 
 import pytest
 import torch

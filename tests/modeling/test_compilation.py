@@ -1,4 +1,4 @@
-"""A training step is one graph, whatever the layers and the loss, and computes what it computes uncompiled."""
+"""A training step is one graph with any layers and loss, and computes the same as uncompiled."""
 
 import copy
 
@@ -45,7 +45,7 @@ def nothing_compiled_before():
 
 
 def pair(kind):
-    """A model and its twin, neither of which has computed anything."""
+    """Return a model and its twin, neither of which has computed anything."""
     torch.manual_seed(0)
     model = WeftForConditionalGeneration(WeftConfig(**SMALL, **KINDS[kind])).double().train()
     if kind == "sparse":
@@ -55,7 +55,7 @@ def pair(kind):
 
 
 def check_steps(model, twin, settings, chunked_loss, lengths=(6, 5, 9), close=EXACT):
-    """Steps over batches of several lengths, as traced and as they are: losses, gradients, and what routers count."""
+    """Compare steps over batches of several lengths, compiled and not: losses, gradients, and counts of routers."""
     step = torch.compile(twin, fullgraph=True, **settings)
     for length in lengths:
         outputs = [one(**batch(length), chunked_loss=chunked_loss) for one in (model, step)]

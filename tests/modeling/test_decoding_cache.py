@@ -1,4 +1,4 @@
-"""What each beam sees of its past, against histories that are simply copied, while sources join, leave and change their ranks."""
+"""The past that each beam sees, against copied histories, while sources join, leave and change their ranks."""
 
 import random
 
@@ -15,7 +15,7 @@ LAYERS, HEADS, WIDTH, SOURCE = 2, 1, 3, 5
 
 
 def states_of(numbers):
-    """Keys (B, T) as states (L, B, G, T, K) of both kinds, the values negated."""
+    """Return keys (B, T) as states (L, B, G, T, K) of both kinds, the values negated."""
     by_layer = [(numbers + 1000 * layer)[:, None, :, None].expand(-1, HEADS, -1, WIDTH) for layer in range(LAYERS)]
     return torch.stack(by_layer)
 
@@ -34,7 +34,7 @@ def add(cache, numbers, mask=None):
 
 
 def write(cache, numbers):
-    """One more token of each rank."""
+    """Write one more token of each rank."""
     cache.grow()
     by_slot = torch.empty_like(numbers)
     by_slot[slice(None) if cache.slots is None else cache.slots] = numbers
@@ -46,7 +46,7 @@ def write(cache, numbers):
 
 
 def seen(cache):
-    """What each rank attends to: the keys of the last layer that no mask hides."""
+    """Return what each rank attends to: the keys of the last layer that no mask hides."""
     slots = range(cache.sources * cache.beams) if cache.slots is None else cache.slots.tolist()
     found = []
     for slot in slots:
@@ -106,7 +106,7 @@ def test_each_rank_sees_its_own_past(monkeypatch, beams, together, habit, own_pr
         assert seen(cache) == histories
         expected = [history[0] for history in histories[::beams]]
         assert len(cache.source.lengths) == len(expected)
-    if together:  # no mask, and what all beams of a source descend from is kept once
+    if together:  # no mask, and the common past of all beams of a source is kept once
         assert cache.masks() == (None, None)
         assert habit == "apart" or cache.prefix_lengths[0] > 60
     assert cache.suffixes.shape[4] == 64 or beams == 1 or habit == "apart"

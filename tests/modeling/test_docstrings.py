@@ -1,4 +1,4 @@
-"""What the docstrings of `forward` say: every argument, and examples that print what they show."""
+"""The docstrings of `forward` describe every argument, and their examples print what they show."""
 
 import doctest
 import inspect

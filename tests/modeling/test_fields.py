@@ -1,7 +1,7 @@
-"""Every field of the configuration changes something: a knob that does nothing must not exist.
+"""Every field of the configuration has an effect.
 
-Each row of the table is one field: what else must be set for it to matter, the value it is changed to, and the check of
-what that changes. Only this one field differs between the two models of a check.
+Each row of the table is one field: the other fields that it needs to have an effect, its changed value, and the check
+of this effect. Only this one field differs between the two models of a check.
 """
 
 import dataclasses
@@ -30,26 +30,26 @@ def shapes_of(model):
 
 
 def shapes(base, changed):
-    """Other parameters, or parameters of other shapes; both models run."""
+    """Check that parameters or their shapes differ, and that both models run."""
     assert shapes_of(base) != shapes_of(changed)
     for model in (base, changed):
         assert call(model).loss.isfinite()
 
 
 def logits(base, changed):
-    """The same parameters give other logits."""
+    """Check that the same parameters give other logits."""
     assert shapes_of(base) == shapes_of(changed)
     assert (call(base).logits - call(changed).logits).abs().max() > 1e-3
 
 
 def training(base, changed):
-    """The same logits in evaluation, others in training."""
+    """Check that logits are the same in evaluation, and others in training."""
     assert torch.equal(call(base).logits, call(changed).logits)
     assert (call(base.train()).logits - call(changed.train()).logits).abs().max() > 1e-2
 
 
 def loss(base, changed):
-    """The same logits, and in training another loss."""
+    """Check that logits are the same, and that the loss differs in training."""
     first, second = call(base.train()), call(changed.train())
     assert torch.equal(first.logits, second.logits)
     assert abs(first.loss - second.loss) > 1e-4
@@ -57,7 +57,7 @@ def loss(base, changed):
 
 
 def bias_update(base, changed):
-    """The routing bias moves by another step."""
+    """Check that the routing bias changes by another step."""
     moved = []
     for model in (base, changed):
         call(model.train())
@@ -93,7 +93,7 @@ def cache_returned(base, changed):
 
 
 def first_token(base, changed):
-    """What the decoder starts from, in generation; and in training, if the field says so."""
+    """Check the token from which the decoder starts in generation."""
     for model, start in ((base, 1), (changed, 5)):
         settings = {"max_new_tokens": 2, "do_sample": False}
         assert model.generate(IDS, **settings)[:, 0].tolist() == [start] * 2
@@ -107,7 +107,7 @@ def shifted_labels(base, changed):
 
 
 def last_token(base, changed):
-    """Generation ends where the field says."""
+    """Check that generation ends at the tokens of the field."""
     for model, end in ((base, 2), (changed, [4, 6])):
         ends = end if isinstance(end, list) else [end]
         for token in ends:
@@ -118,13 +118,13 @@ def last_token(base, changed):
 
 
 def mask_read(base, changed):
-    """A missing mask is what the pads tell."""
+    """Check that a missing mask is derived from the pads."""
     logits(base, changed)
     assert torch.equal(call(changed).logits, call(base, attention_mask=IDS.ne(0)).logits)
 
 
 def pads_hidden(base, changed):
-    """A missing mask is read from the ids; labels that do not count become this id."""
+    """Check that a missing mask is derived from this id, which replaces labels that do not count."""
     logits(base, changed)
     for model, pad in ((base, 0), (changed, 6)):
         hidden = call(model).logits
@@ -204,7 +204,7 @@ TABLE = {
 
 
 def own_fields():
-    """The fields that WeftConfig itself defines, those it takes over from transformers with a default of its own too."""
+    """Return the fields that WeftConfig defines, also those of transformers with another default."""
     hints = inspect.get_annotations(WeftConfig)
     known = {field.name for field in dataclasses.fields(WeftConfig)}
     return {name for name, hint in hints.items() if name in known and typing.get_origin(hint) is not typing.ClassVar}

@@ -1,4 +1,4 @@
-"""What Weft adds to `generate`: refusals before the first step, scores that must be finite, and the hooks it relies on."""
+"""Additions of Weft to `generate`: refusals before the first step, finite scores, and the hooks that it relies on."""
 
 from functools import partial
 
@@ -177,7 +177,7 @@ def test_what_an_encoder_decoder_cannot_do_is_refused(settings, words):
 
 
 def cache_of(model, settings=None, **given):
-    """The cache that a search of the caller gets."""
+    """Return the cache that the caller's own search gets."""
     seen = []
 
     def search(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs):

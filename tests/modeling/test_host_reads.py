@@ -1,4 +1,4 @@
-"""Nothing on the hot path waits for the device: no value is brought to the host, after the first batch has been looked at."""
+"""Nothing on the hot path waits for the device: after the first batch, no value is copied to the host."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ KINDS = {
 
 
 class HostReads(TorchDispatchMode):
-    """Operations whose result, or its shape, has to be known on the host, and copies from another device to it."""
+    """Finds operations whose result or its shape must be known on the host, and copies from other devices to it."""
 
     WAITING = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique", "repeat_interleave")
 
@@ -59,7 +59,7 @@ class HostReads(TorchDispatchMode):
 
 
 class HostMethods(TorchFunctionMode):
-    """What a tensor of the CPU answers without an operation, and one of another device with a copy."""
+    """Finds methods that need no operation on the CPU, but a copy from another device."""
 
     WAITING = ("tolist", "numpy", "cpu", "__array__")
 

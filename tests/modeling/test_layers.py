@@ -1,4 +1,4 @@
-"""Layers: norms and feed-forward by their formulas, the order of norm and residual, where dropout falls, what is sparse."""
+"""Layers: formulas of norms and feed-forward, the order of norm and residual, places of dropout, and sparse layers."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_the_order_of_norms_and_residuals(layer, norm_type, mlp, norm_first, cro
 
 
 class Constant(nn.Module):
-    """A sub-layer that answers 1 to everything."""
+    """A sub-layer that returns 1 for everything."""
 
     def __init__(self, is_attention):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Weights survive the disk bit for bit, and files that cannot be right are refused by name."""
+"""Weights are saved and loaded bit for bit, and files that cannot be right are refused by name."""
 
 import copy
 import json
@@ -241,7 +241,7 @@ def test_weights_for_another_configuration_are_refused(tmp_path):
 
 
 def without(folder: Path, *parts: str) -> Path:
-    """The folder, its file without the weights whose names have one of these parts in them."""
+    """Remove the weights whose names contain one of these parts from the file of a folder."""
     file = next(folder.glob("*.safetensors"))
     kept = {name: tensor for name, tensor in load_file(file).items() if not any(part in name for part in parts)}
     save_file(kept, file, {"format": "pt"})
@@ -249,7 +249,7 @@ def without(folder: Path, *parts: str) -> Path:
 
 
 def deeper(folder: Path) -> Path:
-    """The folder of a model of two layers, its configuration of four."""
+    """Set four layers in the configuration of a model of two layers."""
     config = json.loads((folder / "config.json").read_text())
     for stack in ("encoder", "decoder"):
         config |= {f"{stack}_layers": 4, f"{stack}_mlp_layer_types": ["dense"] * 4}
@@ -273,7 +273,7 @@ def test_a_file_of_fewer_layers_is_refused_unless_that_is_asked_for(tmp_path):
             assert torch.equal(parameter, torch.ones_like(parameter)) == ("norm" in name), name
     _, info = WeftForConditionalGeneration.from_pretrained(
         tmp_path, output_loading_info=True
-    )  # who asks is told and not refused
+    )  # missing keys are reported on request instead of refused
     assert len(info["missing_keys"]) == 46 and not info["unexpected_keys"]
 
 
@@ -314,7 +314,7 @@ def test_weights_given_in_memory():
     state = model.state_dict()
     load = partial(WeftForConditionalGeneration.from_pretrained, None, config=model.config)
     same_weights(load(state_dict=state), model)
-    new = load(state_dict={})  # none at all is a way to ask for a new model
+    new = load(state_dict={})  # an empty dictionary means a new model
     assert new.lm_head.weight is new.model.shared.weight is new.model.encoder.embed_tokens.weight
     assert 0.1 < new.lm_head.weight.std() * model.config.d_model**0.5 < 10
     part = {name: tensor for name, tensor in state.items() if "layers.1" not in name}

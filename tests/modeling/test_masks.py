@@ -1,4 +1,4 @@
-"""Masks: literal pictures of who sees whom, and what the model makes of them."""
+"""Masks: literal pictures of the tokens that see each other, and the use of masks in the model."""
 
 import pytest
 import torch
@@ -14,12 +14,12 @@ MASKED_VALUES = [float("-inf"), torch.finfo(torch.float32).min, -1e30, -1e9]
 
 
 def picture(text):
-    """Rows of a mask, '#' where a query sees a key."""
+    """Return the rows of a mask, with '#' where a query sees a key."""
     return torch.tensor([[c == "#" for c in row] for row in text.split()])
 
 
 def seen(mask, batch, queries, keys):
-    """A mask of any implementation as (B, H or 1, L, M), True where a query sees a key."""
+    """Return a mask of any implementation as (B, H or 1, L, M), True where a query sees a key."""
     if isinstance(mask, BlockMask):
         return create_mask(mask.mask_mod, batch, 1, queries, keys, device="cpu")
     if mask.dtype != torch.bool:
@@ -166,7 +166,7 @@ def test_a_pad_that_is_also_an_end_is_not_hidden(build, ends):
 
 
 def given_masks(form, heads, batch=2):
-    """4-D masks for encoder, decoder and cross-attention, each with a row that sees nothing."""
+    """Draw 4-D masks for encoder, decoder and cross-attention, each with a row that sees nothing."""
     generator = torch.Generator().manual_seed(3)
     shapes = {"attention_mask": (6, 6), "decoder_attention_mask": (4, 4), "encoder_attention_mask": (4, 6)}
     masks = {}

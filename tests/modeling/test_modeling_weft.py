@@ -1,4 +1,4 @@
-"""The whole model: its outputs, its losses, what enters them, and every road through it that must agree."""
+"""The whole model: its outputs, its losses, their terms, and all ways through it, which must agree."""
 
 import logging
 import warnings
@@ -56,7 +56,7 @@ def gradients(model):
 
 
 def shrunk(preset):
-    """A preset with everything that decides which code runs, and a few thousand weights."""
+    """Return a preset with all settings that determine which code runs, but with a few thousand weights."""
     fields = dict(PRESETS[preset])
     small = {
         "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 40, "decoder_ffn_dim": 48,
@@ -208,7 +208,7 @@ def test_a_decoder_alone_reads_foreign_states(build):
 
 
 def parts_of_the_loss(model, output):
-    """Cross-entropy, balance loss and z-loss, from the outputs alone."""
+    """Return cross-entropy, balance loss and z-loss, computed from the outputs alone."""
     real = IDS.ne(0).flatten(), LABELS.ne(-100).flatten()
     stacks = ((output.encoder_router_logits, real[0]), (output.decoder_router_logits, real[1]))
     layers = [(logits, mask) for stack, mask in stacks for logits in stack]

@@ -35,7 +35,7 @@ def silu(x):
 
 
 def one_expert(experts, token, index, gated, bias):
-    """What one expert makes of one token, from the raw parameters."""
+    """Return the output of one expert for one token, from the raw parameters."""
     name = "gate_up_proj" if gated else "up_proj"
     hidden = getattr(experts, name)[index] @ token
     if bias:
@@ -50,7 +50,7 @@ def one_expert(experts, token, index, gated, bias):
 
 
 def mixed(experts, tokens, ids, weights, gated, bias):
-    """Token by token, expert by expert; an index past the last expert adds nothing."""
+    """Sum up experts token by token. An index past the last expert adds nothing."""
     rows = []
     for n in range(len(tokens)):
         total = torch.zeros(tokens.shape[1])
@@ -117,7 +117,7 @@ def test_expert_dropout_acts_in_training_only(block, tokens, gated):
 
 
 def chosen(logits, k, renormalise=True, bias=None):
-    """Weights and ids of each token by the definition, biggest first."""
+    """Return the weights and ids of each token by the definition, largest first."""
     all_weights, all_ids = [], []
     for row in logits:
         probs = row.exp() / row.exp().sum()
@@ -187,7 +187,7 @@ def test_noise_by_the_published_formula(router, tokens, mode, training, bias):
 
 
 def stubbed(router, ids, **fields):
-    """A router of three experts whose logits send each token where the test wants it."""
+    """Run a router of three experts whose logits send each token to the given experts."""
     module = router(num_experts=3, norm_topk_prob=False, num_experts_per_tok=len(ids[0]), **fields)
     logits = torch.zeros(len(ids), 3)
     for row, choices in zip(logits, ids, strict=True):
@@ -348,7 +348,7 @@ PADS = torch.tensor([[1, 1, 0, 1, 0], [1, 0, 0, 0, 0]]).bool()
 
 
 def counted_rows(monkeypatch, experts):
-    """The number of rows that the projections of these experts compute, call by call."""
+    """Record the number of rows that the projections of these experts compute in each call."""
     rows, one_expert, grouped = [], experts._expert, moe_integration._grouped_mm
 
     def looped(tokens_SD, expert):

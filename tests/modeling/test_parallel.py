@@ -1,4 +1,4 @@
-"""Plans of tensor, expert and fully sharded parallelism: what each says of each weight. What they do: `tests/distributed/`."""
+"""Plans of tensor, expert and fully sharded parallelism for each weight. `tests/distributed/` tests their effects."""
 
 import re
 
@@ -27,12 +27,12 @@ KINDS = {
     "learned": {"position_embedding_type": "learned", "norm_type": "layernorm", "normalize_embedding": True},
     "two tables": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False, "decoder_vocab_size": 23},
 }
-# Weights that every process holds whole, which is right for what stands before a split or after a sum.
+# Weights that every process has as a whole, which is right before a split or after a sum.
 WHOLE = r"norm|router|position_table|embed_positions|condition_proj|(out_proj|down_proj)[._]bias"
 
 
 def kept(model, plan):
-    """The plan of a model, by the name of each weight, layers as `*`."""
+    """Return the plan of a model by the names of weights, with `*` for layers."""
     rules = {}
     for name, _ in model.named_parameters():
         generic = re.sub(r"\.\d+\.", ".*.", name)

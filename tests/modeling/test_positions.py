@@ -1,4 +1,4 @@
-"""Positions: literal values, masks of positions, explicit ids, and which position a token gets when none is given."""
+"""Positions: literal values, masks of positions, explicit ids, and the default positions of tokens."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def test_heads_are_turned_as_in_gpt_neox(small, stack, limit, kind, part):
     rope = ROPE[kind] | {"partial_rotary_factor": part}
     if kind == "longrope":
         rope |= {name: rope[name][: int(width * part) // 2] for name in ("short_factor", "long_factor")}
-    # of its own model there is one limit
+    # the reference model has a single limit
     theirs = GPTNeoXConfig(
         hidden_size=32, num_attention_heads=4, max_position_embeddings=limit, rope_parameters=dict(rope)
     )

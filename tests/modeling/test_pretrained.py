@@ -1,4 +1,4 @@
-"""What all models share: tables in one, two or three places, resizing them, first weights, number formats."""
+"""Features of all models: tables in one, two or three places, resizing, initial weights, number formats."""
 
 import copy
 import pickle
@@ -69,7 +69,7 @@ def check_works(model):
 
 
 def check_resized(model, before, together, sizes, folder):
-    """The sizes of all tables in model and configuration, the kept rows, and all of it again after saving."""
+    """Check the sizes of all tables in model and configuration, the kept rows, and all of it again after saving."""
     source, target = sizes
     config = model.config
     assert config.vocab_size == config.get_text_config(encoder=True).vocab_size == source

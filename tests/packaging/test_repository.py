@@ -1,4 +1,4 @@
-"""What stands twice in the files around the code is the same in both places."""
+"""Facts that are written twice in the files around the code are the same in both places."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""The wheel holds the whole package and nothing else, and works where only the wheel is installed."""
+"""The wheel contains the whole package and nothing else, and works where only the wheel is installed."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["t
 ROOMS = [room for layer in LAYERS for room in layer.split(" | ") if room != "benchmarks"]
 DATA = (".py", ".smi", ".gz", ".css", ".html", ".js", ".yaml", ".json", ".safetensors", ".md", ".tsv")
 
-# Everything a person does first; `weftformer` must be the wheel's and nobody else's.
+# The first steps of a user. `weftformer` must be that of the wheel.
 FIRST_STEPS = """
 import runpy
 import sys
@@ -62,7 +62,7 @@ def command(*words: str | Path, cwd: Path, **environment: str) -> str:
 
 
 def sources() -> list[str]:
-    """What git tracks, or would track: build and run leave nothing behind that could end up in a wheel."""
+    """Return the files that git tracks or would track, so that build artifacts cannot end up in a wheel."""
     listed = command("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
     return [name for name in listed if (ROOT / name).is_file()]
 
@@ -91,7 +91,7 @@ def test_the_wheel_holds_every_module_and_its_data_and_nothing_else(wheel):
 
 
 def libraries(folder: Path) -> Path:
-    """A folder with everything that is installed here but Weft: no network is needed, and no editable install is seen."""
+    """Link all installed packages but Weft into a folder, to need no network and to hide an editable install."""
     folder.mkdir()
     for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}:
         for path in Path(place).glob("*"):

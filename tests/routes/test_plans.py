@@ -1,4 +1,4 @@
-"""Ranks, groups, reasons and the line of a table, from candidates that are written out."""
+"""Ranks, groups, reasons and table lines of literal candidates."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ CHLORIDE = Route("COC(C)=O", leaf("CC(=O)Cl", "CO"))
 
 
 def found(*routes: Route | None) -> list[Candidate]:
-    """Candidates whose scores fall."""
+    """Return candidates with decreasing scores."""
     return [
         Candidate("", -1.0 - index, 1, route, problem=None if route else "broken")
         for index, route in enumerate(routes)

@@ -1,4 +1,4 @@
-"""The model that comes with the package: how its files are made, and the facts about it."""
+"""The included model: how its files are made, and the facts about it."""
 
 import gzip
 
@@ -24,7 +24,7 @@ from weftformer.routes.shipped import (
 
 @pytest.fixture(scope="module")
 def shipped(planner, known, tmp_path_factory):
-    """Folder and stock as `shipped_routes` makes them of a small model."""
+    """The folder and the stock that `shipped_routes` makes from a small model."""
     folder = tmp_path_factory.mktemp("shipped")
     source, routes = folder / "source", folder / "known.jsonl"
     planner.model.save_pretrained(source)

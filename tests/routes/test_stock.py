@@ -1,4 +1,4 @@
-"""What can be bought: read from files of several kinds, asked in any SMILES, kept beside the file."""
+"""Stocks: files of several kinds, queries in any SMILES, and caches beside the files."""
 
 import gzip
 import logging

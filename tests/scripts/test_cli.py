@@ -33,7 +33,7 @@ def fake(monkeypatch):
 
 @pytest.fixture(scope="module")
 def helps():
-    """What each command answers to --help in a process that was started as the command, and what was imported by then."""
+    """The output of each command for --help and mistakes in a fresh process, and the modules imported by then."""
     code = f"""
 import contextlib, io, json, sys
 sys.argv = ["/somewhere/bin/weftformer"]

@@ -1,4 +1,4 @@
-"""`weftformer convert` and `weftformer upcycle`: what they print, what they write, what they refuse and with which exit code."""
+"""`weftformer convert` and `weftformer upcycle`: output, files, refusals and exit codes."""
 
 import json
 
@@ -29,7 +29,7 @@ def small_dms(**fields):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """A file as DirectMultiStep saves it."""
+    """A file in the form that DirectMultiStep saves."""
     model = small_dms()
     torch.save(export(model, SOURCES["dms"]), tmp_path / "small.ckpt")
     return model, tmp_path / "small.ckpt"

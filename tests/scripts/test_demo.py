@@ -1,4 +1,4 @@
-"""`weftformer demo` with a small model: everything that it promises is there afterwards."""
+"""`weftformer demo` with a small model makes everything that it promises."""
 
 import pytest
 

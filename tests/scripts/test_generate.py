@@ -1,4 +1,4 @@
-"""`weftformer generate`: a line for each line, in their order, whatever is in them and wherever a run was cut."""
+"""`weftformer generate`: a line for each line, in order, whatever the lines contain and wherever a run was stopped."""
 
 import gzip
 import io
@@ -48,7 +48,7 @@ def run(folder, *words):
 
 @pytest.fixture(scope="module")
 def alone(folder):
-    """What each line gives by itself."""
+    """The texts for each line alone."""
     task = load_task(folder)
     works = [task.works([line], beams=2, max_new_tokens=8) for line in LINES]
     texts = [task.write(work)[0][0].text for work in works]

@@ -38,7 +38,7 @@ def routes(tmp_path):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """A planner that finds two routes at once, the third in second place when told steps, the last never."""
+    """A planner that ranks two recorded routes first, the third second if given the steps, and the last nowhere."""
     calls = []
 
     def stream(self, targets, settings, *, n_steps, starting_material, **given):

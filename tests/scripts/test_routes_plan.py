@@ -1,4 +1,4 @@
-"""`weftformer routes plan` with models that were trained for seconds to write a few routes: what is printed, written, drawn and resumed."""
+"""`weftformer routes plan` with models that have learned a few routes: output, files, drawings and resuming."""
 
 import csv
 import errno
@@ -212,7 +212,7 @@ def test_an_interrupted_run_goes_on_where_its_file_ends(folder, tmp_path, capsys
 
 
 def without_scores(lines) -> list[dict]:
-    """The rows of a table; the last bit of a score depends on the batch."""
+    """Return the rows of a table without scores, whose last bit depends on the batch."""
     rows = csv.DictReader(lines.read_text().splitlines() if hasattr(lines, "read_text") else lines)
     return [{name: value for name, value in row.items() if name not in ("score", "rank", "group")} for row in rows]
 

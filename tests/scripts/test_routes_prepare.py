@@ -1,4 +1,4 @@
-"""`weftformer routes prepare` as it is typed."""
+"""`weftformer routes prepare` from the command line."""
 
 import json
 from dataclasses import asdict

@@ -108,7 +108,7 @@ TWO_STEPS = Route("CCNC(=O)COC", (Route("COCC(=O)O", (Route("COCC(=O)OC"), Route
 
 
 def test_aligned_texts_and_sub_routes(tmp_path, capsys):
-    """What a planner may ask about the routes stands in the generation settings, of the checkpoints too."""
+    """The facts about the routes that a planner needs are in the generation settings, also of checkpoints."""
     write_routes(tmp_path / "train.jsonl", [TWO_STEPS, *routes("CCNC(C)=O", "CCC")])
     write_routes(tmp_path / "test.jsonl", routes("CCC"))
     prepare([tmp_path / "train.jsonl"], tmp_path / "data", Preparation(aligned=3, sub_routes=True), workers=1)

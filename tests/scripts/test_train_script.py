@@ -23,7 +23,7 @@ SIZE = {
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
-    """Texts of two to five letters, to be copied; with their length."""
+    """Texts of two to five letters to copy, with their lengths."""
     draw = random.Random(0)
     texts = ["".join(draw.choice("abcd") for _ in range(draw.randint(2, 5))) for _ in range(256)]
     file = tmp_path_factory.mktemp("data") / "pairs.csv"
@@ -46,7 +46,7 @@ def _train(*args, **kwargs):
 
 @pytest.fixture(scope="module")
 def trained(pairs, tmp_path_factory):
-    """The folder of a training by the command line's own entrance."""
+    """The folder of a training that was started from the command line."""
     folder = tmp_path_factory.mktemp("trained") / "model"
     argv = _argv(
         pairs, folder, validation_split=32, eval_on_start=True, max_steps=60, warmup_steps=5, test_file=pairs,

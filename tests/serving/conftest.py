@@ -1,4 +1,4 @@
-"""Servers in a thread of the test's process, and a task that computes what a test tells it to."""
+"""Servers in a thread of the test process, and a task that the test controls."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ from weftformer.serving.connections import Server
 
 
 class StubTask:
-    """Shouts texts back. "wait" is computed until `go` is set or nobody wants it, "fail" fails, "bad" is refused at once."""
+    """Returns texts in upper case. "wait" runs until `go` is set or it is unwanted, "fail" fails, "bad" is refused."""
 
     path, max_new_tokens = "/translate", 100
 
@@ -84,7 +84,7 @@ def soon(condition, seconds=20.0):
 
 @contextmanager
 def running(task, api_key=None, allowed_hosts=("*",), **limits):
-    """A real server: its `client`, its `batcher`, `later(json)`, which posts from another thread, and `stop()`."""
+    """Run a real server with a `client`, a `batcher`, `later(json)`, which posts from another thread, and `stop()`."""
     app = build_app(task, name="stub", limits=Limits(**limits), api_key=api_key, allowed_hosts=allowed_hosts)
     server = Server(app, Limits(**limits))
     server.config.port = 0
@@ -96,7 +96,7 @@ def running(task, api_key=None, allowed_hosts=("*",), **limits):
     with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
 
         def later(json, timeout=60.0):
-            """A list that the response is put in, or the error."""
+            """Return a list to which the response or the error will be added."""
             got = []
 
             def post():

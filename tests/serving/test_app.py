@@ -1,4 +1,4 @@
-"""Over HTTP, with a real server and a task that needs no model."""
+"""The HTTP API of a real server, with a task that needs no model."""
 
 import asyncio
 import gc

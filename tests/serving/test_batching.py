@@ -1,4 +1,4 @@
-"""The queue and its pools, with pools that count down."""
+"""The queue and its pools, for pools that count down."""
 
 import threading
 from concurrent.futures import wait
@@ -87,7 +87,7 @@ def answers(items):
 
 
 def begun(batcher, pools, number=5, settings="a"):
-    """An input whose first step waits for `pools.go`."""
+    """Submit an input whose first step waits for `pools.go`, and wait until this step has begun."""
     before = len(pools.steps)
     items = batcher.submit([Work(number, settings)])
     soon(lambda: len(pools.steps) > before)

@@ -1,4 +1,4 @@
-"""Replicas on Ray Serve: the answers of one process, though a replica is killed meanwhile."""
+"""Replicas on Ray Serve give the answers of one process, even if a replica is killed."""
 
 import os
 import signal

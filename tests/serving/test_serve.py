@@ -1,4 +1,4 @@
-"""`weftformer serve` as a process of its own, under load and stopped by a signal."""
+"""`weftformer serve` as a separate process, under load and stopped by a signal."""
 
 import asyncio
 import logging

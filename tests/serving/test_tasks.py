@@ -1,4 +1,4 @@
-"""Models behind the server: what they answer in company is what they answer alone."""
+"""Models behind the server give the same answers in batches as alone."""
 
 import dataclasses
 import html
@@ -24,7 +24,7 @@ TEXTS = ["one two three", "two", "three one four one five nine two six", "six si
 
 
 def pooled(task, pause=0.0):
-    """For each step of a pool, how many inputs were in it. Steps take a pause in seconds longer."""
+    """Record the number of inputs in each step of a pool. `pause` makes steps longer by some seconds."""
     sizes, open_pool = [], task.open_pool
 
     def opened(key, watch):
@@ -44,7 +44,7 @@ def pooled(task, pause=0.0):
 
 
 def asked_together(task, bodies):
-    """Answers to requests that come at once, each alone in its request."""
+    """Return the answers to simultaneous requests, each with its own body."""
     with running(task, max_batch_size=4) as server:
         got = [server.later(body) for body in bodies]
         soon(lambda: all(got), 60)
@@ -137,7 +137,7 @@ def test_a_list_of_targets_steps_and_drawings(planner, known):
 
 
 class Finished(dict):
-    """A pool in which every input has the same answer at once, whose first score is minus infinity."""
+    """A pool that gives every input the same answer at once, whose first score is minus infinity."""
 
     def __init__(self, plan):
         super().__init__()
@@ -216,7 +216,7 @@ def test_one_target_that_is_refused_does_not_harm_the_others(planner, known):
 
 
 class Chain(RouteTask):
-    """Searches with the reactions of a table in place of the model's: for the amide, its amine, and no more."""
+    """Searches with a table of reactions of the amide and its amine instead of the model."""
 
     def open_pool(self, key, watch):
         pool = super().open_pool(key, watch)

@@ -1,4 +1,4 @@
-"""check_encodable on tokenizers that refuse, replace or drop what they do not know."""
+"""check_encodable on tokenizers that refuse, replace or drop unknown characters."""
 
 import re
 

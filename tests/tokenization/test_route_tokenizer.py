@@ -27,7 +27,7 @@ ROUTE = "{'smiles':'CCO','children':[{'smiles':'C=C'},{'smiles':'O','children':[
 
 
 def reference_ids(text: str) -> list[int]:
-    """What DMS makes of a route or a SMILES, without what it puts around it; KeyError for an unknown character."""
+    """Return the ids of DMS for a route or SMILES without special tokens. An unknown character is a KeyError."""
     tokens = []
     while text:
         key = next((key for key in ("'smiles':", "'children':") if text.startswith(key)), text[0])

@@ -1,4 +1,4 @@
-"""Trained byte-level BPE: exact round trips, determinism, and what it says to bad input."""
+"""Trained byte-level BPE: exact round trips, determinism, and messages about bad input."""
 
 import json
 
@@ -14,7 +14,7 @@ TEXTS = [
     "Zwei kleine Boote überqueren den See im Regen.",
     "Ein kleines Boot überquert einen kleinen See.",
 ] * 5
-# Nothing of this was trained on.
+# None of these texts was trained on.
 STRANGE = [
     "  leading, doubled  and trailing spaces  ",
     "tabs\tand\nline\r\nbreaks\n\n",

@@ -6,6 +6,6 @@ import pytest
 
 @pytest.fixture(scope="module")
 def lengths() -> np.ndarray:
-    """Of the kind that routes have: long targets, short sources that know little of them."""
+    """Lengths like those of routes: long targets, and short sources that hardly depend on them."""
     rng = np.random.default_rng(0)
     return np.stack([rng.integers(10, 90, 1500), np.minimum(rng.gamma(4.0, 60.0, 1500).astype(int) + 40, 700)])

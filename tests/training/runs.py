@@ -31,7 +31,7 @@ def build(dtype: torch.dtype = torch.float32, seed: int = 0, **fields: Any) -> W
 
 
 def rows(count: int) -> list[dict[str, list[int]]]:
-    """Rows of very different lengths, sources and targets each in their own order; the first token is the row's number."""
+    """Return rows of very different lengths, each side in its own order. The first token is the number of the row."""
     generator = torch.Generator().manual_seed(0)
     lengths = torch.stack([torch.randperm(count, generator=generator) + 1 for _ in range(2)], dim=1).tolist()
     draw = torch.randint(23, 50, (count, 2, count), generator=generator).tolist()
@@ -42,7 +42,7 @@ def rows(count: int) -> list[dict[str, list[int]]]:
 
 
 def trainer(folder, model, data, pad_to: int | None = None, teacher: dict[str, Any] | None = None, **settings: Any):
-    """A [`WeftTrainer`] that saves and evaluates nothing by itself, unless `settings` say so.
+    """Build a [`WeftTrainer`] that neither saves nor evaluates by itself, unless `settings` change that.
 
     Args:
         teacher: arguments of the trainer about a teacher.
@@ -65,7 +65,7 @@ def losses(run: WeftTrainer) -> list[float]:
 
 
 def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """Weights of 64 bits are the same, but for the order of sums."""
+    """Check that weights in 64 bits are the same, except for the order of sums."""
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert value.dtype == torch.float64 or name.endswith("selection_bias")

@@ -1,4 +1,4 @@
-"""Averaged checkpoints: the mean of the last ones, and nothing of a damaged one."""
+"""Averaged checkpoints: the mean of the last ones, and an error for a damaged one."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from ..models import tiny_model
 
 @pytest.fixture
 def run(tmp_path):
-    """Three checkpoints whose weights are all 1, 2 and 6, and the bias of a router that is to be averaged, too."""
+    """Three checkpoints whose weights, including the bias of a router, are all 1, 2 and 6."""
     model = tiny_model(decoder_mlp_layer_types="sparse", num_experts=2, router_bias_update_rate=0.1)
     for step, value in ((9, 1.0), (10, 2.0), (110, 6.0)):
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Tokenizer, configuration and model are made to fit each other, or refused."""
+"""Tokenizer, configuration and model are made to fit each other, or are refused."""
 
 import pytest
 import torch

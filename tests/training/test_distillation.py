@@ -1,4 +1,4 @@
-"""A teacher of any family: what it adds to the loss, that it stays as it is, and that no cut of batches changes a step."""
+"""A teacher of any family adds to the loss and does not change, and steps do not depend on the split of batches."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Pairs as ids: labels end with the eos and begin with no start, what does not fit is counted or named."""
+"""Pairs as ids: labels end with the eos and begin without a start token, and pairs that do not fit are reported."""
 
 import logging
 import pickle

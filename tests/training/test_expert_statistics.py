@@ -1,4 +1,4 @@
-"""What is said of experts is what they did: on routers whose choices are written down."""
+"""The statistics of experts are right, for routers with known choices."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Loss, gradients and eval_loss do not depend on how rows are cut into batches or padded. Processes: see `tests/distributed`."""
+"""Losses and gradients do not depend on how rows are batched or padded. See `tests/distributed` for processes."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ SPARSE = {
 }  # fmt: skip
 ROWS, STEPS = 12, 2
 IN_FOUR = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 4}
-# the models are of 64 bits, but the Trainer adds up losses in 32 bits
+# the models are in 64 bits, but the Trainer adds up losses in 32 bits
 LOGGED = {"rel": 5e-6}
 
 

@@ -1,4 +1,4 @@
-"""Training in mixed precision on the CPU: weights stay float32, and it learns what float32 learns."""
+"""Training in mixed precision on the CPU: weights stay float32, and the model learns as in float32."""
 
 import pytest
 import torch

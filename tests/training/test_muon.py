@@ -1,4 +1,4 @@
-"""Muon: its updates beside a plain computation by singular values, what it trains, and runs with it."""
+"""Muon: its updates against a plain computation by singular values, the weights that it trains, and runs with it."""
 
 import pytest
 import torch

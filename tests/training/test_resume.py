@@ -1,4 +1,4 @@
-"""A run that is killed with SIGKILL and started again by the same command ends as if nothing had happened, bit by bit."""
+"""A run that is killed with SIGKILL and restarted by the same command ends the same as without, bit by bit."""
 
 import json
 import shutil
@@ -19,9 +19,9 @@ STEPS = 12
 
 
 def run(folder: str, data: str, steps: int = STEPS) -> None:
-    """The command of every run of this file: `weftformer train`, which tells when it takes a step, and when it saves.
+    """Run `weftformer train`, as every run of this file, and print when it takes a step and when it saves.
 
-    Importing it all takes longer than the run: those that nothing kills share the process of the tests.
+    Imports take longer than the run, so runs that nothing kills share the process of the tests.
     """
     from transformers import TrainerCallback
 
@@ -35,7 +35,7 @@ def run(folder: str, data: str, steps: int = STEPS) -> None:
 
     write = trainer_module.write_manifest
 
-    def written(new):  # everything but the list lies there, and not yet under its name
+    def written(new):  # everything but the list is written, but not yet under its name
         _tell(f"save {new.name.rpartition('-')[2]}")
         write(new)
 
@@ -74,7 +74,7 @@ def data(tmp_path_factory) -> Path:
 
 
 def start(folder: Path, data: Path, kill_at: str) -> int:
-    """Run in a process of its own until it has told `kill_at`; the exit code."""
+    """Run in a separate process until it prints `kill_at`, and return the exit code."""
     with (folder.parent / f"{folder.name}.log").open("a+") as log, subprocess.Popen(
         [sys.executable, __file__, str(folder), str(data)], stdout=subprocess.PIPE, stderr=log, text=True,
     ) as process:  # fmt: skip
@@ -91,14 +91,14 @@ def start(folder: Path, data: Path, kill_at: str) -> int:
 
 
 def curve(folder: Path) -> list[dict]:
-    """What was logged: losses, gradient norms, and the loads of the experts."""
+    """Return the logged losses, gradient norms, and loads of the experts."""
     history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     return [entry for entry in history if "loss" in entry]
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, data) -> Path:
-    """A run that was left alone: it begins although there is nothing to resume."""
+    """An uninterrupted run, which begins although there is nothing to resume."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     run(str(folder), str(data))
     assert [entry["step"] for entry in curve(folder)] == [3, 6, 9, 12]
@@ -112,7 +112,7 @@ def assert_same_end(folder: Path, whole: Path) -> None:
     assert expected.keys() == found.keys() and any(name.endswith("selection_bias") for name in expected)
     for name, value in expected.items():
         assert torch.equal(found[name], value), name
-    # what is there in the end is whole, and nothing of what was cut off is left
+    # the files at the end are complete, and nothing is left of an interrupted save
     left = {path.name for path in folder.iterdir()}
     assert left == {path.name for path in whole.iterdir()} and not any(name.startswith(".") for name in left)
     assert all(damage(path) == [] for path in folder.glob("checkpoint-*"))

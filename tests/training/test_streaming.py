@@ -1,4 +1,4 @@
-"""A stream gives every row once an epoch, in an order of seed and epoch, to one process or several, and goes on where it was."""
+"""A stream gives every row once per epoch, in an order set by seed and epoch, to any processes, and resumes."""
 
 import gzip
 import itertools
@@ -30,7 +30,7 @@ def pairs(numbers) -> list[dict[str, str]]:
 
 
 def as_numbers(batch: dict[str, list], rows: list[int]) -> dict[str, list]:
-    """Rows as features that still say which they are."""
+    """Encode rows as features that contain their numbers."""
     assert len(batch["source"]) == len(rows)
     return {
         "input_ids": [[int(text)] * (int(text) % 7 + 1) for text in batch["source"]],
@@ -65,7 +65,7 @@ def numbers(batches) -> list[int]:
 
 
 def epochs(stream: ShuffledStream, count: int) -> list[list[int]]:
-    """The rows of each of the first epochs, in batches of one."""
+    """Return the rows of each of the first epochs, in batches of one."""
     found = numbers(itertools.islice(stream, count * ROWS))
     return [found[start : start + ROWS] for start in range(0, len(found), ROWS)]
 
@@ -142,7 +142,7 @@ def check_resumes_anywhere(rows, form="rows", jumps=True):
 
 
 def places(batch):
-    """A batch, and the place behind it without the state of `datasets`, which can say the same in different ways."""
+    """Return a batch, and the position after it without the state of `datasets`, which is not unique."""
     features, text = batch
     return features, json.loads(text)["position"] | {"state": None}
 
@@ -190,7 +190,7 @@ def test_what_nothing_can_be_read_from_is_an_error(tmp_path):
     broken = tmp_path / "broken.csv"
     broken.write_text("source,target\n" + "a,b\n" * 5 + "a,b,c,d\n")
     unread = ShuffledStream(load_file_stream(str(broken)), as_numbers, name=str(broken))
-    assert data_fingerprint(unread) is None  # the Trainer asks first
+    assert data_fingerprint(unread) is None  # the Trainer calls it first
     with pytest.raises(ValueError, match=r"broken\.csv cannot be read after row 0: .*line 7"):
         next(iter(unread))
 

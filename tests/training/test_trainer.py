@@ -1,4 +1,4 @@
-"""WeftTrainer: batches by tokens, and checkpoints that are whole or not there."""
+"""WeftTrainer: batches by tokens, and checkpoints that are complete or absent."""
 
 import itertools
 import json
@@ -179,7 +179,7 @@ def test_the_training_chunked_loss(tmp_path, vocabulary, settings, is_chunked):
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     batch = run.data_collator([run.train_dataset[0]])
     loss, outputs = run.compute_loss(run.model.train(), dict(batch), return_outputs=True)
-    assert outputs.logits is not None and loss.requires_grad  # who asks for outputs gets them
+    assert outputs.logits is not None and loss.requires_grad  # outputs are returned on request
     seen.clear()
     run.compute_metrics = lambda prediction: {"width": prediction.predictions[0].shape[-1]}
     assert run.evaluate()["eval_width"] == vocabulary

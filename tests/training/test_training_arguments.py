@@ -1,4 +1,4 @@
-"""Arguments from the command line and from files, and what is said about those that cannot be right."""
+"""Arguments from the command line and from files, and the messages about invalid ones."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Selection biases move once an optimizer step, whatever the Trainer, and code is put where it is pushed from."""
+"""Selection biases are updated once per optimizer step with any Trainer, and code is put into the pushed folder."""
 
 import copy
 from types import SimpleNamespace
@@ -88,7 +88,7 @@ def train(trainer_class, model, folder, resume=False, **settings):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """A model trained by transformers' own Trainer, without a word about biases; and its folder."""
+    """A model that transformers' own Trainer trained without a callback for biases, and its folder."""
     model = tiny_model(**SPARSE, encoder_mlp_layer_types="sparse", router_aux_loss_coef=0.0)
     folder = tmp_path_factory.mktemp("plain")
     return model, train(Seq2SeqTrainer, model, folder), folder

@@ -1,4 +1,4 @@
-"""The output folder: what is refused, what is resumed, what is removed."""
+"""The output folder: refusals, resuming, and removal of old checkpoints."""
 
 import json
 import logging
@@ -144,7 +144,7 @@ def test_only_the_same_model_is_resumed(tmp_path):
 
 
 class _Trainer:
-    """Stands in for the Trainer: writes the files it is told to."""
+    """A stand-in for the Trainer that writes the given files."""
 
     class args:
         should_save = True

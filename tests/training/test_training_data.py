@@ -1,4 +1,4 @@
-"""Every format of pairs gives the same rows; what is wrong with a file is said by name."""
+"""Every format of pairs gives the same rows, and errors name the file."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What once went wrong around a training run: arguments that changed nothing, losses left out, data exchanged, Ctrl-C."""
+"""Former faults around training runs: arguments without an effect, lost losses, exchanged data, Ctrl-C."""
 
 import dataclasses
 import logging
@@ -39,9 +39,9 @@ def test_a_trainer_without_data_to_evaluate_on_evaluates_nothing(tmp_path):
     )
     run.train()
     assert run.state.global_step == 1
-    with pytest.raises(ValueError, match="eval_strategy"):  # asked for
+    with pytest.raises(ValueError, match="eval_strategy"):  # requested
         WeftTrainer(runs.build(), WeftTrainingArguments(str(tmp_path), eval_strategy="steps", **PLAIN))
-    with pytest.raises(ValueError, match="eval_strategy"):  # which is the best could not be told
+    with pytest.raises(ValueError, match="eval_strategy"):  # the best checkpoint could not be determined
         WeftTrainer(runs.build(), WeftTrainingArguments(str(tmp_path), load_best_model_at_end=True, **PLAIN))
 
 

@@ -1,4 +1,4 @@
-"""Scores of generated texts, from ids as the Trainer hands them over."""
+"""Scores of generated texts, from ids as the Trainer passes them."""
 
 import numpy
 import pytest

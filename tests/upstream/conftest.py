@@ -1,9 +1,9 @@
-"""The tests that transformers holds its own models to, as the package `transformers_tests`.
+"""transformers' tests for its own models, as the package `transformers_tests`.
 
-They are in transformers' source distribution and not in its wheel; `make` unpacks them into the environment. Of transformers'
-folder `tests/` that distribution has only the files at the top: the mixin of model tests and the one of configurations, not
-the mixin of generation tests (`tests/generation/`). Who has a checkout of the same version of transformers runs that one too:
-`TRANSFORMERS_TESTS=/path/to/transformers/tests make test`.
+They are in transformers' source distribution and not in its wheel. `make` unpacks them into the environment. Of the
+folder `tests/` of transformers, that distribution has only the top-level files: the mixins of model tests and of
+configurations, but not that of generation tests (`tests/generation/`). With a checkout of the same version of
+transformers, that one runs, too: `TRANSFORMERS_TESTS=/path/to/transformers/tests make test`.
 """
 
 import importlib
@@ -20,7 +20,7 @@ import transformers
 UNPACKED = Path(sys.prefix) / "share" / f"transformers-tests-{transformers.__version__}"
 FOLDER = Path(os.environ.get("TRANSFORMERS_TESTS", UNPACKED))
 
-# What the files at the top import from folders below: mixins without tests, and fields that every configuration has.
+# Stand-ins for imports of the top-level files from sub-folders: mixins without tests, and common fields.
 STAND_INS = {
     "exporters.test_export": {"ExportTesterMixin": type("ExportTesterMixin", (), {})},
     "generation.test_utils": {"GenerationTesterMixin": type("GenerationTesterMixin", (), {})},
@@ -40,7 +40,7 @@ MARKERS = (
 
 
 def add_package(name: str, folder: Path) -> None:
-    """A package of a folder's modules under a name that is not the folder's: theirs is `tests`, as ours is."""
+    """Add a package of a folder's modules under another name than the folder's, which is `tests`, as ours."""
     package = ModuleType(name)
     package.__spec__ = ModuleSpec(name, None, is_package=True)
     package.__path__ = [str(folder)]
@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave to `make test-integration` what takes a second and more, and all but one kind of number of the largest grid."""
+    """Leave tests of a second or more, and all but one number type of the largest grid, to `make test-integration`."""
     name = item.name
     is_of_grid = name.startswith("test_eager_matches_sdpa_inference_") and "fp32" not in name
     if is_of_grid or name in ("test_bc_torch_dtype", "test_can_init_all_missing_weights"):
@@ -76,7 +76,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def is_skipped_by(test_class: type[unittest.TestCase], name: str) -> bool:
-    """Whether a class skips a test, or one of its parts; it is run to see that."""
+    """Return whether a class skips a test or a part of it, by running it."""
     result = unittest.TestResult()
     test_class(name).run(result)
     return bool(result.skipped)
@@ -84,7 +84,7 @@ def is_skipped_by(test_class: type[unittest.TestCase], name: str) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
-    """A test that Weft skips and its `reference` runs is a failure: a reason to skip must hold for both."""
+    """Fail a test that Weft skips and its `reference` runs, because a reason to skip must be valid for both."""
     report = yield
     reference = getattr(getattr(item, "cls", None), "reference", None)
     if report.skipped and reference is not None and not is_skipped_by(reference, item.name):

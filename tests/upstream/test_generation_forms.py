@@ -1,4 +1,4 @@
-"""What `generate` returns has the form of what BART returns: the same classes, the same parts, the same shapes.
+"""The output of `generate` has the form of that of BART: the same classes, parts and shapes.
 
 transformers' own tests of generation are not in its source distribution; these hold Weft to the same by comparing the two.
 """
@@ -45,7 +45,7 @@ RECORDS: dict[str, dict[str, Any]] = {
 NEW = 4
 
 
-# every form with grouped heads; of the other layers the forms with all that can be recorded
+# every form with grouped heads, and for the other layers the forms with everything that can be recorded
 CASES = [("grouped", mode, record) for mode in MODES for record in RECORDS]
 CASES += [(name, mode, "everything") for name in ("dense", "sparse") for mode in ("greedy", "beam search")]
 
@@ -78,7 +78,7 @@ def generate(model, mode: str, record: str) -> Any:
 
 
 def form(value: Any) -> Any:
-    """Classes and shapes, without the values."""
+    """Return classes and shapes, without the values."""
     if isinstance(value, EncoderDecoderCache):
         return EncoderDecoderCache, form(value.self_attention_cache), form(value.cross_attention_cache)
     if isinstance(value, Cache):

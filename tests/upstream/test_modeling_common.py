@@ -36,7 +36,7 @@ SPARSE = {"num_key_value_heads": 2, "num_experts": 4, "encoder_mlp_layer_types":
 
 
 class ModelTester:
-    """What transformers' tests ask of a model: a configuration, inputs and their sizes."""
+    """The parts of a model that transformers' tests need: a configuration, inputs and their sizes."""
 
     batch_size, seq_length, num_hidden_layers, num_attention_heads = 13, 7, 2, 4
     vocab_size, hidden_size, is_training = SIZES["vocab_size"], SIZES["d_model"], True
@@ -56,10 +56,10 @@ class ModelTester:
 
 
 class CommonTests(common.ModelTesterMixin, GenerationTesterMixin):
-    """transformers' tests, and those of BART's own that ask nothing but what every encoder-decoder can."""
+    """transformers' tests, and those of BART's tests that apply to every encoder-decoder."""
 
     is_encoder_decoder = True
-    # BART's weights are all set anew where a file lacks them, though as an old model it need not
+    # all of BART's weights that a file lacks are initialized, although the test does not require it of old models
     test_can_init_all_missing_weights_before_2023 = True
 
     def setUp(self):
@@ -122,20 +122,20 @@ class WeftTests(CommonTests):
     def setUp(self):
         super().setUp()
         self.check_that_it_applies()
-        # By these names transformers knows what a class is for; its own lists are closed to classes from elsewhere.
+        # transformers identifies the purpose of a class by these names. Its own lists do not take other classes.
         seq2seq = modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
         self.enterContext(patch.dict(modeling_auto.MODEL_MAPPING_NAMES, weft="WeftModel"))
         self.enterContext(patch.dict(seq2seq, weft="WeftForConditionalGeneration"))
         if "rope" in self._testMethodName:
-            # These tests set `rope_parameters` on what `get_text_config` gives them, and read them in the model. Of a
-            # configuration for two stacks it gives a copy.
+            # These tests set `rope_parameters` on the result of `get_text_config`, and read them in the model. For a
+            # configuration with two stacks, the result is a copy.
             self.enterContext(patch.object(WeftConfig, "get_text_config", lambda self, **_: self))
         if "tp_plan" in self._testMethodName:
-            # They look for a plan in the configuration; here the classes have it, for each stack.
+            # They look for a plan in the configuration, but here the classes have it, for each stack.
             self.enterContext(patch.object(WeftConfig, "base_model_tp_plan", {}))
 
     def check_that_it_applies(self):
-        """One class of models has all these configurations, and transformers' tests ask the class what it can."""
+        """Skip tests that do not apply. transformers' tests check the class, which has all these configurations."""
         config = self.model_tester.get_config()
         if "rope" in self._testMethodName and config.self_attention_position_type != "rotary":
             self.skipTest("This configuration has no rotary positions, as BART has none.")
@@ -145,7 +145,7 @@ class WeftTests(CommonTests):
 
 @pytest.mark.integration
 class TestDense(WeftTests, unittest.TestCase):
-    """As BART: norms after the residuals, learned positions, biases everywhere."""
+    """As in BART: norms after the residuals, learned positions, biases everywhere."""
 
     fields = SIZES | DENSE | {"max_source_positions": 50, "max_target_positions": 50}
 
@@ -165,11 +165,11 @@ class TestSparse(WeftTests, unittest.TestCase):
     def setUp(self):
         super().setUp()
         if "fp16" in self._testMethodName or "bf16" in self._testMethodName:
-            # Two ways of computing may choose different experts in half precision, where two are nearly as good: take all.
+            # Two ways of computing may choose different experts in half precision if two nearly tie, so take all.
             self.model_tester.fields = self.fields | {"num_experts_per_tok": 4}
 
     def test_moe_models_record_router_logits(self):
-        """In place of transformers' test, which knows models with one stack only, and with the experts in one file."""
+        """Replace transformers' test, which supports only models with one stack, and with the experts in one file."""
         for model_class in self.all_model_classes:
             config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
             model = model_class(config).eval()
