@@ -170,30 +170,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [CASE ...] [--json FILE] [--into FILE ...] [--option value ...]"
     add = parser.add_argument
     add("cases", nargs="*", metavar="CASE",
-        help=f"of {', '.join(CASES)} (default: all, but those that need files only if they are named)")  # fmt: skip
+        help=f"cases to run, of {', '.join(CASES)} (default: all that need no files)")  # fmt: skip
     add("--json", type=Path, metavar="FILE", help="write all figures to this file")
     add(
         "--figures",
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="measure nothing, take what --json wrote to these files",
+        help="measure nothing, and read the figures from these files of --json",
     )
     add("--into", type=Path, nargs="+", metavar="FILE", default=[],
         help="write tables between `<!-- benchmark CASE -->` and `<!-- end -->` of Markdown files; the case `summary` is one "
         "table of all")  # fmt: skip
-    add("--only", nargs="+", metavar="NAME", help="contenders whose names contain one of these, and the first")
+    add(
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        help="only contenders whose names contain one of these, and always the first",
+    )
     add = parser.add_argument_group("how it is measured").add_argument
-    add("--runs", type=int, default=5, metavar="N", help="counted runs of each contender (default: %(default)s)")
-    add("--warm-ups", type=int, default=3, metavar="N", help="runs before those (default: %(default)s)")
+    add("--runs", type=int, default=5, metavar="N", help="timed runs of each contender (default: %(default)s)")
+    add("--warm-ups", type=int, default=3, metavar="N", help="untimed runs before those (default: %(default)s)")
     add("--threads", type=int, default=2, metavar="N", help="threads of torch (default: %(default)s)")
-    add("--new-tokens", type=int, metavar="N", help="tokens to write when decoding (default: the case's)")
+    add("--new-tokens", type=int, metavar="N", help="tokens to generate when decoding (default: the case's)")
     add("--model", metavar="FOLDER",
-        help="of the case routes: a trained dms-flash-10m; of translation: a trained text model with its tokenizer")  # fmt: skip
-    add("--routes", metavar="FILE", help="of the case routes: a file of routes")
-    add("--texts", metavar="FILE", help="of translation: source texts, one a line, gzipped or not")
+        help="for the case routes: a trained dms-flash-10m; for translation: a trained text model with its tokenizer")  # fmt: skip
+    add("--routes", metavar="FILE", help="for the case routes: a file of routes")
+    add("--texts", metavar="FILE", help="for translation: source texts, one per line, gzipped or not")
     add("--sources", type=int, default=32, metavar="N",
-        help="of translation: texts, from the first on (default: %(default)s)")  # fmt: skip
+        help="for translation: only the first N texts (default: %(default)s)")  # fmt: skip
     add("--no-compile", action="store_true", help="leave compiled contenders out")
 
 

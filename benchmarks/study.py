@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--command", default="train", help="the command of `weftformer` to run (default: %(default)s)")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="(default: 0 1 2)")
     add("--measures", nargs="+", default=["loss"], metavar="NAME",
-        help="what to compare, as `eval_results.json` names it behind eval_ (default: loss)")  # fmt: skip
+        help="metrics to compare: keys of `eval_results.json` without eval_ (default: loss)")  # fmt: skip
     return parser
 
 
@@ -56,7 +56,9 @@ def train(command: str, words: Sequence[str], folder: Path) -> dict[str, float]:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(about, wanted)
     elif json.loads(about.read_text(encoding="utf-8")) != wanted:
-        raise ValueError(f"{folder} has a model of other arguments: give another --output-dir or another name.")
+        raise ValueError(
+            f"{folder} has a model trained with other arguments: give another --output-dir or another name."
+        )
     file = folder / _EVALUATION
     if not file.exists():
         code = cli.main([*command.split(), *words, "--output-dir", str(folder), "--resume-from-checkpoint", "true"])

@@ -184,7 +184,7 @@ class TranslationCase(FileCase):
         try:
             title, peer = peer_of(model, batches[0])
         except ValueError as error:
-            print(f"{self.name}: Weft's plain path comes first. {error}")
+            print(f"{self.name}: transformers is left out. {error}")
             return
         yield Contender(f"{title} (transformers)", self.generating(peer, batches))
 

@@ -71,7 +71,7 @@ class Workers:
                 yield from under_way.popleft().result()
         except BrokenProcessPool as error:
             raise ChildProcessError(
-                "a worker process was killed: memory was too small (try fewer workers), or the script that starts the workers "
+                "a worker process was killed: it ran out of memory (try fewer workers), or the script that starts the workers "
                 'has no `if __name__ == "__main__":`'
             ) from error
 

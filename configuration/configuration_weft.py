@@ -348,9 +348,7 @@ class WeftConfig(PreTrainedConfig):
         known, config_dict = cls.field_names(), without_version(config_dict)
         for name in [key for key in config_dict if key not in known and key not in TRANSFORMERS_KEYS]:
             if name not in _GENERATION_SETTINGS:  # transformers drops these silently
-                logger.warning(
-                    f"The configuration file has a field that this Weft does not know and ignores: `{name}`."
-                )
+                logger.warning(f"The configuration file has an unknown field, which is ignored: `{name}`.")
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # fields that a user gives, as in `from_pretrained(folder, dropout=0.2)`, are checked like those of the file
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in known and key not in ("dtype", "torch_dtype")}
@@ -509,7 +507,7 @@ class WeftConfig(PreTrainedConfig):
             if name in TRANSFORMERS_KEYS or name in self.attribute_map:
                 continue
             if name in _GENERATION_SETTINGS:
-                raise ValueError(f"`{name}` is a setting of generation: put it in the model's `generation_config`.")
+                raise ValueError(f"`{name}` is a generation setting: set it in the model's `generation_config`.")
             problem = f"WeftConfig has no field `{name}`.{closest(name, self.field_names())}"
             if not IS_EXPORTED:
                 raise ValueError(problem)

@@ -106,8 +106,8 @@ def _check_buckets(config: Any) -> None:
     if config.uses_attention_positions("bucketed") and (buckets % 2 or distance <= buckets // 2):
         raise ValueError(
             f"relative_attention_num_buckets={buckets} and relative_attention_max_distance={distance} do not fit together: "
-            "half of the buckets hold one offset each, and the others reach up to the distance. Choose an even number of "
-            "buckets, and a distance larger than half of it."
+            "one half of the buckets is for one offset each, and the other half for larger offsets up to the distance. Choose an "
+            "even number of buckets, and a distance larger than half of that number."
         )
 
 
@@ -151,6 +151,6 @@ def _check_inferred_mask(config: Any) -> None:
     pad, ends = config.pad_token_id, config.eos_token_id
     if config.infer_attention_mask and (pad is None or pad in (ends if isinstance(ends, list) else [ends])):
         raise ValueError(
-            f"infer_attention_mask=True does not work with pad_token_id={pad} and eos_token_id={ends}: it needs an id that only "
-            "pads have. Change one of the ids, or leave infer_attention_mask out and give the mask."
+            f"infer_attention_mask=True does not work with pad_token_id={pad} and eos_token_id={ends}: it needs an id that is "
+            "used only for padding. Change one of the ids, or leave infer_attention_mask out and pass the mask."
         )

@@ -59,8 +59,8 @@ def detect(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]
     if len(found) != 1:
         names = ", ".join(f"{source.name} ({source.title})" for source in found or SOURCES.values())
         raise ValueError(
-            f"{'Several sources know' if found else 'No source knows'} these keys: {', '.join(list(weights)[:5])}, ... "
-            f"{'Name one of' if found else 'Known are'} {names}."
+            f"{'Several sources have' if found else 'No source has'} these keys: {', '.join(list(weights)[:5])}, ... "
+            f"{'Choose one of' if found else 'Supported sources:'} {names}."
             + ("" if found else " Keys under other names can be mapped with `--rename PATTERN=REPLACEMENT`.")
         )
     return found[0]

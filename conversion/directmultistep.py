@@ -150,7 +150,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     ]
     if len(presets) > 1:
         raise ValueError(
-            f"These shapes are those of {' and of '.join(presets)}, which differ in what they read: choose one with "
+            f"These shapes match the presets {' and '.join(presets)}, which differ in their inputs: choose one with "
             "`--preset`."
         )
     if presets:

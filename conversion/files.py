@@ -48,7 +48,7 @@ def read_weights(path: str | os.PathLike) -> Weights:
     """
     path = Path(path)
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist (a model on the Hub: `hf download` it first).")
+        raise FileNotFoundError(f"{path} does not exist (for a model on the Hub, run `hf download` first).")
     if not path.is_dir():
         return _read_file(path)
     files = check_weights_files(path) or sorted(path.glob("pytorch_model*.bin"))
@@ -77,13 +77,17 @@ def _read_file(file: Path) -> Weights:
     except pickle.UnpicklingError as error:
         name = re.search(r"GLOBAL ([\w.]+)", str(error))
         if name is None and "reduce" not in str(error).lower():  # not a pickle at all
-            raise ValueError(f"{file} is damaged or not what its name says: copy or download it again.") from error
+            raise ValueError(
+                f"{file} is damaged, or its content does not match its file extension: copy or download it again."
+            ) from error
         raise ValueError(
-            f"{file} contains more than tensors{f' (a {name[1]})' if name else ''}, and reading the rest could run any code of its "
-            "author. Weft does not read it. If you trust the file, load it yourself and save only `model.state_dict()`."
+            f"{file} contains more than tensors{f' (a {name[1]})' if name else ''}, and loading the rest could run arbitrary code, "
+            "so Weft does not load it. If you trust the file, load it yourself and save only `model.state_dict()`."
         ) from error
     except Exception as error:  # each format has its own errors for a damaged file
-        raise ValueError(f"{file} is damaged or not what its name says: copy or download it again.") from error
+        raise ValueError(
+            f"{file} is damaged, or its content does not match its file extension: copy or download it again."
+        ) from error
     return _state_dict(file, content)
 
 
@@ -154,6 +158,6 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
     """
     # in a folder without these files, transformers makes up an empty tokenizer
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
-        logger.warning(f"{folder} has no tokenizer: the converted model gets none.")
+        logger.warning(f"{folder} has no tokenizer: the converted model is saved without one.")
         return None
     return load(AutoTokenizer, folder)

@@ -15,6 +15,7 @@ times sqrt(d_model), sinusoidal positions (sine and cosine side by side; `sinuso
 other order) and a final linear layer.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,8 +66,8 @@ def flatten(params: Mapping[str, Any]) -> Weights:
     while parts and len({p[0] for p in parts.values()}) == 1 and min(map(len, parts.values())) > 2:
         parts = {key: p[1:] for key, p in parts.items()}
     names = {key: "/".join(path) for key, path in parts.items()}
-    if len(set(names.values())) < len(names):
-        raise ValueError(f"Two of Haiku's paths become the same: {', '.join(sorted(names.values()))}.")
+    if shared := [name for name, count in Counter(names.values()).items() if count > 1]:
+        raise ValueError(f"Several paths of Haiku map to the same key: {', '.join(sorted(shared))}.")
     return {names[key]: _tensor(value) for key, value in leaves.items()}
 
 

@@ -245,8 +245,8 @@ def convert(
         )
     if source.model_types and source_config.get("model_type") not in source.model_types:
         raise ValueError(
-            f"model_type={source_config.get('model_type')!r} is none of {', '.join(source.model_types)}: to read weights of this "
-            "family, give their config.json too."
+            f"model_type={source_config.get('model_type')!r} is not supported: expected one of {', '.join(source.model_types)}. Weights of "
+            "this family need their config.json."
         )
     if preset is not None:
         config = WeftConfig.from_preset(preset, **overrides)

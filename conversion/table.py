@@ -229,8 +229,8 @@ def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, foun
             for name in names:
                 if tuple(tensor.shape) != tuple(shapes[name]):
                     found.wrong.append(
-                        f"{name} would be {tuple(tensor.shape)} from {_shapes_of(keys, weights)}, but by "
-                        f"the configuration it is {tuple(shapes[name])}"
+                        f"{name} would have shape {tuple(tensor.shape)} from {_shapes_of(keys, weights)}, but "
+                        f"the configuration requires {tuple(shapes[name])}"
                     )
                 found.weights[name] = tensor
     if used:

@@ -73,8 +73,8 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     }
     if fields.get("sinusoidal_layout") == "fairseq" and source_config["pad_token_id"] != 1:
         raise ValueError(
-            f"pad_token_id={source_config['pad_token_id']!r} does not convert: this family counts positions from the pad's id on, "
-            "and Weft has this only for pad_token_id=1."
+            f"pad_token_id={source_config['pad_token_id']!r} is not supported: this family counts positions from the pad id, "
+            "which Weft supports only for pad_token_id=1."
         )
     if family == "nllb-moe":
         fields |= _sparse_fields(source_config)
@@ -97,12 +97,12 @@ def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
     if source_config["second_expert_policy"] != "all":
         raise ValueError(
             f"second_expert_policy={source_config['second_expert_policy']!r} draws the second expert at random, also at "
-            'inference: only "all" converts.'
+            'inference: only "all" is supported.'
         )
     if source_config["moe_eval_capacity_token_fraction"] < 1.0:
         raise ValueError(
             f"moe_eval_capacity_token_fraction={source_config['moe_eval_capacity_token_fraction']!r} drops tokens at "
-            "inference: only 1.0, which drops none, converts."
+            "inference: only 1.0, which drops none, is supported."
         )
     return {
         f"{stack}_mlp_layer_types": _sparse_layers(

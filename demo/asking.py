@@ -76,7 +76,7 @@ def check_length(what: str, text: str, most: int) -> None:
         ValueError: the text is empty, or longer than `most` characters.
     """
     if not text.strip():
-        raise ValueError(f"There is no {what}: write one.")
+        raise ValueError(f"The {what} is empty: enter one.")
     if len(text) > most:
         raise ValueError(f"The {what} {shown(text)} has {len(text)} characters, and at most {most} are allowed here.")
 

@@ -120,7 +120,7 @@ def build_routes_tab(task: RouteTask) -> None:
                             info="longest path, in reactions", min_width=140)  # fmt: skip
         beams = gr.Slider(1, MOST_BEAMS, value=5, step=1, label="Beams", info="width of the search", min_width=140)
         material = gr.Textbox(
-            label="Starting material (SMILES)", info="optional, for the model to begin from", max_length=MOST_SMILES,
+            label="Starting material (SMILES)", info="optional, given to the model", max_length=MOST_SMILES,
             visible=task.takes_material, min_width=220, elem_id="material",
         )  # fmt: skip
         leaf = gr.Textbox(label="Required starting material (SMILES)", info="optional, in every route", elem_id="leaf",
@@ -129,12 +129,12 @@ def build_routes_tab(task: RouteTask) -> None:
         direct = gr.Radio(
             [("single steps, until everything is in the stock", False), ("whole routes, as the model writes them", True)],
             value=task.stock is None, label="Search", elem_id="direct", min_width=300,
-            info="Without a stock, and with a number of steps or a given starting material, routes are whole.",
+            info="Without a stock, or with a number of steps or a starting material, the model writes whole routes.",
         )  # fmt: skip
         bought = gr.Checkbox(label="Only purchasable routes", info="All starting materials are in the stock.",
                              elem_id="bought", min_width=140)  # fmt: skip
         seconds = gr.Slider(5, MOST_SECONDS, value=MOST_SECONDS, step=5, label="Seconds", elem_id="seconds",
-                            info="The search then ends with what is found.", min_width=140)  # fmt: skip
+                            info="After this time, the routes found are shown.", min_width=140)  # fmt: skip
     with gr.Accordion("Stock: purchasable molecules", open=False):
         stock = gr.File(label="SMILES or InChIKeys, one per line or in a table", type="filepath", elem_id="stock",
                         file_types=[".smi", ".txt", ".csv", ".tsv", ".gz"], height=120)  # fmt: skip

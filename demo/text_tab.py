@@ -93,15 +93,15 @@ def build_text_tab(task: TextTask) -> None:
     text = gr.Textbox(label="Text", lines=4, max_length=MOST_CHARACTERS, elem_id="text")
     with gr.Row():
         beams = gr.Slider(1, _MOST_BEAMS, value=1, step=1, label="Beams", min_width=140, elem_id="text-beams",
-                          info="with 1, the text is shown while it is written")  # fmt: skip
+                          info="with 1, the text is shown while it is generated")  # fmt: skip
         most = gr.Slider(
-            1, task.max_new_tokens, value=task.max_new_tokens, step=1, label="Tokens at most", min_width=140
+            1, task.max_new_tokens, value=task.max_new_tokens, step=1, label="Maximum number of tokens", min_width=140
         )
         told = gr.Textbox(label="Conditions", info=f"{features} numbers, separated by commas", visible=features > 0)
     with gr.Row():
-        go = gr.Button("Write", variant="primary", elem_id="write")
+        go = gr.Button("Generate", variant="primary", elem_id="write")
         stop = gr.Button("Stop", variant="secondary", elem_id="stop")
-    answer = gr.Textbox(label="Written", lines=4, interactive=False, buttons=["copy"], elem_id="written")
+    answer = gr.Textbox(label="Generated text", lines=4, interactive=False, buttons=["copy"], elem_id="written")
 
     def run(text: str, beams: int, most: int, told: str) -> Iterator[str]:
         with reasons():

@@ -112,8 +112,8 @@ def _check_answers(address: str) -> None:
     """Check that a cluster answers. Ray itself waits long for a missing one, and then ends the process."""
     if address.startswith("ray://"):
         raise ValueError(
-            f"--ray-address {address} is of Ray's client: run the command on a machine of the cluster with --ray-address auto, or give "
-            "it to `ray job submit`."
+            f"--ray-address {address} is not supported (Ray Client): run the command on a machine of the cluster with --ray-address "
+            "auto, or submit it with `ray job submit`."
         )
     host, colon, port = address.rpartition(":")
     if colon:
@@ -309,7 +309,11 @@ class _Crew:
         self._strikes.update(index for index, _ in batch)
         for index, item in reversed(batch):
             if self._strikes[index] >= STRIKES:
-                rows.append(self.work.failed(index, item, f"It was left out: {STRIKES} times it {reason}."))
+                rows.append(
+                    self.work.failed(
+                        index, item, f"Left out after {STRIKES} failed attempts. The last attempt {reason}."
+                    )
+                )
             else:
                 self._waiting.appendleft([(index, item)])  # alone, so that the next failure identifies it
         return rows

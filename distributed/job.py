@@ -20,7 +20,7 @@ def shard(text: str | None) -> tuple[int, int]:
     """
     found = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise ValueError(f"--shard {text} is not allowed: 3/16 is the third of sixteen, and 1/16 the first.")
+        raise ValueError(f"--shard {text} is not allowed: expected a shard such as 3/16, the third of sixteen.")
     return int(found[1]), int(found[2])
 
 

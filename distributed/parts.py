@@ -79,11 +79,11 @@ class Parts:
             self._write(_JOB, json.dumps(job, indent=2) + "\n")
             return
         if before["command"] != command:
-            raise ValueError(f"{self.place} is of `weftformer {before['command']}`: give another folder.")
+            raise ValueError(f"{self.place} belongs to `weftformer {before['command']}`: give another folder.")
         check_settings(self.place, before["settings"], job["settings"], "another folder")
         if (before["rows"], before["input"]) != (count, job["input"]):
             raise ValueError(
-                f"{self.place} belongs to another input, of {before['rows']:,} rows where this one has {count:,}: give that one, or "
+                f"{self.place} belongs to another input ({before['rows']:,} rows, and this one has {count:,}): give that input, or "
                 "another folder."
             )
 
@@ -122,8 +122,8 @@ class Parts:
         if missing := [number for number in range(1, job["rows"] + 1) if number - 1 not in places]:
             named = ", ".join(map(str, missing[:_MOST_NAMED])) + (", ..." if len(missing) > _MOST_NAMED else "")
             raise ValueError(
-                f"{self.place} lacks {len(missing):,} of {job['rows']:,} rows, numbers {named}: the command that began it goes on "
-                "with them."
+                f"{self.place} lacks {len(missing):,} of {job['rows']:,} rows, numbers {named}: repeat the command that started it "
+                "to compute them."
             )
         return self._read(places)
 

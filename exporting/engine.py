@@ -77,7 +77,7 @@ class Engine:
         if set(others) - {"input_ids", "attention_mask"} or prepared.return_dict_in_generate:
             return "the request has inputs other than tokens, or returns more than texts"
         if any(not isinstance(one, Watch) for one in settings.get("logits_processor") or ()):
-            return "there are processors"
+            return "logits processors are set"
         if prepared.do_sample or settings.get("streamer") is not None:
             return "texts are sampled or streamed"
         if prepared.num_beams > 1 and not (prepared.early_stopping is True and prepared.length_penalty > 0):
@@ -111,7 +111,7 @@ class Engine:
         against = self.reason_against(**settings)
         if against is not None:
             if self.is_chosen:
-                raise ValueError(f"--engine ctranslate2 cannot answer: {against}. Leave it out.")
+                raise ValueError(f"--engine ctranslate2 does not support this request: {against}. Leave it out.")
             logger.warning_once(f"Generating with Weft, not CTranslate2: {against}.")
             return self._own(**inputs, **settings)
         if self._translator is None:
@@ -132,12 +132,12 @@ class Engine:
         if not self.is_chosen and self._same < compared:
             self.is_off = True
             logger.warning_once(
-                f"Generating with Weft: {compared - self._same} of the first {compared} of CTranslate2 differ."
+                f"Generating with Weft: {compared - self._same} of the first {compared} texts of CTranslate2 differ."
             )
             return self._own(**inputs, **settings)
         if not self._to_compare or compared == count:
             logger.warning_once(
-                f"Generating with CTranslate2: {self._same} of the first {compared} are the same as Weft's."
+                f"Generating with CTranslate2: {self._same} of the first {compared} texts are the same as Weft's."
             )
         return found
 

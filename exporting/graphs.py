@@ -233,8 +233,8 @@ def check_exportable(config: WeftConfig) -> None:
     rope_type = (config.rope_parameters or {}).get("rope_type")
     if config.uses_attention_positions("rotary") and rope_type in ("dynamic", "longrope"):
         raise ValueError(
-            f'rope_type="{rope_type}" chooses its frequencies by the length of each sequence, which a graph cannot do: take '
-            '"default".'
+            f'rope_type="{rope_type}" chooses its frequencies by the length of each sequence, which a graph cannot do: use '
+            '"default" instead.'
         )
     if config.has_sparse_layers and config.expert_capacity_factor is not None:
         raise ValueError(

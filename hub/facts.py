@@ -184,7 +184,7 @@ def upcycled_card(model: WeftPreTrainedModel, name: str, dense: str, *, has_toke
     facts = facts_of(
         model,
         name,
-        summary=f"The dense model {dense} as a mixture of experts, each of which begins as a copy of its feed-forward.",
+        summary=f"The dense model {dense} as a mixture of experts. Each expert starts as a copy of a feed-forward network of the dense model.",
         has_tokenizer=has_tokenizer,
         origin="Sparse upcycling ([arXiv:2212.05055](https://arxiv.org/abs/2212.05055)), with outputs equal to those of the dense model",
         license_note=f"the licence of {dense} applies",

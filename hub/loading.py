@@ -26,8 +26,8 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
         return kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
     except UnpicklingError as error:
         raise ValueError(
-            f"{folder_or_hub_id} has its weights in a pickle that would run code, which is not loaded: ask for the weights as "
-            "safetensors."
+            f"{folder_or_hub_id} has its weights in a pickle that would run code, so they are not loaded: use weights in the safetensors "
+            "format instead."
         ) from error
     except RecursionError as error:
         raise ValueError(f"{folder_or_hub_id} has a JSON file that is nested too deeply: do not use it.") from error
@@ -53,6 +53,6 @@ def check_finite(model: Any, name: str) -> None:
     wrong = [key for key, weight in model.named_parameters() if not weight.isfinite().all()]
     if wrong:
         raise ValueError(
-            f"{name} has weights that are NaN or infinite, {wrong[0]} and {len(wrong) - 1} other tensors: nothing that it "
-            "writes would mean anything."
+            f"{name} has weights that are NaN or infinite, {wrong[0]} and {len(wrong) - 1} other tensors: its output "
+            "would be meaningless."
         )

@@ -318,7 +318,7 @@ class TextTask:
         """
         features = self.model.config.num_condition_features
         if count != features:
-            raise ValueError(f"This model takes {features} conditions with a text: got {count}.")
+            raise ValueError(f"This model expects {features} conditions per text, got {count}.")
 
     def work(self, text: str, settings: TextSettings, conditions: Sequence[float] = ()) -> TextWork:
         """Check one text.
@@ -434,7 +434,9 @@ def load_task(
     """
     model_type = load(AutoConfig, folder_or_hub_id).model_type
     if model_type != WeftConfig.model_type:
-        raise ValueError(f"{folder_or_hub_id} is a {model_type} model: `weftformer convert` makes a Weft model of it.")
+        raise ValueError(
+            f"{folder_or_hub_id} is a {model_type} model, not a Weft model: convert it with `weftformer convert`."
+        )
     tokenizer = load(AutoTokenizer, folder_or_hub_id)
     model = load(AutoModelForSeq2SeqLM, folder_or_hub_id)
     check_finite(model, folder_or_hub_id)
@@ -443,7 +445,5 @@ def load_task(
 
         return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens)
     if stock is not None:
-        raise ValueError(
-            f"A stock is for models that write routes, and the vocabulary of {folder_or_hub_id} is of text."
-        )
+        raise ValueError(f"A stock is only supported for route models, and {folder_or_hub_id} is a text model.")
     return TextTask(model, tokenizer, max_new_tokens)

@@ -117,7 +117,7 @@ def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
         raise ValueError(
             f"`{name}` contains the id {low if low < 0 else high}, but the vocabulary has {vocab_size} tokens (0 to "
             f"{vocab_size - 1}).{origin} Was the text encoded with this model's tokenizer? Only labels may contain -100, for "
-            "positions that do not count."
+            "positions that the loss ignores."
         )
 
 
@@ -226,8 +226,8 @@ def check_labels_are_kept(config: WeftConfig) -> None:
         config.router_aux_loss_coef or config.router_z_loss_coef or config.router_bias_update_rate
     ):
         raise ValueError(
-            "The Trainer calls this sparse model without `labels`, because of label_smoothing_factor or compute_loss_func, so that "
-            "the routers would be neither balanced nor have a loss: train with weftformer.training.WeftTrainer, which gives the "
+            "The Trainer calls this sparse model without `labels`, because of label_smoothing_factor or compute_loss_func, so the "
+            "routers would have no loss and would not be balanced: use weftformer.training.WeftTrainer instead, which passes the "
             "factor to the model, or set router_aux_loss_coef, router_z_loss_coef and router_bias_update_rate to 0."
         )
 
@@ -238,5 +238,5 @@ def check_label_values(labels: torch.Tensor, vocab_size: int) -> None:
     if low < 0 or high >= vocab_size:
         raise ValueError(
             f"`labels` contains the id {low if low < 0 else high}, but the target vocabulary has {vocab_size} tokens (0 to "
-            f"{vocab_size - 1}). Use -100 for positions that do not count."
+            f"{vocab_size - 1}). Use -100 for positions that the loss ignores."
         )

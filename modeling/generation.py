@@ -292,8 +292,8 @@ class WeftGenerationMixin(GenerationMixin):
         if generation_config.assistant_early_exit is not None:
             # transformers would write it to the configuration, but no layer of this model reads it there
             raise ValueError(
-                f"assistant_early_exit={generation_config.assistant_early_exit}: this model cannot leave out layers; give a "
-                "smaller model as `assistant_model`, or `prompt_lookup_num_tokens`."
+                f"assistant_early_exit={generation_config.assistant_early_exit}: this model cannot skip layers. Use a "
+                "smaller model as `assistant_model`, or `prompt_lookup_num_tokens`, instead."
             )
         model = self._with_target_vocabulary()
         return super(WeftGenerationMixin, model)._get_candidate_generator(generation_config, *args, **kwargs)
@@ -306,7 +306,7 @@ class WeftGenerationMixin(GenerationMixin):
         if config.has_position_table and needed > limit:
             raise ValueError(
                 f"A prefix of {input_ids_length} tokens and max_new_tokens={generation_config.max_length - input_ids_length} "
-                f"do not fit the learned position table of {limit} rows (`max_target_positions`): ask for at most "
+                f"do not fit the learned position table of {limit} rows (`max_target_positions`): use at most "
                 f"max_new_tokens={limit + 1 - input_ids_length}."
             )
 

@@ -98,7 +98,7 @@ class LoadingMixin:
         if info["mismatched_keys"] and not any_size:
             name, found, wanted = min(info["mismatched_keys"])
             raise ValueError(
-                f"{source} has {name} of shape {tuple(found)}, but by the configuration its shape is {tuple(wanted)}: these "
+                f"{source} has {name} of shape {tuple(found)}, but the configuration requires {tuple(wanted)}: these "
                 "are the weights of another configuration. (ignore_mismatched_sizes=True initializes such weights at random.)"
             )
         if not (allow_missing_weights or wants_info or state_dict == {}):

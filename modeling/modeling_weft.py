@@ -304,7 +304,9 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         if distributed_config is None:
             return super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
         if cls.parallelism is None:
-            raise ValueError("Splitting this model over processes needs its package: pip install weftformer.")
+            raise ValueError(
+                "Splitting this model over processes needs the weftformer package: pip install weftformer."
+            )
         cls.parallelism.prepare_to_split(model, distributed_config)
         model = super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
         cls.parallelism.average_expert_gradients(model, distributed_config)
@@ -336,7 +338,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         dtype = next((parameter.dtype for parameter in self.parameters()), torch.get_default_dtype())
         if config.has_sparse_layers and dtype == torch.float64:
             raise ValueError(
-                'experts_implementation="grouped_mm" has no float64 in torch; use "eager" or "batched_mm", or another dtype.'
+                'experts_implementation="grouped_mm" does not support float64; use "eager" or "batched_mm", or another dtype.'
             )
         return super()._grouped_mm_can_dispatch()
 

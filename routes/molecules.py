@@ -39,9 +39,7 @@ def canonical_smiles(smiles: str) -> str:
             quotes it, with the reason.
     """
     if len(smiles) > MOST_CHARACTERS:
-        raise ValueError(
-            f"{smiles[:80]!r}... has {len(smiles)} characters, and a molecule has at most {MOST_CHARACTERS}."
-        )
+        raise ValueError(f"{smiles[:80]!r}... has {len(smiles)} characters: at most {MOST_CHARACTERS} are allowed.")
     smiles = smiles.strip()
     # RDKit stops reading at the first space or line break, passes over marks in front, and computes modulo a power of two
     if wrong := sorted(set(smiles) - SMILES_CHARACTERS):

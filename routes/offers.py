@@ -59,7 +59,7 @@ class Offer:
         found = cls(**data)
         texts = (found.smiles, *(value for name, value in data.items() if name not in ("smiles", "price")))
         if not all(text is None or isinstance(text, str) for text in texts):
-            raise ValueError(f"expected texts, got {texts}")
+            raise ValueError(f"expected strings, got {texts}")
         if found.price is not None and not math.isfinite(found.price):
             raise ValueError(f"expected a price, got {found.price}")
         return found

@@ -254,7 +254,7 @@ class Plan:
         told = [reason.removeprefix(NOTHING_FOUND) for reason, _ in reasons.most_common(_MOST_REASONS)]
         if not told and self.remarks:
             return self.remarks[-1]
-        return NOTHING_FOUND + ("; ".join(told) or "the search gave no candidate")
+        return NOTHING_FOUND + ("; ".join(told) or "the search returned no candidates")
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -196,7 +196,7 @@ class Stock:
             raise ValueError(
                 f"{path} is not a stock: {len(unreadable)} of its first {len(head)} lines are neither SMILES nor "
                 f"InChIKeys, the first of them {unreadable[0][:80]!r}. Give one molecule per line, or a table with a "
-                "column 'smiles' or 'inchikey'; --stock-column names another."
+                "column 'smiles' or 'inchikey'. Use --stock-column for a column with another name."
             )
         stock, parts = cls([], kind), list[np.ndarray]()
         stock._notes = _Notes()

@@ -117,4 +117,4 @@ def main(args: argparse.Namespace) -> None:
         card = converted_card(model, name, source.name, source.title, new=new, has_tokenizer=tokenizer is not None)
         card.save(staging / "README.md")
     size = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{type(model).__name__}, {size:,} parameters, is in {args.out}.")
+    print(f"Saved {type(model).__name__} ({size:,} parameters) in {args.out}.")

@@ -99,9 +99,7 @@ def main(args: argparse.Namespace) -> None:
     model, tokenizer = load(AutoModelForSeq2SeqLM, source), load(AutoTokenizer, source)
     plan_drugs(model, tokenizer, args.beams, args.output_dir / "routes.html")
     new = AutoModelForSeq2SeqLM.from_config(WeftConfig.from_preset(PRESET))
-    print(
-        f"\nNow a new model of {new.num_parameters() / 1e6:.1f} M parameters ({PRESET}) is trained on recorded routes."
-    )
+    print(f"\nTraining a new model with {new.num_parameters() / 1e6:.1f} M parameters ({PRESET}) on recorded routes.")
     folder = args.output_dir / "model"
     trainer = trainer_of(new, tokenizer, folder, args.seed, args.max_steps)
     before = trainer.evaluate()["eval_loss"]
@@ -109,7 +107,7 @@ def main(args: argparse.Namespace) -> None:
     after = trainer.evaluate()["eval_loss"]
     trainer.save_model()
     print(
-        f"Loss of {NUM_TEST_ROUTES} recorded routes that it was not trained on: {before:.3f} before, {after:.3f} after "
+        f"Loss on {NUM_TEST_ROUTES} recorded routes outside its training data: {before:.3f} before, {after:.3f} after "
         f"{args.max_steps} steps.\n"
         f"The model is in {folder}. The demo took {time.monotonic() - started:.0f} s.\n\n"
         "Next:\n  weftformer routes plan 'SMILES OF YOUR TARGET' --html routes.html\n  weftformer app\n  weftformer --help"

@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> None:
             found, same, samples = f"largest difference {difference:.1e}", 0, 0
         if not (difference <= TOLERANCE and same == samples):
             raise ValueError(
-                f"The outputs of the exported model differ from those of the model, so it was deleted: {found}."
+                f"The outputs of the exported model differ from those of the original, so the export was deleted: {found}."
             )
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)

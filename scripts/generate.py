@@ -1,5 +1,5 @@
 """Generate a text for each line of a file or of standard input, or for each text on the command line. Line n of the output
-belongs to line n of the input, or to row n of a table (a blank line of a csv is not a row)."""
+corresponds to line n of the input, or to row n of a table (blank lines of a csv are not counted)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-new-tokens",
         type=int,
         metavar="N",
-        help="longest text (default: as saved with the model, else 256)",
+        help="longest text, in tokens (default: as saved with the model, else 256)",
     )
     add(
         "--num-return-sequences",
@@ -166,9 +166,9 @@ def check(args: argparse.Namespace) -> None:
     if not args.sample:
         for name in ("temperature", "top_k", "top_p"):
             if getattr(args, name) is not None:
-                raise ValueError(f"--{name.replace('_', '-')} is for sampled texts: give --sample too.")
+                raise ValueError(f"--{name.replace('_', '-')} requires --sample.")
     if args.num_return_sequences > 1 and not args.json_lines:
-        raise ValueError("--num-return-sequences writes several texts for a line: give --json-lines too.")
+        raise ValueError("--num-return-sequences above 1 requires --json-lines.")
     if not args.sample and args.num_return_sequences > (args.beams or args.num_return_sequences):
         raise ValueError(
             f"--num-return-sequences {args.num_return_sequences} is more than the {args.beams} beams: give as "
@@ -238,7 +238,9 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
         for asked in (column, *names):
             if asked not in rows.column_names:
                 hint = (
-                    " The model was trained on this column: --source-column reads another." if asked == trained else ""
+                    " The model was trained on this column: use --source-column to read another."
+                    if asked == trained
+                    else ""
                 )
                 raise ValueError(f"{name} has no column {asked!r}: it has {', '.join(rows.column_names)}.{hint}")
         return (
@@ -246,7 +248,7 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
             for index, row in enumerate(rows)
         ), len(rows)
     if args.source_column or names:
-        raise ValueError(f"--source-column and --condition-columns name columns of a table ({', '.join(TABLES)}).")
+        raise ValueError(f"--source-column and --condition-columns require a table ({', '.join(TABLES)}).")
     if args.texts:
         return [Line(" ".join(text.splitlines())) for text in args.texts], len(args.texts)
     if name in (None, "-"):

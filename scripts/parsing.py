@@ -50,7 +50,9 @@ class ArgumentParser(HfArgumentParser):
         )
         for word in unknown:
             if not word.startswith("-"):
-                raise ValueError(f"{word!r} belongs to no argument; arguments begin with --, a file comes first.")
+                raise ValueError(
+                    f"unexpected argument {word!r}: options begin with --, and a file of arguments must come first."
+                )
             name = word.lstrip("-").split("=")[0].replace("_", "-")
             names = {known.replace("_", "-") for known in self._names()}
             raise ValueError(f"there is no argument --{name}.{closest(name, names)}")
@@ -69,7 +71,7 @@ class ArgumentParser(HfArgumentParser):
             raise ValueError(f"{file} cannot be read: {error}") from error
         if not isinstance(values, dict):
             raise ValueError(
-                f"{file} must contain a mapping of arguments to values, and contains {type(values).__name__}."
+                f"{file} must contain a mapping of arguments to values, but contains a {type(values).__name__}."
             )
         for name in values:
             if name not in self._names():

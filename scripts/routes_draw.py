@@ -26,14 +26,14 @@ LIMIT = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("routes", type=Path, metavar="ROUTES",
-        help="file of `weftformer routes plan`, or of routes in any format of `weftformer routes prepare`")  # fmt: skip
+        help="output of `weftformer routes plan`, or routes in any format that `weftformer routes prepare` reads")  # fmt: skip
     add("--html", type=Path, metavar="FILE", help="draw the routes on one page, target by target")
     add("--picture", type=Path, metavar="FILE",
         help="draw each route to an .svg or .png file (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
     add_export(parser)
-    add_stock_options(add, "purchasable molecules: marks the starting materials, replacing the marks of the file")
+    add_stock_options(add, "purchasable molecules, to mark the starting materials; replaces the marks in the file")
     add("--limit", type=int, metavar="N",
-        help=f"only the first N routes (default: {LIMIT}, and all of a file of `weftformer routes plan --json`)")  # fmt: skip
+        help=f"only the first N routes (default: {LIMIT}, or all if the file is from `weftformer routes plan --json`)")  # fmt: skip
 
 
 def _first(plans: Sequence[Plan], limit: int) -> list[Plan]:
@@ -87,7 +87,7 @@ def main(args: argparse.Namespace) -> None:
         print(f"{_count(len(drawn))} drawn in {args.html}.")
     for file in args.export:
         export(file, plans)
-        print(f"{file} is written.")
+        print(f"Saved {file}.")
     if args.picture is not None:
         for number, candidate in enumerate(drawn, start=1):
             assert candidate.route is not None

@@ -1,6 +1,6 @@
 """Plan targets with recorded routes, and report how often and how well these routes are found. The predictions come from a
-model, or from files: of `weftformer routes plan --json` or `--save-predictions`, or from AiZynthFinder, RetroCast,
-DirectMultiStep or PaRoutes, with the routes of each target in rank order."""
+model, or from files of `weftformer routes plan --json`, `--save-predictions`, AiZynthFinder, RetroCast, DirectMultiStep or
+PaRoutes, with the routes of each target in rank order."""
 
 from __future__ import annotations
 
@@ -53,12 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "steps+material, nothing (default: steps, if the model supports them, and nothing)")  # fmt: skip
     names = ("beams", "ranking", "num_augmentations", "grammar", "on_fail", "max_new_tokens", "time_limit", "direct")
     add_plan_options(planning, *names)
-    add("--batch-size", type=int, metavar="N", help="concurrent searches (default: 80 beams in total, 160 to a stock)")
+    add(
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help="concurrent searches (default: 80 beams in total, 160 for a search to the stock)",
+    )
     add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     add("--save-predictions", type=Path, metavar="FILE",
-        help="write all candidates, one target per line; FILE.part meanwhile, which can be scored too")  # fmt: skip
+        help="write all candidates, one target per line (to FILE.part until done, which can be scored too)")  # fmt: skip
     add = parser.add_argument_group("output").add_argument
-    add("--json", type=Path, metavar="FILE", help="all numbers, also by depth and shape, and all ranks")
+    add("--json", type=Path, metavar="FILE", help="write all scores as JSON, also by depth and shape, and all ranks")
     add("--markdown", action="store_true", help="print the tables in Markdown")
 
 
@@ -109,7 +114,7 @@ def check(args: argparse.Namespace) -> None:
     if min(args.ks) < 1:
         raise ValueError(f"--ks must be at least 1: got {min(args.ks)}.")
     if args.predictions and (args.conditions or args.save_predictions):
-        raise ValueError("--with and --save-predictions go with --model: with --predictions nothing is planned.")
+        raise ValueError("--with and --save-predictions require --model: --predictions plans nothing.")
     check_folders(args, "json", "save_predictions")
     check_exist(str(args.routes), *map(str, args.predictions or ()))
     if args.model is not None:

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--input-file", metavar="FILE",
         help="targets: .smi, .csv, .tsv, .sdf, .gz too, or .parquet; - is standard input")  # fmt: skip
     add("--steps", type=steps, metavar="N[-M]",
-        help="longest path of whole routes, in reactions, or a range such as 2-5 (default: a search to the stock)")  # fmt: skip
+        help="plan whole routes with N reactions in the longest path, or a range such as 2-5 (default: search to the stock)")  # fmt: skip
     add_stock_options(add, "purchasable molecules: SMILES or InChIKeys, one per line or in a table, .gz too")
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
     add("--html", type=Path, metavar="FILE", help="draw all routes on one page for a browser")
@@ -92,7 +92,7 @@ def steps(text: str) -> int | range:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a range such as 2-5") from None
     if isinstance(found, range) and not found:
-        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins: a range is such as 2-5")
+        raise argparse.ArgumentTypeError(f"{text!r} ends before it begins: give a range such as 2-5")
     if (found[0] if isinstance(found, range) else found) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: a route has at least 1 step")
     return found
@@ -194,10 +194,10 @@ def check(args: argparse.Namespace) -> None:
     if args.targets and args.input_file:
         raise ValueError("Targets on the command line and --input-file are mutually exclusive: give one.")
     if args.format and args.output_file is None:
-        raise ValueError("--format is of --output-file FILE: give one.")
+        raise ValueError("--format requires --output-file FILE.")
     for word in args.targets:
         if word.endswith(_FILES) and Path(word).is_file():
-            raise ValueError(f"{word} is a file: --input-file {word} reads targets from it.")
+            raise ValueError(f"{word} is a file: use --input-file {word} to read targets from it.")
     if args.stock is not None and not args.stock.is_file():
         raise ValueError(f"--stock {args.stock}: there is no such file.")
     if not is_shared(args):
@@ -249,7 +249,7 @@ def _log(args: argparse.Namespace) -> PlanLog | None:
     part = file.with_name(f"{file.name}.part")
     if part.exists() and not (args.resume or args.overwrite):
         raise ValueError(
-            f"{part} is of an interrupted run: --resume continues after its last complete line, and --overwrite starts again."
+            f"{part} is from an interrupted run: --resume continues after its last complete line, and --overwrite starts again."
         )
     if args.resume and file.exists() and not part.exists():
         raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite starts again.")
@@ -400,7 +400,7 @@ def _finish(args: argparse.Namespace, log: PlanLog | None, plans: list[Plan], ab
         print(f"Saved all candidates in {args.json}.")
     for file in args.export:
         export(file, plans)
-        print(f"{file} is written.")
+        print(f"Saved {file}.")
     if args.html is not None:
         save_page(plans, args.html, about=about)
         print(f"Drew all routes in {args.html}.")

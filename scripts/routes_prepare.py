@@ -21,23 +21,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output-dir", dest="out", type=Path, required=True, metavar="FOLDER", help="folder to write")
     add("--exclude", nargs="+", type=Path, default=[], metavar="FILE", help="routes to exclude from training")
     add("--permutations", type=int, default=1, metavar="N",
-        help="largest number of reactant orders of each route, as given and then random (default: %(default)s)")  # fmt: skip
+        help="maximum number of reactant orders per route: the given one, then random ones (default: %(default)s)")  # fmt: skip
     add("--aligned", type=int, default=0, metavar="N",
-        help="write each reactant from the atom that makes its SMILES most like its product's: N texts of each route, from N "
-        "atoms of the target (default: canonical SMILES everywhere)")  # fmt: skip
+        help="write N texts per route, from N atoms of the target, with the SMILES of each reactant aligned to that of its product "
+        "(default: canonical SMILES)")  # fmt: skip
     add("--sub-routes", action="store_true", help="also add each intermediate as a target")
     add("--single-steps", action="store_true",
-        help="also add each reaction as a route of one step, which is what the search to the stock requests of a model")  # fmt: skip
+        help="also add each reaction as a one-step route; a model needs them for the search to the stock")  # fmt: skip
     add("--forward", action="store_true",
         help="make rows for a forward model instead: each reaction, aligned, from its reactants to its product")  # fmt: skip
     add("--starting-material", choices=STARTING_MATERIALS, default="none",
         help="starting materials to add: none, one at random, or each in a separate row (default: %(default)s)")  # fmt: skip
     add("--overwrite", action="store_true", help="replace the folder if this command made it")
-    add("--workers", type=int, metavar="N", help="processes (default: one a core)")
+    add("--workers", type=int, metavar="N", help="processes (default: one per core)")
     add = parser.add_argument_group("which routes").add_argument
     add("--exclude-by", choices=EXCLUDE_BY, default="target",
         help="exclude routes to an excluded target, or also routes that make it as an intermediate (default: %(default)s)")  # fmt: skip
-    add("--max-depth", type=int, metavar="N", help="most reactions in a row (default: no limit)")
+    add(
+        "--max-depth",
+        type=int,
+        metavar="N",
+        help="maximum number of reactions in the longest path (default: no limit)",
+    )
     add("--max-source-length", type=int, metavar="TOKENS",
         help="limit of target and starting material in tokens (default: 280, as in published models)")  # fmt: skip
     add("--max-target-length", type=int, metavar="TOKENS",

@@ -96,7 +96,7 @@ def main(args: argparse.Namespace) -> None:
         serve_replicas(args)
         return
     if args.ray_address is not None or args.threads != 1:
-        raise ValueError("--ray-address and --threads are of replicas: give --replicas N too.")
+        raise ValueError("--ray-address and --threads require --replicas N.")
     share_memory()
     limits = Limits(**{field.name: getattr(args, field.name) for field in fields(Limits)})
     # before the model is loaded, to fail at once if the port is taken

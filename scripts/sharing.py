@@ -33,12 +33,14 @@ def is_shared(args: argparse.Namespace) -> bool:
         ValueError: arguments do not fit together.
     """
     if args.join is not None and (args.workers is not None or args.shard is not None or args.output_file is None):
-        raise ValueError("--join FOLDER goes with --output-file FILE, and without --workers and --shard.")
+        raise ValueError("--join FOLDER requires --output-file FILE and cannot be used with --workers or --shard.")
     if args.workers is None and args.shard is None:
         if args.ray_address is not None or args.threads != 1:
-            raise ValueError("--ray-address and --threads are of workers: give --workers N too.")
+            raise ValueError("--ray-address and --threads require --workers N.")
         if isinstance(args.output_file, str):
-            raise ValueError(f"--output-file {args.output_file} is for parts: give --workers N, or --shard 1/1, too.")
+            raise ValueError(
+                f"--output-file {args.output_file} is a folder for parts: give --workers N or --shard 1/1 too."
+            )
         return False
     from weftformer.distributed.job import shard
 
@@ -48,7 +50,7 @@ def is_shared(args: argparse.Namespace) -> bool:
     for name in _ALONE:
         if getattr(args, name, None):
             raise ValueError(
-                f"--{name} is not for --workers and --shard: --join FOLDER makes a file of the parts first."
+                f"--{name} is not supported with --workers and --shard: join the parts with --join FOLDER first."
             )
     return True
 

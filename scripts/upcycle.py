@@ -11,8 +11,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="folder of a dense Weft model")
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
-    add("--experts", type=int, default=8, metavar="N", help="experts of a sparse layer (default: %(default)s)")
-    add("--experts-per-token", type=int, default=2, metavar="N", help="experts of a token (default: %(default)s)")
+    add("--experts", type=int, default=8, metavar="N", help="experts per sparse layer (default: %(default)s)")
+    add("--experts-per-token", type=int, default=2, metavar="N", help="experts per token (default: %(default)s)")
     add("--every", type=int, default=2, metavar="N",
         help="make every Nth layer of both stacks sparse (default: %(default)s)")  # fmt: skip
     add("--seed", type=int, default=0, help="seed of the routers' initial weights (default: %(default)s)")
@@ -46,4 +46,4 @@ def main(args: argparse.Namespace) -> None:
         names = [folder.resolve().name for folder in (args.out, args.model)]
         upcycled_card(sparse, *names, has_tokenizer=bool(tokenizer_files)).save(staging / "README.md")
     sizes = [f"{model.num_parameters():,}" for model in (dense, sparse)]
-    print(f"{sizes[0]} parameters became {sizes[1]}; the sparse model is in {args.out}.")
+    print(f"Saved the sparse model in {args.out}: {sizes[1]} parameters, {sizes[0]} before.")

@@ -70,7 +70,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     422: {"model": Problem, "description": "An input or a setting is not allowed."},
     429: {"model": Problem, "description": "Too many inputs are waiting; try again later."},
     500: {"model": Problem, "description": "The model failed."},
-    503: {"model": Problem, "description": "The server stops."},
+    503: {"model": Problem, "description": "The server is stopping."},
     504: {"model": Problem, "description": "The answer took too long."},
 }
 
@@ -104,7 +104,7 @@ def load_app(
     if isinstance(task, RouteTask):
         task.forward = load_forward(forward_model, device)
     elif forward_model is not None:
-        raise ValueError(f"A forward model is for models that write routes, and the vocabulary of {model} is of text.")
+        raise ValueError(f"A forward model is only supported for route models, and {model} is a text model.")
     if isinstance(task, TextTask):
         task.use_engine(engine)
     elif engine.startswith("ctranslate2"):
@@ -163,10 +163,10 @@ def build_app(
     _add_health(app, batcher, task.path, name)
     if isinstance(task, RouteTask):
         _add_plan(app, task, limits)
-        _add_refusal(app, "/translate", f"{name} writes routes: POST /plan.")
+        _add_refusal(app, "/translate", f"{name} writes routes: use POST /plan.")
     else:
         _add_translate(app, task, limits)
-        _add_refusal(app, "/plan", f"{name} writes texts, not routes: POST /translate.")
+        _add_refusal(app, "/plan", f"{name} writes texts, not routes: use POST /translate.")
     return app
 
 
@@ -182,7 +182,7 @@ class Key(AuthenticationBackend):
         is_right = secrets.compare_digest(given.strip().encode("latin-1"), self.wanted) and scheme.lower() == "bearer"
         # not the path of `conn.url`, which depends on the header `Host` of the request
         if conn.scope["path"] not in ("/health", "/ready") and not is_right:
-            raise AuthenticationError("This server needs its key: send the header `Authorization: Bearer KEY`.")
+            raise AuthenticationError("This server requires a key: send the header `Authorization: Bearer KEY`.")
 
 
 def _without_key(request: HTTPConnection, error: Exception) -> JSONResponse:
@@ -233,16 +233,16 @@ def _add_plan(app: FastAPI, task: RouteTask, limits: Limits) -> None:
         targets: _one_or_more(target, limits.max_inputs) = Field(description="SMILES of a molecule, or a list.")  # type: ignore[valid-type]
         n_steps: _offered(tried, task.takes_steps) = Field(  # type: ignore[valid-type]
             None,
-            description="Longest path of the routes, in reactions; of a list each number is tried (default: 1 to 5).",
+            description="Longest path of the routes, in reactions. If a list is given, each number is tried (default: 1 to 5).",
         )
         starting_material: _offered(materials, task.takes_material) = Field(  # type: ignore[valid-type]
-            None, description="SMILES to begin from, or a list with one (or null) for each target."
+            None, description="SMILES of a starting material, or a list with one (or null) for each target."
         )
         allow: list[Literal[tuple(RULES)]] = Field(  # type: ignore[valid-type]
             [],
             max_length=len(RULES),
-            description="Rules to switch off: let molecules through that cannot be read, that are made from themselves, or "
-            "reactions whose reactants lack atoms.",
+            description="Rules to switch off, to allow unreadable molecules, molecules made from themselves, or reactions "
+            "whose reactants lack atoms or are far larger than the product.",
         )
         max_routes: int | None = Field(
             None,
@@ -256,12 +256,12 @@ def _add_plan(app: FastAPI, task: RouteTask, limits: Limits) -> None:
 
     class PlanAnswer(BaseModel):
         plans: list[dict[str, Any]] = Field(
-            description="For each target `target`, `problem` and its ranked `candidates`."
+            description="For each target: `target`, `problem` and the ranked `candidates`."
         )
 
     @app.post("/plan", responses=_PROBLEMS)
     async def plan(wanted: Wanted, request: Request) -> PlanAnswer:
-        """Ranked routes to each target, as "weftformer routes plan --json" writes them, and the names of their reactions."""
+        """Ranked routes to each target, in the form of "weftformer routes plan --json", with the names of their reactions."""
         _refuse(wanted, limits)
         works: Sequence[PlanRequest] = await _checked(partial(_planned, task, budget), wanted.model_dump())
         end = time.monotonic() + limits.timeout_s
@@ -291,7 +291,7 @@ def _add_translate(app: FastAPI, task: TextTask, limits: Limits) -> None:
         conditions: list[number] = Field(
             [],
             max_length=1024,
-            description="Numbers that the model reads beside each text, if it was trained with some.",
+            description="Condition values of each text, for a model that was trained with conditions.",
         )
 
     _check_refusals(limits, TranslateRequest, "texts")
@@ -304,7 +304,7 @@ def _add_translate(app: FastAPI, task: TextTask, limits: Limits) -> None:
 
     @app.post("/translate", responses=_PROBLEMS, response_model_exclude_defaults=True)
     async def translate(wanted: TranslateRequest, request: Request) -> TranslateAnswer:
-        """What the model writes for each text. An empty text has an empty translation."""
+        """The text that the model generates for each text. An empty text has an empty translation."""
         _refuse(wanted, limits)
         works = await _checked(partial(_works, task), wanted.model_dump())
         answers = await _answers(request, task, works, limits.timeout_s)
@@ -327,7 +327,7 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
 
     @app.get("/health")
     async def health() -> Health:
-        """Whether the server lives, and how many inputs wait."""
+        """Whether the server is running, and how many inputs are waiting."""
         return Health(
             status="ready" if batcher.is_ready else "stopping", model=name, endpoint=path, version=__version__,
             waiting=batcher.waiting, computing=batcher.computing,
@@ -336,17 +336,17 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
     @app.get(
         "/ready",
         responses={
-            200: {"model": Health, "description": "The model takes requests."},
-            503: {"model": Health, "description": "The server stops."},
+            200: {"model": Health, "description": "The model accepts requests."},
+            503: {"model": Health, "description": "The server is stopping."},
         },
     )
     async def ready() -> JSONResponse:
-        """Whether the model takes requests."""
+        """Whether the model accepts requests."""
         return JSONResponse((await health()).model_dump(), status_code=200 if batcher.is_ready else 503)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        """The model, in the form that clients of other servers read."""
+        """The model, as a list like that of OpenAI's API."""
         return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "weftformer"}]}
 
     @app.get("/metrics", include_in_schema=False)
@@ -418,7 +418,7 @@ def _check_refusals(limits: Limits, kind: type[BaseModel], needed: str) -> None:
     allowed = kind.model_fields.keys() - {needed}
     for name in limits.refuse:
         if name not in allowed:
-            raise ValueError(f"refuse={name!r} is not allowed: choose among {', '.join(sorted(allowed))}.")
+            raise ValueError(f"refuse={name!r} is not allowed: choose one of {', '.join(sorted(allowed))}.")
 
 
 def _refuse(wanted: BaseModel, limits: Limits) -> None:

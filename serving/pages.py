@@ -62,7 +62,7 @@ def _settings(task: RouteTask | TextTask, limits: Limits) -> dict[str, Any]:
             if task.forward is None
             else f"predicts the products of reactions, {task.forward.beams} beams"
         )
-        found |= {f"trained on, {key}": _told(value) for key, value in task.planner.about.items()}
+        found |= {f"training data, {key}": _told(value) for key, value in task.planner.about.items()}
         if task.takes_steps:
             found["steps tried by default"] = _told(list(task.planner.default_steps))
     found["largest number of new tokens"] = task.max_new_tokens
@@ -74,4 +74,4 @@ def _settings(task: RouteTask | TextTask, limits: Limits) -> dict[str, Any]:
 def _told(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return "by the model" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return "set by the model" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

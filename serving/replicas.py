@@ -168,11 +168,13 @@ def application(args: dict[str, Any]) -> Any:
 
     if wrong := [*(args.keys() - _ARGUMENTS.keys()), *({"model"} - args.keys())]:
         raise ValueError(
-            f"The arguments of the application are {', '.join(_ARGUMENTS)}, and model is needed: {wrong[0]} is wrong or missing."
+            f"{wrong[0]} is unknown or missing: model is required, and the arguments are {', '.join(_ARGUMENTS)}."
         )
     args = _ARGUMENTS | args
     if unknown := args["limits"].keys() - {field.name for field in fields(Limits)}:
-        raise ValueError(f"There is no limit {min(unknown)}.")
+        raise ValueError(
+            f"limit {min(unknown)} is not allowed: choose one of {', '.join(field.name for field in fields(Limits))}."
+        )
     limits = Limits(**args["limits"])
     least, most = bounds(args["replicas"])
     # the inputs of a replica, waiting or running: its batcher itself refuses more

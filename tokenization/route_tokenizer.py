@@ -213,7 +213,7 @@ def _check_smiles(what: str, smiles: str, limit: int, limit_name: str) -> None:
     """Check that a SMILES fits into the layout. In a SMILES that passes, each character is one token."""
     if found := _NOT_SMILES.search(smiles):
         raise ValueError(
-            f"{what} contains {found[0]!r} at index {found.start()}, which the layout uses and no SMILES has: {smiles!r}"
+            f"{what} contains {found[0]!r} at index {found.start()}, which is reserved for the layout and not allowed in SMILES: {smiles!r}"
         )
     length = len(smiles) + _TEMPLATE_TOKENS
     if length > limit:

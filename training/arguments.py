@@ -21,7 +21,7 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
     def __post_init__(self):
         self.check()
         if not self.do_train:
-            raise ValueError("--no-do-train: this command trains; a trained model is scored by `weftformer evaluate`.")
+            raise ValueError("--no-do-train is not supported: use `weftformer evaluate` to score a trained model.")
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
             raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
         if self.train_sampling_strategy == "sequential" and self.max_tokens_per_batch is not None:
@@ -30,7 +30,7 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
             )
         if self.overwrite_output_dir and self.wants_resume and self.checkpoint_to_resume() is None:
             raise ValueError(
-                "--overwrite-output-dir begins again and --resume-from-checkpoint true goes on: give one (the other as false, where "
+                "--overwrite-output-dir and --resume-from-checkpoint true are mutually exclusive: give one (set the other to false if "
                 "a file of arguments has it)."
             )
         self._let_steps_set_strategies()
@@ -39,9 +39,9 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
             self.dataloader_pin_memory = False
             if self.uses_fsdp_of_accelerate:  # accelerate would use DDP without a warning
                 raise ValueError(
-                    "accelerate is told to use FSDP (--fsdp, or ACCELERATE_USE_FSDP=true by its configuration), which it does "
-                    "on GPUs only, and this runs on the CPU: train with DDP (scripts/configs/ddp.yaml), or with "
-                    "torchrun and --distributed-config fsdp_size=<processes>, which splits a model on CPUs too."
+                    "FSDP of accelerate (--fsdp, or ACCELERATE_USE_FSDP=true from its configuration) is supported only on GPUs, but "
+                    "this run is on the CPU: use DDP (scripts/configs/ddp.yaml), or torchrun with --distributed-config "
+                    "fsdp_size=<processes>, which also splits a model on CPUs."
                 )
 
     def _let_steps_set_strategies(self) -> None:

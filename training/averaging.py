@@ -36,7 +36,7 @@ def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForCo
     for checkpoint in found:
         if problems := damage(checkpoint):
             raise ValueError(
-                f"In {checkpoint} {', '.join(problems)}: remove this checkpoint, or average only later ones."
+                f"{checkpoint} cannot be averaged ({', '.join(problems)}): remove this checkpoint, or average only later ones."
             )
         model = load(WeftForConditionalGeneration, checkpoint, dtype=torch.float32)
         for name, value in model.state_dict().items():

@@ -123,8 +123,8 @@ def source_and_target_limits(config: WeftConfig, args: DataArguments) -> tuple[i
         given, rows = getattr(args, f"max_{side}_length"), getattr(config, f"max_{side}_positions")
         if config.has_position_table and given is not None and given > rows:
             raise ValueError(
-                f"max_{side}_length={given} is more than the model's position table has rows (max_{side}_positions="
-                f"{rows}): give at most {rows}, or a new model more rows (--config-overrides max_{side}_positions={given})."
+                f"max_{side}_length={given} is more than the model's max_{side}_positions={rows}, the rows of its position table: "
+                f"give at most {rows}, or enlarge the table of a new model (--config-overrides max_{side}_positions={given})."
             )
         limits.append(rows if given is None else given)
     return limits[0], limits[1]
@@ -184,7 +184,7 @@ def _read_sizes(given: dict[str, Any]) -> DistributedConfig:
     sizes = DistributedConfig(**given)
     if sizes.pp_size > 1:
         raise ValueError(
-            f"distributed_config pp_size={sizes.pp_size}: Weft has no pipeline plan; use fsdp_size or tp_size."
+            f"distributed_config pp_size={sizes.pp_size} is not supported: use fsdp_size or tp_size instead."
         )
     return sizes
 
@@ -213,18 +213,18 @@ def build_distributed_config(args: ModelArguments, training_args: WeftTrainingAr
     is_cpu = training_args.device.type == "cpu"
     if is_cpu and sizes.tp_size > 1:
         raise ValueError(
-            f"distributed_config tp_size={sizes.tp_size}: accelerate, which the Trainer runs on, does tensor parallelism on "
-            "GPUs only, and this runs on the CPU: use fsdp_size (with ep_size for experts)."
+            f"distributed_config tp_size={sizes.tp_size}: the Trainer supports tensor parallelism only on GPUs, but this run is "
+            "on the CPU. Use fsdp_size (with ep_size for experts) instead."
         )
     if is_cpu and torch.accelerator.is_available():
         raise ValueError(
-            "distributed_config and --use-cpu: transformers puts the parts on the GPUs that it sees. Hide them "
+            "distributed_config does not work with --use-cpu: transformers puts the parts on visible GPUs. Hide them "
             "(CUDA_VISIBLE_DEVICES=), or leave out --use-cpu."
         )
     if training_args.uses_fsdp_of_accelerate or training_args.deepspeed:
         raise ValueError(
             "distributed_config splits the model, and --fsdp, --deepspeed or the configuration of accelerate would split "
-            "it once more: give one."
+            "it again: use only one of them."
         )
     return sizes
 

@@ -69,7 +69,7 @@ def damage(folder: str | os.PathLike) -> list[str]:
         if not path.is_file():
             problems.append(f"{name} is missing")
         elif path.stat().st_size != size:
-            problems.append(f"{name} has {path.stat().st_size} bytes where {size} were written")
+            problems.append(f"{name} has {path.stat().st_size} bytes, expected {size}")
         elif _sum(path) != total:
             problems.append(f"{name} is damaged: its content has changed")
     return problems
@@ -145,7 +145,7 @@ def _last_whole_checkpoint(args: WeftTrainingArguments) -> str | None:
         elif missing:
             problems.append(f"{folder} lacks {', '.join(missing)}")
         elif found := damage(folder):
-            problems.append(f"in {folder} {', '.join(found)}")
+            problems.append(f"{folder} cannot be used ({', '.join(found)})")
         else:
             if not is_sharded:
                 check_weights_files(folder)
@@ -205,13 +205,13 @@ def check_same_model(config: WeftConfig, checkpoint: str) -> None:
     saved = WeftConfig.from_pretrained(checkpoint)
     fields = [name for name in WeftConfig.__annotations__ if name in WeftConfig.field_names() - TRAINING_FIELDS]
     different = [
-        f"{name} ({getattr(saved, name)} there, {getattr(config, name)} here)"
+        f"{name} ({getattr(saved, name)} in the checkpoint, {getattr(config, name)} now)"
         for name in fields
         if getattr(saved, name) != getattr(config, name)
     ]
     if different:
         raise ValueError(
-            f"{checkpoint} is of another model: {', '.join(different)}. Resume with the arguments of the first start."
+            f"{checkpoint} is from a different model: {', '.join(different)}. Resume with the arguments of the first run."
         )
 
 

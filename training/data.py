@@ -73,7 +73,7 @@ def load_pairs(
     """
     if args.streaming and args.train_target_file:
         raise ValueError(
-            f"--train-target-file {args.train_target_file} is not for --streaming: put sources and targets into one file "
+            f"--train-target-file {args.train_target_file} is not supported with --streaming: put sources and targets into one file "
             "(paste SOURCES TARGETS > pairs.txt)."
         )
     origin = args.train_file or args.dataset_name
@@ -112,8 +112,8 @@ def _split_stream(rows: IterableDataset, others: DatasetDict, args: DataArgument
         return rows.skip(taken)
     if share:
         logger.warning(
-            f"validation_split={share} is a share of the pairs, and a stream has no length: nothing is evaluated. Give "
-            "--validation-file, or --validation-split 1000 for the first 1,000 pairs; 0 says nothing."
+            f"validation_split={share} is a share of the pairs, but a stream has no length: nothing is evaluated. Give "
+            "--validation-file, or --validation-split 1000 for the first 1,000 pairs. 0 turns off this warning."
         )
     return rows
 
@@ -188,8 +188,8 @@ def split_validation(splits: DatasetDict, args: DataArguments, seed: int = 42) -
     for name in splits.keys() - {"train"}:
         if seen := sum(key in trained for key in _input_keys(splits[name])):
             logger.warning(
-                f"{seen} of {len(splits[name])} {name} pairs have a source that is trained on too: their scores do not show "
-                "how the model does on new texts."
+                f"{seen} of {len(splits[name])} {name} pairs have a source that is also in the training data: their scores do "
+                "not show how well the model does on new texts."
             )
     if "validation" in splits or not args.validation_split:
         return
@@ -451,8 +451,8 @@ def _kind(file: str) -> str:
     kind = _known_kind(file)
     if kind is None:
         raise ValueError(
-            f"The name of {file} has no known ending: use one of {', '.join(_KINDS)} (.gz or .zst may follow), or give "
-            "a second file with the targets, and both are read line by line."
+            f"{file} has no known file extension: use one of {', '.join(_KINDS)} (.gz or .zst may follow), or give the "
+            "targets in a second file; both are then read line by line."
         )
     return kind
 
@@ -468,9 +468,9 @@ def _first_row(file: str, dialect: type[csv.Dialect], encoding: str, has_names: 
     if not row:
         raise ValueError(f"{file} is empty, or begins with an empty line.")
     if len(second) > len(row):  # pandas would take the first field for the name of the row, and shift the others
-        hint = " A text with a comma stands in quotation marks." if dialect is csv.excel else ""
+        hint = " Put texts that contain a comma in quotation marks." if dialect is csv.excel else ""
         raise ValueError(
-            f"{file} cannot be read as csv: expected {len(row)} fields, as there are names of columns, and the first row has "
+            f"{file} cannot be read as csv: expected {len(row)} fields, one per column name, but the first row has "
             f"{len(second)}.{hint}"
         )
     return row

@@ -101,8 +101,8 @@ def load_teacher(name: str, tokenizer: PreTrainedTokenizerBase, own: PreTrainedT
     """
     if own.get_vocab() != tokenizer.get_vocab():
         raise ValueError(
-            f"--teacher {name} has {len(own)} words that are not the {len(tokenizer)} of this model's tokenizer: give "
-            f"--tokenizer-name {name}, or a teacher of the same vocabulary."
+            f"--teacher {name} has another vocabulary ({len(own)} words) than this model's tokenizer ({len(tokenizer)} words): give "
+            f"--tokenizer-name {name}, or a teacher with the same vocabulary."
         )
     try:
         return load(AutoModelForSeq2SeqLM, name)
@@ -117,11 +117,11 @@ def _check_fit(teacher: PreTrainedModel, student: WeftConfig) -> None:
         )
     head = teacher.get_output_embeddings()
     if head is None:
-        raise ValueError(f"The teacher is a {type(teacher).__name__}, which has no head to score words with.")
+        raise ValueError(f"The teacher is a {type(teacher).__name__}, which has no language modeling head.")
     source, target = teacher.get_input_embeddings().weight.shape[0], head.weight.shape[0]
     if (source, target) != (student.vocab_size, student.target_vocab_size):
         raise ValueError(
-            f"The teacher reads {source} words and writes {target}, and the model to train reads {student.vocab_size} and "
-            f"writes {student.target_vocab_size}: both need the same vocabulary. (A table that is longer than its tokenizer "
-            f"is matched by a new model with vocab_size={target}.)"
+            f"The teacher has {source} source words and {target} target words, but the model to train has {student.vocab_size} and "
+            f"{student.target_vocab_size}: both need the same vocabulary. (If the teacher's table is longer than its tokenizer, "
+            f"create the new model with vocab_size={target}.)"
         )

@@ -112,8 +112,8 @@ class _StreamEncoder:
         if left_out and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                f"{left_out} of {len(rows)} pairs of the stream, from row {rows[0]} on, are left out: they have an empty text"
-                f"{'' if self.truncate else f' or are too long ({_named(self.limits)})'}. Later ones are not counted."
+                f"{left_out} of {len(rows)} pairs of the stream, from row {rows[0]} on, are skipped: they have an empty text"
+                f"{'' if self.truncate else f' or are too long ({_named(self.limits)})'}. Pairs skipped later are not reported."
             )
         return encoded
 

@@ -76,7 +76,7 @@ class Muon(torch.optim.AdamW):
     def __init__(self, params: Iterable[dict[str, Any]], matrices: Iterable[nn.Parameter], **settings: Any):
         chosen, groups = set(matrices), []
         if any(isinstance(one, DTensor) for one in chosen):
-            raise ValueError("Muon needs whole matrices, and processes share those of this model: leave --muon out.")
+            raise ValueError("Muon needs whole matrices, but this model is sharded over processes: leave --muon out.")
         for group in params:
             for is_matrix in (False, True):
                 some = [one for one in group["params"] if (one in chosen) == is_matrix]

@@ -91,8 +91,10 @@ class ModelArguments:
         "Also learn from this teacher with the same vocabulary: folder or Hub id of an encoder-decoder of any "
         "family. A new model gets its tokenizer.",
     )
-    distillation_temperature: float = option(2.0, "Temperature of both models' logits with a teacher.")
-    distillation_alpha: float = option(0.5, "Weight of the teacher's loss, from 0 to 1; the labels have the rest.")
+    distillation_temperature: float = option(2.0, "Temperature of both models' logits in distillation.")
+    distillation_alpha: float = option(
+        0.5, "Weight of the teacher's loss, from 0 to 1; the labels' loss gets the rest."
+    )
     attn_implementation: str | None = option(
         None, "eager, sdpa, flash_attention_2, flex_attention, ... Default: the best installed one."
     )
@@ -105,9 +107,7 @@ class ModelArguments:
     def __post_init__(self):
         for name in ("distillation_temperature", "distillation_alpha"):
             if not self.teacher and getattr(self, name) != getattr(type(self), name):
-                raise ValueError(
-                    f"--{name.replace('_', '-')} {getattr(self, name)} is for a teacher: give --teacher too."
-                )
+                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)} requires --teacher.")
         if self.preset is not None:
             preset_fields(self.preset)
         if self.model_name_or_path and self.preset:
@@ -130,7 +130,7 @@ class DataArguments:
     train_file: str | None = common_option(
         None,
         "Training pairs: csv, tsv, json, jsonl, parquet or txt with tabs, .gz and .zst too. Or a folder of "
-        "`Dataset.save_to_disk`, or a text with one source a line, and --train-target-file beside it. "
+        "`Dataset.save_to_disk`, or a text with one source per line, together with --train-target-file. "
         "With --streaming also a pattern (pairs-*.jsonl.gz), or several files or patterns, separated by commas.",
     )
     train_target_file: str | None = common_option(
@@ -172,8 +172,8 @@ class DataArguments:
     validation_split: float = option(
         0.05,
         "Without validation pairs, take this share of the training pairs (below 1), or this number of them (1 or "
-        "more); 0 trains on all and evaluates nothing. A vocabulary trained on the pairs sees them all. With --streaming, which "
-        "knows no shares: the first N pairs.",
+        "more); 0 trains on all and evaluates nothing. A trained vocabulary also sees these pairs. With "
+        "--streaming: the first N pairs (no share).",
     )
     num_proc: int | None = option(None, "Number of processes that tokenize. Default: one.")
     pad_to_multiple_of: int | None = option(None, "Pad batches to a multiple of this length, such as 8 on GPUs.")
@@ -225,8 +225,8 @@ class TrainingOptions:
     )
     resume_from_checkpoint: str | None = common_option(
         None,
-        "true to continue from the last complete checkpoint, or the folder of one. With true, a new run starts if none was "
-        "saved yet in output_dir.",
+        "true to continue from the last complete checkpoint, or the folder of one. With true, a new run starts if output_dir "
+        "has no checkpoint yet.",
         nargs="?",
         const="true",
     )
@@ -247,8 +247,8 @@ class TrainingOptions:
     )
     log_expert_statistics: bool = option(
         True,
-        "With sparse layers: log load, entropy, log-Z, drop rate and router losses of each to what report_to names, and "
-        "with the load of each expert to trainer_state.json.",
+        "Log load, entropy, log-Z, drop rate and router losses of each sparse layer to the trackers of report_to and to "
+        "trainer_state.json, which also gets the load of each expert.",
     )
 
     max_steps: int = common_option(-1, "Steps instead of epochs.")
@@ -294,13 +294,13 @@ class TrainingOptions:
     )
     save_steps: float | None = option(
         None,
-        "Save a checkpoint every N steps, as a number or (below 1) as a share of all. It sets save_strategy to steps "
-        "where that has its default. Default: 500, with save_strategy steps.",
+        "Save a checkpoint every N steps, as a number or (below 1) as a share of all. Sets save_strategy to steps, "
+        "unless another one is given. Default: 500, with save_strategy steps.",
     )
     eval_steps: float | None = option(
         None,
-        "Evaluate every N steps, as a number or (below 1) as a share of all. It sets eval_strategy to steps where that "
-        "has its default. Default: logging_steps, with eval_strategy steps.",
+        "Evaluate every N steps, as a number or (below 1) as a share of all. Sets eval_strategy to steps, unless "
+        "another one is given. Default: logging_steps, with eval_strategy steps.",
     )
     save_total_limit: int | None = option(2, "Checkpoints to keep, besides the best. Older ones are removed.")
     logging_steps: float = option(50, "Log every N steps, as a number or (below 1) as a share of all.")

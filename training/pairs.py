@@ -137,27 +137,27 @@ def _check_stream(
     if train_dataset is not None:
         if not args.streaming or args.train_file or args.dataset_name:
             raise ValueError(
-                "A train_dataset comes in place of the data that the arguments name: give DataArguments(streaming=True) without "
-                "train_file and dataset_name."
+                "train_dataset replaces the training data of the arguments: pass DataArguments(streaming=True) without train_file and "
+                "dataset_name."
             )
         if not isinstance(train_dataset, datasets.IterableDataset):
             raise ValueError(
-                f"train_dataset is a {type(train_dataset).__name__}, and must be a datasets.IterableDataset: a Dataset makes one "
-                "by to_iterable_dataset()."
+                f"train_dataset must be a datasets.IterableDataset, got {type(train_dataset).__name__}: use "
+                "Dataset.to_iterable_dataset()."
             )
     if not args.streaming:
         return
     if training_args.max_steps < 1:
-        raise ValueError("--streaming needs --max-steps: a stream has no length, so that epochs cannot be counted.")
+        raise ValueError("--streaming needs --max-steps: a stream has no length, so epochs cannot be counted.")
     strategy = training_args.train_sampling_strategy
     if strategy != "random":
         raise ValueError(
             f"--train-sampling-strategy {strategy} needs all lengths before training begins, which a stream does not have: "
-            "--max-tokens-per-batch groups the pairs of each shuffle buffer by length."
+            "use --max-tokens-per-batch instead, which groups the pairs of each shuffle buffer by length."
         )
     if training_args.save_strategy == "epoch":
         logger.warning(
-            "A stream has no length, so the Trainer takes all steps for one epoch, and saves at its end alone. Give "
+            "A stream has no length, so the Trainer counts all steps as one epoch, and saves only at its end. Give "
             "--save-steps N for checkpoints to resume from, and --eval-steps N."
         )
 

@@ -130,14 +130,14 @@ class ShuffledStream(IterableDataset):
         for worker, text in positions.items():
             saved = json.loads(text)
             other = [
-                f"{name} ({saved['settings'].get(name)} there, {value} here)"
+                f"{name} ({saved['settings'].get(name)} in the checkpoint, {value} now)"
                 for name, value in settings.items()
                 if saved["settings"].get(name) != value
             ]
             if other:
                 raise ValueError(
-                    f"The checkpoint is of another order of {self.name}: {', '.join(other)}. Resume with the arguments of "
-                    "the first start."
+                    f"The checkpoint is from another order of {self.name}: {', '.join(other)}. Resume with the arguments of "
+                    "the first run."
                 )
             start[int(worker)] = Position(**saved["position"])
         self._start = start
@@ -184,8 +184,8 @@ class ShuffledStream(IterableDataset):
             start = Position(start.epoch + 1)
 
     def _why_empty(self, shares: int) -> str:
-        share = f" Each of {shares} processes and workers takes one row of {shares}." if shares > 1 else ""
-        return f"{self.name} has nothing to train on: it has no rows, or all are left out, being empty or too short or long.{share}"
+        share = f" Each of {shares} processes and workers reads one row in {shares}." if shares > 1 else ""
+        return f"{self.name} has no rows to train on: it is empty, or all rows are skipped because they are empty, too short or too long.{share}"
 
     def _windows(
         self, start: Position, share: int, shares: int

@@ -131,7 +131,9 @@ class WeftTrainer(ShardedModelTrainer):
         if teacher is not None:
             model = weft_model(self.model)
             if teacher is model:
-                raise ValueError("The teacher is the model to train itself: give another one, or a copy.")
+                raise ValueError(
+                    "The teacher and the model to train are the same object: give another model, or a copy."
+                )
             self.distillation = Distillation(
                 teacher, model.config, distillation_temperature, distillation_alpha, self.args.device
             )
@@ -370,8 +372,8 @@ class WeftTrainer(ShardedModelTrainer):
         window = json.loads(Path(checkpoint, self._window_name).read_text(encoding="utf-8"))
         if window.get("data", self._data) != self._data:
             logger.warning(
-                f"{checkpoint} was saved with other training data: from here on, the run is neither that of the old data nor that "
-                "of the new. To train its model on new data, give it as --model-name-or-path of another run."
+                f"{checkpoint} was saved with other training data: the resumed run equals neither a run on the old data nor one on the "
+                "new. To train its model on new data, pass it as --model-name-or-path of a new run."
             )
         self._tr_loss += window["loss"]
         self._total_loss_scalar -= window["loss"]  # `train_loss` is that of the steps of this call
@@ -423,7 +425,7 @@ class WeftTrainer(ShardedModelTrainer):
                 self._publish(self._staging / name, folder / name)
         except (OSError, RuntimeError, SafetensorError) as error:  # each library reports a full disk in its own way
             kept = checkpoints(folder)
-            good = f"the last whole one is {kept[0]}" if kept else "there is none before it"
+            good = f"the last complete one is {kept[0]}" if kept else "there is no earlier one"
             raise OSError(
                 f"The checkpoint of step {self.state.global_step} was not saved ({error}); {good}."
             ) from error
@@ -536,8 +538,8 @@ def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: in
     """Return the batches of a window of a stream, formed as in [`TokenBudgetSampler`]."""
     if lengths.max() > budget:
         raise ValueError(
-            f"A pair of the stream has {lengths.max()} tokens on one side, more than the {budget} of a batch: raise "
-            "--max-tokens-per-batch, or leave long pairs out (--max-source-length, --max-target-length)."
+            f"A pair of the stream has {lengths.max()} tokens on one side, more than max_tokens_per_batch={budget}: raise "
+            "it, or leave long pairs out (--max-source-length, --max-target-length)."
         )
     sources, targets = lengths
     return iter(TokenBudgetSampler(sources, targets, budget, seed=int(rng.integers(2**31))))

@@ -100,7 +100,7 @@ class CompiledStep:
                 with FileLock(folder / "lock"):  # another process may have compiled it meanwhile
                     return load(kept(facts, folder) or build(self.step, arguments, facts, folder))
         logger.warning(
-            f"The compiled step is not kept: {folder} cannot be written to, or other users may write to it or to a folder above it."
+            f"The compiled step is not cached: {folder} cannot be written to, or other users may write to it or to a folder above it."
         )
         with tempfile.TemporaryDirectory() as own:
             return load(build(self.step, arguments, facts, Path(own)))
@@ -146,7 +146,7 @@ def build(step: nn.Module, arguments: tuple, facts: dict[str, Any], folder: Path
 
     rows = len(arguments[0])
     logger.warning_once(
-        f"The decoding step is compiled for {rows} row{'s' * (rows > 1)}, which takes about a minute. It is kept in {folder}."
+        f"Compiling the decoding step for {rows} row{'s' * (rows > 1)}, which takes about a minute. It is cached in {folder}."
     )
     package = folder / f"{_name(facts)}.pt2"
     warnings.filterwarnings("ignore", "TypedStorage is deprecated", module="torch._inductor")

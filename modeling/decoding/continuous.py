@@ -72,19 +72,19 @@ def reason_against(model: Any, **settings: Any) -> str | None:
         return against
     config, rotary = model.config, model.model.decoder.rotary_embedding
     if model.fast_path.is_compiled(model):
-        return "steps are compiled for a number of rows"
+        return "steps are compiled for a fixed number of rows"
     kinds = (config.self_attention_position_type, config.cross_attention_position_type)
     if {"relative", "bucketed"}.intersection(kinds) or (rotary is not None and rotary.rope_type in GROWING_ROTARY):
-        return "positions are those of a whole batch"
+        return "positions depend on the whole batch"
     prepared = _prepared(model, settings)
     if prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH):
-        return "the mode is another than greedy search or beam search"
+        return "the mode is neither greedy search nor beam search"
     processors = model._get_logits_processor(
         prepared, input_ids_seq_length=1, encoder_input_ids=torch.zeros(1, 1, dtype=torch.long),
         prefix_allowed_tokens_fn=None, logits_processor=LogitsProcessorList(), device="cpu",
     )  # fmt: skip
     if len(processors) or prepared.max_time is not None or prepared.stop_strings is not None:
-        return "the settings ask for processors or stopping criteria that know no sources which join"
+        return "the settings need processors or stopping criteria that do not support sources added later"
     return None
 
 

@@ -117,11 +117,11 @@ def reason_against_request(
     if mode not in _MODES:
         return f"the mode is {getattr(mode, 'value', mode)}"
     if inputs.get("past_key_values") is not None or settings.cache_implementation is not None:
-        return "a cache was given or named"
+        return "a cache or a cache implementation was given"
     if settings.use_cache is False:
-        return "the request asks for no cache"
+        return "the cache is turned off (use_cache=False)"
     if settings.output_attentions or settings.output_hidden_states or inputs.get("output_router_logits"):
-        return "the request asks for attention weights, hidden states or router logits"
+        return "attention weights, hidden states or router logits are requested"
     if getattr(settings, "is_assistant", False):
         return "the model is the assistant of another model"
     given = {name for name, value in inputs.items() if value is not None}
@@ -154,7 +154,7 @@ def prepared_request(
     if against is not None:
         if against not in _logged_reasons:
             _logged_reasons.add(against)
-            logger.debug(f"generate takes the plain path: {against}.")
+            logger.debug(f"generate uses the plain path: {against}.")
         return None
     beams = max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
     source_mask, prefix_mask = inputs.get("encoder_attention_mask"), inputs.get("decoder_attention_mask")

@@ -57,7 +57,7 @@ class RouteTrainingOptions(TrainingOptions):
     warmup_steps: float = option(0.1, "Warm-up steps, or their share of all steps.")
     lr_scheduler_type: str = option("cosine", "Schedule of the learning rate after the warm-up.")
     train_sampling_strategy: str = option(
-        "group_by_length", "Whether batches have routes of similar length, or: random."
+        "group_by_length", "Order of training: group_by_length (batches of similar length) or random."
     )
     eval_strategy: Literal["no", "steps", "epoch"] = option(
         "no", "When to compute the test loss during training: no, steps or epoch."

@@ -152,7 +152,7 @@ def prepare(
             table.finalize()
         if not report.kept:
             counts = ", ".join(f"{found['count']} {REASONS[reason]}" for reason, found in report.dropped.items())
-            raise ValueError(f"no route is left of {report.read}: {counts}")
+            raise ValueError(f"0 of {report.read} routes were kept: {counts}")
         _save_table(folder)
         about = {"files": list(map(str, paths)), "exclude": list(map(str, held_out)), "settings": asdict(settings)}
         (folder / REPORT).write_text(json.dumps(about | asdict(report), indent=2) + "\n", encoding="utf-8")
@@ -166,7 +166,7 @@ def _check_arguments(paths: Sequence[Path], held_out: Sequence[Path], workers: i
                 f"{path} {'is a folder' if path.is_dir() else 'does not exist'}: give files of routes."
             )
     if not paths:
-        raise ValueError("there is no file to prepare: give at least one file of routes")
+        raise ValueError("no file given: give at least one file of routes")
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
 

@@ -70,7 +70,7 @@ def train_test_split(
     eligible = [i for i, route in enumerate(routes) if occurrences[canonical_smiles(route.smiles)] == 1]
     if not 1 <= count <= min(len(eligible), len(routes) - 1):
         raise ValueError(
-            f"test_size={test_size} asks for {count} of {len(routes)} routes; "
+            f"test_size={test_size} requests {count} of {len(routes)} routes; "
             f"{len(eligible)} have a target that occurs in no other route"
         )
     chosen = set(random.Random(seed).sample(eligible, count))

@@ -26,7 +26,7 @@ REASONS = {
     "unreadable_molecule": "a molecule that RDKit cannot read",
     "too_deep": "more reactions in a row than allowed",
     "mixture": "target is a salt or a mixture",
-    "unknown_character": "a character that the vocabulary lacks",
+    "unknown_character": "a character outside the vocabulary",
     "long_target": "route too long",
     "long_source": "source too long",
     "excluded": "excluded",
@@ -87,7 +87,7 @@ class Preparation:
         check_choices(self.permutations, self.starting_material, self.aligned or int(self.forward))
         if self.forward and (self.sub_routes or self.single_steps or self.starting_material != "none"):
             raise ValueError(
-                "forward makes rows of single reactions alone: leave out sub_routes, single_steps and starting_material"
+                "forward makes only rows of single reactions: leave out sub_routes, single_steps and starting_material"
             )
         if self.exclude_by not in EXCLUDE_BY:
             raise ValueError(f"exclude_by must be one of {', '.join(EXCLUDE_BY)}, got {self.exclude_by!r}")

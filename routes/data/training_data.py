@@ -41,7 +41,7 @@ def read_canonical(file: str | Path) -> list[Route]:
     for number, route in enumerate(read_routes(file), 1):
         try:
             if not route.children:
-                raise ValueError(f"{route.smiles} is not made from anything.")
+                raise ValueError(f"{route.smiles} is a single molecule: there is no reaction.")
             routes.append(canonical_route(route))
         except ValueError as error:
             reasons.append(f"route {number}: {error}")
@@ -119,7 +119,7 @@ def _say_left_out(what: str, arguments: RouteArguments, count: int, kept: int) -
         raise ValueError(
             f"No training {what} are left: each target of {arguments.train_file} is in {arguments.test_file}."
         )
-    print(f"{count} training {what}, {count - kept} of them left out because their target is tested")
+    print(f"{count} training {what}, {count - kept} of them left out because their target is in the test set")
 
 
 def load_pairs(arguments: RouteArguments, seed: int) -> tuple[Dataset, list[Route]]:

@@ -67,7 +67,7 @@ class _Document:
     def parts(self) -> Iterator[tuple[str, Any]]:
         yield from self._object() if self._next() == "{" else self._value("", 0)
         if self._next():
-            raise ValueError(f"{self._here()}: the JSON document ends before this, but the file continues")
+            raise ValueError(f"{self._here()}: text after the end of the JSON document")
 
     def _value(self, place: str, depth: int) -> Iterator[tuple[str, Any]]:
         if self._next() != "[" or depth >= _MOST_LISTS:

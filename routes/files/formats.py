@@ -159,7 +159,7 @@ def _reactants(data: dict[str, Any], place: str) -> Iterator[tuple[Any, str]]:
         nodes = _list(data.get("children") or [], where)
         if nodes and isinstance(nodes[0], dict) and nodes[0].get("type") == "reaction":
             if len(nodes) > 1:
-                raise ValueError(f"{where}: {len(nodes)} reactions make one molecule; a route has one")
+                raise ValueError(f"{where}: expected one reaction for a molecule, got {len(nodes)}")
             where += "[0].children"
             nodes = _list(nodes[0].get("children"), where)
             if not nodes:

@@ -46,12 +46,12 @@ class PlanLog:
             told = f": {error}" if isinstance(error, ValueError) else "."
             raise ValueError(f"{self.path} is not a file of an unfinished run{told}") from error
         for line, (index, given, settings, plan) in enumerate(rows, 1):
-            check_settings(self.path, settings, self.settings, "--overwrite to begin it again")
+            check_settings(self.path, settings, self.settings, "--overwrite to start again")
             if not 0 <= index < len(targets) or (targets[index].id, targets[index].smiles) != (plan.id, given):
-                here = f"it is {targets[index].smiles}" if 0 <= index < len(targets) else "there is none"
+                here = f"it is {targets[index].smiles}" if 0 <= index < len(targets) else "it does not exist"
                 raise ValueError(
-                    f"{self.path}, line {line}: target {index + 1} is {given} (id {plan.id}), and in this run {here}: the file is of "
-                    "other targets. --overwrite starts again."
+                    f"{self.path}, line {line}: target {index + 1} is {given} (id {plan.id}), but in this run {here}: the file is for "
+                    "other targets. Use --overwrite to start again."
                 )
             found[index] = plan
         return found
@@ -101,7 +101,7 @@ def check_settings(place: Any, before: Mapping[str, Any], now: Mapping[str, Any]
         if values[0] != values[1]:
             told = [f"--{name} {_in_words(value)}" if value else f"no --{name}" for value in values]
             raise ValueError(
-                f"{place} was begun with {told[0]}, and this run has {told[1]}: give the same settings, or {remedy}."
+                f"{place} was started with {told[0]}, but this run has {told[1]}: use the same settings, or {remedy}."
             )
 
 
@@ -139,7 +139,7 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
         try:
             rows.append((Plan.from_dict(data), data))
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            reason = f"missing field {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path}, plan {number}: not a plan of `routes plan --json`: {reason}") from error
     return rows
 

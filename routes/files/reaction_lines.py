@@ -53,8 +53,8 @@ def to_reaction_line(route: Route) -> str:
         same = False
     if not same:
         raise ValueError(
-            f"the route to {route.smiles} cannot be read back from its reactions alone: a molecule is made in one place "
-            "and bought or made in another way elsewhere, or is not a SMILES. Write the route in another form"
+            f"the route to {route.smiles} cannot be read back from its reactions alone: a molecule is made in "
+            "different ways, or both made and purchased, or is not a SMILES. Use another form"
         )
     return line
 
@@ -69,7 +69,7 @@ def from_reaction_line(line: str) -> Route:
     """
     words = line.split("\t", 1)[0].split()
     if not words:
-        raise ValueError("there is no reaction")
+        raise ValueError("no reaction found")
     steps = [_read(word, number) for number, word in enumerate(words, 1)]
     if len(steps) > 1 and any(map(_ATOM_MAP.search, words)):
         steps = _spelled_alike(steps)
@@ -106,7 +106,7 @@ def without_maps(product: str, reactants: Iterable[str]) -> Reaction:
     if mapped := set(_ATOM_MAP.findall(product)):
         reactants = [smiles for smiles in reactants if not mapped.isdisjoint(_ATOM_MAP.findall(smiles))]
         if not reactants:
-            raise ValueError("by the atom maps, no reactant has an atom of the product")
+            raise ValueError("according to the atom maps, no reactant has an atom of the product")
     return Reaction(_ATOM_MAP.sub("", product), tuple(_ATOM_MAP.sub("", smiles) for smiles in reactants))
 
 
@@ -140,7 +140,7 @@ def _in_any_order(ways: dict[str, tuple[str, ...]]) -> Route:
     used = {smiles for reactants in ways.values() for smiles in reactants}
     targets = [product for product in ways if product not in used]
     if len(targets) != 1:
-        found = f"{', '.join(targets[:3])} are made and not used" if targets else "they form a circle"
+        found = f"{', '.join(targets[:3])} are made but not used" if targets else "they form a cycle"
         raise ValueError(f"the reactions do not form one route: {found}")
     known: dict[str, tuple[Route, int]] = {}
     route, _ = _grow(targets[0], ways, known, MAX_DEPTH)
@@ -158,7 +158,7 @@ def _grow(
     if smiles not in known:
         reactants = ways.get(smiles, ())
         if reactants and depth_left <= 0:
-            raise ValueError(f"{smiles}: more reactions in a row than allowed, or the reactions form a circle")
+            raise ValueError(f"{smiles}: more reactions in a row than allowed, or the reactions form a cycle")
         children = [_grow(reactant, ways, known, depth_left - 1) for reactant in reactants]
         size = 1 + sum(size for _, size in children)
         if size > _MOST_MOLECULES:

@@ -124,7 +124,9 @@ def _table(first: str, name: str, smiles_column: str | None) -> tuple[str, int] 
     is_table = Path(name.removesuffix(".gz")).suffix in _TABLES
     if smiles_column is not None or (is_table and first and read_molecule(_parts(first)[0]) is None):
         what = repr(smiles_column) if smiles_column else "with a name such as 'smiles'"
-        raise ValueError(f"{name} has no column {what}: its first line is {first[:200]!r}. --smiles-column names one.")
+        raise ValueError(
+            f"{name} has no column {what}: its first line is {first[:200]!r}. Use --smiles-column to name the column."
+        )
     return None
 
 

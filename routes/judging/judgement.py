@@ -198,7 +198,7 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
         found = library.find(*flat)
         if found is not None:
             remarks.append(
-                f"the transformation is recorded {found.count} times, but a stereocentre or double bond is inverted or invented here"
+                f"the transformation is recorded {found.count} times, but here a stereocentre or double bond is inverted or newly defined"
             )
     remarks += _remarks(made, used)
     return Judgement("no precedent", name=name, remarks=tuple(remarks))
@@ -244,13 +244,13 @@ def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:
             yield f"{one.canonical} contains the whole product"
     isotopes = _isotopes([product]), _isotopes(molecules)
     if isotopes[0] - isotopes[1]:
-        yield f"isotopes from nowhere: {', '.join(sorted(isotopes[0] - isotopes[1]))}"
+        yield f"isotopes not in the reactants: {', '.join(sorted(isotopes[0] - isotopes[1]))}"
     if isotopes[1] - isotopes[0]:
-        yield f"isotopes are lost: {', '.join(sorted(isotopes[1] - isotopes[0]))}"
+        yield f"isotopes not in the product: {', '.join(sorted(isotopes[1] - isotopes[0]))}"
     moved = _halogens([product]) - _halogens(molecules)
     for symbol in sorted({symbol for symbol, _ in moved}):
         if sum(one.atoms.get(symbol, 0) for one in used) >= made.atoms[symbol]:
-            yield f"{symbol} of a leaving group is kept in another place"
+            yield f"{symbol} of a leaving group is kept at another position"
 
 
 def _isotopes(molecules: Sequence[Chem.Mol]) -> Counter[str]:

@@ -463,7 +463,7 @@ class ConstrainedGrammar(LogitsProcessor):
         """Return why the search for a source found nothing, as far as known, with the names of the constraints."""
         reasons = "; ".join(f"{fault.reason} ({fault.rule})" for fault, _ in self.refusals[source].most_common(3))
         return (
-            f"the texts of the model were ruled out, most often because {reasons}"
+            f"the rules excluded the model's texts, most often because {reasons}"
             if reasons
-            else "no text came to its end"
+            else "no text was completed"
         )

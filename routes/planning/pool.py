@@ -84,9 +84,7 @@ class _WholeRoutes:
         if self._deadline is None or not self._deadline.is_over:
             return candidates, []
         limit = self.request.settings.time_limit
-        return candidates, [
-            f"The time limit of {limit:g} s ended the search: these are the routes that were finished."
-        ]
+        return candidates, [f"The time limit of {limit:g} s was reached: these are the routes found until then."]
 
 
 class _ToTheStock:
@@ -237,21 +235,21 @@ class _ToTheStock:
 
     def _why_not(self) -> str:
         searches = (self._recorded, self._proposed)
-        molecules = f"{max(search.num_expanded for search in searches):,} molecules were taken apart"
+        molecules = f"{max(search.num_expanded for search in searches):,} molecules were expanded"
         is_exhausted = all(search.is_exhausted for search in searches)
         if is_exhausted and any(search.is_cut for search in searches):
             return (
                 f"no route of at most {self._proposed.most_reactions} reactions ends in the stock: {molecules}, and longer routes "
-                "are not searched. A larger stock, or more beams, may find a shorter one."
+                "are not searched. Use a larger stock or more beams to find a shorter route."
             )
         if is_exhausted:
             return (
-                f"no route ends in the stock: {molecules}, and the model proposes no other reactions. More beams propose "
-                "more, and a larger stock needs fewer."
+                f"no route ends in the stock: {molecules}, and the model proposes no other reactions. Use more beams "
+                "or a larger stock."
             )
         return (
-            f"no route to the stock was found in {self.request.settings.budget:g} s: {molecules}. A longer time limit, or a "
-            "larger stock, may find one."
+            f"no route to the stock was found in {self.request.settings.budget:g} s: {molecules}. Use a longer time limit or "
+            "a larger stock."
         )
 
 

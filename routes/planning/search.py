@@ -265,14 +265,14 @@ class RouteSearch:
         is_over = task.deadline is not None and task.deadline.is_over
         candidates = [self._candidate(*one, task.job.n_steps, None if is_over else task.most) for one in found]
         kept = [candidate for candidate in candidates if candidate is not None]
-        why = "no text came to its end" if self.grammar is None else self.grammar.why_nothing(task.number)
+        why = "no text was completed" if self.grammar is None else self.grammar.why_nothing(task.number)
         if self.grammar is not None and self.grammar.refusals[task.number]:
             kept = _with_reason(kept, why)
         return kept or [self.out_of_time(task.job) if is_over else self._nothing(task.job, why)]
 
     def out_of_time(self, job: Job) -> Candidate:
         """Return the candidate of a search that has found nothing in time."""
-        return self._nothing(job, "the time was up")
+        return self._nothing(job, "the time limit was reached")
 
     def _nothing(self, job: Job, why: str) -> Candidate:
         return Candidate("", float("-inf"), job.n_steps, problem=NOTHING_FOUND + why)

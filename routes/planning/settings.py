@@ -46,8 +46,7 @@ def substructure(smarts: str) -> Any:
     # of parts: 20 atoms that fit anywhere have 20! of them.
     if "." in smarts.partition("|")[0]:
         raise ValueError(
-            f"{smarts!r} is a substructure of several parts: give one that is connected. Several substructures are forbidden "
-            "one by one."
+            f"{smarts!r} has several parts: give a connected substructure. Give several substructures one by one."
         )
     return pattern
 
@@ -151,7 +150,7 @@ class PlanSettings:
 
     beams: int = option(10, "width of the search", least=1)
     num_augmentations: int = option(1, "search from N SMILES of each target: N times slower, more routes", least=1)
-    seed: int = option(0, "seed of these SMILES", least=0)
+    seed: int = option(0, "seed for drawing the SMILES of targets", least=0)
     ranking: str = option(
         "log_probability", "log_probability, or sqrt_length as in DirectMultiStep",
         choices=tuple(RANKINGS), metavar="SCORE",
@@ -168,7 +167,7 @@ class PlanSettings:
         metavar="WHAT",
     )
     max_new_tokens: int | None = option(
-        None, "limit of a route in tokens: an untrained model does not stop by itself", least=1
+        None, "largest number of tokens of a route: an untrained model does not stop by itself", least=1
     )
     time_limit: float | None = option(
         None,
@@ -184,7 +183,7 @@ class PlanSettings:
     direct: bool = option(
         False, "let the model write whole routes, like DirectMultiStep, instead of a search to the stock"
     )
-    num_routes: int = option(10, "purchasable routes per target that end the search", least=1)
+    num_routes: int = option(10, "stop the search after N purchasable routes per target", least=1)
     per_reaction: int | None = option(
         None, "at most N routes with the same last reaction (default: 3 in a search to the stock)", least=1
     )
@@ -249,4 +248,4 @@ class PlanSettings:
             ValueError: there is none.
         """
         if stock is None and self.rules.only_purchasable:
-            raise ValueError("Routes from purchasable molecules alone (only_purchasable) need a stock: give one.")
+            raise ValueError("Purchasable routes (only_purchasable) need a stock: give one.")

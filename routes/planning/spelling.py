@@ -32,7 +32,7 @@ def check_spelling(tokenizer: Any, smiles: str) -> None:
     others = sorted(character for character in known & SMILES_CHARACTERS if not character.isalpha())
     raise ValueError(
         f"{smiles!r} contains {', '.join(parts)}, and the vocabulary of this model has no {' and no '.join(map(repr, lacking))}. "
-        f"The elements that it can write are {', '.join(_elements(known))}; the characters beside letters are {' '.join(others)}"
+        f"Supported elements: {', '.join(_elements(known))}; other characters: {' '.join(others)}"
     )
 
 

@@ -68,7 +68,7 @@ def sqrt_length_beam_search(
         ValueError: sampling was requested.
     """
     if generation_config.do_sample:
-        raise ValueError("This search is deterministic: leave `do_sample` out.")
+        raise ValueError("`do_sample=True` is not supported: this search is deterministic.")
     beams = generation_config.num_beams or 1
     pad, ends = generation_config._pad_token_tensor, generation_config._eos_token_tensor
     batch = input_ids.shape[0] // beams

@@ -81,7 +81,7 @@ def read_targets(
         ValueError: as in [`RoutePlanner.plan`].
     """
     if isinstance(targets, str):
-        raise ValueError(f"targets={targets!r} is one text: give a list of SMILES.")
+        raise ValueError(f"targets={targets!r} is a string: give a list of SMILES.")
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error={on_error!r} is not allowed: choose one of raise, skip.")
     if settings.enforce_limits:
@@ -177,7 +177,7 @@ def _source_remarks(
         if settings.direct:
             raise
         return (
-            f"The model cannot read the target, so recorded transformations alone were searched for the last step: {error}",
+            f"The model cannot read the target, so only recorded transformations were searched for the last step: {error}",
         )
     return ()
 
@@ -212,22 +212,24 @@ def default_steps(model: Any) -> list[int]:
 def step_bounds(model: Any) -> list[tuple[int, str]]:
     """Return bounds on the path length in reactions, each with its reason. The smallest applies."""
     positions = model.config.max_target_positions
-    bounds = [(max(1, positions // _TOKENS_OF_A_REACTION), f"what its {positions} positions have room for")]
+    bounds = [
+        (max(1, positions // _TOKENS_OF_A_REACTION), f"the longest path that fits into its {positions} positions")
+    ]
     _, longest = about_routes(model).get("steps", (None, None))
     if longest:
-        bounds.append((2 * int(longest), f"twice the longest path that it was trained on, {longest}"))
+        bounds.append((2 * int(longest), f"twice the longest path of its training data, {longest}"))
     else:
-        bounds.append((MOST_STEPS, "for a model that does not say what it was trained on"))
-    return [*bounds, (MAX_DEPTH, "for any route")]
+        bounds.append((MOST_STEPS, "the maximum for a model with unknown training data"))
+    return [*bounds, (MAX_DEPTH, "the maximum for any route")]
 
 
 def _check_beams(tokenizer: Any, beams: int) -> None:
     most = BEAMS_OF_A_TOKEN * len(tokenizer)
     if beams > most:
         raise ValueError(
-            f"{beams:,} beams are above the bound of {most:,}, {BEAMS_OF_A_TOKEN} for each of the "
+            f"{beams:,} beams exceed the limit of {most:,}, {BEAMS_OF_A_TOKEN} for each of the "
             f"{len(tokenizer)} tokens of the vocabulary: time and memory grow with each beam, and 10 to 50 are usual. "
-            "`--no-limits` (`enforce_limits=False` in Python) lifts the bound."
+            "`--no-limits` (`enforce_limits=False` in Python) removes the limit."
         )
 
 
@@ -248,9 +250,9 @@ def no_material_because(model: Any) -> str | None:
     """Return why the model cannot read a starting material, as a sentence; None if it can, or if that is unknown."""
     room = model.config.max_source_positions
     if room <= PRODUCT_LENGTH:
-        return f"This model reads no starting material: its source of {room} tokens has room for the target alone."
+        return f"This model does not support a starting material: its source of {room} tokens has room only for the target."
     if about_routes(model).get("starting_material") is False:
-        return "This model was trained without a starting material and cannot read one."
+        return "This model was trained without a starting material and does not support one."
     return None
 
 
@@ -261,15 +263,15 @@ def _check_reads_materials(model: Any) -> None:
     warning if its source has room for two molecules.
     """
     way_out = (
-        "Leave `starting_material` out. `--required-leaf` (`Constraints(required_leaf=...)` in Python) makes every route "
-        "begin from a molecule, with any model."
+        "Leave `starting_material` out. To require a starting material with any model, use `--required-leaf` "
+        "(`Constraints(required_leaf=...)` in Python)."
     )
     reason = no_material_because(model)
     if reason is not None:
         raise ValueError(f"{reason} {way_out}")
     if about_routes(model).get("starting_material") is None:
         _logger.warning(
-            "The model does not say whether it was trained with a starting material: without, it cannot read one. %s",
+            "It is unknown whether this model was trained with a starting material. If not, it does not support one. %s",
             way_out.partition(". ")[2],
         )
 
@@ -295,14 +297,14 @@ def _steps(model: Any, n_steps: Any, count: int, is_bounded: bool) -> list[Seque
     bound, why = min(step_bounds(model))
     if is_bounded and n_steps is not None and longest > bound:
         raise ValueError(
-            f"{longest} steps are above the bound of {bound}, {why}: the model would write until it has no room left. "
-            "`--no-limits` (`enforce_limits=False` in Python) lifts the bound."
+            f"{longest} steps exceed the limit of {bound}, {why}: the model would generate until it has no positions left. "
+            "`--no-limits` (`enforce_limits=False` in Python) removes the limit."
         )
     fewest, most = about_routes(model).get("steps", (None, None))
     outside = sorted({number for steps in tried for number in steps if most and not fewest <= number <= most})
     if outside:
         _logger.warning(
-            "The model was trained on routes of %d to %d steps: it has not learned what %s steps mean.",
+            "The model was trained on routes of %d to %d steps and has not seen %s steps.",
             fewest, most, ", ".join(map(str, outside)),
         )  # fmt: skip
     return tried

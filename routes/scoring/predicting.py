@@ -42,7 +42,7 @@ def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Rout
     if limit is None:
         return references
     if limit > len(references):
-        raise ValueError(f"--limit {limit}: {file} has {len(references)} routes.")
+        raise ValueError(f"--limit {limit} exceeds the {len(references)} routes of {file}.")
     return [references[i] for i in sorted(rng.sample(range(len(references)), limit))]
 
 
@@ -57,7 +57,9 @@ def conditions_of(config: Any, asked: Sequence[str] | None) -> list[str]:
         return ["steps", "nothing"] if takes_steps else ["nothing"]
     for condition in asked:
         if "steps" in condition and not takes_steps:
-            raise ValueError(f"--with {condition}: this model was trained without the number of steps.")
+            raise ValueError(
+                f"--with {condition} is not supported: this model was trained without the number of steps."
+            )
     return list(dict.fromkeys(asked))
 
 
@@ -119,7 +121,7 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
             column = columns.setdefault(", ".join(names) or "predictions", {})
             column.setdefault(canonical_or_given(plan.target), []).append((plan, row.get("starting_material")))
     if not columns:
-        raise ValueError(f"{', '.join(map(str, files))}: there is no plan.")
+        raise ValueError(f"{', '.join(map(str, files))}: no plan found.")
     return columns
 
 
@@ -148,9 +150,9 @@ def matched(
             continue
         missing += 1
         if missing_targets == "count":
-            pairs.append((route, (Plan(route.smiles, [], "there is no prediction"), None)))
+            pairs.append((route, (Plan(route.smiles, [], "no prediction found"), None)))
     if missing == len(references) or (missing and missing_targets == "refuse"):
-        hint = " --skip-missing scores the others, --count-missing counts these as not found."
+        hint = " Use --skip-missing to score only the others, or --count-missing to count these as not found."
         hint = "" if missing == len(references) else hint
         raise ValueError(f"{name}: {missing} of {len(references)} targets have no prediction.{hint}")
     if missing and missing_targets == "skip":

@@ -94,11 +94,11 @@ def _cells(results: dict[str, Evaluation]) -> Iterator[Table]:
 def notes(results: dict[str, Evaluation]) -> list[str]:
     """Return notes for readers of the tables."""
     found = [
-        "In brackets: 95 % intervals, Wilson's for shares of targets and where a share is 0 or all, bootstrapped over targets for all else."
+        "In brackets: 95 % intervals (Wilson for shares of targets and for mean shares of 0 or 100 %, else bootstrap over targets)."
     ]
     estimates = [one for _, rows in sections(results) for _, row in rows for one in row if one is not None and one.n]
     if any(one.low == one.high for one in estimates):
-        found.append("One without width says that all targets agree, not that there is no doubt.")
+        found.append("An interval without width means that all targets agree, not that the value is certain.")
     return found
 
 

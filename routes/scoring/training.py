@@ -71,7 +71,7 @@ def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) ->
     for name, share in results["exact_route"].items():
         print(f"  {name:7}{share['value']:6.1%}  [{share['low']:.1%}, {share['high']:.1%}]  n={share['n']}")
     print(f"  candidates that are valid routes {results['valid']:.1%}")
-    print(f"\nOne of them, planned: {plan.target}")
+    print(f"\nPlan of one of them: {plan.target}")
     for route in plan.routes[:1]:
         agrees = "the recorded route" if route.canonical() == reference.canonical() else "not the recorded route"
         print(f"{route.format_tree()} ({agrees})")
@@ -90,17 +90,17 @@ def card_details(
     else:
         data = f"Routes of {', '.join(f'`{name}`' for name in about['sources'])}."
     if about["sub_routes"]:
-        data += " Each molecule that a route makes is a target of its own too."
+        data += " Each intermediate of a route is also a target."
     if about["aligned"]:
         data += (
-            f" {about['aligned']} texts of each route, from as many atoms of the target; a reactant is written from the atom "
-            "that makes its SMILES most like its product's."
+            f" {about['aligned']} aligned texts of each route, each starting at another atom of the target. The SMILES of a reactant "
+            "starts at the atom that makes it most similar to the SMILES of the product."
         )
     told = ["the target", *["the number of steps"] * told_steps]
     told += ["a starting material"] * arguments.with_starting_material
     tested = f"held-out routes{f' of `{Path(arguments.test_file).name}`' if arguments.test_file else ''}"
     return {
-        "data": f"{data} No target of the test is the target of a training route.",
+        "data": f"{data} No test target is the target of a training route.",
         "results": [
             MetricResult("loss", "loss", round(results["test_loss"], 6), tested, split="test"),
             *(
@@ -113,8 +113,8 @@ def card_details(
             MetricResult("validity", "candidates that are valid routes", results["valid"], tested, split="test", percent=True),
         ],
         "results_note": (
-            f"{results['beams']} beams; the model is given {', '.join(told)}. A route is exact where it is the recorded one, the "
-            "order of reactants ignored."
+            f"{results['beams']} beams; the model is given {', '.join(told)}. A route is exact if it is the recorded one, "
+            "ignoring the order of reactants."
         ),
     }  # fmt: skip
 
@@ -135,8 +135,8 @@ def _config(arguments: RouteArguments, size: int, changes: dict[str, Any]) -> tu
             config.vocab_size = config.decoder_vocab_size = size
     if not writes_routes(config) or config.vocab_size != size:
         raise ValueError(
-            f"{'' if origin else '--preset '}{name} has {config.vocab_size} tokens of its own, and routes have {size}: "
-            f"take {'a model of `weftformer routes train`' if origin else 'one of the dms-* presets'}."
+            f"{'' if origin else '--preset '}{name} has a vocabulary of {config.vocab_size} tokens, but routes need {size}: "
+            f"use {'a model of `weftformer routes train`' if origin else 'one of the dms-* presets'}."
         )
     return name, config
 

@@ -64,7 +64,7 @@ def test_differences_have_the_interval_of_their_seeds(trained, tmp_path, capsys)
 def test_mistakes_are_named(trained, tmp_path, monkeypatch):
     study.main(words(tmp_path, 0))
     for given, told in (
-        (words(tmp_path, 0, common=["--max-steps", "6"]), "dense-0 has a model of other arguments"),
+        (words(tmp_path, 0, common=["--max-steps", "6"]), "dense-0 has a model trained with other arguments"),
         (words(tmp_path, 0, common=["--seed=3"]), "--seed=3 is set by the study"),
         (words(tmp_path, 0, ways=["one=--output_dir elsewhere"]), "--output_dir is set by the study"),
         (words(tmp_path, 0, ways=["one=", "one="]), "different names: got one=, one="),

@@ -77,7 +77,7 @@ CONFLICTS = {
     ),
     "a mask told by pads that are ends too": (
         {"infer_attention_mask": True, "eos_token_id": [2, 5], "pad_token_id": 5},
-        ["infer_attention_mask=True", "pad_token_id=5", "eos_token_id=[2, 5]", "give the mask"],
+        ["infer_attention_mask=True", "pad_token_id=5", "eos_token_id=[2, 5]", "pass the mask"],
     ),
     "not an encoder-decoder": ({"is_encoder_decoder": False}, ["is_encoder_decoder", "leave it out"]),
     "unknown activation": ({"activation_function": "gelo"}, ["activation_function='gelo'", "silu", "mean `gelu`?"]),
@@ -143,8 +143,8 @@ def test_rope_parameters_of_the_caller_stay_as_they_were():
 
 REFUSED_NAMES = {
     "encoder_layerz": "no field `encoder_layerz`. Did you mean `encoder_layers`",
-    "num_beams": "`num_beams` is a setting of generation: put it in .*`generation_config`",
-    "do_sample": "`do_sample` is a setting of generation",
+    "num_beams": "`num_beams` is a generation setting: set it in .*`generation_config`",
+    "do_sample": "`do_sample` is a generation setting",
 }
 
 

@@ -31,7 +31,7 @@ def test_published_shapes_tell_the_preset(name):
     config, preset = published(name), preset_of(name)
     weights, fields = shapes(config), WeftConfig.from_preset(preset).to_dict()
     if name in ALIKE:
-        with pytest.raises(ValueError, match=r"dms-flex-20m and of dms-explorer-19m.*`--preset`"):
+        with pytest.raises(ValueError, match=r"dms-flex-20m and dms-explorer-19m.*`--preset`"):
             convert(weights, DMS)
     else:
         assert convert(weights, DMS).config.to_dict() == fields

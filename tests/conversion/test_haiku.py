@@ -154,7 +154,7 @@ def test_paths_are_those_below_the_root(root):
     """A root is made in `__call__`, in `__init__` or in another method."""
     params = {f"{root}output": {"w": np.ones((2, 3))}, f"{root}encoder/layer_0/norm": {"scale": np.ones(2)}}
     assert set(flatten(params)) == {"output/w", "encoder/layer_0/norm/scale"}
-    with pytest.raises(ValueError, match=r"Two of Haiku's paths become the same: .*output/w"):
+    with pytest.raises(ValueError, match=r"Several paths of Haiku map to the same key: .*output/w"):
         flatten(params | {f"{root}~again/output": {"w": np.ones((2, 3))}})
 
 

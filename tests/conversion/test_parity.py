@@ -110,7 +110,7 @@ def test_a_folder_that_transformers_saved_gives_the_same(name, tmp_path):
 def test_a_family_of_transformers_has_to_be_told(kind, source_config):
     reference = CASES[f"{kind}: {kind}"]()
     given = source_config and reference.module.config.to_dict() | source_config
-    with pytest.raises(ValueError, match=rf"model_type=.* is none of {kind}, "):
+    with pytest.raises(ValueError, match=rf"model_type=.* is not supported: expected one of {kind}, "):
         convert(reference.module.state_dict(), SOURCES[kind], source_config=given)
 
 

@@ -36,5 +36,5 @@ def test_the_kind_of_norm_is_seen_by_its_bias(norm):
 
 def test_tables_of_different_lengths_do_not_fit():
     own, cross = (attention("relative", distance=distance) for distance in (DISTANCE, DISTANCE + 1))
-    with pytest.raises(ValueError, match=r"encoder_attn\.relative_bias would be \(7,\)"):
+    with pytest.raises(ValueError, match=r"encoder_attn\.relative_bias would have shape \(7,\)"):
         reference("relative", "relative", attentions=[own, cross]).converted()

@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_named():
     assert not found.fits
     assert found.missing == ["a.1 (for b.1)", "c (for d)"]
     assert found.unexpected == ["a.7", "x"]
-    assert found.wrong == ["b.0 would be (2,) from a.0 (2,), but by the configuration it is (3,)"]
+    assert found.wrong == ["b.0 would have shape (2,) from a.0 (2,), but the configuration requires (3,)"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

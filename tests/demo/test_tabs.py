@@ -71,7 +71,7 @@ def test_the_number_of_steps_counts(route_task):
     ("settings", "reason"),
     [
         ({"target": "CC(=O"}, "not a molecule"),
-        ({"target": " "}, "There is no target"),
+        ({"target": " "}, "The target is empty"),
         ({"target": "C" * (MOST_SMILES + 1)}, f"'C{{77}}'... has {MOST_SMILES + 1} characters"),
         ({"target": "CCO", "material": "x"}, "not a molecule"),
         # a stock has the name that the user gave it
@@ -177,7 +177,9 @@ def test_a_failure_of_the_model_is_no_empty_text(text_task, monkeypatch):
         list(write(text_task, TEXT))
 
 
-@pytest.mark.parametrize(("text", "reason"), [("", "There is no text"), ("x" * (MOST_CHARACTERS + 1), "at most 2000")])
+@pytest.mark.parametrize(
+    ("text", "reason"), [("", "The text is empty"), ("x" * (MOST_CHARACTERS + 1), "at most 2000")]
+)
 def test_what_cannot_be_written(text_task, text, reason):
     with pytest.raises(ValueError, match=reason):
         next(write(text_task, text))

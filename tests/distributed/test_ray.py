@@ -92,9 +92,9 @@ def test_what_kills_its_worker_twice_is_left_out_and_nothing_else(cluster, tmp_p
     assert sorted(row.index for row in rows) == list(range(len(items)))  # nothing lost, nothing twice
     failed = {row.index: row.line for row in rows if row.state == "failed"}
     assert failed == {
-        9: "It was left out: 2 times it ended its worker (out of memory, or a crash).",
-        12: "It was left out: 2 times it raised RuntimeError: cannot be done.",
-        14: "It was left out: 2 times it took too long.",
+        9: "Left out after 2 failed attempts. The last attempt ended its worker (out of memory, or a crash).",
+        12: "Left out after 2 failed attempts. The last attempt raised RuntimeError: cannot be done.",
+        14: "Left out after 2 failed attempts. The last attempt took too long.",
     }
     assert 3 < len(list(tmp_path.glob("loaded-*"))) <= 2 + 5  # a worker for each that died
 
@@ -103,7 +103,7 @@ def test_what_fails_in_loading_is_told_once(cluster, tmp_path, capsys):
     words = f"routes plan CCO --model {tmp_path} --workers 2 --output-file x --no-progress".split()
     (tmp_path / "config.json").write_text('{"model_type": "bart"}')
     assert cli.main(words) == 1
-    assert "is a bart model: `weftformer convert` makes a Weft model of it." in capsys.readouterr().err
+    assert "is a bart model, not a Weft model: convert it with `weftformer convert`." in capsys.readouterr().err
     work = stub(tmp_path)
     type(work).load = lambda self: os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(ValueError, match="3 workers died while they loaded the model"):

@@ -87,11 +87,11 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(texts, tm
     capsys.readouterr()
     assert generate(texts, *words[:-1], "2") == 1
     assert (
-        "parts was begun with --beams 1, and this run has --beams 2: give the same settings, or another folder."
+        "parts was started with --beams 1, but this run has --beams 2: use the same settings, or another folder."
         in (capsys.readouterr().err)
     )
     (tmp_path / "lines.txt").write_text("one\n")
-    assert generate(texts, *words) == 1 and "21 rows where this one has 1" in capsys.readouterr().err
+    assert generate(texts, *words) == 1 and "21 rows, and this one has 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,15 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(texts, tm
         (["--shard", "3/2", "--output-file", "x"], "--shard 3/2 is not allowed"),
         (["--shard", "1/2", "--output-file", "lines.txt"], "lines.txt is a file"),
         (["--shard", "1/2", "--output-file", "."], "is not empty and has no job.json"),
-        (["--shard", "1/2", "--output-file", "x", "--overwrite"], "--overwrite is not for --workers and --shard"),
+        (
+            ["--shard", "1/2", "--output-file", "x", "--overwrite"],
+            "--overwrite is not supported with --workers and --shard",
+        ),
         (["--join", "nothing", "--output-file", "x"], "nothing has no job.json of `weftformer generate`"),
-        (["--join", "nothing"], "--join FOLDER goes with --output-file FILE"),
-        (["--output-file", "s3://bucket/x"], "is for parts: give --workers N"),
+        (["--join", "nothing"], "--join FOLDER requires --output-file FILE"),
+        (["--output-file", "s3://bucket/x"], "is a folder for parts: give --workers N"),
         (["--output-file", "smb://host/x", "--shard", "1/1"], "smb"),
-        (["--ray-address", "auto"], "give --workers N too"),
+        (["--ray-address", "auto"], "require --workers N"),
         (["--workers", "0", "--output-file", "x"], "--workers 0 and --threads 1 must be at least 1"),
         (["--workers", "10000", "--output-file", "x"], "--workers 10000 with 1 CPU each do not fit"),
         (
@@ -137,5 +140,5 @@ def test_of_two_rows_of_one_number_the_first_counts(tmp_path):
         0: "done",
         1: "done",
     }
-    with pytest.raises(ValueError, match="is of `weftformer routes plan`"):
+    with pytest.raises(ValueError, match="belongs to `weftformer routes plan`"):
         parts.begin("generate", {}, ["a", "b"])

@@ -47,7 +47,7 @@ def test_ids_are_those_of_generate(small, told, settings):
     for _ in range(2):  # compared, and alone
         found = one.generate(**sources(40), **settings)
         assert one._without_pads(found) == one._without_pads(expected)
-    assert told == ["Generating with CTranslate2: 16 of the first 16 are the same as Weft's."]
+    assert told == ["Generating with CTranslate2: 16 of the first 16 texts are the same as Weft's."]
 
 
 def test_an_engine_takes_the_place_of_generate_for_a_while(small, told):
@@ -56,7 +56,7 @@ def test_an_engine_takes_the_place_of_generate_for_a_while(small, told):
     with engine_of(model, "ctranslate2"):
         assert torch.equal(model.generate(**sources(3), max_new_tokens=4), expected)
     assert "generate" not in vars(model) and told == [
-        "Generating with CTranslate2: 3 of the first 3 are the same as Weft's."
+        "Generating with CTranslate2: 3 of the first 3 texts are the same as Weft's."
     ]
 
 
@@ -93,7 +93,7 @@ def test_texts_that_differ_are_not_taken(small, told, monkeypatch):
     for _ in range(2):
         found = one.generate(**sources(20), max_new_tokens=6)
         assert torch.equal(found, model.generate(**sources(20), max_new_tokens=6))
-    assert len(told) == 1 and "of the first 16 of CTranslate2 differ" in told[0]
+    assert len(told) == 1 and "of the first 16 texts of CTranslate2 differ" in told[0]
 
 
 def test_by_name_it_must_be_there(small, monkeypatch):

@@ -39,7 +39,9 @@ def test_what_differs_is_deleted(folder, small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(exporting, "write_torch", write)
     monkeypatch.setattr(exporting, "load_torch", load)
     assert main(["export", str(folder), str(tmp_path / "out"), "--format", "torch"]) == 1
-    assert "differ from those of the model, so it was deleted: largest difference" in capsys.readouterr().err
+    assert (
+        "differ from those of the original, so the export was deleted: largest difference" in capsys.readouterr().err
+    )
     assert names(tmp_path) == {"model"}
 
 

@@ -223,7 +223,7 @@ def test_damaged_weights_are_an_error(build, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "settings", "reason"),
     [
-        ("relative", {}, "positions are those of a whole batch"),
+        ("relative", {}, "positions depend on the whole batch"),
         ("rotary", {"no_repeat_ngram_size": 2}, "processors"),
         ("rotary", {"max_time": 3.0}, "stopping criteria"),
         ("rotary", {"num_beams": 2}, None),

@@ -118,7 +118,7 @@ def test_pushed_code_warns_of_a_field_that_it_does_not_know(pushed, caplog):
     assert "WeftConfig has no field `encoder_layer`. Did you mean `encoder_layers`?" in caplog.messages
     with pytest.raises(ValueError, match="no field `encoder_layer`"):
         WeftConfig(**SIZE, encoder_layer=3)
-    with pytest.raises(ValueError, match="setting of generation"):
+    with pytest.raises(ValueError, match="generation setting"):
         WeftConfig(**SIZE, max_new_tokens=3)
 
 

@@ -60,7 +60,7 @@ def test_what_just_fits_is_written_and_more_is_refused_before_the_first_step(kin
         model.generate(SOURCE, max_new_tokens=11)
     assert str(error.value) == (
         "A prefix of 1 tokens and max_new_tokens=11 do not fit the learned position table of 10 rows "
-        "(`max_target_positions`): ask for at most max_new_tokens=10."
+        "(`max_target_positions`): use at most max_new_tokens=10."
     )
     with pytest.raises(ValueError, match=r"A prefix of 4 tokens and max_new_tokens=8 .* at most max_new_tokens=7"):
         model.generate(SOURCE, decoder_input_ids=prefix, max_new_tokens=8)

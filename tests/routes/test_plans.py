@@ -89,7 +89,7 @@ def test_the_most_probable_route_is_named_where_it_is_not_the_best_purchasable()
 
 def test_a_plan_is_written_and_read():
     best = ranked(found(LONGER, None), Stock(["CO"]))
-    plan = Plan("COC(C)=O", best, id="ester", seconds=1.5, remarks=("the time was up",))
+    plan = Plan("COC(C)=O", best, id="ester", seconds=1.5, remarks=("the time limit was reached",))
     data = json.loads(json.dumps(plan.to_dict()))
     assert Plan.from_dict(data) == plan and Plan.from_dict(data).seconds == 1.5
     assert data["id"] == "ester" and [c["group"] for c in data["candidates"]] == [1, None]
@@ -131,7 +131,7 @@ def test_the_line_of_a_table():
 def test_why_there_is_no_route():
     assert Plan("C", found(ESTER)).nothing_because is None
     assert Plan("C", [], "it is no molecule").nothing_because == "it is no molecule"
-    texts = [Candidate("", -1.0, 1, problem="no route was found: the time was up"), *found(None, None)]
-    assert Plan("C", texts).nothing_because == "no route was found: broken; the time was up"
+    texts = [Candidate("", -1.0, 1, problem="no route was found: the time limit was reached"), *found(None, None)]
+    assert Plan("C", texts).nothing_because == "no route was found: broken; the time limit was reached"
     assert Plan("C", [], remarks=("All were dropped.",)).nothing_because == "All were dropped."
-    assert Plan("C").nothing_because == "no route was found: the search gave no candidate"
+    assert Plan("C").nothing_because == "no route was found: the search returned no candidates"

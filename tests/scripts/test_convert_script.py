@@ -42,7 +42,7 @@ def test_a_checkpoint_becomes_a_folder_that_loads(checkpoint, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "source      dms: DirectMultiStep" in printed
     assert "encoder.tok_embedding.weight" not in printed  # patterns, not keys
-    for line in ("matched         40", "missing          0", "unexpected       0", "WeftForConditionalGeneration, "):
+    for line in ("matched         40", "missing          0", "unexpected       0", "Saved WeftForConditionalGeneration ("):
         assert line in printed
     loaded = AutoModelForSeq2SeqLM.from_pretrained(out)
     assert torch.equal(loaded(**WORDS).logits, model(**WORDS).logits)
@@ -85,7 +85,7 @@ def test_refusals(checkpoint, tmp_path, capsys):
         ([str(file), out, "--preset", "dms-flash-10m"], "wrong"),
         ([str(file), out, "--heads", "8", "--config-overrides", "dropuot=0.1"], "Did you mean `dropout`?"),
         ([str(file), out, "--heads", "8", "--rename", "encoder"], "write PATTERN=REPLACEMENT"),
-        ([str(file), out, "--heads", "8", "--rename", "^encoder=enc"], "No source knows these keys"),
+        ([str(file), out, "--heads", "8", "--rename", "^encoder=enc"], "No source has these keys"),
         ([str(file), str(tmp_path)], "is not empty"),
     ):
         assert main(["convert", *arguments]) == 1, arguments
@@ -146,7 +146,7 @@ def test_upcycle(tmp_path, capsys):
     assert len(sparse.routers()) == 2 and sparse.config.num_experts == 4
     torch.testing.assert_close(sparse(**WORDS).logits, model(**WORDS).logits, atol=1e-10, rtol=1e-10)
     assert len(AutoTokenizer.from_pretrained(tmp_path / "sparse")) == 53
-    assert "parameters became" in capsys.readouterr().out
+    assert "Saved the sparse model in" in capsys.readouterr().out
     card = (tmp_path / "sparse" / "README.md").read_text()
     assert "The dense model dense as a mixture of experts" in card and "2212.05055" in card
     assert main(["upcycle", str(tmp_path / "sparse"), str(tmp_path / "twice")]) == 1

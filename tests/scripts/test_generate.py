@@ -209,7 +209,7 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
     assert run(told, "--input-file", "bad.csv", "--condition-columns", "length") == 1
     assert "Row 1 of bad.csv has '' in condition column 'length', which must be a finite" in capsys.readouterr().err
     assert run(told, "--input-file", "in.csv") == 1
-    assert "takes 1 conditions with a text: got 0" in capsys.readouterr().err
+    assert "expects 1 conditions per text, got 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
         (["--input-file", "nowhere.txt"], "the file nowhere.txt does not exist"),
         (["one", "--input-file", "in.txt"], "are mutually exclusive"),
         (["one", "--beams", "0"], "--beams must be at least 1: got 0"),
-        (["one", "--top-k", "3"], "--top-k is for sampled texts: give --sample too"),
-        (["one", "--num-return-sequences", "2"], "give --json-lines too"),
+        (["one", "--top-k", "3"], "--top-k requires --sample"),
+        (["one", "--num-return-sequences", "2"], "above 1 requires --json-lines"),
         (["one", "--resume"], "give --output-file"),
         (["one", "--output-file", "nowhere/out.txt"], "--output-file nowhere/out.txt: there is no folder nowhere"),
-        (["one", "--source-column", "question"], "name columns of a table"),
+        (["one", "--source-column", "question"], "--condition-columns require a table"),
         (["--input-file", "in.csv", "--source-column", "answer"], "no column 'answer': it has number, question."),
         (["--model", "nowhere/at/all", "one"], "--model nowhere/at/all: there is no such folder"),
     ],
@@ -240,4 +240,4 @@ def test_other_models_are_sent_where_they_belong(untrained_folder, tmp_path, cap
     (tmp_path / "bart").mkdir()
     (tmp_path / "bart" / "config.json").write_text('{"model_type": "bart"}')
     assert run(str(tmp_path / "bart"), "one") == 1
-    assert "is a bart model: `weftformer convert`" in capsys.readouterr().err
+    assert "is a bart model, not a Weft model: convert it with `weftformer convert`" in capsys.readouterr().err

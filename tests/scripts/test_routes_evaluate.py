@@ -178,15 +178,15 @@ MISTAKES = [
     (["--model", "MODEL", "--beams", "0"], "--beams 0 is not allowed: give at least 1."),
     (["--model", "MODEL", "--batch-size", "0"], "--batch-size must be at least 1"),
     (["--model", "MODEL", "--ks", "5", "0"], "--ks must be at least 1"),
-    (["--model", "MODEL", "--limit", "5"], "has 4 routes"),
+    (["--model", "MODEL", "--limit", "5"], "exceeds the 4 routes of"),
     (["--model", "MODEL", "--json", "nowhere/numbers.json"], "there is no folder nowhere"),
     (["--model", "MODEL", "--device", "abacus"], "--device abacus"),
     (["--predictions", "nowhere.json"], "nowhere.json"),
-    (["--predictions", "PLANS", "--with", "steps"], "go with --model"),
+    (["--predictions", "PLANS", "--with", "steps"], "require --model"),
     (["--predictions", "PLANS"], "4 of 4 targets have no prediction."),
     (["--predictions", "WRONG"], "plan 2: not a plan of `routes plan --json`"),
     (["--predictions", "NO_JSON"], "is neither JSON, nor a DirectMultiStep text"),
-    (["--predictions", "EMPTY"], "there is no plan"),
+    (["--predictions", "EMPTY"], "no plan found"),
 ]
 
 
@@ -233,7 +233,7 @@ def test_files_of_the_same_name_are_told_apart_and_may_be_gzipped(routes, tmp_pa
         files[-1].write_bytes(gzip.compress(json.dumps([plan.to_dict() for plan in found]).encode()))
     assert run(routes, "--predictions", *files, "--ks", "1", "--markdown", "--json", tmp_path / "numbers.json") == 0
     output = capsys.readouterr().out
-    assert "| top-1 | 100.0 [51.0, 100.0] | 0.0 [0.0, 49.0] |" in output and "no doubt" in output
+    assert "| top-1 | 100.0 [51.0, 100.0] | 0.0 [0.0, 49.0] |" in output and "not that the value is certain" in output
     columns = json.loads((tmp_path / "numbers.json").read_text())["columns"]
     assert [column["overall"]["exact"]["top-1"]["value"] for column in columns.values()] == [1.0, 0.0]
     files[0].write_bytes(b"\x1f\x8bno")
@@ -249,7 +249,7 @@ def test_files_of_other_programs_are_scored(form, routes, tmp_path, capsys):
     write_routes(file, [wrong, *RECORDED[:3]], form)
     words = [routes, "--predictions", file, "--ks", "1", "2", "--json", numbers]
     assert run(*words) == 1
-    assert "1 of 4 targets have no prediction. --skip-missing scores the others" in capsys.readouterr().err
+    assert "1 of 4 targets have no prediction. Use --skip-missing to score only the others" in capsys.readouterr().err
     assert run(*words, "--count-missing") == 0
     assert shares(numbers, "predictions") == {"top-1": 0.5, "top-2": 0.75, "mrr": 0.625}
     assert run(*words, "--skip-missing") == 0

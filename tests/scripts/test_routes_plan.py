@@ -83,7 +83,7 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     words += ["--export", "b.sdf", "--export", "b.rdf.gz", "--export", "b.summary.csv"]
     assert run(chain_folder, *words, "--html", "b.html", "--picture", "b.svg", steps=()) == 0
     out = capsys.readouterr().out
-    assert "b.rdf.gz is written." in out and gzip.decompress((tmp_path / "b.rdf.gz").read_bytes())[:9] == b"$RDFILE 1"
+    assert "b.rdf.gz." in out and gzip.decompress((tmp_path / "b.rdf.gz").read_bytes())[:9] == b"$RDFILE 1"
     assert "BrCc1ccccc1" in (tmp_path / "b.sdf").read_text()
     (line,) = csv.DictReader((tmp_path / "b.summary.csv").read_text().splitlines())
     assert (line["solved"], line["steps"], line["precedented_steps"]) == ("true", "2", "2")
@@ -124,8 +124,8 @@ def test_the_exit_status_says_whether_each_target_has_a_route(folder, tmp_path, 
 def test_nothing_found_is_told_with_the_reason(folder, capsys):
     assert run(folder, ESTER, "--time-limit", "1e-6") == 3
     out, err = capsys.readouterr()
-    assert f"{ESTER}: no route was found: the time was up" in out and "1 of 1 targets have no route" in err
-    assert "note: The time limit of 1e-06 s ended the search" in out
+    assert f"{ESTER}: no route was found: the time limit was reached" in out and "1 of 1 targets have no route" in err
+    assert "note: The time limit of 1e-06 s was reached" in out
     assert run(folder, ESTER, "--forbid", "CC(=O)O", "--forbid", "CCO", "--required-leaf", "CCN") == 3
     assert "(forbidden)" in (out := capsys.readouterr().out) or "(required_leaf)" in out
 
@@ -189,14 +189,14 @@ def test_an_interrupted_run_goes_on_where_its_file_ends(folder, tmp_path, capsys
     assert run(folder, *words) == 1
     assert f"{log} " in (err := capsys.readouterr().err) and "--resume continues after its last complete line" in err
     assert run(folder, *words, "--resume", "--stock-strict") == 1
-    assert "begun with no --stock-strict, and this run has --stock-strict True" in capsys.readouterr().err
+    assert "started with no --stock-strict, but this run has --stock-strict True" in capsys.readouterr().err
     assert run(folder, *words, "--resume", "--num-augmentations", "2") == 1
     assert (
-        f"{log} was begun with no --num-augmentations, and this run has --num-augmentations 2"
+        f"{log} was started with no --num-augmentations, but this run has --num-augmentations 2"
         in capsys.readouterr().err
     )
     assert run(folder, *words[1:], "--resume") == 1
-    assert "the file is of other targets" in capsys.readouterr().err
+    assert "the file is for other targets" in capsys.readouterr().err
     asked.clear()
     assert run(folder, *words, "--resume", "--html", "a.html") == 3
     out, err = capsys.readouterr()
@@ -231,13 +231,13 @@ MISTAKES = [
     (["--show", "-1"], "--show must be at least 0"),
     (["--time-limit", "0"], "--time-limit 0.0 is not allowed: give a number of seconds above 0."),
     (["--input-file", "a.smi"], "are mutually exclusive"),
-    (["--format", "csv"], "--format is of --output-file FILE"),
+    (["--format", "csv"], "--format requires --output-file FILE"),
     (["--resume"], "give --output-file"),
     (["--output-file", "nowhere/a"], "--output-file nowhere/a: there is no folder nowhere"),
     (["--model", "/nope"], "--model /nope: there is no such folder"),
     (["--model", "."], "--model .: this folder has no config.json"),
     (["--model", "targets.smi"], "--model targets.smi is a file: give the folder of a model"),
-    (["targets.smi"], "targets.smi is a file: --input-file targets.smi reads targets from it"),
+    (["targets.smi"], "targets.smi is a file: use --input-file targets.smi to read targets from it"),
     (["--input-file=nothing.smi"], "the file nothing.smi does not exist"),
     (["--stock", "nothing.smi"], "--stock nothing.smi: there is no such file"),
     # of the rules: seen before the model is loaded

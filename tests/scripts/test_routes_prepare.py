@@ -53,7 +53,7 @@ def test_every_argument_arrives(files, tmp_path, capsys):
     arguments = [word for name, value in given.items() for word in (f"--{name}", value)]
     assert weft(tmp_path / "test.txt", "--output-dir", out, *arguments, "--no-progress") == 1
     message = capsys.readouterr().err
-    assert "no route is left of 1: 1 more reactions in a row than allowed" in message
+    assert "0 of 1 routes were kept: 1 more reactions in a row than allowed" in message
     assert not out.exists() and "%|" not in message
     assert weft(files[0], "--output-dir", out, *arguments, "--sub-routes") == 0
     assert json.loads((out / "report.json").read_text())["settings"] == {

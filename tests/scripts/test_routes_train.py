@@ -58,7 +58,7 @@ def test_files_are_read_and_what_does_not_fit_is_counted(files, tmp_path, capsys
     assert train(*arguments, "--vocabulary", "dms", *QUICK) == 0
     assert len(AutoTokenizer.from_pretrained(tmp_path / "model")) == 53
     shown = capsys.readouterr().out
-    assert "4 training routes, 1 of them left out because their target is tested" in shown
+    assert "4 training routes, 1 of them left out because their target is in the test set" in shown
     assert "1 of 3 routes do not fit the model" in shown and "2 training routes" in shown
 
 
@@ -77,7 +77,7 @@ def test_a_trained_model_is_trained_on_and_learns_more_tokens(files, tmp_path, c
     assert train(*words, second, *on, "--preset", "dms-tiny", "--overwrite-output-dir") == 1
     assert "give one of them" in capsys.readouterr().err
     assert train(*words, str(tmp_path / "third"), "--model-name-or-path", second, "--vocabulary", "dms") == 1
-    assert "has 78 tokens of its own, and routes have 53" in capsys.readouterr().err
+    assert "has a vocabulary of 78 tokens, but routes need 53" in capsys.readouterr().err
 
 
 def test_where_all_targets_are_tested_nothing_is_left_to_train_on(files, tmp_path, capsys):
@@ -95,7 +95,7 @@ def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
     arguments = ["--train-file", str(tmp_path / "data"), *files[2:], "--preset", "dms-tiny", "--max-steps", "2"]
     assert train(*arguments, "--output-dir", str(tmp_path / "model"), *QUICK) == 0
     shown = capsys.readouterr().out
-    assert "6 training rows, 2 of them left out because their target is tested" in shown
+    assert "6 training rows, 2 of them left out because their target is in the test set" in shown
     assert "4 training routes" in shown and sorted((tmp_path / "data").iterdir()) == before
     told = [*arguments, "--output-dir", str(tmp_path / "told"), "--with-starting-material", *QUICK]
     assert train(*told) == 0
@@ -144,7 +144,7 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     again = json.loads((tmp_path / "model" / "results.json").read_text())
     assert again["train_loss"] is None and again["test_loss"] == results["test_loss"]
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "Each molecule that a route makes is a target of its own too. 3 texts of each route" in card
+    assert "Each intermediate of a route is also a target. 3 aligned texts of each route" in card
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     [
         (["--train-file", "routes.jsonl"], "Give --train-file and --test-file together"),
         (["--train-file", "."], "is not a folder of `weftformer routes prepare`"),
-        (["--preset", "modern-tiny"], "take one of the dms-* presets"),
+        (["--preset", "modern-tiny"], "use one of the dms-* presets"),
         (["--preset", "dms-tinny"], "Did you mean `dms-tiny`?"),
         (["--num-route", "3"], "Did you mean `num-routes`?"),
     ],
@@ -188,7 +188,7 @@ def test_a_target_that_cannot_be_planned_is_not_found_and_loses_no_results(tmp_p
     assert train(*words) == 0
     said = capsys.readouterr()
     assert "1 of 2 targets cannot be planned, the first: 'CC[NH3+].[Cl-]' is 2 molecules" in said.out
-    assert "1 routes of" in said.err and "CCO is not made from anything" in said.err
+    assert "1 routes of" in said.err and "CCO is a single molecule" in said.err
     assert json.loads((tmp_path / "model" / "results.json").read_text())["exact_route"]["top-1"]["n"] == 2
 
 

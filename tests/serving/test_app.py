@@ -96,7 +96,7 @@ def test_malformed_input_is_refused_with_the_reason(server, stub):
         assert response.status_code == status and "detail" in response.json()
     response = server.client.post("/plan", json={"targets": "CCO"})
     assert response.status_code == 404
-    assert response.json() == {"detail": "stub writes texts, not routes: POST /translate."}
+    assert response.json() == {"detail": "stub writes texts, not routes: use POST /translate."}
     assert server.client.post("/translate", json={"texts": "a"}).status_code == 200
 
 
@@ -193,7 +193,7 @@ def test_a_key_and_names_of_the_server(stub):
         post = partial(server.client.post, "/translate", json={"texts": "a"})
         for headers in ({}, {"authorization": "Bearer other"}, {"authorization": "secret"}):
             response = post(headers=headers)
-            assert response.status_code == 401 and "needs its key" in response.json()["detail"]
+            assert response.status_code == 401 and "requires a key" in response.json()["detail"]
         assert post(headers={"authorization": "Bearer secret"}).status_code == 200
         assert [server.client.get(path).status_code for path in ("/health", "/ready", "/metrics")] == [200, 200, 401]
         assert server.client.get("/health", headers={"host": "evil.example"}).status_code == 400
@@ -220,7 +220,7 @@ def test_fields_may_be_refused(stub):
         response = server.client.post("/translate", json={"texts": "a", "beams": 1})
         assert response.status_code == 422 and response.json()["detail"].startswith("body.beams: ")
         assert server.client.post("/translate", json={"texts": "a"}).status_code == 200
-    with pytest.raises(ValueError, match="refuse='texts' is not allowed: choose among beams, "):
+    with pytest.raises(ValueError, match="refuse='texts' is not allowed: choose one of beams, "):
         build_app(stub, name="stub", limits=Limits(refuse=("texts",)))
 
 

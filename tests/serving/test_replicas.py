@@ -34,8 +34,8 @@ def test_arguments_are_checked_before_anything_starts(capsys, untrained_folder):
         with pytest.raises(ValueError, match="give a number, or bounds such as 1-4"):
             bounds(wrong)
     for given, said in (
-        ({}, "model is wrong or missing"),
-        ({"model": "x", "beams": 3}, "beams is wrong or missing"),
+        ({}, "model is unknown or missing"),
+        ({"model": "x", "beams": 3}, "beams is unknown or missing"),
         ({"model": "x", "limits": {"a": 1}}, "limit a"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -43,7 +43,7 @@ def test_arguments_are_checked_before_anything_starts(capsys, untrained_folder):
     words = ["serve", "--model", untrained_folder, "--port", "0"]
     assert cli.main([*words, "--replicas", "9999"]) == 1
     assert "--replicas 9999 with 1 CPU each do not fit" in capsys.readouterr().err
-    assert cli.main([*words, "--threads", "2"]) == 1 and "give --replicas N too" in capsys.readouterr().err
+    assert cli.main([*words, "--threads", "2"]) == 1 and "require --replicas N" in capsys.readouterr().err
 
 
 def test_the_options_of_a_model_reach_each_replica(monkeypatch, tmp_path, untrained_folder):

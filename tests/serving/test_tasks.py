@@ -132,7 +132,7 @@ def test_a_list_of_targets_steps_and_drawings(planner, known):
         assert {c["n_steps"] for c in whole[0]["candidates"]} == {1, 2}
         assert 2 < len(whole[0]["candidates"]) <= 4  # a beam may have been given up
         assert server.client.post("/translate", json={"texts": "a"}).json() == {
-            "detail": "stub writes routes: POST /plan."
+            "detail": "stub writes routes: use POST /plan."
         }
 
 
@@ -299,7 +299,7 @@ def test_translations_are_those_of_each_text_alone(text_task, monkeypatch, in_ba
 def test_texts_that_do_not_fit_are_refused(text_task):
     for text, conditions, reason in (
         ("one " * 50, (), "at most 40"),
-        ("one", [1.0], "takes 0 conditions with a text: got 1"),
+        ("one", [1.0], "expects 0 conditions per text, got 1"),
     ):
         with pytest.raises(ValueError, match=reason):
             text_task.works([text], conditions=conditions)
@@ -317,9 +317,9 @@ def test_a_stock_and_a_forward_model_need_routes(text_task, tmp_path):
     text_task.model.save_pretrained(tmp_path)
     text_task.tokenizer.save_pretrained(tmp_path)
     assert isinstance(load_task(str(tmp_path)), TextTask)
-    with pytest.raises(ValueError, match="A stock is for models that write routes"):
+    with pytest.raises(ValueError, match="A stock is only supported for route models"):
         load_task(str(tmp_path), stock=object())
-    with pytest.raises(ValueError, match="A forward model is for models that write routes"):
+    with pytest.raises(ValueError, match="A forward model is only supported for route models"):
         app.load_app(str(tmp_path), forward_model=str(tmp_path))
 
 

@@ -125,13 +125,16 @@ def test_what_does_not_fit_is_refused(tmp_path):
         vocab_size=60, decoder_vocab_size=53, share_encoder_decoder_embeddings=False, tie_word_embeddings=False
     )
     for message, settings in (
-        ("reads 60 words and writes 60, .* reads 53 and writes 53", {"teacher": teacher(vocab_size=60)}),
-        ("reads 60 words and writes 53", {"teacher": two}),
+        ("60 source words and 60 target words, .* has 53 and 53", {"teacher": teacher(vocab_size=60)}),
+        ("60 source words and 53 target words", {"teacher": two}),
         ("GPT2LMHeadModel, which is not an encoder-decoder", {"teacher": gpt}),
-        ("WeftModel, which has no head", {"teacher": WeftModel(WeftConfig(vocab_size=53, d_model=16))}),
+        (
+            "WeftModel, which has no language modeling head",
+            {"teacher": WeftModel(WeftConfig(vocab_size=53, d_model=16))},
+        ),
         ("distillation_temperature=0 is not allowed", {"teacher": teacher(), "temperature": 0}),
         ("distillation_alpha=1.5 is not allowed", {"teacher": teacher(), "alpha": 1.5}),
-        ("the model to train itself", {"model": own, "teacher": own}),
+        ("are the same object", {"model": own, "teacher": own}),
     ):
         with pytest.raises(ValueError, match=message):
             trainer(tmp_path, **settings)

@@ -118,5 +118,5 @@ def test_what_it_does_not_go_with(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="and whole matrices"):
         run.create_optimizer()
     monkeypatch.setattr("weftformer.training.muon.DTensor", nn.Parameter)
-    with pytest.raises(ValueError, match="processes share those of this model"):
+    with pytest.raises(ValueError, match="this model is sharded over processes"):
         trainer(tmp_path).create_optimizer()

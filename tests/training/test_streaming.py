@@ -185,7 +185,7 @@ def test_what_nothing_can_be_read_from_is_an_error(tmp_path):
     empty = ShuffledStream(
         IterableDataset.from_generator(generated), lambda batch, rows: {"input_ids": []}, name="a.csv"
     )
-    with pytest.raises(ValueError, match=r"a\.csv has nothing to train on: it has no rows, or all are left out"):
+    with pytest.raises(ValueError, match=r"a\.csv has no rows to train on: it is empty, or all rows are skipped"):
         next(iter(empty))
     broken = tmp_path / "broken.csv"
     broken.write_text("source,target\n" + "a,b\n" * 5 + "a,b,c,d\n")
@@ -276,7 +276,7 @@ def test_a_run_that_goes_on_ends_as_one_that_was_left_alone(shards, tmp_path, se
 
 def test_another_order_is_not_gone_on_with(shards):
     first = next(iter(ShuffledStream(shards, as_numbers, buffer_size=16)))
-    with pytest.raises(ValueError, match=r"another order of .*: shuffle_buffer_size \(16 there, 32 here\)"):
+    with pytest.raises(ValueError, match=r"another order of .*: shuffle_buffer_size \(16 in the checkpoint, 32 now\)"):
         ShuffledStream(shards, as_numbers, buffer_size=32).start_at({"0": first.position}, 1)
 
 
@@ -298,8 +298,8 @@ def test_a_stream_from_python(tmp_path, caplog):
         with pytest.raises(ValueError, match=message):
             fit_pairs(model, DataArguments(**changes), WeftTrainingArguments(str(tmp_path / "b"), **arguments), stream)
 
-    refused(r"give DataArguments\(streaming=True\) without train_file", stream, train_file="a.csv")
-    refused("train_dataset is a Dataset", Dataset.from_list(pairs(range(3))), streaming=True)
+    refused(r"pass DataArguments\(streaming=True\) without train_file", stream, train_file="a.csv")
+    refused("must be a datasets.IterableDataset, got Dataset", Dataset.from_list(pairs(range(3))), streaming=True)
     refused("got neither", None, streaming=True)
 
 
@@ -308,8 +308,8 @@ def test_a_stream_from_python(tmp_path, caplog):
     [
         ({"max_steps": -1}, "--streaming needs --max-steps: a stream has no length"),
         ({"train_sampling_strategy": "group_by_length"}, "group_by_length needs all lengths"),
-        ({"train_target_file": "b.txt"}, "--train-target-file b.txt is not for --streaming"),
-        ({"max_tokens_per_batch": 1}, "on one side, more than the 1 of a batch: raise --max-tokens-per-batch"),
+        ({"train_target_file": "b.txt"}, "--train-target-file b.txt is not supported with --streaming"),
+        ({"max_tokens_per_batch": 1}, "on one side, more than max_tokens_per_batch=1: raise it"),
         ({"shuffle_buffer_size": 0}, "shuffle_buffer_size=0 is not allowed"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -105,7 +105,7 @@ def test_a_save_that_fails_leaves_the_last_checkpoint(tmp_path, monkeypatch, err
         with pytest.raises(KeyboardInterrupt):
             run.train()
     else:
-        with pytest.raises(OSError, match=r"step 4 was not saved \(disk\); the last whole one is .*checkpoint-2"):
+        with pytest.raises(OSError, match=r"step 4 was not saved \(disk\); the last complete one is .*checkpoint-2"):
             run.train()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
 

@@ -84,7 +84,7 @@ def test_damage_is_named_and_passed_over(tmp_path):
         assert set(FILES) < set(listed) and MANIFEST not in listed and damage(folder) == []
     for content, problem in (
         (b"abd", "is damaged: its content has changed"),
-        (b"ab", "has 2 bytes where 3 were written"),
+        (b"ab", "has 2 bytes, expected 3"),
         (None, "is missing"),
     ):
         part.unlink() if content is None else part.write_bytes(content)
@@ -139,7 +139,9 @@ def test_only_the_same_model_is_resumed(tmp_path):
     sizes = {"d_model": 32, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
     WeftConfig(**sizes).save_pretrained(tmp_path)
     check_same_model(WeftConfig(**sizes, dropout=0.5), str(tmp_path))
-    with pytest.raises(ValueError, match=r"of another model: d_model \(32 there, 64 here\), .*norm_type"):
+    with pytest.raises(
+        ValueError, match=r"from a different model: d_model \(32 in the checkpoint, 64 now\), .*norm_type"
+    ):
         check_same_model(WeftConfig(**sizes | {"d_model": 64, "norm_type": "layernorm"}), str(tmp_path))
 
 

@@ -123,10 +123,10 @@ def test_equal_sources_are_on_one_side(caplog):
     split_validation(splits, DataArguments("a", validation_split=7), seed=1)
     train, held = ({tuple(ids) for ids in splits[name]["input_ids"]} for name in ("train", "validation"))
     assert len(splits["validation"]) == 6 and len(held) == 2 and len(train) == 8 and not train & held
-    assert "trained on too" not in caplog.text
+    assert "in the training data" not in caplog.text
     splits["test"] = splits["train"].select(range(4))
     split_validation(splits, DataArguments("a"))
-    assert "4 of 4 test pairs have a source that is trained on too" in caplog.text
+    assert "4 of 4 test pairs have a source that is also in the training data" in caplog.text
     one = DatasetDict(train=Dataset.from_dict({"input_ids": [[1]] * 4, "labels": [[n] for n in range(4)]}))
     with pytest.raises(ValueError, match="All training pairs have the same source"):
         split_validation(one, DataArguments("a", validation_split=2))
@@ -189,13 +189,13 @@ def test_an_excel_file(tmp_path, monkeypatch):
         ("a.csv", "x,y\n", {}, "a.csv has no training pairs"),
         ("a.csv", "", {}, "a.csv is empty"),
         ("a.csv", "x,y\n1,2\n1,2,3\n", {}, "Expected 2 fields in line 3, saw 3"),
-        ("a.csv", "x,y\n\na,b,c\n", {}, "the first row has 3. A text with a comma stands in quotation marks."),
-        ("a.tsv", "x\ty\n1\t2\t\n", {}, "expected 2 fields, as there are names of columns, and the first row has 3."),
+        ("a.csv", "x,y\n\na,b,c\n", {}, "the first row has 3. Put texts that contain a comma in quotation marks."),
+        ("a.tsv", "x\ty\n1\t2\t\n", {}, "expected 2 fields, one per column name, but the first row has 3."),
         ("a.txt", "only a source\n", {}, "by a tab"),
         ("a.json", '[{"x": "a"', {}, "a.json cannot be read as json"),
         ("a.parquet", "no parquet", {}, "a.parquet cannot be read as parquet"),
         ("a.csv.gz", "not packed", {}, "a.csv.gz cannot be read"),
-        ("a.doc", "x", {}, "has no known ending"),
+        ("a.doc", "x", {}, "has no known file extension"),
         ("a.csv", "x,y\n1,2\n", {"validation_file": "b.csv"}, "b.csv does not exist"),
     ],
 )

@@ -91,7 +91,7 @@ def test_lengths_are_those_of_the_tokenizer(tmp_path):
     told = Preparation(max_source_length=145 + len("CCN") + 2, starting_material="all")
     assert {row["starting_material"] for row in rows_of(prepare, path, tmp_path / "d", told)} == {"CCN", "CO", "O"}
     short = Preparation(max_source_length=146, starting_material="random")
-    with pytest.raises(ValueError, match="no route is left of 3: 2 source too long, 1 a character"):
+    with pytest.raises(ValueError, match="0 of 3 routes were kept: 2 source too long, 1 a character"):
         prepare([path], tmp_path / "e", short)
 
 

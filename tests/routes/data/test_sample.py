@@ -36,5 +36,5 @@ def test_targets_that_other_routes_need_are_not_tested():
     assert train_test_split(CHAIN, 1)[1] == CHAIN[-1:]
     assert train_test_split([Route("OCC", (Route("C=C"),)), Route("CCO", (Route("CC"),)), *CHAIN], 1)[1] == CHAIN[-1:]
     for size in (0, 2):
-        with pytest.raises(ValueError, match=f"test_size={size} asks for {size} of 10 routes; 1 have a target"):
+        with pytest.raises(ValueError, match=f"test_size={size} requests {size} of 10 routes; 1 have a target"):
             train_test_split(CHAIN, size)

@@ -103,8 +103,8 @@ def test_routes_stand_in_their_order_with_what_is_known():
         "Rank 2 ✕ 1 not in stock 2 of 2 steps precedented score \N{MINUS SIGN}6.00 2 reactions · depth 2 · 2 starting materials",
         "3 recorded examples",
         "3 recorded examples",
-        "1 candidate is no route",
-        "1 candidate is no route",
+        "1 candidate is not a route",
+        "1 candidate is not a route",
     ]
     words = " ".join(text_of(text).split())
     assert "3 targets · 2 distinct routes · 1 purchasable: all starting materials in stock" in words
@@ -123,13 +123,13 @@ def test_targets_and_routes_that_failed():
     assert "score \N{MINUS SIGN}2.25 : position 14: expected \"'\" {'smiles':'CC(" in words
     assert words.count("not planned") == 2  # in the list of targets too
     nothing = Plan("CCO", [Candidate("", float("-inf"), 1, problem="nothing was found", rank=1)])
-    assert "1 candidate is no route nothing was found" in " ".join(text_of(routes_page([nothing])).split())
+    assert "1 candidate is not a route nothing was found" in " ".join(text_of(routes_page([nothing])).split())
 
 
 @pytest.mark.parametrize(
     ("candidate", "words"),
     [
-        (Candidate(AMIDE.to_string(), -1.0, 3, AMIDE, rank=1), "asked for depth 3"),
+        (Candidate(AMIDE.to_string(), -1.0, 3, AMIDE, rank=1), "requested depth 3"),
         (candidate(Route(AMIDE.smiles, (Route("CC(=O)O"), Route("NC"))), 1), "fails: 6 C missing"),
         (candidate(Route("CCO"), 1), "<h3>The target itself</h3>"),
     ],

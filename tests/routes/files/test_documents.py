@@ -75,7 +75,7 @@ def test_a_number_is_not_cut():
             1,
             r"^line 1, character 17 of the file: expected ',' or '\]', found '{'",
         ),
-        ('[{"smiles": "C"}] x', 1, "but the file continues"),
+        ('[{"smiles": "C"}] x', 1, "text after the end of the JSON document"),
         ('{"targets": {"a" {}}}', 0, "expected a name and ':'"),
         ('{"targets": {1: {}}}', 0, "expected a name and ':'"),
         ('[{"smiles": "C"}, nothing]', 1, r"^\[1\]: Expecting value"),

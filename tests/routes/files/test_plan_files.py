@@ -197,13 +197,13 @@ def test_a_run_goes_on_behind_the_last_whole_line(begun):
 
 def test_other_settings_targets_and_files_are_refused(begun):
     for settings, said in (
-        ({"forbid": ["CO"]}, "was begun with --forbid CO CN, and this run has --forbid CO:"),
-        ({"salts": "strip"}, "was begun with no --salts, and this run has --salts strip"),
+        ({"forbid": ["CO"]}, "was started with --forbid CO CN, but this run has --forbid CO:"),
+        ({"salts": "strip"}, "was started with no --salts, but this run has --salts strip"),
     ):
         with pytest.raises(ValueError, match=said):
             PlanLog(begun.path, begun.settings | settings).done(TARGETS)
     for targets in (TARGETS[:1], [TARGETS[0], TARGETS[2]], [Target("another", TARGETS[0].smiles), TARGETS[1]]):
-        with pytest.raises(ValueError, match="the file is of other targets"):
+        with pytest.raises(ValueError, match="the file is for other targets"):
             begun.done(targets)
     for line in ('{"route": {"smiles": "CCO"}}\n', "CCO\n"):
         begun.path.write_text(line)

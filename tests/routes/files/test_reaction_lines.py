@@ -87,12 +87,12 @@ def test_what_cannot_be_written_is_not(route, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "there is no reaction"),
+        ("", "no reaction found"),
         ("C.O>>CO |f:0.1|", r"reaction 2: expected reactants>>product, found '\|f:0.1\|'"),
-        ("[CH4:1].O>>[CH3:2]O", "reaction 1: by the atom maps, no reactant has an atom of the product"),
+        ("[CH4:1].O>>[CH3:2]O", "reaction 1: according to the atom maps, no reactant has an atom of the product"),
         (">>CO", "reaction 1: expected"),
-        ("C.O>>CO C>>CC", "do not form one route: CO, CC are made and not used"),
-        ("C>>CC CC>>C", "form a circle"),
+        ("C.O>>CO C>>CC", "do not form one route: CO, CC are made but not used"),
+        ("C>>CC CC>>C", "form a cycle"),
         ("C>>CC CC>>C N.O>>NO", "CC is not used in it"),
         ("C>>CC O>>CC CC>>CCC", "O>>CC|CC is made, but the next reaction does not use it"),
         (" ".join(f"{'C' * i}>>{'C' * (i + 1)}" for i in range(1, 80)), "more reactions in a row"),

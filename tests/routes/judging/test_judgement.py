@@ -111,9 +111,9 @@ def test_an_ester_of_the_acid_of_another_ester_moves_the_problem():
         (AMIDE, ["O=C(O)c1ccccc1", "O=C(O)c1ccccc1", AMINE], "O=C(O)c1ccccc1 is used 2 times"),
         (AMIDE, [AMIDE + "CC", "CC"], None),
         ("O=C(NCCc1ccccc1)c1ccccc1", ["CCO", "O=C(NCCc1ccccc1)c1ccccc1C"], "contains the whole product"),
-        ("[2H]C(=O)c1ccccc1", ["OCc1ccccc1"], "isotopes from nowhere: 2H"),
-        ("OCc1ccccc1", ["[13CH3]c1ccccc1", "O"], "isotopes are lost: 13C"),
-        ("Cn1ncc(Br)c1C", ["Cn1nccc1CBr"], "Br of a leaving group is kept in another place"),
+        ("[2H]C(=O)c1ccccc1", ["OCc1ccccc1"], "isotopes not in the reactants: 2H"),
+        ("OCc1ccccc1", ["[13CH3]c1ccccc1", "O"], "isotopes not in the product: 13C"),
+        ("Cn1ncc(Br)c1C", ["Cn1nccc1CBr"], "Br of a leaving group is kept at another position"),
     ],
 )
 def test_what_is_odd_is_remarked(product, reactants, remark):

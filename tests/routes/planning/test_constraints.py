@@ -288,8 +288,8 @@ def test_a_search_that_finds_nothing_ends_soon_and_says_why(ranking, beams, monk
     [
         ({"forbidden": ["C1CC"]}, "'C1CC' is not a molecule"),
         ({"forbidden_substructures": ["[#6"]}, "is not a substructure"),
-        ({"forbidden_substructures": [".".join(["[#6]"] * 21)]}, "is a substructure of several parts"),
-        ({"forbidden_substructures": ["[$([#6].[#8])]"]}, "is a substructure of several parts"),
+        ({"forbidden_substructures": [".".join(["[#6]"] * 21)]}, "has several parts: give a connected substructure"),
+        ({"forbidden_substructures": ["[$([#6].[#8])]"]}, "has several parts: give a connected substructure"),
         ({"required_leaf": "CC.O"}, "2 molecules"),
     ],
 )

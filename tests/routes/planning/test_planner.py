@@ -110,7 +110,7 @@ def test_each_target_may_begin_from_a_molecule_of_its_own(planner):
 
 
 WRONG = [
-    ("CCO", {}, "is one text: give a list"),
+    ("CCO", {}, "is a string: give a list"),
     (["CCO", ""], {}, "'' is not a molecule that RDKit can read"),
     (["C" * 150], {}, "145"),
     (["CCO.Cl"], {}, "is 2 molecules, a salt or a mixture: give one of them. `--on-salt strip`"),
@@ -126,9 +126,9 @@ WRONG = [
     (["CCO"], {"starting_material": ["CO", "CN"]}, "2 starting materials for 1 targets"),
     (["CCO"], {"grammar": False, "constraints": Constraints()}, "Constraints need the grammar"),
     (["CCO"], {"constraints": Constraints(only_purchasable=True)}, "need a stock"),
-    (["CCO"], {"n_steps": 50}, "50 steps are above the bound of 17, what its 160 positions have room for"),
-    (["CCO"], {"n_steps": [range(2, 60)]}, "59 steps are above"),
-    (["CCO"], {"beams": 100_000}, "100,000 beams are above the bound of 1,060, 20 for each of the 53 tokens"),
+    (["CCO"], {"n_steps": 50}, "50 steps exceed the limit of 17, the longest path that fits into its 160 positions"),
+    (["CCO"], {"n_steps": [range(2, 60)]}, "59 steps exceed"),
+    (["CCO"], {"beams": 100_000}, "100,000 beams exceed the limit of 1,060, 20 for each of the 53 tokens"),
     (["[18F]CCO"], {}, "'[18F]CCO': 'OCC[18F]' contains [18F], and the vocabulary of this model has no '8'"),
     (["N[Pt]N"], {}, " contains [Pt], and the vocabulary of this model has no 't'"),
 ]
@@ -139,9 +139,9 @@ def test_what_does_not_fit_is_refused(planner):
         with pytest.raises(ValueError) as error:
             planner.plan(targets, progress=False, **settings)
         assert said in str(error.value), (targets, settings, str(error.value))
-        if "above the bound" in said:
-            assert "`--no-limits` (`enforce_limits=False` in Python) lifts the bound" in str(error.value)
-    elements = str(error.value).partition("can write are ")[2].partition(";")[0].split(", ")
+        if "exceed the limit" in said:
+            assert "`--no-limits` (`enforce_limits=False` in Python) removes the limit" in str(error.value)
+    elements = str(error.value).partition("Supported elements: ")[2].partition(";")[0].split(", ")
     assert {"C", "Br", "Si"} <= set(elements) and not {"Pt", "Pu"} & set(elements)
 
 
@@ -160,7 +160,7 @@ def test_a_model_of_few_positions(planner):
     settings = {"n_steps": 1, "beams": 1, "max_new_tokens": 3, "progress": False, "on_error": "skip"}
     long, short = narrow.plan(["C" * 40, "CCO"], **settings)
     assert "20" in long.problem and short.problem is None
-    with pytest.raises(ValueError, match="reads no starting material: its source of 20"):
+    with pytest.raises(ValueError, match="does not support a starting material: its source of 20"):
         narrow.plan(["CCO"], starting_material="CO", **settings)
 
 
@@ -236,7 +236,7 @@ def test_steps_that_were_not_trained_are_warned_of(about, planner, known, caplog
     (plan,) = planner.plan([known[0].smiles], **settings)
     assert {candidate.n_steps for candidate in plan.candidates} == {2, 3} and not caplog.records
     planner.plan([known[0].smiles], n_steps=range(3, 6), **settings)
-    assert "trained on routes of 2 to 3 steps: it has not learned what 4, 5 steps mean" in caplog.text
+    assert "trained on routes of 2 to 3 steps and has not seen 4, 5 steps" in caplog.text
     about(steps=[7, 9])
     assert planner.default_steps == [7]
 
@@ -270,8 +270,8 @@ def test_what_is_found_in_time_is_what_would_have_been_found(planner, known, mon
         assert search.time.now < seconds + 5 or not plan.remarks
         found.append(plan)
     early, late, never = found
-    assert not early.routes and early.nothing_because == "no route was found: the time was up"
-    assert early.remarks == ("The time limit of 5 s ended the search: these are the routes that were finished.",)
+    assert not early.routes and early.nothing_because == "no route was found: the time limit was reached"
+    assert early.remarks == ("The time limit of 5 s was reached: these are the routes found until then.",)
     assert late.candidates[0].route == route
     assert not never.remarks and [c.text for c in never.candidates] == [c.text for c in whole.candidates]
 
@@ -283,7 +283,7 @@ def test_time_ends_every_kind_of_search(planner, known, monkeypatch, settings):
     monkeypatch.setattr(search, "time", Clock())
     (plan,) = planner.plan([known[3].smiles], n_steps=range(1, 4), time_limit=6, progress=False, **settings)
     assert not plan.routes and plan.remarks and search.time.now < 25
-    assert plan.nothing_because == "no route was found: the time was up"
+    assert plan.nothing_because == "no route was found: the time limit was reached"
 
 
 def test_steps_and_beams_have_bounds(about, planner):
@@ -291,7 +291,7 @@ def test_steps_and_beams_have_bounds(about, planner):
     assert planner.most_steps == 160 // 9 and planner.most_beams == 20 * 53
     about(steps=[1, 4])
     assert planner.most_steps == 8
-    with pytest.raises(ValueError, match="above the bound of 8, twice the longest path that it was trained on, 4"):
+    with pytest.raises(ValueError, match="exceed the limit of 8, twice the longest path of its training data, 4"):
         planner.plan(["CCO"], n_steps=9, **settings)
     (plan,) = planner.plan(["CCO"], n_steps=9, enforce_limits=False, **settings)
     assert plan.candidates[0].n_steps == 9
@@ -310,7 +310,7 @@ def test_salts_are_refused_or_stripped(planner, known):
 def test_a_starting_material_is_for_models_that_were_trained_with_one(about, planner, caplog):
     settings = {"n_steps": 1, "beams": 1, "max_new_tokens": 3, "progress": False}
     planner.plan(["CCO"], starting_material="CC", **settings)
-    assert "does not say whether it was trained with a starting material" in caplog.text
+    assert "unknown whether this model was trained with a starting material" in caplog.text
     caplog.clear()
     about(starting_material=False)
     with pytest.raises(ValueError, match="was trained without a starting material") as error:
