@@ -60,7 +60,7 @@ def test_the_stock_is_the_starting_materials(shipped, known):
 def test_one_line_describes_the_model():
     about, line = about_model(), describe_model()
     assert "\n" not in line and all(about[name] in line for name in ("name", "trained_on", "figures"))
-    assert "200 unseen recorded targets" in line and all(f"{share} %" in line for share in (97, 83, 22))
+    assert "100 unseen recorded targets" in line and all(f"{share} %" in line for share in (98, 81, 18))
 
 
 def test_what_a_page_tells_of_model_and_stock(tmp_path):
