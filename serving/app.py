@@ -70,7 +70,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     422: {"model": Problem, "description": "An input or a setting is not allowed."},
     429: {"model": Problem, "description": "Too many inputs are waiting; try again later."},
     500: {"model": Problem, "description": "The model failed."},
-    503: {"model": Problem, "description": "The server is stopping."},
+    503: {"model": Problem, "description": "The server is stopping, or has too many connections."},
     504: {"model": Problem, "description": "The answer took too long."},
 }
 
