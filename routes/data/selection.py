@@ -51,7 +51,8 @@ class Preparation:
             Whether each reaction is also a route of one step, as the search to the stock requests from the model.
         forward (`bool`, *optional*, defaults to `False`):
             Whether to make only rows from the reactants of each reaction to its product, for a forward model. These
-            texts are always aligned, and their length is not limited.
+            texts are always aligned, and their length is not limited. Reactions with a product that an excluded route
+            makes are excluded, whatever their reactants.
         starting_material (`str`, *optional*, defaults to `"none"`):
             `"none"`, `"random"` or `"all"`, as in `training_pairs`.
         max_source_length (`int`, *optional*, defaults to 280):
@@ -166,10 +167,13 @@ class Selection:
             return [Outcome(entry.place, "not_parsable", str(error))]
         outcomes = []
         for route in routes:
-            try:
-                outcomes.append(Outcome(entry.place, keys=(hash64(canonical_smiles(route.smiles)),)))
-            except ValueError:
-                continue
+            # a forward model must not learn any reaction of an excluded route
+            parts = route.sub_routes() if self.settings.forward else []
+            for smiles in dict.fromkeys((route.smiles, *(part.smiles for part in parts))):
+                try:
+                    outcomes.append(Outcome(entry.place, keys=(hash64(canonical_smiles(smiles)),)))
+                except ValueError:
+                    continue
         return outcomes
 
     def _outcomes(self, place: str, route: Route) -> list[Outcome]:
@@ -183,7 +187,7 @@ class Selection:
         except ValueError as error:
             return [Outcome(place, "unreadable_molecule", str(error))]
         parts = whole.sub_routes()
-        above = parts if self.settings.exclude_by == "made" else parts[:1]
+        above = parts if self.settings.exclude_by == "made" else [] if self.settings.forward else parts[:1]
         found: dict[Route, str] = {}
         if not self.settings.forward:
             whole_ones = parts if self.settings.sub_routes else parts[:1]

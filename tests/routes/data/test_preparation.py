@@ -171,8 +171,33 @@ def test_reactions_for_a_forward_model(tmp_path):
         assert sorted(map(canonical_smiles, row["source"].split("."))) == sorted(
             child.smiles for child in part.children
         )
+    assert (data[0]["source"], data[0]["target"]) == ("CCN.COC(=O)COC(C)=O", LONG.smiles)  # canonical at first
+    other = rows_of(prepare, path, tmp_path / "other", Preparation(forward=True, aligned=3, seed=1))
+    assert [row["target"] for row in other[:9]] != [row["target"] for row in data[:9]]
     # the part that does not react is written alike
     assert data[9]["source"].endswith("c1ccc(Br)cc1") and data[9]["target"].endswith("c1ccc(Br)cc1")
+
+
+def test_a_forward_model_learns_no_reaction_of_an_excluded_route(tmp_path):
+    acid = Route("CC(=O)O", (Route("CC#N"), Route("O")))
+    held_out = written(tmp_path, Route("CC(=O)OC", (acid, Route("CO"))), name="test")
+    report = prepare([written(tmp_path, LONG)], tmp_path / "out", Preparation(forward=True), exclude=[held_out])
+    assert report.dropped["excluded"]["count"] == 1  # the intermediate, made from other reactants
+    # the other reactions of a route to an excluded target are kept
+    held_out = written(tmp_path, Route(LONG.smiles, (Route("C"),)), name="test")
+    report = prepare([written(tmp_path, LONG)], tmp_path / "b", Preparation(forward=True), exclude=[held_out])
+    assert (report.kept, report.dropped["excluded"]["count"]) == (3, 1)
+
+
+def test_atom_maps_hide_no_excluded_reaction(tmp_path):
+    ether = {"product": "[CH3:1][O:2][CH3:3]", "reactants": ["[CH3:1][OH:2]", "[CH3:3]I", "[Na+:9]"]}
+    amine = {"product": "[CH3:1][NH2:2]", "reactants": ["[CH3:1]I", "[NH3:2]", "[Na+:9]"]}
+    path, held_out = tmp_path / "reactions.jsonl", tmp_path / "held.txt"
+    path.write_text(f"{json.dumps(ether)}\n{json.dumps(amine)}\n")
+    held_out.write_text("CO.CCl>>COC\n")
+    report = prepare([path], tmp_path / "out", Preparation(forward=True), exclude=[held_out])
+    assert report.dropped["excluded"]["count"] == 1
+    assert rows(tmp_path / "out") == [{"source": "CI.N", "target": "CN", "n_steps": 1}]
 
 
 @pytest.mark.parametrize(
