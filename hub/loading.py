@@ -26,8 +26,8 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
         return kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
     except UnpicklingError as error:
         raise ValueError(
-            f"{folder_or_hub_id} has its weights in a pickle that would run code, so they are not loaded: use weights in the safetensors "
-            "format instead."
+            f"{folder_or_hub_id} has its weights in a pickle that is damaged or would run code, so they are not loaded: use weights in the "
+            "safetensors format instead."
         ) from error
     except RecursionError as error:
         raise ValueError(f"{folder_or_hub_id} has a JSON file that is nested too deeply: do not use it.") from error

@@ -146,7 +146,7 @@ def build(step: nn.Module, arguments: tuple, facts: dict[str, Any], folder: Path
 
     rows = len(arguments[0])
     logger.warning_once(
-        f"Compiling the decoding step for {rows} row{'s' * (rows > 1)}, which takes about a minute. It is cached in {folder}."
+        f"Compiling the decoding step for {rows} row{'s' * (rows > 1)}, which takes about a minute. It is written to {folder}."
     )
     package = folder / f"{_name(facts)}.pt2"
     warnings.filterwarnings("ignore", "TypedStorage is deprecated", module="torch._inductor")

@@ -63,7 +63,7 @@ class RouteTrainingOptions(TrainingOptions):
         "no", "When to compute the test loss during training: no, steps or epoch."
     )
     save_strategy: Literal["no", "steps", "epoch", "best"] = common_option(
-        "no", "When to save checkpoints: no, steps or epoch."
+        "no", "When to save checkpoints: no, steps, epoch or best."
     )
     predict_with_generate: bool = option(False, "Not needed here: the test plans its targets.")
     seed: int = common_option(0, "Seed of routes, weights and data order.")
