@@ -114,6 +114,8 @@ class Facts:
             The preset whose size the model has.
         model_class (`str`, *optional*, defaults to `"WeftForConditionalGeneration"`):
             The name of the model's class.
+        is_routes (`bool`, *optional*):
+            Whether the model writes synthesis routes. Defaults to whether it has the special tokens of the route vocabulary.
         has_tokenizer (`bool`, *optional*, defaults to `True`):
             Whether there is a tokenizer beside the weights.
         has_code (`bool`, *optional*, defaults to `True`):
@@ -156,6 +158,7 @@ class Facts:
     summary: str
     preset: str | None = None
     model_class: str = "WeftForConditionalGeneration"
+    is_routes: bool | None = None
     has_tokenizer: bool = True
     has_code: bool = True
     license: str | None = None
@@ -203,7 +206,7 @@ def build_card(facts: Facts) -> ModelCard:
     generates = facts.model_class == "WeftForConditionalGeneration"
     # no pipeline of transformers 5 takes a text to a text
     task = facts.task or (None if generates else "feature-extraction")
-    is_routes = writes_routes(config)
+    is_routes = writes_routes(config) if facts.is_routes is None else facts.is_routes
     kind = ["chemistry", "retrosynthesis"] if is_routes else []
     moe = ["mixture-of-experts"] if config.has_sparse_layers else []
     metadata = ModelCardData(

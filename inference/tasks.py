@@ -425,7 +425,7 @@ class TextTask:
 def load_task(
     folder_or_hub_id: str, stock: Stock | None = None, max_new_tokens: int | None = None
 ) -> RouteTask | TextTask:
-    """Load a model with its tokenizer. A model with the route vocabulary writes routes.
+    """Load a model with its tokenizer. A model with the route vocabulary writes routes, unless it was trained on pairs.
 
     Raises:
         ValueError: a stock is given for a model that does not write routes, or the model is of another family or has
@@ -440,7 +440,7 @@ def load_task(
     tokenizer = load(AutoTokenizer, folder_or_hub_id)
     model = load(AutoModelForSeq2SeqLM, folder_or_hub_id)
     check_finite(model, folder_or_hub_id)
-    if writes_routes(model.config):
+    if writes_routes(model.config) and "text_columns" not in tokenizer.init_kwargs:
         from ..routes import RoutePlanner
 
         return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens)

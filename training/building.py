@@ -242,6 +242,7 @@ def set_generation_defaults(
         setattr(generation, name, getattr(config, name))
     generation.max_length = training_args.generation_max_length or max_target_length + 1
     generation.num_beams = training_args.generation_num_beams or generation.num_beams or 1
+    generation.__dict__.pop("routes", None)  # facts about a route model that the training continues from
 
 
 def _load_tokenizer(name: str) -> PreTrainedTokenizerFast:

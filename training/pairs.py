@@ -219,7 +219,8 @@ def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> lis
 def _card_details(data_args: DataArguments, results: list[MetricResult]) -> dict[str, Any]:
     """Return the facts for the model card that the trainer does not have: the names of the data, and the results."""
     name = data_args.dataset_name
+    facts = {"is_routes": False, "results": results}  # even with the vocabulary of a route model
     if name and not Path(name).is_dir():
-        return {"dataset_tags": name, "results": results}
+        return facts | {"dataset_tags": name}
     # without their folders, which are private
-    return {"dataset": [Path(file).name for file in (name, *data_args.files("train")) if file], "results": results}
+    return facts | {"dataset": [Path(file).name for file in (name, *data_args.files("train")) if file]}

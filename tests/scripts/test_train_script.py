@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 
 from weftformer import WeftForConditionalGeneration
+from weftformer.inference import TextTask, load_task
 from weftformer.scripts import cli
 from weftformer.scripts.parsing import parse_arguments
 from weftformer.tokenization import train_tokenizer
@@ -190,6 +192,25 @@ def test_a_trained_model_to_go_on_from(pairs, trained, tmp_path):
     trainer = _train(pairs, tmp_path / "out", {"dropout": 0.0}, **settings)
     assert trainer.state.log_history[0]["loss"] < 3.0  # a fresh model begins above 5
     assert trainer.model.config.d_model == SIZE["d_model"] and trainer.model.config.dropout == 0.0
+
+
+def test_a_model_trained_on_pairs_writes_texts_even_with_the_vocabulary_of_routes(untrained_folder, tmp_path):
+    origin = shutil.copytree(untrained_folder, tmp_path / "routes")
+    settings = json.loads((origin / "generation_config.json").read_text())
+    (origin / "generation_config.json").write_text(json.dumps(settings | {"routes": {"aligned": 5}}))
+    (tmp_path / "pairs.csv").write_text("source,target\nCCO,CC=O\nCCN,CC#N\n")
+    words = {
+        "train_file": tmp_path / "pairs.csv",
+        "model_name_or_path": origin,
+        "output_dir": tmp_path / "out",
+        "max_steps": 1,
+    }
+    rest = {"validation_split": 0, "disable_tqdm": True, "use_cpu": True, "save_strategy": "no"}
+    fit_pairs(*parse_arguments([word for name, value in (words | rest).items() for word in (f"--{name}", str(value))]))
+    task = load_task(str(tmp_path / "out"))
+    assert isinstance(task, TextTask) and not hasattr(task.model.generation_config, "routes")
+    card = ModelCard.load(tmp_path / "out" / "README.md")
+    assert "RoutePlanner" not in card.text and "retrosynthesis" not in card.data.tags
 
 
 def test_best_model_without_validation(pairs, tmp_path):
