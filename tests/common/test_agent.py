@@ -14,11 +14,11 @@ import weftformer
 # the file alone: the package would take seconds to import
 LOAD = f"import runpy; end_with_agent = runpy.run_path({str(Path(weftformer.__file__).parent / 'common' / 'agent.py')!r})['end_with_agent']"
 CHILD = f"{LOAD}; end_with_agent(); import time; print('ready', flush=True); time.sleep(60)"
-# the agent alone writes to the test, because the lines of two processes could mix
+# only the agent writes to the test, because the lines of two processes could mix
 AGENT = f"""
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], start_new_session=True, stdout=subprocess.PIPE)
-child.stdout.readline()
+assert child.stdout.readline() == b'ready\\n'
 print(child.pid, flush=True)
 input()
 """
