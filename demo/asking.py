@@ -14,7 +14,7 @@ from ..inference.batching import Unwanted
 from ..tokenization.checks import shown
 
 MOST_CHARACTERS = 2000
-# RDKit may take long to parse a long text. Models accept targets of up to 143 tokens.
+# RDKit may take long to parse a long text. The included model reads targets of up to 300 tokens.
 MOST_SMILES = 600
 MOST_BEAMS = 20
 MOST_STEPS = 10

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .plans import Candidate, Plan
     from .scoring.comparison import edit_distance, is_convergent, is_prefix, truncated
     from .scoring.evaluation import Evaluation, evaluate
-    from .scoring.metrics import top_k_exact
     from .stock import Stock
     from .tree import Route
 
@@ -38,7 +37,6 @@ _NAMES = {
     "plans": ("Candidate", "Plan"),
     "scoring.comparison": ("edit_distance", "is_convergent", "is_prefix", "truncated"),
     "scoring.evaluation": ("Evaluation", "evaluate"),
-    "scoring.metrics": ("top_k_exact",),
     "stock": ("Stock",),
     "tree": ("Route",),
 }

@@ -99,9 +99,9 @@ def main(args: argparse.Namespace) -> None:
             ks=args.ks,
             seed=args.seed,
         )
-        if failed := results[name].not_planned:
-            target, problem = next(iter(failed.items()))
-            message = f"{len(failed)} of {len(pairs)} targets not planned, counted as not found: {target}: {problem}"
+        if failed := [plan for _, (plan, _) in pairs if plan.problem is not None]:
+            what = f"{len(failed)} of {len(pairs)} targets not planned, counted as not found"
+            message = f"{what}: {failed[0].target}: {failed[0].problem}"
             print(f"weftformer routes evaluate: {name}: {message}", file=sys.stderr)
     print((as_markdown if args.markdown else as_text)(results))
     if args.json is not None:
@@ -129,7 +129,7 @@ def _planned(
     from weftformer.routes.scoring.predicting import conditions_of, predict
 
     planner = load_on(args.model, "routes", args.device).planner
-    conditions = conditions_of(planner.model.config, args.conditions)
+    conditions = conditions_of(planner.model, args.conditions)
     file = args.save_predictions
     with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:
         found = {

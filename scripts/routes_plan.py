@@ -6,7 +6,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -288,11 +289,18 @@ def share(args: argparse.Namespace, settings: PlanSettings, targets: list[Target
     work = _work(args, settings)
     names = (f"{one.id}\t{one.smiles}" for one in targets)
     states = run_shared("routes plan", args, work, targets, work.told, names, "targets")
+    return _status(states)
+
+
+def _status(states: Counter[str]) -> int:
     return 0 if states.total() == states["done"] + states["unfinished"] else NO_ROUTE
 
 
 def join(args: argparse.Namespace) -> int:
     """Write the plans in the parts of `--join` as one file.
+
+    Returns:
+        As [`main`].
 
     Raises:
         ValueError: targets are missing; the message names them. OSError: a file cannot be read or written.
@@ -301,14 +309,21 @@ def join(args: argparse.Namespace) -> int:
     from weftformer.distributed.parts import Parts
     from weftformer.routes.plans import Plan
 
-    rows = Parts(args.join).rows("routes plan")
+    states: Counter[str] = Counter()
+
+    def counted() -> Iterator[dict[str, Any]]:
+        for row in Parts(args.join).rows("routes plan"):
+            states[row["state"]] += 1
+            yield row
+
+    rows = counted()
     if _form(args) == "jsonl" and args.output_file.suffix != ".gz":
         with atomic_write(args.output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
     else:
         export(args.output_file, map(Plan.from_dict, rows), _form(args))
     print(f"Saved the routes in {args.output_file}.")
-    return 0
+    return _status(states)
 
 
 def _plain(value: Any) -> Any:

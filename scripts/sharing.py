@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-# Options that do not apply to a folder of parts, because they are for one process or for few targets.
-_ALONE = ("overwrite", "json", "html", "picture", "format")
+# Options that need all plans in memory.
+_OF_PLANS = ("json", "html", "picture", "export")
+# Options that do not apply to a folder of parts.
+_ALONE = ("overwrite", "format", *_OF_PLANS)
 
 
 def add_sharing_options(add: Any) -> None:
@@ -34,6 +36,8 @@ def is_shared(args: argparse.Namespace) -> bool:
     """
     if args.join is not None and (args.workers is not None or args.shard is not None or args.output_file is None):
         raise ValueError("--join FOLDER requires --output-file FILE and cannot be used with --workers or --shard.")
+    if args.join is not None:
+        _refuse(args, _OF_PLANS, "--join: give the joined file to `weftformer routes draw`.")
     if args.workers is None and args.shard is None:
         if args.ray_address is not None or args.threads != 1:
             raise ValueError("--ray-address and --threads require --workers N.")
@@ -47,12 +51,14 @@ def is_shared(args: argparse.Namespace) -> bool:
     shard(args.shard)
     if args.output_file is None:
         raise ValueError("--workers and --shard write parts: give --output-file FOLDER, or s3://bucket/folder.")
-    for name in _ALONE:
-        if getattr(args, name, None):
-            raise ValueError(
-                f"--{name} is not supported with --workers and --shard: join the parts with --join FOLDER first."
-            )
+    _refuse(args, _ALONE, "--workers and --shard: join the parts with --join FOLDER first.")
     return True
+
+
+def _refuse(args: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if getattr(args, name, None):
+            raise ValueError(f"--{name} is not supported with {why}")
 
 
 def run_shared(

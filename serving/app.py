@@ -52,7 +52,7 @@ _MOST_AUGMENTATIONS = 16
 _MOST_ROUTES = 100
 # Each molecule or substructure is searched for in every route.
 _MOST_FORBIDDEN = 16
-# The longest target that a model reads has 143 tokens. RDKit takes a second for the worst text of 2,000 characters.
+# The included model reads targets of up to 300 tokens. RDKit takes a second for the worst text of 2,000 characters.
 _MOST_SMILES = 600
 
 
@@ -233,7 +233,7 @@ def _add_plan(app: FastAPI, task: RouteTask, limits: Limits) -> None:
         targets: _one_or_more(target, limits.max_inputs) = Field(description="SMILES of a molecule, or a list.")  # type: ignore[valid-type]
         n_steps: _offered(tried, task.takes_steps) = Field(  # type: ignore[valid-type]
             None,
-            description="Longest path of the routes, in reactions. If a list is given, each number is tried (default: 1 to 5).",
+            description="Longest path of the routes, in reactions. If a list is given, each number is tried (default: a search to the stock if there is one, else 1 to 5).",
         )
         starting_material: _offered(materials, task.takes_material) = Field(  # type: ignore[valid-type]
             None, description="SMILES of a starting material, or a list with one (or null) for each target."

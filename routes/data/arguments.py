@@ -34,7 +34,7 @@ class RouteArguments:
     )
     vocabulary: Literal["weft", "dms"] = option(
         "weft",
-        "weft (all elements and isotopes) or dms (that of DirectMultiStep and of the included model).",
+        "weft (all elements and isotopes) or dms (that of DirectMultiStep).",
     )
     config_overrides: str | None = common_option(
         None, "Fields of the configuration to change: JSON, or key=value,key=value."

@@ -86,9 +86,12 @@ class Preparation:
 
     def __post_init__(self) -> None:
         check_choices(self.permutations, self.starting_material, self.aligned or int(self.forward))
-        if self.forward and (self.sub_routes or self.single_steps or self.starting_material != "none"):
+        limits = (self.max_source_length, self.max_target_length, self.max_depth)
+        is_limited = limits != (SOURCE_LENGTH, TARGET_LENGTH, None)
+        if self.forward and (self.sub_routes or self.single_steps or self.starting_material != "none" or is_limited):
             raise ValueError(
-                "forward makes only rows of single reactions: leave out sub_routes, single_steps and starting_material"
+                "forward makes only rows of single reactions, of any length: leave out sub_routes, single_steps, "
+                "starting_material, max_source_length, max_target_length and max_depth"
             )
         if self.exclude_by not in EXCLUDE_BY:
             raise ValueError(f"exclude_by must be one of {', '.join(EXCLUDE_BY)}, got {self.exclude_by!r}")

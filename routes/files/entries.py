@@ -141,10 +141,10 @@ def _delimiter_of_table(head: bytes) -> str | None:
 def _table_rows(chunks: Iterator[bytes], delimiter: str) -> Iterator[Entry]:
     rows = csv.reader((line.decode("utf-8") + "\n" for line in lines(chunks)), delimiter=delimiter)
     try:
-        header = [name.strip().lower() for name in next(rows)]
-        for row in rows:
-            if row:
-                yield Entry(f"line {rows.line_num}", _table_entry(dict(zip(header, row, strict=False))))
+        filled = (row for row in rows if any(cell.strip() for cell in row))
+        header = [name.strip().lower() for name in next(filled)]
+        for row in filled:
+            yield Entry(f"line {rows.line_num}", _table_entry(dict(zip(header, row, strict=False))))
     except csv.Error as error:
         raise ValueError(f"line {rows.line_num}: the table cannot be read: {error}") from error
 

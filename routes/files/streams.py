@@ -15,9 +15,10 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...common.atomic import atomic_write
 from ..plans import Plan
@@ -200,8 +201,11 @@ def _write(
     if name not in forms:
         raise ValueError(f"form must be one of {', '.join(forms)}, got {name!r}")
     form = forms[name]
-    opener: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
-    with atomic_write(path) as temporary, opener(temporary, "wt", encoding="utf-8", newline="\n") as file:
+    with atomic_write(path) as temporary, ExitStack() as opened:
+        raw: Any = opened.enter_context(temporary.open("wb"))
+        if path.suffix == ".gz":  # without the name and the time, so that the same routes give the same bytes
+            raw = opened.enter_context(gzip.GzipFile("", "wb", fileobj=raw, mtime=0))
+        file = opened.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
         # RetroCast's tasks have a name
         file.write(form.opening.replace("NAME", _json(path.name.split(".")[0])))
         for number, text in enumerate(form.writer(targets, left_out)):
@@ -213,7 +217,9 @@ def _target_of(plan: Plan) -> _Target:
     ranked = []
     for number, candidate in enumerate(plan.distinct):
         assert candidate.route is not None
-        bought = None if candidate.missing is None else set(candidate.route.leaves()) - set(candidate.missing)
+        leaves = candidate.route.leaves()
+        # AiZynthFinder requires `in_stock`, so it is false if no stock was given
+        bought = set(leaves) - set(leaves if candidate.missing is None else candidate.missing)
         ranked.append(_Ranked(candidate.route, number, bought, candidate.rank, candidate.to_dict()["score"]))
     return _Target(plan.id or plan.target, plan.target, ranked, plan)
 
@@ -272,17 +278,17 @@ def _table_of_trees(targets: Iterable[_Target], left_out: list[str] | None) -> I
 
 def _acceptable(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
     for target in targets:
-        try:
-            routes = [_retrocast_route(ranked) for ranked in target.routes]
-        except ValueError as error:
-            raise ValueError(f"route {target.routes[0].number}: {error}") from error
+        routes = [_retrocast_route(ranked) for ranked in target.routes]
         inchikey = routes[0]["target"]["inchikey"]
         task = {"id": target.id, "smiles": target.smiles, "inchikey": inchikey, "acceptable_routes": routes}
         yield f"{_json(target.id)}:{_json(task)}"
 
 
 def _retrocast_route(ranked: _Ranked) -> dict[str, Any]:
-    return {"target": to_retrocast(ranked.route), "schema_version": "2"}
+    try:
+        return {"target": to_retrocast(ranked.route), "schema_version": "2"}
+    except ValueError as error:
+        raise ValueError(f"route {ranked.number}: {error}") from error
 
 
 def _predictions(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:

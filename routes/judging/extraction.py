@@ -66,7 +66,8 @@ def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) ->
 
 def write(rows: Iterable[tuple[str, Transformation]], path: str | Path) -> None:
     """Write a library atomically."""
-    with atomic_write(path) as part, gzip.GzipFile(part, "wb", mtime=0) as stream:
+    # without the name and the time, so that the same rows give the same bytes
+    with atomic_write(path) as part, part.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
         for key, one in rows:
             row = [key, one.smarts, one.count, one.reaction_class, one.examples, one.name]
             stream.write((json.dumps(row, separators=(",", ":")) + "\n").encode())

@@ -44,14 +44,6 @@ MOST_OTHER_ATOMS = 50
 _ATOM = re.compile(r"\[[^\]]*|Cl|Br|[BCNOPSFIbcnops]")
 
 
-@lru_cache(KNOWN)
-def _holds(smiles: str, substructures: tuple[str, ...]) -> bool:
-    from rdkit import Chem
-
-    molecule = Chem.MolFromSmiles(smiles)
-    return any(molecule.HasSubstructMatch(substructure(smarts)) for smarts in substructures)
-
-
 class Frame(NamedTuple):
     """A list of reactants that is open.
 
@@ -105,6 +97,23 @@ class Text(NamedTuple):
 ENDED = Text(None)
 
 
+@lru_cache(KNOWN)
+def _contains(smiles: str, substructures: tuple[str, ...]) -> bool:
+    from rdkit import Chem
+
+    molecule = Chem.MolFromSmiles(smiles)
+    return any(molecule.HasSubstructMatch(substructure(smarts)) for smarts in substructures)
+
+
+def against_user(molecule: Molecule, rules: Constraints) -> Fault | None:
+    """Return why the user's rules forbid a molecule other than the target, or None if they do not."""
+    if rules.forbidden and is_among(molecule, filter(None, map(read_molecule, rules.forbidden))):
+        return Fault("a molecule is forbidden", "forbidden")
+    if rules.forbidden_substructures and _contains(molecule.smiles, rules.forbidden_substructures):
+        return Fault("a substructure is forbidden", "forbidden_substructures")
+    return None
+
+
 class ConstrainedGrammar(LogitsProcessor):
     """Rules out tokens that break a rule or cannot continue a route, and ends texts that can no longer become a route.
 
@@ -131,7 +140,6 @@ class ConstrainedGrammar(LogitsProcessor):
         self.grammar = RouteGrammar(tokenizer)
         self.texts = self.grammar.texts
         self.rules, self.stock = constraints, stock
-        self.forbidden = [molecule for molecule in map(read_molecule, constraints.forbidden) if molecule]
         self.wanted = None if constraints.required_leaf is None else read_molecule(constraints.required_leaf)
         # whether a rule looks at single molecules
         self.asks_molecules = constraints != replace(
@@ -257,10 +265,8 @@ class ConstrainedGrammar(LogitsProcessor):
             return None  # the target
         if self.rules.acyclic and is_among(read, text.frame.path):
             return Fault("a molecule is made from itself", "acyclic")
-        if self.forbidden and is_among(read, self.forbidden):
-            return Fault("a molecule is forbidden", "forbidden")
-        if self.rules.forbidden_substructures and _holds(text.molecule, self.rules.forbidden_substructures):
-            return Fault("a substructure is forbidden", "forbidden_substructures")
+        if fault := against_user(read, self.rules):
+            return fault
         assert text.state is not None
         if text.state.depth >= limit and self._must_be_bought(text.molecule):
             return Fault("a molecule is not in stock", "only_purchasable")

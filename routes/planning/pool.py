@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..molecules import read_molecule
 from ..plans import NOTHING_FOUND, Candidate, Plan, pooled, ranked, standing_out
+from .constraints import against_user
 from .search import Deadline, Job, RouteSearch
 from .settings import PlanSettings
 from .shelf_search import Found, ShelfSearch, Step
@@ -187,13 +188,19 @@ class _ToTheStock:
             begun = time.monotonic()
             smiles = self._recorded.wanted()
             if smiles is not None:
-                self._recorded.tell(smiles, _library_steps(shipped_library(), smiles))
+                steps = _library_steps(shipped_library(), smiles)
+                self._recorded.tell(smiles, [step for step in steps if self._is_allowed(step)])
             spent = time.monotonic() - begun
             self._library_seconds += spent
             taken += spent
             if is_alone:  # one molecule at a time, so that the budget is checked
                 break
         return taken
+
+    def _is_allowed(self, step: Step) -> bool:
+        rules = self.request.settings.rules
+        molecules = filter(None, map(read_molecule, step.reactants))
+        return not any(against_user(molecule, rules) for molecule in molecules)
 
     def tell(self, smiles: Hashable, candidates: list[Candidate]) -> None:
         from ..judging import judge

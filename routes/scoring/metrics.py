@@ -56,41 +56,6 @@ def prefix_rank(ranked: Sequence[Route | None], reference: Route, depth: int) ->
     return first_rank(ranked, lambda route: truncated(route, depth).canonical() == wanted)
 
 
-def top_k_exact(
-    predictions: Sequence[Sequence[Route | None]], references: Sequence[Route], ks: Sequence[int] = (1, 5)
-) -> dict[int, Estimate]:
-    """
-    Compute the share of targets whose reference route is among the first k predictions.
-
-    The order of the children is ignored. A prediction that repeats an earlier one is removed before ranking, so it
-    takes no rank. A `None` stands for text that is not a route. It takes a rank and is never correct. SMILES are
-    compared as text, so canonicalise both sides with the same program first.
-
-    Args:
-        predictions (`Sequence[Sequence[Route | None]]`):
-            For each target, its predictions, best first.
-        references (`Sequence[Route]`):
-            For each target, the only correct route.
-        ks (`Sequence[int]`, *optional*, defaults to `(1, 5)`):
-            The ranks to report.
-
-    Returns:
-        `dict[int, Estimate]`: for each k, the share with its 95 % Wilson interval.
-
-    Raises:
-        ValueError: the two lists differ in length or are empty, or a k is not positive.
-    """
-    if len(predictions) != len(references) or not references:
-        raise ValueError(
-            f"expected as many lists of predictions as references and at least one, "
-            f"got {len(predictions)} and {len(references)}"
-        )
-    if any(k < 1 for k in ks):
-        raise ValueError(f"every k must be at least 1, got {list(ks)}")
-    ranks = [exact_rank(ranked, reference) for ranked, reference in zip(predictions, references, strict=True)]
-    return {k: share([rank is not None and rank <= k for rank in ranks]) for k in ks}
-
-
 def share(found: Sequence[bool]) -> Estimate:
     """Return the share of true values, with its 95 % Wilson interval."""
     successes, n = sum(map(bool, found)), len(found)

@@ -15,6 +15,7 @@ from ..files.plan_files import read_plans
 from ..molecules import canonical_or_given
 from ..planning.planner import RoutePlanner
 from ..planning.settings import PlanSettings
+from ..planning.targets import no_material_because
 from ..plans import Plan
 from ..tree import Route
 from .conditions import CONDITIONS
@@ -46,13 +47,13 @@ def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Rout
     return [references[i] for i in sorted(rng.sample(range(len(references)), limit))]
 
 
-def conditions_of(config: Any, asked: Sequence[str] | None) -> list[str]:
+def conditions_of(model: Any, asked: Sequence[str] | None) -> list[str]:
     """Return the conditions to evaluate, one per column.
 
     Raises:
         ValueError: the model does not support a condition.
     """
-    takes_steps = config.num_condition_features > 0
+    takes_steps = model.config.num_condition_features > 0
     if asked is None:
         return ["steps", "nothing"] if takes_steps else ["nothing"]
     for condition in asked:
@@ -60,6 +61,8 @@ def conditions_of(config: Any, asked: Sequence[str] | None) -> list[str]:
             raise ValueError(
                 f"--with {condition} is not supported: this model was trained without the number of steps."
             )
+        if "material" in condition and (reason := no_material_because(model)):
+            raise ValueError(f"--with {condition} is not supported. {reason}")
     return list(dict.fromkeys(asked))
 
 

@@ -1,5 +1,6 @@
 """Training a model that writes synthesis routes, and testing it on held-out targets."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from ..data.training_data import RouteArguments, RouteTrainingArguments, about_r
 from ..planning.planner import RoutePlanner
 from ..plans import Plan
 from ..tree import Route
-from .metrics import top_k_exact
+from .metrics import exact_rank, share
 
 
 def measure_accuracy(
@@ -53,8 +54,9 @@ def measure_accuracy(
     failed = [plan for plan in plans if plan.problem is not None]
     if failed:
         print(f"{len(failed)} of {len(plans)} targets cannot be planned, the first: {failed[0].problem}")
-    predictions = [[candidate.route for candidate in plan.candidates] for plan in plans]
-    accuracy = top_k_exact(predictions, routes, ks=[k for k in (1, 5, 10, 50) if k <= arguments.beams])
+    found = [[candidate.route for candidate in plan.candidates] for plan in plans]
+    ranks = [exact_rank(ranked, reference) or math.inf for ranked, reference in zip(found, routes, strict=True)]
+    accuracy = {k: share([rank <= k for rank in ranks]) for k in (1, 5, 10, 50) if k <= arguments.beams}
     texts = [candidate for plan in plans for candidate in plan.candidates]
     results = {
         "beams": arguments.beams,
@@ -68,8 +70,8 @@ def measure_accuracy(
 def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) -> None:
     """Print a summary for the user."""
     print(f"\nHeld-out targets, exact route, order of reactants ignored, {results['beams']} beams (95 % interval):")
-    for name, share in results["exact_route"].items():
-        print(f"  {name:7}{share['value']:6.1%}  [{share['low']:.1%}, {share['high']:.1%}]  n={share['n']}")
+    for name, found in results["exact_route"].items():
+        print(f"  {name:7}{found['value']:6.1%}  [{found['low']:.1%}, {found['high']:.1%}]  n={found['n']}")
     print(f"  candidates that are valid routes {results['valid']:.1%}")
     print(f"\nPlan of one of them: {plan.target}")
     for route in plan.routes[:1]:

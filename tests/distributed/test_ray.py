@@ -144,7 +144,7 @@ def test_two_workers_write_the_plans_of_one_process(cluster, routes, tmp_path, c
     capsys.readouterr()
     assert cli.main([*words, "--output-file", "parts", "--workers", "2"]) == 3
     assert f"{len(TARGETS)} targets in parts" in (out := capsys.readouterr().out) and "2 refused" in out
-    assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.jsonl"]) == 0
+    assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.jsonl"]) == 3
     alone, joined = (
         {row["number"]: row for row in map(json.loads, (tmp_path / name).read_text().splitlines())}
         for name in ("alone.jsonl", "joined.jsonl")
@@ -155,7 +155,7 @@ def test_two_workers_write_the_plans_of_one_process(cluster, routes, tmp_path, c
         assert list(other) == list(row) and (other["state"], other["settings"]) == (row["state"], row["settings"])
         assert Plan.from_dict(other).routes == Plan.from_dict(row).routes and other["problem"] == row["problem"]
     assert {"done", "unfinished", "refused"} <= {row["state"] for row in joined.values()}
-    assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.csv"]) == 0
+    assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.csv"]) == 3
     assert (tmp_path / "joined.csv").read_text().startswith("id,target,rank")
 
 

@@ -2,6 +2,7 @@ import gzip
 import itertools
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -217,10 +218,14 @@ def test_references_take_their_own_plans():
 
 def test_a_model_that_is_not_told_steps():
     config = WeftConfig.from_preset("dms-tiny", num_condition_features=0)
-    assert predicting.conditions_of(config, None) == ["nothing"]
-    assert predicting.conditions_of(config, ["material", "nothing", "material"]) == ["material", "nothing"]
+    model = SimpleNamespace(config=config, generation_config=SimpleNamespace(routes=None))
+    assert predicting.conditions_of(model, None) == ["nothing"]
+    assert predicting.conditions_of(model, ["material", "nothing", "material"]) == ["material", "nothing"]
     with pytest.raises(ValueError, match="trained without the number of steps"):
-        predicting.conditions_of(config, ["steps+material"])
+        predicting.conditions_of(model, ["steps+material"])
+    model.generation_config.routes = {"starting_material": False}
+    with pytest.raises(ValueError, match=r"--with material is not supported\. This model was trained without"):
+        predicting.conditions_of(model, ["nothing", "material"])
 
 
 def test_files_of_the_same_name_are_told_apart_and_may_be_gzipped(routes, tmp_path, capsys):

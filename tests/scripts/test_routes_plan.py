@@ -243,6 +243,8 @@ MISTAKES = [
     # of the rules: seen before the model is loaded
     (["--only-purchasable"], "(only_purchasable) need a stock"),
     (["--forbid-substructure", "[N"], "is not a substructure"),
+    (["--join", "parts", "--output-file", "a.jsonl", "--html", "a.html"], "--html is not supported with --join"),
+    (["--workers", "2", "--output-file", "parts", "--export", "a.sdf"], "--export is not supported with --workers"),
 ]
 
 

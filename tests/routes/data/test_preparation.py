@@ -311,6 +311,8 @@ def test_what_is_to_be_excluded_must_be_readable(tmp_path):
         ({"max_depth": 0}, "max_depth must be at least 1, got 0"),
         ({"forward": True, "single_steps": True}, "leave out sub_routes, single_steps"),
         ({"forward": True, "permutations": 2}, "mutually exclusive"),
+        ({"forward": True, "max_source_length": 302}, "of any length: leave out .* max_source_length"),
+        ({"forward": True, "max_depth": 1}, "of any length"),
     ],
 )
 def test_wrong_settings(settings, message):

@@ -111,6 +111,14 @@ def test_pandas_reads_the_table_of_aizynthfinder(tmp_path):
     assert table["trees"][0][0]["scores"] == {"log_probability": -1.5}
 
 
+def test_a_table_of_trees_without_a_stock_says_nothing_is_bought(tmp_path):
+    plan = Plan("COC(C)=O", ranked([Candidate("", -1.0, 1, SHORT)]))
+    write_plans(tmp_path / "a.json", [plan], "aizynthfinder")
+    assert b'"in_stock":true' not in (tmp_path / "a.json").read_bytes()
+    [(read, _)] = read_plans(tmp_path / "a.json")
+    assert not read.distinct[0].purchasable
+
+
 def test_a_summary_has_a_line_for_each_target(tmp_path):
     write_plans(tmp_path / "a.csv", [*PLANS, Plan("CO", ranked([Candidate("", -1.0, 1, SHORT)]), id="=A1")], "summary")
     with (tmp_path / "a.csv").open(newline="") as file:

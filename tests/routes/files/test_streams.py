@@ -69,6 +69,8 @@ def test_every_form_reads_back(tmp_path, form, name):
     routes = random_routes(30)
     assert write_routes(tmp_path / name, iter([*routes, routes[-1]]), form) == 31
     assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
+    if name.endswith(".gz"):
+        assert not (tmp_path / name).read_bytes()[3]  # no name, which would be that of the temporary file
     # what it is called does not matter
     (tmp_path / name).rename(tmp_path / "other.txt.gz" if name.endswith(".gz") else tmp_path / "other.xyz")
     assert list(read_routes(next(tmp_path.iterdir()))) == [*routes, routes[-1]]
@@ -111,6 +113,8 @@ def test_what_a_form_has_no_words_for_leaves_the_old_file(tmp_path):
     pytest.importorskip("rdkit")
     with pytest.raises(ValueError, match=r"^route 1: 'CC\(C' is not a molecule"):
         write_routes(path, [ROUTES[0], Route("CC(C")], "retrocast")
+    with pytest.raises(ValueError, match=r"^route 1: 'CC\(C' is not a molecule"):
+        write_routes(path, [Route("CCO", (Route("C"),)), Route("CCO", (Route("CC(C"),))], "retrocast")
     assert path.read_text() == "C.O>>CCO\n" and list(tmp_path.iterdir()) == [path]
 
 
@@ -127,6 +131,7 @@ def test_what_a_form_has_no_words_for_leaves_the_old_file(tmp_path):
         '"O"}]}}}}, {"rank": 2, "failure": {"code": "x"}}]}',
         '{\n "smiles": "CCO",\n "children": [\n  {"smiles": "C"},\n  {"smiles": "O"}\n ]\n}\n',
         "C.O>>CCO\tethanol",
+        "\n \ntarget,reactions\nCCO,C.O>>CCO\n,\n",
         '[]\n\n{"name": "x", "smiles": "CCO", "children": [{"smiles": "C"}, {"smiles": "O"}]}\n{"target": "CCO", "trees": []}\n',
     ],
 )

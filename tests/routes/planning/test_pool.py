@@ -273,6 +273,19 @@ def test_the_library_adds_reactions_that_the_model_does_not_propose(planner, lib
     assert plan.distinct[0].score == pytest.approx(math.log(0.25) - 0.3)
 
 
+@pytest.mark.parametrize(
+    "forbidden", [{"forbidden": ("ClC(C)=O",)}, {"forbidden_substructures": ("C(=O)Cl",)}, {"forbidden": (AMIDE,)}]
+)
+def test_the_library_adds_no_molecule_that_the_user_forbids(planner, library, forbidden):
+    chloride = (
+        "([C;D1;H3:2]-[C:3](=[O;D1;H0:4])-[NH;D2;+0:1]-[C:5])>>Cl-[C:3](-[C;D1;H3:2])=[O;D1;H0:4].[C:5]-[NH2;D1;+0:1]"
+    )
+    library(("Cl1", Transformation(chloride, 30)))
+    [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)Cl", AMINE], constraints=Constraints(**forbidden))
+    # the rule is not for the target
+    assert [one.purchasable for one in plan.distinct].count(True) == (AMIDE in str(forbidden))
+
+
 def test_a_target_that_the_model_cannot_read_is_made_by_the_library(planner, library):
     coupling = "[C:2]-[NH;D2;+0:1]-[C;H0;D3;+0:3](=[O;D1;H0:4])>>O-[C;H0;D3;+0:3](=[O;D1;H0:4]).[C:2]-[NH2;D1;+0:1]"
     library(("O1", Transformation(coupling, 30)))

@@ -1,7 +1,4 @@
-import pytest
-
-from weftformer.common.statistics import Estimate, wilson_interval
-from weftformer.routes.scoring.metrics import prefix_rank, top_k_exact
+from weftformer.routes.scoring.metrics import exact_rank, prefix_rank
 from weftformer.routes.tree import Route
 
 A = Route("CCO", (Route("CC"), Route("O")))
@@ -10,19 +7,10 @@ B = Route("CCO", (Route("C"), Route("CO")))
 C = Route("CCO", (Route("CCC"),))
 
 
-def test_ranks():
+def test_exact_rank():
     # a text that is no route takes a rank, and a route that repeats another takes none
-    result = top_k_exact([[A], [B, B, A], [C, None, A], [C]], [A, A, A, A], ks=(1, 2, 3))
-    assert {k: proportion.value for k, proportion in result.items()} == {1: 0.25, 2: 0.5, 3: 0.75}
-    assert result[1] == Estimate(0.25, *wilson_interval(1, 4), 4)
-
-
-@pytest.mark.parametrize(
-    ("predictions", "references", "ks"), [([], [], (1,)), ([[A]], [A, B], (1,)), ([[A]], [A], (0,))]
-)
-def test_wrong_arguments(predictions, references, ks):
-    with pytest.raises(ValueError, match=r"expected as many|at least 1"):
-        top_k_exact(predictions, references, ks)
+    found = [A], [B, B, A], [C, None, A], [C], [A_TURNED]
+    assert [exact_rank(ranked, A) for ranked in found] == [1, 2, 3, None, 1]
 
 
 def test_prefix_rank():
