@@ -47,7 +47,7 @@ docs: $(VENV)/.installed  ## build the documentation into runs/site
 	$(BIN)/zensical build --strict
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) build dist *.egg-info runs
+	rm -rf $(VENV) build dist *.egg-info
 
 # torch first and alone: asked for by another package, pip would take the newest build with gigabytes of GPU packages.
 $(VENV)/.installed: pyproject.toml constraints.txt

@@ -158,6 +158,6 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
     """
     # in a folder without these files, transformers makes up an empty tokenizer
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
-        logger.warning(f"{folder} has no tokenizer: the converted model is saved without one.")
+        logger.warning(f"{folder} has no tokenizer: the model is saved without one.")
         return None
     return load(AutoTokenizer, folder)

@@ -1,7 +1,7 @@
 """A lecture notebook's transformer, with valid lengths as masks, no biases, and a state per layer for decoding.
 
 The keys are those of its family of notebooks (`blks.block0.attention.W_q`, `addnorm1.ln`, `ffn.dense1`). They also
-show whether a linear layer has a bias. [`valid_length_mask`] turns valid lengths into masks. The state of a layer is
+show whether a linear layer has a bias. In Weft, valid lengths are masks. The state of a layer is
 its KV cache.
 
 The notebook's code has an error: its decoder normalises the output of the cross-attention without the residual. The
@@ -30,21 +30,6 @@ _BLOCKS = {
         "addnorm3.ln": "final_layer_norm",
     },
 }
-
-
-def valid_length_mask(valid_lengths: torch.Tensor, keys: int) -> torch.Tensor:
-    """Return valid lengths as an attention mask, in which a query may attend to key j if j < length.
-
-    Args:
-        valid_lengths: lengths of shape (B,), or of shape (B, L) with one length for each query.
-        keys: number of keys.
-
-    Returns:
-        A mask of shape (B, keys) with 0 and 1 for lengths (B,), or a boolean one of shape (B, 1, L, keys) for lengths
-        (B, L).
-    """
-    mask = torch.arange(keys, device=valid_lengths.device) < valid_lengths[..., None]
-    return mask.long() if valid_lengths.ndim == 1 else mask[:, None]
 
 
 def _block(stack: str) -> list[Rule]:

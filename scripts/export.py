@@ -16,9 +16,10 @@ def main(args: argparse.Namespace) -> None:
     if not args.model.is_dir():
         raise FileNotFoundError(f"{args.model} is not a folder.")
     import torch
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers import AutoModelForSeq2SeqLM
 
     from weftformer.common.atomic import atomic_folder
+    from weftformer.conversion import read_tokenizer
     from weftformer.exporting import (
         TOLERANCE,
         compare_ctranslate2,
@@ -32,8 +33,7 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.hub.loading import load
 
     model = load(AutoModelForSeq2SeqLM, args.model, dtype=torch.float32).eval()
-    has_tokenizer = (args.model / "tokenizer.json").is_file()
-    tokenizer = load(AutoTokenizer, args.model) if has_tokenizer else None
+    tokenizer = read_tokenizer(args.model)
     with atomic_folder(args.out) as staging:
         if args.format == "ctranslate2":
             write_ctranslate2(model, staging, tokenizer)

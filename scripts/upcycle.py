@@ -1,7 +1,6 @@
 """Turn a dense Weft model into a mixture of experts that starts with the same outputs."""
 
 import argparse
-import shutil
 from pathlib import Path
 
 from weftformer.scripts.arguments import check_at_least_one
@@ -25,7 +24,7 @@ def main(args: argparse.Namespace) -> None:
     from transformers import AutoModelForSeq2SeqLM
 
     from weftformer.common.atomic import atomic_folder
-    from weftformer.conversion import upcycle
+    from weftformer.conversion import read_tokenizer, upcycle
     from weftformer.hub import upcycled_card
     from weftformer.hub.loading import load
 
@@ -39,11 +38,11 @@ def main(args: argparse.Namespace) -> None:
             for stack in ("encoder", "decoder")
         }
         sparse = upcycle(dense, args.experts, args.experts_per_token, seed=args.seed, **layer_types)
-        tokenizer_files = [file for file in args.model.glob("*token*") if file.is_file()]
-        for file in tokenizer_files:
-            shutil.copy2(file, staging / file.name)
+        tokenizer = read_tokenizer(args.model)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(staging)
         sparse.save_pretrained(staging)
         names = [folder.resolve().name for folder in (args.out, args.model)]
-        upcycled_card(sparse, *names, has_tokenizer=bool(tokenizer_files)).save(staging / "README.md")
+        upcycled_card(sparse, *names, has_tokenizer=tokenizer is not None).save(staging / "README.md")
     sizes = [f"{model.num_parameters():,}" for model in (dense, sparse)]
     print(f"Saved the sparse model in {args.out}: {sizes[1]} parameters, {sizes[0]} before.")

@@ -122,11 +122,6 @@ class TokenBudgetSampler(Sampler[list[int]]):
         for index in rng.permutation(len(batches)):
             yield batches[index].tolist()
 
-    def padding(self) -> float:
-        """Return the share of padding in the tokens of all batches, sources and targets."""
-        batches = [self.lengths[:, batch] for batch in self._batches(np.arange(self.lengths.shape[1]))]
-        return 1 - self.lengths.sum() / sum(part.shape[1] * int(part.max(axis=1).sum()) for part in batches)
-
 
 def row_lengths(dataset: Any, columns: Sequence[str]) -> np.ndarray:
     """

@@ -190,10 +190,16 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
 
 
 def remove_checkpoints(folder: str | os.PathLike) -> None:
-    """Remove the checkpoints of an earlier run. Otherwise this run could be resumed from one of them by mistake."""
+    """Remove the checkpoints and scores of an earlier run.
+
+    Otherwise, this run could be resumed from one of the checkpoints by mistake, and the Trainer would add its scores to
+    the old ones.
+    """
     for old in checkpoints(folder):
         logger.info(f"Removing {old} of an earlier run (--overwrite-output-dir).")
         shutil.rmtree(old)
+    for old in [*Path(folder).glob("*_results.json"), Path(folder, "generated_predictions.txt")]:
+        old.unlink(missing_ok=True)
 
 
 def check_same_model(config: WeftConfig, checkpoint: str) -> None:

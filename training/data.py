@@ -140,6 +140,12 @@ def load_file_stream(file: str, no_header: bool = False) -> IterableDataset:
                 f"{files[0]} has the columns {_list(first['names'])} and {name} has {_list(option['names'])}: give files "
                 "with the same columns in the same order."
             )
+        if option != first:
+            what = next(field for field in first if option[field] != first[field])
+            raise ValueError(
+                f"{files[0]} has {what}={first[what]!r} and {name} has {option[what]!r}: give files with the same encoding, "
+                "all of them with a header or none."
+            )
     try:
         return load_dataset(kind, data_files=files, split="train", streaming=True, **first)
     except (OSError, ValueError, pyarrow.ArrowInvalid) as error:
@@ -274,7 +280,12 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         ValueError: the ending of the name is unknown, or the content does not have this format.
     """
     if Path(file).is_dir():
-        return datasets.load_from_disk(file)
+        loaded = datasets.load_from_disk(file)
+        if isinstance(loaded, DatasetDict):
+            raise ValueError(
+                f"{file} has the splits {_list(loaded)}: give the folder of one, such as {Path(file, next(iter(loaded)))}."
+            )
+        return loaded.flatten()
     check_exist(file, target_file)
     if target_file:
         return _load_aligned(file, target_file)

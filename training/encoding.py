@@ -156,7 +156,10 @@ def _encode_batch(
         if is_empty(batch[columns.source][index], batch[columns.target][index]):
             continue
         if truncate:
-            source, labels = (_truncate(ids, limit) for ids, limit in zip((source, labels), limits, strict=True))
+            special = set(tokenizer.all_special_ids)
+            source, labels = (
+                _truncate(ids, limit, special) for ids, limit in zip((source, labels), limits, strict=True)
+            )
         if len(source) > limits[0] or len(labels) > limits[1]:
             continue
         encoded["row"].append(row)
@@ -205,9 +208,12 @@ def text_ids(tokenizer: Any, kind: str, texts: list[str], places: list[str]) -> 
         raise
 
 
-def _truncate(ids: list[int], limit: int) -> list[int]:
-    """Return the first tokens and the last one, which is the eos."""
-    return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+def _truncate(ids: list[int], limit: int, special: set[int]) -> list[int]:
+    """Return the first tokens, and the special tokens at the end, such as the eos or a language."""
+    if len(ids) <= limit:
+        return ids
+    end = next((number for number, token in enumerate(reversed(ids)) if token not in special), limit)
+    return [*ids[: max(0, limit - end)], *ids[len(ids) - end :]]
 
 
 def finite_number(value: Any, split: str, row: int, column: str) -> float:

@@ -34,8 +34,8 @@ def start(args: WeftTrainingArguments, *inputs: str | None) -> str | None:
         check_output_dir(args, inputs)
     if args.n_gpu > 1:
         logger.warning(
-            f"One process for {args.n_gpu} GPUs is slow and does not balance experts: start it with "
-            f"torchrun --nproc_per_node {args.n_gpu} -m weftformer.scripts.train"
+            f"One process for {args.n_gpu} GPUs is slow and does not balance experts: start one process for each GPU with "
+            f"torchrun --nproc_per_node {args.n_gpu}, or choose one GPU with CUDA_VISIBLE_DEVICES."
         )
     return find_checkpoint(args)
 

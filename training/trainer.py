@@ -6,7 +6,6 @@ import math
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -123,9 +122,11 @@ class WeftTrainer(ShardedModelTrainer):
             and not getattr(args, "load_best_model_at_end", False)
         ):
             args.eval_strategy = IntervalStrategy.NO  # the default assumes that there is something to evaluate on
-        if isinstance(args, TrainingOptions):
-            _set_defaults(args, model, train_dataset)
+        if isinstance(args, TrainingOptions) and args.num_train_epochs is None:
+            args.num_train_epochs = _default_epochs(args, train_dataset)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
+        if self.args.learning_rate is None:
+            self.args.learning_rate = _default_rate(weft_model(self.model))
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.distillation: Distillation | None = None
         if teacher is not None:
@@ -146,7 +147,6 @@ class WeftTrainer(ShardedModelTrainer):
         self._epochs = _EpochCallback()
         self.add_callback(self._epochs)
         self.add_callback(_GivenStepsCallback())
-        self.add_callback(_ExpectedTimeCallback())
         if self.is_deepspeed_enabled:  # its optimizer has copies of the weights, so routers do not notice its steps
             self.add_callback(RouterBiasCallback())
         is_wanted = getattr(self.args, "log_expert_statistics", False) and self.args.n_gpu <= 1
@@ -194,7 +194,7 @@ class WeftTrainer(ShardedModelTrainer):
 
     def _stream_loader(self, stream: ShuffledStream, budget: int | None) -> DataLoader:
         args = self.args
-        stream.batch_size = self._train_batch_size
+        stream.batch_size, stream.max_tokens = self._train_batch_size, budget
         stream.form_batches = None if budget is None else partial(_budget_batches, budget=budget)
         # processes that share the weights of one layer read the same rows
         stream.process_index = args.process_index // self.get_tp_size()
@@ -503,35 +503,18 @@ class _GivenStepsCallback(TrainerCallback):
             logger.warning(f"The resumed run uses its own arguments: {', '.join(changed)}.")
 
 
-class _ExpectedTimeCallback(TrainerCallback):
-    """Logs how long the training will take, estimated from its first steps."""
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        self._first: tuple[int, float] | None = None
-        self._is_told = False
-
-    def on_step_end(self, args, state, control, **kwargs):
-        # the very first step takes longer
-        step, begin = self._first = self._first or (state.global_step, time.monotonic())
-        steps, seconds = state.global_step - step, time.monotonic() - begin
-        if steps >= 5 and seconds > 3 and not self._is_told:
-            self._is_told = True
-            minutes = (state.max_steps - state.global_step) * seconds / steps / 60
-            logger.info(
-                f"About {minutes:.0f} minute{'s' * (round(minutes) != 1)} left: {state.max_steps:,} steps of "
-                f"{seconds / steps:.2g} s, evaluation not counted."
-            )
+def _default_rate(model: PreTrainedModel) -> float:
+    return 5e-5 if model.name_or_path else min(2e-3, 0.384 / model.config.d_model)
 
 
-def _set_defaults(args: Any, model: Any, dataset: Any) -> None:
-    """Choose the learning rate and the number of epochs if they are not given."""
-    if args.learning_rate is None:
-        width = weft_model(model).config.d_model
-        args.learning_rate = 5e-5 if model.name_or_path else min(2e-3, 0.384 / width)
-    if args.num_train_epochs is None:
-        rows = len(dataset) if has_length(dataset) else 0
-        batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        args.num_train_epochs = min(100, max(10, math.ceil(_STEPS * batch / max(rows, 1))))
+def _default_epochs(args: Any, dataset: Any) -> int:
+    """Return 10, or as many as give 2,000 steps, up to 100."""
+    rows = len(dataset) if has_length(dataset) else 0
+    batch: float = args.train_batch_size
+    if args.max_tokens_per_batch is not None and rows:
+        batch = args.max_tokens_per_batch / row_lengths(dataset, ("input_ids", "labels")).max(axis=0).mean()
+    batch *= args.gradient_accumulation_steps * args.world_size
+    return min(100, max(10, math.ceil(_STEPS * batch / max(rows, 1))))
 
 
 def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: int) -> Iterator[list[int]]:
@@ -547,7 +530,9 @@ def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: in
 
 def _to_disk(path: Path) -> None:
     """Flush a file or folder to the disk, before a name marks it as complete."""
-    handle = os.open(path, os.O_RDONLY)
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no folders
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:

@@ -1,21 +1,12 @@
-"""The notebook's transformer: valid lengths and dropout. `test_parity.py` compares outputs, gradients and weights."""
+"""The notebook's transformer: dropout. `test_parity.py` compares outputs, gradients and weights."""
 
 import pytest
 import torch
-
-from weftformer.conversion.notebook import valid_length_mask
 
 from .references import largest_error
 from .references.notebook import CASES, DROPOUT
 
 pytestmark = pytest.mark.dtype(torch.float64)
-
-
-def test_valid_lengths_become_masks():
-    assert valid_length_mask(torch.tensor([1, 3]), 3).tolist() == [[1, 0, 0], [1, 1, 1]]
-    mask = valid_length_mask(torch.tensor([[1, 2], [3, 1]]), 3)
-    assert mask.dtype == torch.bool
-    assert mask.int().tolist() == [[[[1, 0, 0], [1, 1, 0]]], [[[1, 1, 1], [1, 0, 0]]]]
 
 
 def test_training_drops_attention_weights():

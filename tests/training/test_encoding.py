@@ -9,7 +9,7 @@ from transformers import DataCollatorForSeq2Seq
 
 from weftformer.tokenization import build_route_tokenizer, source_text, train_tokenizer
 from weftformer.training.data import Columns
-from weftformer.training.encoding import encode_pairs, encode_target, longest
+from weftformer.training.encoding import _truncate, encode_pairs, encode_target, longest
 
 COLUMNS = Columns("source", "target")
 
@@ -88,6 +88,9 @@ def test_too_long_and_empty_pairs_are_left_out_and_counted(bpe, caplog):
     assert "2 of 6 pairs of train are skipped" in caplog.text
     assert [len(ids) for ids in dataset["input_ids"]] == [4, 4, 2, 2]
     assert dataset["input_ids"][1] == dataset["input_ids"][0]  # cut before the last token, which closes it
+    assert _truncate([5, 6, 7, 8], 3, {1, 2}) == [5, 6, 7]  # a tokenizer that closes no source
+    assert _truncate([5, 6, 7, 8, 2, 1], 3, {1, 2}) == [5, 2, 1]  # mBART: the eos and the language
+    assert _truncate([5, 6, 2], 3, {2}) == [5, 6, 2] and _truncate([2, 2, 2, 2], 3, {2}) == [2, 2, 2]
     _encode(_splits(("a", "b"), ("b", "b"), *[("a", "b")] * 6, ("a", "a")), bpe)
     assert "6 of 9 pairs of train repeat an earlier one (rows 2, 3, 4, 5, 6, ...)." in caplog.text
 

@@ -201,6 +201,9 @@ def test_files_are_named_by_patterns_and_lists(tmp_path, monkeypatch):
     for name in ("a.csv", "b.csv", "c.jsonl"):
         write(tmp_path / name, pairs([ord(name[0])]))
     (tmp_path / "d.csv").write_text("target,source\nab,1\n")
+    (tmp_path / "f.tsv").write_text("source\ttarget\n1\tab\n")
+    (tmp_path / "g.txt").write_text("1\tab\n")
+    (tmp_path / "h.csv").write_bytes("source,target\n1,ü\n".encode("cp1252"))
 
     def sources(text):
         return [int(row["source"]) for row in load_file_stream(text.replace("@", f"{tmp_path}/"))]
@@ -208,7 +211,9 @@ def test_files_are_named_by_patterns_and_lists(tmp_path, monkeypatch):
     assert sources("@[ab].csv") == sources("@b.csv, @a.csv")[::-1] == [97, 98] and sources("@a.csv") == [97]
     for text, message in (
         ("@a.csv,@c.jsonl", r"a\.csv and .*c\.jsonl have different formats"),
-        ("@*.csv", r"a\.csv has the columns 'source', 'target' and .*d\.csv has 'target', 'source'"),
+        ("@f.tsv,@g.txt", r"f\.tsv has header=0 and .*g\.txt has None"),
+        ("@h.csv,@a.csv", r"h\.csv has encoding='cp1252' and .*a\.csv has 'utf-8.*'"),
+        ("@[abd].csv", r"a\.csv has the columns 'source', 'target' and .*d\.csv has 'target', 'source'"),
         ("@x*.csv", r"no file matches .*x\*\.csv"),
         ("@a.csv,@c.csv", r"c\.csv does not exist"),
         ("@e.csv.zst", r"e\.csv\.zst is compressed by Zstandard.*pip install zstandard"),
@@ -278,6 +283,12 @@ def test_another_order_is_not_gone_on_with(shards):
     first = next(iter(ShuffledStream(shards, as_numbers, buffer_size=16)))
     with pytest.raises(ValueError, match=r"another order of .*: shuffle_buffer_size \(16 in the checkpoint, 32 now\)"):
         ShuffledStream(shards, as_numbers, buffer_size=32).start_at({"0": first.position}, 1)
+    other = ShuffledStream(shards, as_numbers, buffer_size=16)
+    other.max_tokens = 60  # its positions count batches
+    with pytest.raises(
+        ValueError, match=r"another order of .*: max_tokens_per_batch \(None in the checkpoint, 60 now\)"
+    ):
+        other.start_at({"0": first.position}, 1)
 
 
 def test_a_stream_from_python(tmp_path, caplog):

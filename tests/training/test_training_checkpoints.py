@@ -123,8 +123,10 @@ def test_output_dir_that_is_not_empty(tmp_path):
         check_output_dir(_arguments(tmp_path / "config.json"))
 
 
-def test_overwriting_removes_checkpoints_and_nothing_else(tmp_path):
+def test_overwriting_removes_checkpoints_and_scores_and_nothing_else(tmp_path):
     path = _checkpoint(tmp_path, 5)
+    for name in ("all_results.json", "test_results.json", "generated_predictions.txt"):
+        (tmp_path / name).touch()
     (tmp_path / "checkpoint-best").mkdir()
     (tmp_path / "notes.txt").touch()
     arguments = _arguments(tmp_path, overwrite_output_dir=True)

@@ -220,3 +220,14 @@ def test_lines_that_do_not_match(tmp_path):
     (tmp_path / "b").write_text("1\n")
     with pytest.raises(ValueError, match=r"a has 2 lines and .*b has 1"):
         load_file(str(tmp_path / "a"), str(tmp_path / "b"))
+
+
+def test_a_folder_of_a_data_set(tmp_path):
+    rows = Dataset.from_dict({"translation": [{"en": "a", "de": "b"}]})
+    rows.save_to_disk(tmp_path / "rows")
+    assert load_file(str(tmp_path / "rows"))[:] == {"translation.en": ["a"], "translation.de": ["b"]}
+    DatasetDict(train=rows, test=rows).save_to_disk(tmp_path / "splits")
+    with pytest.raises(
+        ValueError, match=r"splits has the splits 'train', 'test': give the folder of one, such as .*train"
+    ):
+        load_file(str(tmp_path / "splits"))

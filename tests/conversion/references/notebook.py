@@ -10,13 +10,17 @@ from functools import partial
 import torch
 from torch import nn
 
-from weftformer.conversion.notebook import valid_length_mask
-
 from . import Reference, randomized
 
 LAYERS, WIDTH, HEADS, FFN, DROPOUT = 2, 32, 4, 48, 0.1
 SOURCE_TOKENS, TARGET_TOKENS, BOS = 29, 23, 1
 BATCH, SOURCE_LENGTH, TARGET_LENGTH = 3, 11, 8
+
+
+def valid_length_mask(valid_lengths, keys):
+    """Lengths as a mask: (B,) as 0 and 1 of shape (B, keys), or one for each query, (B, L), as booleans (B, 1, L, keys)."""
+    mask = torch.arange(keys) < valid_lengths[..., None]
+    return mask.long() if valid_lengths.ndim == 1 else mask[:, None]
 
 
 def masked_softmax(scores, valid_lengths):
