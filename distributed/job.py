@@ -70,6 +70,7 @@ def run(
     progress = Progress(what, len(items), unit, done=len(items) - len(left), is_shown=is_shown)
 
     def watch() -> None:
+        parts.add([])  # writes the rows that have waited long enough
         progress.update(0)
 
     batches = _here(work, left) if workers is None else crew.run(work, left, workers, watch, tell=progress.print)

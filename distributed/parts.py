@@ -21,8 +21,8 @@ from pyarrow import fs
 
 from ..routes.files.plan_files import check_settings
 
-# A part is written after this many seconds, which bounds the work that is lost if a process is killed, or after this
-# many rows, which bounds the memory of a driver.
+# A part is written this many seconds after the one before, which bounds the work of workers that is lost if their
+# driver is killed, or after this many rows, which bounds its memory.
 SECONDS, ROWS = 10.0, 1000
 _JOB = "job.json"
 _HEAD = re.compile(rb'\{"number":\s*(\d+),\s*"state":\s*"([\w ]+)"')
@@ -72,8 +72,9 @@ class Parts:
             "input": digest.hexdigest(),
             "settings": dict(settings),
         }
+        names = self._names()  # first, because another shard may begin the job in between
         if (before := self._job()) is None:
-            if self._names():
+            if names:
                 raise ValueError(f"{self.place} is not empty and has no {_JOB}: give another folder.")
             self._files.create_dir(self._root)
             self._write(_JOB, json.dumps(job, indent=2) + "\n")

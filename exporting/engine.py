@@ -55,7 +55,7 @@ class Engine:
         self._own, self._translator = model.generate, None
         self._seen, self._same, self._to_compare = 0, 0, COMPARED
         if self.is_chosen:
-            needed("ctranslate2")
+            needed("ctranslate2", extra="engine")
             check_expressible(model.config)
 
     def is_for(self, **settings: Any) -> bool:
@@ -78,6 +78,10 @@ class Engine:
             return "the request has inputs other than tokens, or returns more than texts"
         if any(not isinstance(one, Watch) for one in settings.get("logits_processor") or ()):
             return "logits processors are set"
+        config = self.model.config
+        ends, start = prepared.eos_token_id, prepared.decoder_start_token_id
+        if ends not in (config.eos_token_id, [config.eos_token_id]) or start != config.decoder_start_token_id:
+            return "the start or end token is not that of the configuration"
         if prepared.do_sample or settings.get("streamer") is not None:
             return "texts are sampled or streamed"
         if prepared.num_beams > 1 and not (prepared.early_stopping is True and prepared.length_penalty > 0):

@@ -225,7 +225,7 @@ class TextPool:
 
     def step(self) -> list[tuple[Hashable, str]]:
         if self.search is None:
-            return self._batch()
+            return self._batch() if self._waiting else []
         if self._waiting:
             works = list(self._waiting.values())
             tickets = self.search.add(self.task._inputs(works), [work.settings.max_new_tokens for work in works])
@@ -307,7 +307,8 @@ class TextTask:
         beams = beams or (1 if sampling else defaults.num_beams or 1)
         if sampling is None:
             beams = max(beams, candidates)
-        longest = max_new_tokens or (defaults.max_length or self.max_new_tokens + 1) - 1
+        saved = defaults.max_new_tokens or (defaults.max_length or self.max_new_tokens + 1) - 1
+        longest = max_new_tokens or saved
         return TextSettings(beams, max(1, min(longest, self.model.config.max_target_positions)), sampling, candidates)
 
     def check_conditions(self, count: int) -> None:
@@ -383,9 +384,7 @@ class TextTask:
         scores = (
             self._log_probabilities(inputs, sequences, settings.candidates) if with_scores else [None] * len(texts)
         )
-        ends = self.model.generation_config.eos_token_id
-        has_end = torch.isin(sequences[:, 1:], torch.as_tensor(-1 if ends is None else ends, device=sequences.device))
-        is_cut = (~has_end.any(1)).tolist()
+        is_cut = (~self._is_end(sequences[:, 1:]).any(1)).tolist()
         written = [Written(*one) for one in zip(texts, scores, is_cut, strict=True)]
         several = [
             written[start : start + settings.candidates] for start in range(0, len(written), settings.candidates)
@@ -403,11 +402,14 @@ class TextTask:
             inputs["condition_values"] = torch.tensor([work.conditions for work in works])
         return {name: value.to(self.model.device) for name, value in inputs.items()}
 
+    def _is_end(self, tokens: torch.Tensor) -> torch.Tensor:
+        ends = self.model.generation_config.eos_token_id
+        return torch.isin(tokens, torch.as_tensor(-1 if ends is None else ends, device=tokens.device))
+
     def _log_probabilities(
         self, inputs: dict[str, torch.Tensor], sequences: torch.Tensor, candidates: int
     ) -> list[float]:
         """Return the log-probability of each sequence (rows, tokens), from its second token to its first end."""
-        ends = torch.as_tensor(self.model.generation_config.eos_token_id, device=sequences.device)
         scores: list[float] = []
         sources = {name: value.repeat_interleave(candidates, dim=0) for name, value in inputs.items()}
         # some rows at a time: the logits of all would take more memory than the search did
@@ -417,7 +419,7 @@ class TextTask:
             part = {name: value[rows] for name, value in sources.items()}
             logits = self.model(**part, decoder_input_ids=read, use_cache=False).logits
             log_p = logits.float().log_softmax(-1).gather(-1, written.unsqueeze(-1)).squeeze(-1)
-            is_end = torch.isin(written, ends).int()
+            is_end = self._is_end(written).int()
             scores += log_p.masked_fill(is_end.cumsum(1) > is_end, 0.0).sum(1).tolist()
         return scores
 

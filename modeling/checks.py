@@ -113,7 +113,7 @@ def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
     low, high = _range(ids)
     if low < 0 or high >= vocab_size:
         # a user who gave only labels does not know this input
-        origin = " It defaults to `labels` shifted right." if name == "decoder_input_ids" else ""
+        origin = " In training, it defaults to `labels` shifted right." if name == "decoder_input_ids" else ""
         raise ValueError(
             f"`{name}` contains the id {low if low < 0 else high}, but the vocabulary has {vocab_size} tokens (0 to "
             f"{vocab_size - 1}).{origin} Was the text encoded with this model's tokenizer? Only labels may contain -100, for "

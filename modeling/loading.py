@@ -70,7 +70,7 @@ class LoadingMixin:
                 A folder, or the name of a repository on the Hub.
             allow_missing_weights (`bool`, *optional*, defaults to `False`):
                 Initialize weights missing in the file at random, and skip weights unknown to the model.
-                `ignore_mismatched_sizes=True` allows missing weights too.
+                `ignore_mismatched_sizes=True` allows missing weights too, but no unknown ones besides.
             kwargs (*optional*):
                 Further arguments of `PreTrainedModel.from_pretrained`.
 

@@ -25,8 +25,9 @@ KNOWN_IMPLEMENTATIONS = (
 # The known implementations that add a relative bias to the scores.
 _BIASED_IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention")
 
-# An additive mask value at or below this means "masked", whichever constant is used (-inf, -1e9, ...).
-_MASKED = torch.finfo(torch.float16).min / 2
+# An additive mask value at or below this means "masked", whichever constant is used (-inf, -1e9, -10,000, which is
+# -9,984 in bfloat16, ...).
+_MASKED = -9_000.0
 
 
 def takes_bias(implementation: str) -> bool:

@@ -327,8 +327,12 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
             ValueError: a width or the dtype does not fit.
         """
         config = self.config
-        ffn_dims = {config.moe_intermediate_size or dim for dim in (config.encoder_ffn_dim, config.decoder_ffn_dim)}
-        uneven = [width for width in (config.d_model, *ffn_dims) if width % 8]
+        stacks = (
+            (config.encoder_mlp_layer_types, config.encoder_ffn_dim),
+            (config.decoder_mlp_layer_types, config.decoder_ffn_dim),
+        )
+        widths = [config.moe_intermediate_size or ffn_dim for types, ffn_dim in stacks if "sparse" in types]
+        uneven = [width for width in (config.d_model, *widths) if width % 8]
         if config.has_sparse_layers and uneven:
             raise ValueError(
                 f'experts_implementation="grouped_mm" needs d_model and the width of the experts to be multiples of 8 '
@@ -640,8 +644,8 @@ class WeftDecoder(WeftStack):
         self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(decoder=True)) if uses_rotary else None
         self.post_init()
 
-    # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration and so
-    # change all later calls
+    # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration for the time
+    # of the call, where concurrent calls would read it
     @traceable
     @capture_outputs
     def forward(
@@ -1077,8 +1081,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             labels (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Target ids for the loss, with -100 for positions that do not count.
             use_cache (`bool`, *optional*):
-                Whether to return keys and values. Defaults to the configuration's `use_cache`, and to False with
-                labels.
+                Whether to return keys and values. Defaults to the configuration's `use_cache`. With labels, it is
+                always False.
             logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0):
                 Score only the last N positions, or the given positions. 0 scores all.
             num_items_in_batch (`int` or `torch.Tensor`, *optional*):

@@ -1,6 +1,6 @@
 """Tokenizers: the vocabulary of DirectMultiStep for routes, and vocabularies trained on the user's own texts."""
 
-from .checks import check_encodable, encode_checked
+from .checks import encode_checked
 from .route_tokenizer import (
     PRODUCT_LENGTH,
     SOURCE_LENGTH,
@@ -15,7 +15,6 @@ __all__ = [
     "PRODUCT_LENGTH",
     "SOURCE_LENGTH",
     "build_route_tokenizer",
-    "check_encodable",
     "encode_checked",
     "encode_route",
     "encode_source",

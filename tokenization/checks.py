@@ -10,9 +10,15 @@ from transformers import PreTrainedTokenizerFast
 _LISTED_CHARACTERS = 120
 
 
-def check_encodable(tokenizer: PreTrainedTokenizerFast, text: str, max_length: int | None = None) -> None:
+def encode_checked(
+    tokenizer: PreTrainedTokenizerFast,
+    text: str,
+    *,
+    add_special_tokens: bool = True,
+    max_length: int | None = None,
+) -> list[int]:
     """
-    Check that a tokenizer can encode all of a text, with at most `max_length` tokens.
+    Return the token ids of a text, without truncation or padding, or an error if the tokenizer cannot encode all of it.
 
     A character is unknown if the tokenizer raises an error for it (a word-level vocabulary without an unknown token),
     encodes it as the unknown token, or leaves it out (BPE without an unknown token). Special tokens in the text are
@@ -23,32 +29,15 @@ def check_encodable(tokenizer: PreTrainedTokenizerFast, text: str, max_length: i
             Any fast tokenizer.
         text (`str`):
             One text.
+        add_special_tokens (`bool`, *optional*, defaults to `True`):
+            Whether to add the special tokens of the tokenizer's template, which count for `max_length`.
         max_length (`int`, *optional*):
-            The largest number of tokens, with the special tokens that `tokenizer(text)` adds. Defaults to no limit.
+            The largest number of tokens. Defaults to no limit.
 
     Raises:
         TypeError: `text` is not a string.
         ValueError: the text has an unknown character (the message names the first one, its index in the text and the
             allowed characters), or is too long (the message names both lengths).
-    """
-    encode_checked(tokenizer, text, max_length=max_length)
-
-
-def encode_checked(
-    tokenizer: PreTrainedTokenizerFast,
-    text: str,
-    *,
-    add_special_tokens: bool = True,
-    max_length: int | None = None,
-) -> list[int]:
-    """Return the token ids of a text, without truncation or padding. Raise the errors of [`check_encodable`].
-
-    Args:
-        tokenizer: any fast tokenizer.
-        text: one text.
-        add_special_tokens: whether to add the special tokens of the tokenizer's template, which count for
-            `max_length`.
-        max_length: the largest number of tokens. None for no limit.
     """
     if not isinstance(text, str):
         raise TypeError(f"expected one text as a string, got {type(text).__name__}: {text!r}")

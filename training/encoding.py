@@ -11,7 +11,7 @@ import pyarrow.compute
 from datasets import Dataset, DatasetDict, IterableDataset
 from transformers import PreTrainedTokenizerFast
 
-from ..tokenization import check_encodable
+from ..tokenization import encode_checked
 from .data import Columns
 from .streaming import ShuffledStream
 
@@ -202,7 +202,7 @@ def text_ids(tokenizer: Any, kind: str, texts: list[str], places: list[str]) -> 
     except Exception as error:  # the Rust layer raises plain `Exception`, and does not name the text
         for place, text in zip(places, texts, strict=True):
             try:
-                check_encodable(tokenizer, text)
+                encode_checked(tokenizer, text)
             except ValueError as reason:
                 raise ValueError(f"{place}: {reason}") from error
         raise

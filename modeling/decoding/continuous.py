@@ -54,7 +54,7 @@ class Found(NamedTuple):
     Args:
         ticket: the ticket of the source.
         prompt: the ids that all its sequences begin with.
-        sequences: the ids written for each sequence, best first, with pads after the end.
+        sequences: the ids written for each sequence, best first, with pads or end tokens after the end.
         scores: the scores of the sequences, as `sequences_scores` of `generate`; log-probabilities in greedy search.
     """
 

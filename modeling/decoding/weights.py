@@ -72,8 +72,6 @@ class FewTokenExperts(nn.Module):
         output_ND = torch.zeros_like(tokens_ND)
         up, down = self.projections
         for expert, chosen in assignments.items():
-            if expert >= len(up):  # expert parallelism writes this id for experts of other processes
-                continue
             tokens, slots = (list(part) for part in zip(*chosen, strict=True))
             states = tokens_ND if len(tokens_ND) == 1 else tokens_ND[tokens]
             states = down[expert](self.activate(up[expert](states))) * weights_NK[tokens, slots, None]

@@ -69,6 +69,7 @@ def test_an_engine_takes_the_place_of_generate_for_a_while(small, told):
         ({}, EARLY | {"length_penalty": 0.0}, "supports only beam search with"),
         ({}, {"no_repeat_ngram_size": 2}, "processors"),
         ({}, {"do_sample": True, "top_k": 1}, "sampled"),
+        ({}, {"eos_token_id": [2, 7]}, "the start or end token is not that of the configuration"),
         ({}, {"decoder_input_ids": torch.ones(20, 1, dtype=torch.long)}, "other than tokens"),
     ],
 )

@@ -10,7 +10,7 @@ from weftformer.modeling.masks import cross_mask, decoder_mask, encoder_mask, ke
 pytestmark = pytest.mark.dtype(torch.float64)
 
 IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention"]
-MASKED_VALUES = [float("-inf"), torch.finfo(torch.float32).min, -1e30, -1e9]
+MASKED_VALUES = [float("-inf"), torch.finfo(torch.float32).min, -1e30, -1e9, -1e4]
 
 
 def picture(text):

@@ -296,6 +296,24 @@ def test_translations_are_those_of_each_text_alone(text_task, monkeypatch, in_ba
     assert len({answer["translations"][0] for answer in answers}) > 1
 
 
+def test_a_pool_whose_inputs_all_left_has_nothing_to_do(text_task, monkeypatch):
+    monkeypatch.setattr(tasks, "reason_against", lambda model, **settings: "in batches")
+    pool, (work,) = text_task.open_pool(1, lambda: None), text_task.works(["one"])
+    pool.add("one", work)
+    pool.remove("one")
+    assert pool.step() == []
+
+
+def test_settings_and_ends_are_those_saved_with_the_model():
+    task = TextTask(*tiny_text_model(TEXTS))
+    saved = task.model.generation_config
+    saved.max_new_tokens = 7
+    assert task.settings(None, None).max_new_tokens == 7 and task.settings(None, 3).max_new_tokens == 3
+    saved.eos_token_id = task.model.config.eos_token_id = None
+    ((written,),) = task.write(task.works(["one two"], max_new_tokens=4), with_scores=True)
+    assert written.is_cut and written.score < 0
+
+
 def test_texts_that_do_not_fit_are_refused(text_task):
     for text, conditions, reason in (
         ("one " * 50, (), "at most 40"),

@@ -1,4 +1,4 @@
-"""check_encodable on tokenizers that refuse, replace or drop unknown characters."""
+"""encode_checked on tokenizers that refuse, replace or drop unknown characters."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from weftformer.tokenization import build_route_tokenizer, check_encodable
+from weftformer.tokenization import build_route_tokenizer, encode_checked
 
 
 def wrap(model, **special) -> PreTrainedTokenizerFast:
@@ -21,7 +21,7 @@ def letters(*tokens: str) -> dict[str, int]:
 
 def test_message_of_the_route_tokenizer():
     with pytest.raises(ValueError) as error:
-        check_encodable(build_route_tokenizer(), "C%O")
+        encode_checked(build_route_tokenizer(), "C%O")
     assert str(error.value) == (
         "unknown character '%' at index 1 of 'C%O'; allowed characters are those between the quotes: "
         '" #\'()+,-/1234567=?@BCFHIJKLMNOPSZ[\\]acegilnoprsu{}"'
@@ -35,32 +35,32 @@ def test_message_of_the_route_tokenizer():
 def test_index_behind_special_tokens_and_keys(text, character, index):
     assert text[index] == character
     with pytest.raises(ValueError, match=f"unknown character {re.escape(repr(character))} at index {index} of "):
-        check_encodable(build_route_tokenizer(), text)
+        encode_checked(build_route_tokenizer(), text)
 
 
 def test_length_counts_the_special_tokens():
     tokenizer = build_route_tokenizer()
-    check_encodable(tokenizer, "CCO", max_length=5)
+    encode_checked(tokenizer, "CCO", max_length=5)
     with pytest.raises(ValueError, match="5 tokens with the special tokens around it, at most 4 are allowed: 'CCO'"):
-        check_encodable(tokenizer, "CCO", max_length=4)
+        encode_checked(tokenizer, "CCO", max_length=4)
 
 
 def test_word_level_with_unknown_token():
     tokenizer = wrap(models.WordLevel(letters("[U]", "ab", "b"), unk_token="[U]"), unk_token="[U]")
-    check_encodable(tokenizer, "ab b [U] ab")
+    encode_checked(tokenizer, "ab b [U] ab")
     with pytest.raises(ValueError, match="unknown character 'x' at index 5 of 'ab bbx'"):
-        check_encodable(tokenizer, "ab bbx")
+        encode_checked(tokenizer, "ab bbx")
 
 
 def test_bpe_that_drops_what_it_does_not_know():
     tokenizer = wrap(models.BPE(vocab=letters("a", "b"), merges=[]))
     assert tokenizer("a%b")["input_ids"] == [0, 1]
-    check_encodable(tokenizer, "a b ab")
+    encode_checked(tokenizer, "a b ab")
     with pytest.raises(ValueError, match="unknown character '%' at index 3 of 'a b%a%'"):
-        check_encodable(tokenizer, "a b%a%")
+        encode_checked(tokenizer, "a b%a%")
 
 
 @pytest.mark.parametrize("text", [None, 3, ["C"], float("nan")])
 def test_not_a_string(text):
     with pytest.raises(TypeError, match=f"got {type(text).__name__}"):
-        check_encodable(build_route_tokenizer(), text)
+        encode_checked(build_route_tokenizer(), text)

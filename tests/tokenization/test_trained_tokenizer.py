@@ -6,7 +6,7 @@ import pytest
 import transformers
 from transformers import AutoTokenizer
 
-from weftformer.tokenization import check_encodable, iter_columns, train_tokenizer, trained
+from weftformer.tokenization import encode_checked, iter_columns, train_tokenizer, trained
 
 TEXTS = [
     "A small boat crosses a small lake.",
@@ -50,7 +50,7 @@ def test_template_appends_eos_only(tokenizer):
 
 @pytest.mark.parametrize("text", STRANGE + TEXTS[:4])
 def test_round_trip_is_exact(tokenizer, text):
-    check_encodable(tokenizer, text)
+    encode_checked(tokenizer, text)
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
 
 
