@@ -1,5 +1,5 @@
 """Plan synthesis routes for target molecules, best first, with the included model or a model of `routes train`.
-Exit status: 0, 3 when at least one target has no route, 1 after an error, 2 for a wrong argument."""
+Exit status: 0, 3 when at least one target has no route, 2 for an unknown option, 1 after any other error."""
 
 from __future__ import annotations
 

@@ -155,8 +155,8 @@ class DataArguments:
         False,
         "csv and tsv files have no header: their columns are source, target, column_3, ... (txt never has a header).",
     )
-    source_column: str | None = common_option(None, "Source column (default: source, else the first).")
-    target_column: str | None = common_option(None, "Target column (default: target, else the second).")
+    source_column: str | None = common_option(None, "Source column (default: source, or the first of two).")
+    target_column: str | None = common_option(None, "Target column (default: target, or the other of two).")
     condition_columns: str | None = common_option(
         None, "Comma-separated numeric columns that the model reads beside the source, as `condition_values`."
     )
