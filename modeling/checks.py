@@ -8,7 +8,6 @@ operation has failed, such as a lookup on the CPU of an id without a row ([`with
 
 import inspect
 from collections.abc import Callable
-from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -66,13 +65,8 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
         problem = f"{where} got an unexpected keyword `{name}`.{closest(name, known)}"
         if not IS_EXPORTED:
             raise ValueError(problem)
-        _warn_once(problem)
+        logger.warning_once(problem)
         del kwargs[name]
-
-
-@cache
-def _warn_once(problem: str) -> None:
-    logger.warning(problem)
 
 
 def plain_table(table: nn.Module) -> nn.Embedding:

@@ -331,7 +331,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
             (config.encoder_mlp_layer_types, config.encoder_ffn_dim),
             (config.decoder_mlp_layer_types, config.decoder_ffn_dim),
         )
-        widths = [config.moe_intermediate_size or ffn_dim for types, ffn_dim in stacks if "sparse" in types]
+        widths = [config.moe_intermediate_size or ffn_dim for types, ffn_dim in stacks if "sparse" in (types or ())]
         uneven = [width for width in (config.d_model, *widths) if width % 8]
         if config.has_sparse_layers and uneven:
             raise ValueError(

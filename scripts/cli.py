@@ -32,9 +32,10 @@ import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any
+
+from weftformer.configuration.version import __version__
 
 # The commands with their short help, in the order of the help.
 COMMANDS = {
@@ -111,7 +112,7 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
         description="Weft: one encoder-decoder family for Hugging Face transformers.",
         epilog="`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows the traceback of an error.",
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     groups = {"": parser.add_subparsers(title="commands for texts", metavar="COMMAND", prog="weftformer")}
     own: dict[str, Parser] = {}
     for name, text in COMMANDS.items():
@@ -188,10 +189,3 @@ def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = 
     except KeyboardInterrupt as interrupt:
         print(f"weftformer {name}: interrupted. {interrupt}".removesuffix(". "), file=sys.stderr)
         return INTERRUPTED
-
-
-def _version() -> str:
-    try:
-        return version("weftformer")
-    except PackageNotFoundError:  # a checkout that was never installed
-        return "unknown"

@@ -21,15 +21,6 @@ from transformers import PreTrainedTokenizerFast
 
 from .checks import encode_checked, shown
 
-__all__ = [
-    "PRODUCT_LENGTH",
-    "SOURCE_LENGTH",
-    "build_route_tokenizer",
-    "encode_route",
-    "encode_source",
-    "source_text",
-]
-
 # Lengths in the published DMS models: 145 tokens for the product, and 135 more for the starting material.
 PRODUCT_LENGTH = 145
 SOURCE_LENGTH = 280

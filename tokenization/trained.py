@@ -7,8 +7,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
-__all__ = ["iter_columns", "train_tokenizer"]
-
 logger = logging.get_logger(__name__)
 
 # Defaults for texts whose best number of tokens is unknown: the most tokens, and the fewest occurrences of a pair that

@@ -20,8 +20,6 @@ from ...tokenization import build_route_tokenizer
 from ..molecules import canonical_smiles, rooted_smiles
 from ..tree import Route
 
-__all__ = ["aligned_route", "aligned_routes"]
-
 # The digit of a ring depends on the rings that are open before it, so all digits of rings count as equal.
 _ANY_RING = str.maketrans("23456789", "1" * 8)
 _ATOM = re.compile(r"[A-Za-z]")

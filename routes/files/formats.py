@@ -8,14 +8,11 @@ these. Unknown fields are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterator
+from typing import Any
 
 from ..tree import MAX_DEPTH, Route
 from .reaction_lines import without_maps
-
-if TYPE_CHECKING:
-    from ..stock import Stock
 
 # The fields that contain routes in the files of other projects, and in those of `weftformer routes plan` (`candidates`).
 WRAPPERS = ("trees", "candidates", "route", "ground_truth", "target", "targets", "acceptable_routes", "routes", "data")
@@ -175,7 +172,7 @@ def _list(value: Any, place: str) -> list[Any]:
 
 
 def to_reaction_tree(
-    route: Route, stock: Stock | None = None, *, metadata: dict[str, Any] | None = None
+    route: Route, stock: Container[str] | None = None, *, metadata: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """
     Write a route as alternating molecule and reaction nodes, as PaRoutes and AiZynthFinder do.
@@ -183,8 +180,8 @@ def to_reaction_tree(
     Args:
         route ([`Route`]):
             The route.
-        stock ([`Stock`], *optional*):
-            The stock that decides `in_stock`. Without one, every starting material is in stock and no other molecule
+        stock (`Container[str]`, *optional*):
+            A [`Stock`] or a set of SMILES, which decides `in_stock`. Without one, every starting material is in stock and no other molecule
             is.
         metadata (`dict[str, Any]`, *optional*):
             The field `metadata` of each reaction node. In PaRoutes, it contains the `ID` of a patent.

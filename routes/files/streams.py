@@ -28,7 +28,7 @@ from .formats import to_reaction_tree, to_retrocast
 from .reaction_lines import to_reaction_line
 
 if TYPE_CHECKING:
-    from ..stock import Stock
+    pass
 
 # A spreadsheet evaluates a cell that begins like this, unless it is a number. A leading quote makes it text
 # (https://owasp.org/www-community/attacks/CSV_Injection). No SMILES of a molecule begins like this.
@@ -77,9 +77,7 @@ def read_routes(path: str | os.PathLike[str]) -> Iterator[Route]:
         yield from routes
 
 
-def write_routes(
-    path: str | os.PathLike[str], routes: Iterable[Route], form: str = "weft", *, stock: Stock | None = None
-) -> int:
+def write_routes(path: str | os.PathLike[str], routes: Iterable[Route], form: str = "weft") -> int:
     """
     Write a file of routes atomically: readers see the old file or the complete new one.
 
@@ -94,12 +92,9 @@ def write_routes(
             - `"weft"`: `{"route": ...}` on each line.
             - `"dms"`: DirectMultiStep's text on each line.
             - `"reactions"`: the reactions of a route on each line, see `routes.files.reaction_lines`.
-            - `"paroutes"`: a JSON list of trees of molecules and reactions.
+            - `"paroutes"`: a JSON list of trees of molecules and reactions, with all starting materials in stock.
             - `"aizynthfinder"`: a JSON list that has a list of such trees for each target.
             - `"retrocast"`: a task of RetroCast's second schema. Needs RDKit.
-        stock ([`Stock`], *optional*):
-            The stock that decides `in_stock` in trees of molecules and reactions. By default, starting materials are
-            in stock.
 
     Returns:
         `int`: the number of routes written.
@@ -114,7 +109,7 @@ def write_routes(
     def targets() -> Iterator[_Target]:
         groups = itertools.groupby(routes, lambda route: route.smiles)
         for number, (smiles, group) in enumerate(groups, 1):
-            yield _Target(f"target-{number}", smiles, [_Ranked(route, next(left), stock) for route in group])
+            yield _Target(f"target-{number}", smiles, [_Ranked(route, next(left)) for route in group])
 
     _write(path, form, FORMS, targets(), None)
     return next(left)
@@ -163,13 +158,13 @@ def plan_form(path: Path) -> str | None:
 
 
 class _Ranked(NamedTuple):
-    """A route with its number in the file (counted from 0), the purchasable molecules (a `Stock` or a set of SMILES),
-    and the rank and score from the search.
+    """A route with its number in the file (counted from 0), its purchasable molecules (None for all starting
+    materials), and the rank and score from the search.
     """
 
     route: Route
     number: int
-    stock: Any = None
+    stock: set[str] | None = None
     rank: int = 0
     score: float | None = None
 

@@ -82,12 +82,8 @@ class Transformation:
             with rdBase.BlockLogs():
                 # rdchiral's order differs between processes
                 return sorted(rdchiralRun(_template(self.smarts), _prepared(product)))
-        except (
-            ValueError,
-            KeyError,
-            RuntimeError,
-            IndexError,
-        ):  # rdchiral fails for a few pairs of template and molecule
+        # rdchiral fails for a few pairs of template and molecule
+        except (ValueError, KeyError, RuntimeError, IndexError):
             return []
 
     def might_give(self, product: Chem.Mol, reactants: Sequence[Chem.Mol]) -> bool:

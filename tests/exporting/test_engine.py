@@ -101,7 +101,7 @@ def test_by_name_it_must_be_there(small, monkeypatch):
     monkeypatch.setattr(engine, "find_spec", lambda name: None)
     assert Engine(small("tiny"), "auto").is_off
     monkeypatch.setattr("weftformer.exporting.extras.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="needs ctranslate2"):
+    with pytest.raises(ValueError, match=r"needs ctranslate2: pip install 'weftformer\[engine\]'"):
         Engine(small("tiny"), "ctranslate2")
 
 

@@ -1,7 +1,6 @@
 """`model_cards/`: its table of presets, and its figures, which are those of the documentation."""
 
 import re
-import tomllib
 
 from weftformer.configuration import PRESETS, WeftConfig
 from weftformer.hub.card import FOLDER
@@ -19,12 +18,6 @@ def test_the_table_has_the_sizes_of_all_presets():
     expected = {name: (f"{total:,}", f"{active:,}") for name, (total, active) in counts.items()}
     assert {name: (total, active) for name, total, active in rows} == expected
     assert set(written_facts()["presets"]) == set(PRESETS)
-
-
-def test_an_installed_weft_has_what_cards_are_made_of():
-    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["weftformer"]
-    for name in ("template.md", "facts.yaml"):
-        assert (FOLDER / name).is_file() and any(FOLDER / name in ROOT.glob(pattern) for pattern in data)
 
 
 def table(start: str) -> list[list[str]]:

@@ -9,6 +9,7 @@ import types
 
 import pytest
 
+import weftformer
 from weftformer.scripts import cli
 from weftformer.scripts.arguments import check_model
 
@@ -67,7 +68,7 @@ def test_help_and_mistakes_import_nothing_heavy(helps):
     }.items():
         code, _, err, _ = helps[words]
         assert code == 1 and message in err
-    assert helps["--version"][:2] == [0, f"weftformer {cli._version()}\n"]
+    assert helps["--version"][:2] == [0, f"weftformer {weftformer.__version__}\n"]
     assert helps[""] == helps["--help"] and all(
         f"\n    {name.split()[-1]}" in helps["routes" if " " in name else ""][1] for name in cli.COMMANDS
     )

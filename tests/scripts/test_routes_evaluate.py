@@ -16,16 +16,13 @@ from weftformer.routes.scoring import predicting
 from weftformer.routes.scoring.evaluation import KS
 from weftformer.scripts import cli
 
-
-def route(smiles: str, *children: Route | str) -> Route:
-    return Route(smiles, tuple(Route(child) if isinstance(child, str) else child for child in children))
-
+from ..routes.trees import made
 
 RECORDED = [
-    route("CCO", "CC", "O"),
-    route("CCNC(C)=O", route("CCN", "CC", "N"), route("CC(=O)O", "CC=O")),
-    route("CCOC", route("CCO", "CC"), "CO"),
-    route("CCCl", "CC"),
+    made("CCO", "CC", "O"),
+    made("CCNC(C)=O", made("CCN", "CC", "N"), made("CC(=O)O", "CC=O")),
+    made("CCOC", made("CCO", "CC"), "CO"),
+    made("CCCl", "CC"),
 ]
 TOLD_WELL = {"CCO", "CCNC(C)=O"}
 
@@ -47,7 +44,7 @@ def asked(monkeypatch):
         calls.append(told | given)
         for index, target in reversed(list(enumerate(targets))):  # they end in another order
             recorded = next(r for r in RECORDED if r.smiles == target)
-            wrong = route(target, "CBr", "CI")
+            wrong = made(target, "CBr", "CI")
             found = [recorded, wrong] if target in TOLD_WELL else [wrong, recorded if n_steps else wrong]
             if target == "CCCl":
                 yield index, Plan(target, [], "too long for this model")
@@ -113,7 +110,7 @@ def test_what_the_model_is_told(untrained_folder, routes, asked):
 
 def test_starting_materials_are_single_molecules_where_there_are_any(tmp_path):
     file = tmp_path / "salts.jsonl"
-    write_routes(file, [route("CCO", "[Na+].[OH-]", "CCBr")] * 20 + [route("CCO", "[Na+].[OH-]")])
+    write_routes(file, [made("CCO", "[Na+].[OH-]", "CCBr")] * 20 + [made("CCO", "[Na+].[OH-]")])
     drawn = [material for _, material in predicting.load_references(file, None, 0)]
     assert set(drawn[:-1]) == {"CCBr"} and drawn[-1] == "[Na+].[OH-]"
 
@@ -156,7 +153,7 @@ def test_what_was_planned_is_kept_when_it_is_cut_short(untrained_folder, tmp_pat
 
 def test_the_draw_of_targets_is_repeated_by_its_seed(tmp_path):
     file = tmp_path / "many.jsonl"
-    write_routes(file, [route("C" * n + "O", "C" * n) for n in range(1, 30)])
+    write_routes(file, [made("C" * n + "O", "C" * n) for n in range(1, 30)])
     draws = [[r.smiles for r, _ in predicting.load_references(file, 5, seed)] for seed in (1, 1, 2)]
     assert draws[0] == draws[1] != draws[2] and len(set(draws[0])) == 5
     assert draws[0] == sorted(draws[0], key=len)
@@ -167,7 +164,7 @@ def test_the_draw_of_targets_is_repeated_by_its_seed(tmp_path):
 
 def test_routes_that_cannot_be_scored_are_told(tmp_path, capsys):
     file = tmp_path / "routes.jsonl"
-    write_routes(file, [Route("CCO"), route("C(", "C"), RECORDED[0]])
+    write_routes(file, [Route("CCO"), made("C(", "C"), RECORDED[0]])
     assert len(predicting.load_references(file, None, 0)) == 1
     assert "2 routes of" in capsys.readouterr().err
     write_routes(file, [Route("CCO")])
@@ -210,7 +207,7 @@ def test_a_model_of_routes_is_not_scored_on_texts(untrained_folder, routes, caps
 
 def test_references_take_their_own_plans():
     """The second route to a target takes the second plan for it."""
-    known = [route("CCO", "CC", "O"), route("CCO", "CCCl")]
+    known = [made("CCO", "CC", "O"), made("CCO", "CCCl")]
     column = {"CCO": [(Plan("CCO", id=name), None) for name in "ab"]}
     pairs = predicting.matched(column, [(one, "") for one in [*known, known[0]]], "column")
     assert [plan.id for _, (plan, _) in pairs] == ["a", "b", "b"]
@@ -250,7 +247,7 @@ def test_files_of_the_same_name_are_told_apart_and_may_be_gzipped(routes, tmp_pa
 def test_files_of_other_programs_are_scored(form, routes, tmp_path, capsys):
     """Of the first target the recorded route is second, of the last there is none."""
     file, numbers = tmp_path / "theirs", tmp_path / "numbers.json"
-    wrong = route("CCO", "CBr", "CI")
+    wrong = made("CCO", "CBr", "CI")
     write_routes(file, [wrong, *RECORDED[:3]], form)
     words = [routes, "--predictions", file, "--ks", "1", "2", "--json", numbers]
     assert run(*words) == 1

@@ -323,14 +323,6 @@ def test_texts_that_do_not_fit_are_refused(text_task):
             text_task.works([text], conditions=conditions)
 
 
-def test_conditions_reach_the_model():
-    task = TextTask(*tiny_text_model(TEXTS, num_condition_features=1))
-    written = [
-        task.write(task.works(["one two"], conditions=[value], max_new_tokens=8))[0][0].text for value in (0.0, 30.0)
-    ]
-    assert written[0] != written[1]
-
-
 def test_a_stock_and_a_forward_model_need_routes(text_task, tmp_path):
     text_task.model.save_pretrained(tmp_path)
     text_task.tokenizer.save_pretrained(tmp_path)

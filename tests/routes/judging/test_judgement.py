@@ -8,6 +8,8 @@ from weftformer.routes.judging import Transformation, count_moves, judge_route, 
 from weftformer.routes.judging.extraction import build, extract, write
 from weftformer.routes.judging.transformations import Library, difference
 
+from ..trees import made
+
 ACID, AMINE = "O=C(O)c1ccccc1", "NCCc1ccccc1"
 AMIDE = "O=C(NCCc1ccccc1)c1ccccc1"
 MAPPED = [  # an amide coupling, and a substitution that inverts a centre
@@ -63,10 +65,6 @@ def test_spelling_and_order_do_not_matter():
 def test_what_cannot_work_fails_with_a_reason(product, reactants, reason):
     found = judge(product, reactants)
     assert (found.state, found.reason) == ("fails", reason)
-
-
-def made(target, *reactants):
-    return Route(target, tuple(Route(one) if isinstance(one, str) else one for one in reactants))
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,7 @@ pytest.importorskip("rdkit")
 pytest.importorskip("rdchiral")
 
 from weftformer.routes import judge
-from weftformer.routes.judging import judge_route
 from weftformer.routes.judging.names import _reactions, common_name
-from weftformer.routes.tree import Route
 
 
 @pytest.mark.parametrize(
@@ -63,13 +61,3 @@ def test_a_template_has_the_first_name_that_covers_its_changes(template, name):
 
 def test_every_name_can_be_read():
     assert len(_reactions()) > 100 and all(used and made for _, used, made in _reactions())
-
-
-def test_the_judgements_of_a_route_are_in_the_order_of_its_steps():
-    route = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("N#Cc1ccccc1"),))))
-    assert [step.last_reaction for step in route.steps()] == [
-        "N#Cc1ccccc1>>NCc1ccccc1",
-        "CC(=O)O.NCc1ccccc1>>CC(=O)NCc1ccccc1",
-    ]
-    assert [one.name for one in judge_route(route)] == ["nitrile reduction", "amide coupling"]
-    assert judge_route(Route("CCO")) == [] == Route("CCO").steps()

@@ -6,9 +6,7 @@ import pytest
 from weftformer.routes.scoring.comparison import edit_distance, is_convergent, is_prefix, truncated
 from weftformer.routes.tree import Route
 
-
-def made(smiles: str, *children: Route | str) -> Route:
-    return Route(smiles, tuple(Route(child) if isinstance(child, str) else child for child in children))
+from ..trees import made
 
 
 def random_route(rng: random.Random, molecules: int, labels: str = "CNO") -> Route:

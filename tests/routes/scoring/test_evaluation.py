@@ -14,9 +14,7 @@ from weftformer.routes.plans import Candidate, Plan, ranked
 from weftformer.routes.scoring.evaluation import directmultistep_rank, evaluate
 from weftformer.routes.tree import Route
 
-
-def made(smiles: str, *children: Route | str) -> Route:
-    return Route(smiles, tuple(Route(child) if isinstance(child, str) else child for child in children))
+from ..trees import made
 
 
 def as_plan(target: str, texts: list[str]) -> Plan:
