@@ -70,7 +70,7 @@ class LoadingMixin:
                 A folder, or the name of a repository on the Hub.
             allow_missing_weights (`bool`, *optional*, defaults to `False`):
                 Initialize weights missing in the file at random, and skip weights unknown to the model.
-                `ignore_mismatched_sizes=True` allows missing weights too, but no unknown ones besides.
+                `ignore_mismatched_sizes=True` also allows missing weights, unless the file has unknown ones too.
             kwargs (*optional*):
                 Further arguments of `PreTrainedModel.from_pretrained`.
 

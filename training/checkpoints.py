@@ -198,8 +198,11 @@ def remove_checkpoints(folder: str | os.PathLike) -> None:
     for old in checkpoints(folder):
         logger.info(f"Removing {old} of an earlier run (--overwrite-output-dir).")
         shutil.rmtree(old)
-    for old in [*Path(folder).glob("*_results.json"), Path(folder, "generated_predictions.txt")]:
-        old.unlink(missing_ok=True)
+    for name in (
+        *(f"{split}_results.json" for split in ("all", "train", "eval", "test")),
+        "generated_predictions.txt",
+    ):
+        Path(folder, name).unlink(missing_ok=True)
 
 
 def check_same_model(config: WeftConfig, checkpoint: str) -> None:

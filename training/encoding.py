@@ -142,6 +142,7 @@ def _encode_batch(
         for kind, column in (("text", columns.source), ("text_target", columns.target))
     )
     forbidden = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id} - {None}
+    special = set(tokenizer.all_special_ids)
     encoded: dict[str, list] = {"row": [], "input_ids": [], "labels": []}
     if columns.conditions:
         encoded["condition_values"] = []
@@ -156,7 +157,6 @@ def _encode_batch(
         if is_empty(batch[columns.source][index], batch[columns.target][index]):
             continue
         if truncate:
-            special = set(tokenizer.all_special_ids)
             source, labels = (
                 _truncate(ids, limit, special) for ids, limit in zip((source, labels), limits, strict=True)
             )

@@ -105,11 +105,12 @@ def _contains(smiles: str, substructures: tuple[str, ...]) -> bool:
     return any(molecule.HasSubstructMatch(substructure(smarts)) for smarts in substructures)
 
 
-def against_user(molecule: Molecule, rules: Constraints) -> Fault | None:
+def against_user(smiles: str, rules: Constraints) -> Fault | None:
     """Return why the user's rules forbid a molecule other than the target, or None if they do not."""
-    if rules.forbidden and is_among(molecule, filter(None, map(read_molecule, rules.forbidden))):
+    read = read_molecule(smiles) if rules.forbidden else None  # reading takes longer than all the rest
+    if read is not None and is_among(read, filter(None, map(read_molecule, rules.forbidden))):
         return Fault("a molecule is forbidden", "forbidden")
-    if rules.forbidden_substructures and _contains(molecule.smiles, rules.forbidden_substructures):
+    if rules.forbidden_substructures and _contains(smiles, rules.forbidden_substructures):
         return Fault("a substructure is forbidden", "forbidden_substructures")
     return None
 
@@ -265,7 +266,7 @@ class ConstrainedGrammar(LogitsProcessor):
             return None  # the target
         if self.rules.acyclic and is_among(read, text.frame.path):
             return Fault("a molecule is made from itself", "acyclic")
-        if fault := against_user(read, self.rules):
+        if fault := against_user(text.molecule, self.rules):
             return fault
         assert text.state is not None
         if text.state.depth >= limit and self._must_be_bought(text.molecule):

@@ -198,9 +198,7 @@ class _ToTheStock:
         return taken
 
     def _is_allowed(self, step: Step) -> bool:
-        rules = self.request.settings.rules
-        molecules = filter(None, map(read_molecule, step.reactants))
-        return not any(against_user(molecule, rules) for molecule in molecules)
+        return not any(against_user(smiles, self.request.settings.rules) for smiles in step.reactants)
 
     def tell(self, smiles: Hashable, candidates: list[Candidate]) -> None:
         from ..judging import judge

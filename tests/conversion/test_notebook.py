@@ -1,4 +1,4 @@
-"""The notebook's transformer: dropout. `test_parity.py` compares outputs, gradients and weights."""
+"""Dropout in the notebook's transformer. `test_parity.py` compares outputs, gradients and weights."""
 
 import pytest
 import torch

@@ -133,8 +133,8 @@ def test_mistakes_are_one_line(texts, tmp_path, capsys, monkeypatch, words, mess
 def test_shards_may_begin_at_once(tmp_path, monkeypatch):
     """The other shard writes job.json after this one has found none."""
     parts, other = (Parts((tmp_path / "parts").as_uri()) for _ in range(2))
-    names = parts._names
-    monkeypatch.setattr(parts, "_names", lambda: [names(), other.begin("generate", {}, ["a"])][0])
+    job = parts._job
+    monkeypatch.setattr(parts, "_job", lambda: [job(), other.begin("generate", {}, ["a"])][0])
     parts.begin("generate", {}, ["a"])
     assert [file.name for file in (tmp_path / "parts").iterdir()] == ["job.json"]
 

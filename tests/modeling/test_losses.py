@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from weftformer.modeling.losses import cross_entropy
-from weftformer.modeling.moe import balance_loss, router_counts, router_z_loss
+from weftformer.modeling.moe import balance_loss, expert_load, router_counts, router_z_loss
 
 from ..models import assert_same_gradients
 
@@ -49,6 +49,16 @@ def test_doubles_are_summed_in_doubles():
     logits, labels = draw()
     assert cross_entropy(logits, labels).dtype == torch.float64
     assert torch.autograd.gradcheck(lambda logits: cross_entropy(logits, labels, 0.1), logits)
+
+
+IDS = torch.tensor([[0, 1], [0, 2], [0, 1], [3, 0]])
+
+
+def test_expert_load_counts_assignments_of_real_tokens():
+    assert expert_load(IDS, 5).tolist() == [4.0, 2.0, 1.0, 1.0, 0.0]
+    real = torch.tensor([True, False, True, False])
+    assert expert_load(IDS, 5, real).tolist() == [2.0, 2.0, 0.0, 0.0, 0.0]
+    assert expert_load(IDS, 5, real).dtype == torch.float32
 
 
 # probabilities 0.5/0.25/0.25, 0.2/0.6/0.2, 0.1/0.1/0.8

@@ -238,6 +238,17 @@ def test_the_selection_bias_enters_the_choice_and_never_the_weights(router, toke
     assert (ids[:, 0] == 3).all() and (ids != 0).all()
 
 
+def test_the_bias_moves_against_the_load_and_the_count_starts_again(router):
+    module = router(router_bias_update_rate=0.5)
+    module.selection_bias.copy_(torch.tensor([1.0, 1.0, 1.0, 1.0]))
+    module.expert_load.copy_(torch.tensor([5.0, 1.0, 3.0, 3.0]))  # mean 3
+    module.update_selection_bias()
+    assert module.selection_bias.tolist() == [0.5, 1.5, 1.0, 1.0]
+    assert module.expert_load.tolist() == [0.0] * 4
+    module.update_selection_bias()  # nothing was counted since
+    assert module.selection_bias.tolist() == [0.5, 1.5, 1.0, 1.0]
+
+
 IDS = torch.tensor([[0, 1], [0, 1], [0, 3]])  # loads 3, 2, 0, 1
 MOVED = [-0.5, -0.5, 0.5, 0.5]  # by half a step of 0.5
 

@@ -128,13 +128,14 @@ def test_overwriting_removes_checkpoints_and_scores_and_nothing_else(tmp_path):
     for name in ("all_results.json", "test_results.json", "generated_predictions.txt"):
         (tmp_path / name).touch()
     (tmp_path / "checkpoint-best").mkdir()
-    (tmp_path / "notes.txt").touch()
+    for name in ("notes.txt", "my_results.json"):
+        (tmp_path / name).touch()
     arguments = _arguments(tmp_path, overwrite_output_dir=True)
     with pytest.raises(ValueError, match=r"would remove .*checkpoint-5"):
         check_output_dir(arguments, inputs=(str(path), None))
     check_output_dir(arguments, inputs=(str(tmp_path),))
     remove_checkpoints(tmp_path)
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["checkpoint-best", "notes.txt"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["checkpoint-best", "my_results.json", "notes.txt"]
 
 
 def test_only_the_same_model_is_resumed(tmp_path):
