@@ -30,7 +30,7 @@ from torch import nn
 from transformers.utils import logging
 
 from ...common.atomic import atomic_write, write_json
-from .weights import numbers_of
+from .weights import hashes_of, numbers_of
 
 logger = logging.get_logger(__name__)
 
@@ -111,7 +111,8 @@ class CompiledStep:
         config = self.step.config
         fields = json.loads(config.to_json_string(use_diff=False))
         return {
-            "weights": _hash_of_tensors(self.step),
+            # with the buffers that are not saved, such as rotary frequencies
+            "weights": repr(hashes_of([*self.step.parameters(), *self.step.buffers()])),
             "numbers": numbers_of([self.step.decoder, self.step.lm_head, self.step.embeddings]),
             "config": {name: value for name, value in fields.items() if name not in _OF_NO_EFFECT},
             "implementations": [config._attn_implementation, getattr(config, "_experts_implementation", None)],
@@ -209,16 +210,6 @@ def _name(facts: dict[str, Any]) -> str:
 def _hash_of_file(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _hash_of_tensors(step: nn.Module) -> str:
-    """Return a hash of all weights and buffers, including those that are not saved, such as rotary frequencies."""
-    found = hashlib.sha256()
-    tensors: list[tuple[str, Any]] = [*step.named_parameters(), *step.named_buffers()]
-    for name, tensor in tensors:
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return found.hexdigest()
 
 
 @cache

@@ -170,7 +170,7 @@ class Snapshot:
         )
 
 
-def hashes_of(tensors: Sequence[torch.Tensor]) -> list[list[tuple[torch.Size, torch.dtype, bytes]]]:
+def hashes_of(tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype, bytes]]:
     """Return the shape and type of each tensor and a hash of its values, computed in as many threads as torch has."""
 
     def hash_of(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype, bytes]:
@@ -179,9 +179,10 @@ def hashes_of(tensors: Sequence[torch.Tensor]) -> list[list[tuple[torch.Size, to
 
     count = torch.get_num_threads()
     if count == 1:  # starting a thread takes longer than a small model's hashes
-        return [[hash_of(tensor) for tensor in tensors]]
+        return [hash_of(tensor) for tensor in tensors]
     with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(lambda first: [hash_of(tensor) for tensor in tensors[first::count]], range(count)))
+        shares = list(threads.map(lambda first: [hash_of(tensor) for tensor in tensors[first::count]], range(count)))
+    return [shares[place % count][place // count] for place in range(len(tensors))]
 
 
 def numbers_of(parts: Sequence[nn.Module]) -> list[list[Any]]:
