@@ -11,7 +11,11 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model", metavar="MODEL", help="folder or Hub id of a route model (default: the included one)")
+    add(
+        "--model",
+        metavar="MODEL",
+        help="folder or Hub id of a route model (default: the included one, unless --text-model is given)",
+    )
     add("--stock", type=Path, metavar="FILE", help="purchasable molecules, unless a visitor uploads others")
     add("--text-model", metavar="MODEL", help="folder or Hub id of a text model")
     add("--device", help="device of the models, e.g. cuda:0 (default: cuda if available)")
@@ -51,28 +55,22 @@ def load_models(route_model: str | None, text_model: str | None, stock: Path | N
         The task of each model, or None for a model that is not given.
 
     Raises:
-        ValueError: gradio or RDKit is not installed, a model is of the other kind, or the stock has no route model or cannot be read.
+        ImportError: gradio or RDKit is not installed.
+        ValueError: a model is of the other kind, or the stock has no route model or cannot be read.
     """
     from weftformer.scripts.arguments import read_stock
 
     if stock is not None and route_model is None:
         raise ValueError("--stock is for a route model: give one with --model.")
-    try:
-        import gradio  # noqa: F401
+    import gradio  # noqa: F401  # before models are loaded, to fail at once if it is not installed
 
-        from weftformer.inference.tasks import RouteTask, TextTask, load_task
+    from weftformer.inference.tasks import RouteTask, TextTask, load_task
 
-        named = ((route_model, RouteTask), (text_model, TextTask))
-        stocks = (read_stock(stock), None)
-        tasks: list[Any] = [
-            None if name is None else load_task(name, given) for (name, _), given in zip(named, stocks, strict=True)
-        ]
-    except ModuleNotFoundError as error:
-        if error.name not in ("gradio", "fastapi", "starlette", "pydantic"):
-            raise
-        raise ValueError(f"The page needs {error.name}: pip install 'weftformer[app]'.") from error
-    except ImportError as error:  # RDKit is missing; the message says which extra to install
-        raise ValueError(str(error)) from error
+    named = ((route_model, RouteTask), (text_model, TextTask))
+    stocks = (read_stock(stock), None)
+    tasks: list[Any] = [
+        None if name is None else load_task(name, given) for (name, _), given in zip(named, stocks, strict=True)
+    ]
     for (name, kind), task in zip(named, tasks, strict=True):
         if task is not None and not isinstance(task, kind):
             wanted, option = ("texts", "--text-model") if kind is RouteTask else ("routes", "--model")

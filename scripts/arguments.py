@@ -90,6 +90,19 @@ def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {value}.")
 
 
+def check_plain(arguments: argparse.Namespace, name: str) -> None:
+    """Refuse the name of a compressed file.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    file = str(getattr(arguments, name))
+    if file.endswith((".gz", ".zst")):
+        raise ValueError(
+            f"--{name.replace('_', '-')} {file} would not be compressed: choose a name without this ending."
+        )
+
+
 def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
     """Refuse to overwrite an existing file, unless it is to be continued or replaced.
 

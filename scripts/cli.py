@@ -55,6 +55,12 @@ COMMANDS = {
     "routes prepare": "make training data from route files",
 }
 GROUP = "routes"
+# The optional packages that commands import without a message of their own, by the extra that installs them.
+_EXTRAS = {
+    "app": ("gradio",),
+    "chem": ("rdkit", "rdchiral", "scipy", "PIL", "jinja2", "resvg_py"),
+    "serve": ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"),
+}
 
 USAGE_ERROR = 2
 INTERRUPTED, CLOSED_PIPE = 130, 141  # as in shells: 128 and the number of the signal
@@ -169,8 +175,17 @@ def _check_and_run(module: ModuleType, args: argparse.Namespace) -> int | None:
     return module.main(args)
 
 
+def _missing(error: ImportError) -> str | None:
+    """Return a message that names the extra to install, or None for another error."""
+    if "pip install" in str(error):
+        return str(error)
+    package = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, packages in _EXTRAS.items() if package in packages), None)
+    return extra and f"This needs {package}: pip install 'weftformer[{extra}]'."
+
+
 def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = None) -> int:
-    """Call a script's `main`. A ValueError or OSError becomes one line on stderr, or is raised if WEFT_DEBUG=1.
+    """Call a script's `main`. A ValueError, an OSError or a missing extra becomes one line on stderr, or is raised if WEFT_DEBUG=1.
 
     Returns:
         The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C, 141 when the reader of stdout has gone.
@@ -181,10 +196,11 @@ def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = 
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), sys.stdout.fileno())  # Python flushes stdout when it exits
         return CLOSED_PIPE
-    except (ValueError, OSError) as error:
-        if os.environ.get("WEFT_DEBUG", "0") not in ("", "0"):
+    except (ValueError, OSError, ImportError) as error:
+        message = _missing(error) if isinstance(error, ImportError) else str(error)
+        if message is None or os.environ.get("WEFT_DEBUG", "0") not in ("", "0"):
             raise
-        print(f"weftformer {name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"weftformer {name}: error: {' '.join(message.split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         print(f"weftformer {name}: interrupted. {interrupt}".removesuffix(". "), file=sys.stderr)

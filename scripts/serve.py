@@ -9,6 +9,7 @@ from dataclasses import fields
 from weftformer.scripts.arguments import (
     add_engine,
     add_stock_options,
+    check_at_least_one,
     check_models,
     read_stock,
     take_shipped_model,
@@ -79,16 +80,12 @@ def main(args: argparse.Namespace) -> None:
     """Load the model and serve it until SIGTERM or Ctrl-C. Running requests are then finished, and queued requests get 503.
 
     Raises:
-        ValueError: FastAPI is not installed, or an argument does not fit. OSError: no such model, or the port is taken.
+        ImportError: FastAPI or RDKit is not installed. ValueError: an argument does not fit. OSError: no such model, or the port is taken.
     """
-    try:
-        from weftformer.serving.app import load_app
-        from weftformer.serving.connections import Server, share_memory
-    except ModuleNotFoundError as error:
-        if error.name not in ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"):
-            raise
-        raise ValueError(f"Serving needs {error.name}: pip install 'weftformer[serve]'.") from error
+    from weftformer.serving.app import load_app
+    from weftformer.serving.connections import Server, share_memory
 
+    check_at_least_one(args, "threads")
     key = os.environ.get("WEFT_API_KEY", "")
     if key and not key.strip():
         raise ValueError("WEFT_API_KEY is blank: give a key, or unset it.")
@@ -101,17 +98,14 @@ def main(args: argparse.Namespace) -> None:
     limits = Limits(**{field.name: getattr(args, field.name) for field in fields(Limits)})
     # before the model is loaded, to fail at once if the port is taken
     listener = _listen(args.host, args.port)
-    try:
-        take_shipped_model(args)
-        check_models(args)
-        stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
-        app = load_app(
-            args.model, stock, args.forward_model, args.device, args.engine, limits,
-            # a key from a file often ends in a line break, which no header can have
-            api_key=key.strip() or None, allowed_hosts=args.allowed_host or ["*"],
-        )  # fmt: skip
-    except ImportError as error:  # from RDKit, with the name of the extra
-        raise ValueError(str(error)) from error
+    take_shipped_model(args)
+    check_models(args)
+    stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
+    app = load_app(
+        args.model, stock, args.forward_model, args.device, args.engine, limits,
+        # a key from a file often ends in a line break, which no header can have
+        api_key=key.strip() or None, allowed_hosts=args.allowed_host or ["*"],
+    )  # fmt: skip
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     print(f"{app.state.name} at {url}{app.state.path}, its API at {url}/docs", flush=True)

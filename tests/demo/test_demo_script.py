@@ -45,7 +45,7 @@ def test_without_a_model_that_of_the_package_is_shown(monkeypatch, capsys):
 def test_a_missing_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "gradio", None)
     assert cli.main(["app", "--model", "somewhere"]) == 1
-    assert capsys.readouterr().err == "weftformer app: error: The page needs gradio: pip install 'weftformer[app]'.\n"
+    assert capsys.readouterr().err == "weftformer app: error: This needs gradio: pip install 'weftformer[app]'.\n"
 
 
 def test_arguments_reach_the_launch(monkeypatch, folders):

@@ -61,9 +61,7 @@ def test_a_missing_extra_is_one_line(monkeypatch, capsys, tmp_path):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     assert cli.main(["serve", "--model", str(tmp_path)]) == 1
-    assert (
-        "weftformer serve: error: Serving needs fastapi: pip install 'weftformer[serve]'." in capsys.readouterr().err
-    )
+    assert "weftformer serve: error: This needs fastapi: pip install 'weftformer[serve]'." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
