@@ -25,7 +25,8 @@ except ImportError:  # Windows has no such locks
 def atomic_write(path: str | os.PathLike[str], staging: str | os.PathLike[str] | None = None) -> Iterator[Path]:
     """Yield a temporary path with the same suffix to write to, and rename it to `path` when the block ends.
 
-    Readers see the old file or the complete new one. If the block raises an error, the old file stays.
+    Readers see the old file or the complete new one. If the block raises an error, the old file stays. A device or a
+    pipe is yielded itself.
 
     Args:
         path: the file.
@@ -34,7 +35,10 @@ def atomic_write(path: str | os.PathLike[str], staging: str | os.PathLike[str] |
     Raises:
         OSError: the temporary file cannot be renamed.
     """
-    path = Path(path)
+    name, path = Path(path), Path(os.path.realpath(path))  # a symbolic link stays a link to the new file
+    if name.exists() and not (name.is_file() or name.is_dir()):  # such as /dev/stdout
+        yield name
+        return
     # os.replace is atomic only within one file system
     temporary = Path(path.parent if staging is None else staging, f".{os.getpid()}.{path.name}")
     try:
@@ -43,7 +47,7 @@ def atomic_write(path: str | os.PathLike[str], staging: str | os.PathLike[str] |
     except OSError as error:
         temporary.unlink(missing_ok=True)
         if str(error.filename) == str(temporary):  # the caller does not know this name
-            raise type(error)(error.errno, error.strerror, str(path)) from error
+            raise type(error)(error.errno, error.strerror, str(name)) from error
         raise
     except BaseException:
         temporary.unlink(missing_ok=True)

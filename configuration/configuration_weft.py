@@ -412,7 +412,10 @@ class WeftConfig(PreTrainedConfig):
         Raises:
             ValueError: a field is not allowed. Nothing is written then.
         """
-        self.validate()  # before anything is written
+        # before anything is written
+        self.validate()
+        if found := self._get_generation_parameters():
+            raise ValueError(f"{', '.join(found)}: set this in `model.generation_config`, not in the configuration.")
         exporter = type(self).code_exporter
         if exporter is not None:
             self.auto_map = exporter(save_directory)

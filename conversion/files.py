@@ -23,8 +23,7 @@ from .table import Weights
 
 logger = logging.getLogger(__name__)
 
-PICKLES = (".ckpt", ".pt", ".pth", ".bin")
-READABLE = (".safetensors", *PICKLES, ".npz")
+READABLE = (".safetensors", ".ckpt", ".pt", ".pth", ".bin", ".npz")
 # The keys under which training loops store the weights.
 _NESTS = ("state_dict", "model_state_dict", "model")
 
@@ -72,23 +71,21 @@ def _read_file(file: Path) -> Weights:
             return load_file(file)
         if file.suffix == ".npz":
             with np.load(file, allow_pickle=False) as arrays:
-                return flatten(dict(arrays))
-        content = torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
+                content = dict(arrays)
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # each format has its own errors for a damaged file
         name = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if name is None and "reduce" not in str(error).lower():  # not a pickle at all
+        if isinstance(error, pickle.UnpicklingError) and (name or "reduce" in str(error).lower()):
             raise ValueError(
-                f"{file} is damaged, or its content does not match its file extension: copy or download it again."
+                f"{file} contains more than tensors{f' (a {name[1]})' if name else ''}, and loading the rest could run arbitrary "
+                "code, so Weft does not load it. If you trust the file, load it yourself and save only `model.state_dict()`."
             ) from error
         raise ValueError(
-            f"{file} contains more than tensors{f' (a {name[1]})' if name else ''}, and loading the rest could run arbitrary code, "
-            "so Weft does not load it. If you trust the file, load it yourself and save only `model.state_dict()`."
+            f"{file} is damaged, or its content does not match its file extension: copy or download it again "
+            f"({str(error).partition(chr(10))[0]})."
         ) from error
-    except Exception as error:  # each format has its own errors for a damaged file
-        raise ValueError(
-            f"{file} is damaged, or its content does not match its file extension: copy or download it again."
-        ) from error
-    return _state_dict(file, content)
+    return flatten(content) if file.suffix == ".npz" else _state_dict(file, content)
 
 
 def _state_dict(file: Path, content: Any) -> Weights:

@@ -73,7 +73,9 @@ def flatten(params: Mapping[str, Any]) -> Weights:
 
 def _tensor(value: Any) -> torch.Tensor:
     array = np.array(value)
-    if array.dtype.name == "bfloat16":  # torch reads only numpy's own types, and this is not one of them
+    if (
+        array.dtype.kind == "V" and array.dtype.itemsize == 2
+    ):  # bfloat16, which numpy saves as two bytes without a type
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 

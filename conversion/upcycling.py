@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from ..configuration import WeftConfig
+from ..hub.facts import TRAINING_FIELDS
 from ..modeling import WeftPreTrainedModel
 from ..modeling.layers import FeedForward
 from ..modeling.moe import SparseFeedForward
@@ -43,13 +44,14 @@ def upcycle(
         seed (`int`, *optional*, defaults to 0):
             The seed of the routers' initial weights.
         fields (*optional*):
-            Other fields of [`WeftConfig`] for the sparse model, such as `router_aux_loss_coef`.
+            Fields of [`WeftConfig`] that affect training or the router, such as `router_aux_loss_coef`.
 
     Returns:
         [`WeftPreTrainedModel`]: the sparse model, of the class of `model`.
 
     Raises:
-        ValueError: the model is of another family, it has a sparse layer already, or the fields would change the outputs.
+        ValueError: the model is of another family, it has a sparse layer already, no layer would be sparse, or the fields would
+            change the outputs.
     """
     changes = {
         "num_experts": num_experts,
@@ -64,12 +66,11 @@ def upcycle(
         raise ValueError(f"The model is a {type(model).__name__}, not a Weft model.")
     if model.config.has_sparse_layers:
         raise ValueError("This model has sparse layers already: upcycling starts from a dense one.")
+    if others := sorted(name for name in fields if name not in TRAINING_FIELDS and not name.startswith("router_")):
+        raise ValueError(f"{', '.join(others)} would make the sparse model differ from the dense one from the start.")
     config = WeftConfig(**(model.config.to_dict() | changes))
-    if not config.norm_topk_prob or config.expert_capacity_factor is not None or config.moe_intermediate_size:
-        raise ValueError(
-            "norm_topk_prob=False, an expert_capacity_factor or another moe_intermediate_size would make the sparse "
-            "model differ from the dense one from the start: leave them out."
-        )
+    if not config.has_sparse_layers:
+        raise ValueError("No layer would be sparse: name at least one in the layer types (--every N).")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         sparse = (

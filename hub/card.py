@@ -118,8 +118,6 @@ class Facts:
             Whether the model writes synthesis routes. Defaults to whether it has the special tokens of the route vocabulary.
         has_tokenizer (`bool`, *optional*, defaults to `True`):
             Whether there is a tokenizer beside the weights.
-        has_code (`bool`, *optional*, defaults to `True`):
-            Whether the code of the model is beside the weights. The card of a route model mentions it.
         license (`str`, *optional*):
             The Hub's id of the weights' licence.
         license_note (`str`, *optional*):
@@ -160,7 +158,6 @@ class Facts:
     model_class: str = "WeftForConditionalGeneration"
     is_routes: bool | None = None
     has_tokenizer: bool = True
-    has_code: bool = True
     license: str | None = None
     license_note: str | None = None
     language: Sequence[str] = ()

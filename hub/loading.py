@@ -6,6 +6,10 @@ from os import PathLike
 from pickle import UnpicklingError
 from typing import Any
 
+from transformers import AutoConfig
+
+from ..configuration import WeftConfig
+
 
 def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> Any:
     """Load a model or a tokenizer without running code from its folder or repository.
@@ -38,6 +42,20 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
         raise ValueError(
             f"{folder_or_hub_id} cannot be loaded ({reason}): a file is damaged, or needs something that this machine lacks."
         ) from error
+
+
+def check_family(folder_or_hub_id: str | PathLike) -> None:
+    """Check that a folder or repository contains a Weft model.
+
+    Raises:
+        ValueError: the model is of another family.
+        OSError: there is no such model.
+    """
+    model_type = load(AutoConfig, folder_or_hub_id).model_type
+    if model_type != WeftConfig.model_type:
+        raise ValueError(
+            f"{folder_or_hub_id} is a {model_type} model, not a Weft model: convert it with `weftformer convert`."
+        )
 
 
 def check_finite(model: Any, name: str) -> None:

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _renames(texts: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = [text.partition("=") for text in texts]
+    pairs = [text.rpartition("=") for text in texts]
     for text, (_, equals, _) in zip(texts, pairs, strict=True):
         if not equals:
             raise ValueError(f"--rename {text}: write PATTERN=REPLACEMENT.")
@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> None:
         ValueError, OSError: there is no such source, the weights do not fit, or a file cannot be read or written.
     """
     from transformers import GenerationConfig
-    from transformers.utils import GENERATION_CONFIG_NAME
+    from transformers.utils import CONFIG_NAME, GENERATION_CONFIG_NAME
 
     from weftformer.common.atomic import atomic_folder
     from weftformer.common.overrides import parse_overrides
@@ -107,8 +107,17 @@ def main(args: argparse.Namespace) -> None:
             raise ValueError(error.summary) from error
         print(f"source      {source.name}: {source.title}\n{conversion.found.describe()}")
         model = conversion.build()
-        if source_config.get("is_encoder_decoder") and (folder / GENERATION_CONFIG_NAME).is_file():
-            model.generation_config = GenerationConfig.from_pretrained(folder)
+        if source_config.get("is_encoder_decoder"):
+            if (folder / GENERATION_CONFIG_NAME).is_file():
+                model.generation_config = GenerationConfig.from_pretrained(folder)
+            elif (folder / CONFIG_NAME).is_file():  # older folders have all settings there
+                settings = GenerationConfig.from_pretrained(
+                    folder, config_file_name=CONFIG_NAME, _from_model_config=True
+                )
+                settings._from_model_config = False
+                model.generation_config.update(**settings.to_diff_dict())
+            for field in overrides.keys() & vars(model.generation_config).keys():
+                setattr(model.generation_config, field, overrides[field])
         model.save_pretrained(staging)
         if tokenizer is not None:
             tokenizer.padding_side, tokenizer.pad_token_id = "right", conversion.config.pad_token_id

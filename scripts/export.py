@@ -30,8 +30,9 @@ def main(args: argparse.Namespace) -> None:
         write_onnx,
         write_torch,
     )
-    from weftformer.hub.loading import load
+    from weftformer.hub.loading import check_family, load
 
+    check_family(args.model)
     model = load(AutoModelForSeq2SeqLM, args.model, dtype=torch.float32).eval()
     tokenizer = read_tokenizer(args.model)
     with atomic_folder(args.out) as staging:

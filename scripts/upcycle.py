@@ -26,8 +26,9 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.common.atomic import atomic_folder
     from weftformer.conversion import read_tokenizer, upcycle
     from weftformer.hub import upcycled_card
-    from weftformer.hub.loading import load
+    from weftformer.hub.loading import check_family, load
 
+    check_family(args.model)
     with atomic_folder(args.out) as staging:
         dense = load(AutoModelForSeq2SeqLM, args.model)
         layer_types = {

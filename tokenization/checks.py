@@ -26,7 +26,7 @@ def encode_checked(
 
     Args:
         tokenizer (`PreTrainedTokenizerFast`):
-            Any fast tokenizer.
+            Any tokenizer. Only the error of a fast one names the unknown character.
         text (`str`):
             One text.
         add_special_tokens (`bool`, *optional*, defaults to `True`):
@@ -51,8 +51,10 @@ def encode_checked(
             raise
         raise ValueError(_unknown_message(tokenizer, text, index)) from error
     ids: list[int] = encoding["input_ids"]
-    index = min(_lost(tokenizer, text, ids, encoding["offset_mapping"]), default=None)
-    if index is not None:
+    if not tokenizer.is_fast:  # it has no offsets, which would locate the character
+        if tokenizer.unk_token_id in ids and tokenizer.unk_token not in text:
+            raise ValueError(f"unknown characters in {shown(text)}")
+    elif (index := min(_lost(tokenizer, text, ids, encoding["offset_mapping"]), default=None)) is not None:
         raise ValueError(_unknown_message(tokenizer, text, index))
     if max_length is not None and len(ids) > max_length:
         with_template = " with the special tokens around it" if add_special_tokens else ""

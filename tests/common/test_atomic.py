@@ -201,6 +201,21 @@ def test_lines_go_to_pipes_and_devices(tmp_path):
         pass
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="has no /dev/fd")
+def test_a_file_may_be_a_link_or_a_device(tmp_path):
+    (tmp_path / "link").symlink_to("file")
+    for text in ("old", "new"):
+        with atomic_write(tmp_path / "link") as temporary:
+            temporary.write_text(text)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == text
+    reading, writing = os.pipe()
+    with atomic_write(f"/dev/fd/{writing}") as place:
+        place.write_text("one")
+    os.close(writing)
+    with open(reading, encoding="utf-8") as file:
+        assert file.read() == "one"
+
+
 def test_a_folder_that_cannot_be_made_is_named_as_it_was_asked_for(tmp_path, monkeypatch):
     def refuse(path, *args):
         raise PermissionError(13, "Permission denied", str(path))

@@ -216,4 +216,8 @@ def test_a_field_set_later_is_checked_before_anything_is_saved(tmp_path):
     config.encoder_layers = 4
     with pytest.raises(ValueError, match="encoder_mlp_layer_types has 2 entries, but encoder_layers is 4"):
         config.save_pretrained(tmp_path / "folder")
+    config = WeftConfig(**SMALL)
+    config.num_beams = 4
+    with pytest.raises(ValueError, match="num_beams: set this in"):
+        config.save_pretrained(tmp_path / "folder")
     assert not (tmp_path / "folder").exists()

@@ -88,6 +88,15 @@ def test_damaged_files_are_named(tmp_path):
             read_weights(tmp_path / name)
 
 
+def test_an_npz_of_objects_and_one_with_a_path_twice(tmp_path):
+    np.savez(tmp_path / "nested.npz", **{"a/b": {"w": np.ones(2)}})
+    with pytest.raises(ValueError, match=r"nested\.npz .*\(Object arrays cannot be loaded"):
+        read_weights(tmp_path / "nested.npz")
+    np.savez(tmp_path / "twice.npz", **{"a/b/w": np.ones(2), "a/~c/b/w": np.ones(2)})
+    with pytest.raises(ValueError, match="Several paths of Haiku map to the same key: b/w"):
+        read_weights(tmp_path / "twice.npz")
+
+
 def test_other_inputs_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_weights(tmp_path / "nothing.pt")

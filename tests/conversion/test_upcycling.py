@@ -84,7 +84,8 @@ def test_the_same_seed_gives_the_same_routers_and_nothing_else_is_touched():
 
 
 @pytest.mark.parametrize(
-    "fields", [{"norm_topk_prob": False}, {"expert_capacity_factor": 1.0}, {"moe_intermediate_size": 8}]
+    "fields",
+    [{"norm_topk_prob": False}, {"expert_capacity_factor": 1.0}, {"moe_intermediate_size": 8}, {"norm_first": False}],
 )
 def test_what_would_change_the_outputs_is_refused(fields):
     with pytest.raises(ValueError, match="differ from the dense one from the start"):
@@ -96,3 +97,5 @@ def test_a_sparse_model_is_refused():
         upcycle(upcycle(dense(), 4, 2))
     with pytest.raises(ValueError, match="is a Linear, not a Weft model"):
         upcycle(torch.nn.Linear(2, 2), 4, 2)
+    with pytest.raises(ValueError, match="No layer would be sparse"):
+        upcycle(dense(), encoder_mlp_layer_types="dense", decoder_mlp_layer_types="dense")

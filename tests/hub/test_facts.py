@@ -35,5 +35,6 @@ def test_decoding_is_what_was_set():
     assert facts_of(model, "mine").decoding == {}
     model.generation_config.num_beams = 4
     model.generation_config.length_penalty = 0.6
+    model.generation_config.routes = {"steps": [1, 5]}  # a fact about the training of a route model
     facts = facts_of(model, "mine")
     assert facts.decoding == {"num_beams": 4, "length_penalty": 0.6} and facts.preset is None

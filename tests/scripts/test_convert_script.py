@@ -102,7 +102,7 @@ def test_an_interrupted_run_leaves_nothing(checkpoint, tmp_path, monkeypatch, ca
         raise KeyboardInterrupt
 
     monkeypatch.setattr(WeftForConditionalGeneration, "save_pretrained", interrupt)
-    for words in (["convert", str(file), "--heads", "8"], ["upcycle", str(tmp_path / "dense")]):
+    for words in (["convert", str(file), "--heads", "8"], ["upcycle", str(tmp_path / "dense"), "--every", "1"]):
         assert main([*words[:2], str(tmp_path / "out"), *words[2:]]) == 130
         assert f"weftformer {words[0]}: interrupted" in capsys.readouterr().err
         assert sorted(path.name for path in tmp_path.iterdir()) == ["dense", "small.ckpt"]
@@ -115,7 +115,7 @@ def test_keys_of_another_name(checkpoint, tmp_path):
     assert torch.equal(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")(**WORDS).logits, model(**WORDS).logits)
 
 
-def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(tmp_path):
+def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(tmp_path, capsys):
     torch.manual_seed(0)
     config = BartConfig(
         vocab_size=53, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
@@ -133,6 +133,21 @@ def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(
     build_route_tokenizer().save_pretrained(tmp_path / "bart")
     assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "with-tokenizer")]) == 0
     assert len(AutoTokenizer.from_pretrained(tmp_path / "with-tokenizer")) == 53
+    (tmp_path / "bart" / "generation_config.json").unlink()  # as in older folders
+    file = tmp_path / "bart" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"num_beams": 3}))
+    assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "old")]) == 0
+    old = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "old")
+    assert old.generation_config.num_beams == 3
+    assert torch.equal(old.generate(**words, max_new_tokens=9), model.generate(**words, max_new_tokens=9))
+    # a setting on the command line overrides that of the source for the search, too
+    settings = ["--config-overrides", "decoder_start_token_id=5"]
+    assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "other"), *settings]) == 0
+    other = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "other")
+    assert other.generate(**words, max_new_tokens=2)[0, 0] == 5
+    for command, *options in (["upcycle"], ["export", "--format", "torch"]):
+        assert main([command, str(tmp_path / "bart"), str(tmp_path / command), *options]) == 1
+        assert "is a bart model, not a Weft model: convert it" in capsys.readouterr().err
 
 
 @pytest.mark.dtype(torch.float64)

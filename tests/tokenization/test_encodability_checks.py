@@ -4,7 +4,7 @@ import re
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
 from weftformer.tokenization import build_route_tokenizer, encode_checked
 
@@ -64,3 +64,19 @@ def test_bpe_that_drops_what_it_does_not_know():
 def test_not_a_string(text):
     with pytest.raises(TypeError, match=f"got {type(text).__name__}"):
         encode_checked(build_route_tokenizer(), text)
+
+
+def test_a_tokenizer_without_offsets():
+    class Letters(PreTrainedTokenizer):
+        vocab_size = 3
+        get_vocab = staticmethod(lambda: letters("[U]", "a", "b"))
+        _tokenize = staticmethod(list)
+        _convert_id_to_token = staticmethod(["[U]", "a", "b"].__getitem__)
+
+        def _convert_token_to_id(self, token):
+            return self.get_vocab().get(token, 0)
+
+    tokenizer = Letters(unk_token="[U]")
+    assert encode_checked(tokenizer, "ab") == [1, 2] and encode_checked(tokenizer, "a[U]") == [1, 0]
+    with pytest.raises(ValueError, match="unknown characters in 'abx'"):
+        encode_checked(tokenizer, "abx")
