@@ -92,7 +92,7 @@ def _stock(file: Path, in_time: InTime) -> Stock:
 
     try:
         _check_unpacked(file)
-        return Stock.from_file(file, progress=False, check=check)
+        return Stock.from_file(file, progress=False, cache=False, check=check)
     except (OSError, ValueError) as error:
         raise ValueError(str(error).replace(str(file), file.name)) from error
 

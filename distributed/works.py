@@ -108,7 +108,8 @@ class PlanWork:
 
         self._planner = load_on(self.model, "routes", self.device, self.is_compiled).planner
         self._forward = load_forward(self.forward_model, self.device)
-        list(self._stream([]))  # checks the settings, which are the same for all targets
+        # the settings, which are the same for all targets, are checked with any target
+        self._planner.requests(["C"], self.settings, on_error="skip", **self._asked)
 
     def plans(
         self,
@@ -148,11 +149,12 @@ class PlanWork:
         return 120 + 3 * len(items) * self.settings.budget
 
     def _stream(self, targets: list[str], **calls: Any) -> Iterable[tuple[int, Plan]]:
-        return self._planner.stream(
-            targets, self.settings, n_steps=self.n_steps, starting_material=self.starting_material, stock=self.stock,
-            progress=False, on_error="skip",  # the others are still worth planning
-            **calls,
-        )  # fmt: skip
+        # "skip", because the other targets are still worth planning
+        return self._planner.stream(targets, self.settings, on_error="skip", progress=False, **self._asked, **calls)
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        return {"n_steps": self.n_steps, "starting_material": self.starting_material, "stock": self.stock}
 
     def _row(self, index: int, target: Target, plan: Plan, state: str | None = None) -> Row:
         return Row(index, state or plan.state, plan_line(index, target, plan, self.told, state))
@@ -186,10 +188,10 @@ class TextWork:
 
     @property
     def window(self) -> int:
-        """The number of lines that are answered together."""
+        """The number of lines that must stay together: sampled texts depend on the others of their window."""
         from ..inference.lines import window_of
 
-        return window_of(self.batch_size)
+        return 1 if self.asked["sampling"] is None else window_of(self.batch_size)
 
     def load(self) -> None:
         from ..inference.loading import load_on
@@ -219,7 +221,9 @@ class TextWork:
 
     def batches(self, items: Items, workers: int) -> list[Items]:
         if self.asked["sampling"] is None:
-            return batches_of(items, lambda line: len(line.text), self.window, workers)
+            from ..inference.lines import window_of
+
+            return batches_of(items, lambda line: len(line.text), window_of(self.batch_size), workers)
         return [list(some) for _, some in groupby(items, lambda item: item[0] // self.window)]
 
     def seconds(self, items: Items) -> float | None:

@@ -119,7 +119,7 @@ class Engine:
             logger.warning_once(f"Generating with Weft, not CTranslate2: {against}.")
             return self._own(**inputs, **settings)
         if self._translator is None:
-            self._translator = _translator(self.model, self.compute_type)
+            self._translator = load_translator(self.model, compute_type=self.compute_type)
         found = self._translated(input_ids, attention_mask, settings)
         return self._compared(found, inputs, settings) if self._to_compare else found
 
@@ -153,7 +153,7 @@ class Engine:
     def _translated(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, settings: dict[str, Any]
     ) -> torch.Tensor:
-        for one in settings.pop("logits_processor", None) or ():
+        for one in settings.get("logits_processor") or ():
             one.check()
         search = {name: value for name, value in settings.items() if name not in _OF_NO_EFFECT}
         prepared: GenerationConfig = self.model._prepare_generation_config(None, **search)[0]
@@ -184,10 +184,10 @@ def engine_of(model: Any, name: str) -> Iterator[None]:
         del model.generate
 
 
-def _translator(model: WeftForConditionalGeneration, compute_type: str) -> Any:
-    """Load a model into CTranslate2."""
+def load_translator(model: WeftForConditionalGeneration, tokenizer: Any = None, compute_type: str = "default") -> Any:
+    """Load a model into CTranslate2. Without a tokenizer, the numbers of tokens are their names."""
     import ctranslate2
 
     with TemporaryDirectory() as folder:
-        write_ctranslate2(model, Path(folder))
+        write_ctranslate2(model, Path(folder), tokenizer)
         return ctranslate2.Translator(folder, compute_type=compute_type, intra_threads=torch.get_num_threads())

@@ -13,7 +13,7 @@ from .tasks import TextSettings, TextTask, TextWork, Written
 # The number of batches that are sorted by length together. With more, a batch has more similar lengths. With fewer, an
 # interrupted run loses less.
 _BATCHES = 16
-# Without a given size, a batch has at most this number of tokens, counted with pads and for each beam. A window then
+# Without a given size, a batch has at most this number of tokens, counted with pads and for each beam or sample. A window then
 # has the size for batches of this number of lines.
 _TOKENS, _LINES = 4096, 64
 
@@ -106,7 +106,8 @@ def answer_batch(
     order = sorted(works, key=lambda index: len(works[index].ids))
     while order:
         # the last line is the longest, so the others have at most as many tokens
-        size = batch_size or max(1, _TOKENS // (len(works[order[-1]].ids) * settings.beams))
+        rows = max(settings.beams, settings.candidates)  # of a line
+        size = batch_size or max(1, _TOKENS // (len(works[order[-1]].ids) * rows))
         order, batch = order[:-size], order[-size:]
         written = task.write([works[index] for index in batch], with_scores=with_scores)
         for index, texts in zip(batch, written, strict=True):

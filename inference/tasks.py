@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..common.watching import Watch
-from ..configuration import WeftConfig
 from ..hub.card import writes_routes
-from ..hub.loading import check_finite, load
+from ..hub.loading import check_family, check_finite, load
 from ..modeling.decoding import ContinuousSearch, reason_against
 from ..tokenization.checks import encode_checked
 
@@ -434,11 +433,7 @@ def load_task(
             weights that are NaN.
         OSError: there is no such model.
     """
-    model_type = load(AutoConfig, folder_or_hub_id).model_type
-    if model_type != WeftConfig.model_type:
-        raise ValueError(
-            f"{folder_or_hub_id} is a {model_type} model, not a Weft model: convert it with `weftformer convert`."
-        )
+    check_family(folder_or_hub_id)
     tokenizer = load(AutoTokenizer, folder_or_hub_id)
     model = load(AutoModelForSeq2SeqLM, folder_or_hub_id)
     check_finite(model, folder_or_hub_id)

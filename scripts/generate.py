@@ -19,6 +19,7 @@ from weftformer.scripts.arguments import (
     check_folders,
     check_model,
     check_output,
+    check_plain,
 )
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared
 from weftformer.training.options import check_exist
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [TEXT ...] --model MODEL [--input-file FILE] [--output-file FILE] [--option value ...]"
     add = parser.add_argument
     add("texts", nargs="*", metavar="TEXT", help="a source text (default: lines of --input-file or standard input)")
-    add("--model", required=True, help="folder or Hub id of a trained text model")
+    add("--model", help="folder or Hub id of a trained text model; required, except with --join")
     add("--input-file", metavar="FILE",
         help="one text per line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
     add("--output-file", type=output_place, metavar="FILE", help="file to write (default: standard output)")
@@ -177,8 +178,12 @@ def check(args: argparse.Namespace) -> None:
     if not is_shared(args):
         check_folders(args, "output_file")
         check_output(args.output_file, args.resume, args.overwrite)
+    check_plain(args, "output_file")
     check_exist(None if args.input_file == "-" else args.input_file)
-    check_model(args.model)
+    if args.model is not None:
+        check_model(args.model)
+    elif args.join is None:
+        raise ValueError("--model is required: give the folder or Hub id of a trained text model.")
 
 
 def share(args: argparse.Namespace, lines: Iterable[Line]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.scoring.conditions import CONDITIONS
-from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, read_stock
+from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, check_plain, read_stock
 from weftformer.scripts.plan_options import add_plan_options, plan_settings
 from weftformer.training.options import check_exist
 
@@ -116,6 +116,7 @@ def check(args: argparse.Namespace) -> None:
     if args.predictions and (args.conditions or args.save_predictions):
         raise ValueError("--with and --save-predictions require --model: --predictions plans nothing.")
     check_folders(args, "json", "save_predictions")
+    check_plain(args, "save_predictions")
     check_exist(str(args.routes), *map(str, args.predictions or ()))
     if args.model is not None:
         check_model(args.model)

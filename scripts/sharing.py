@@ -38,9 +38,9 @@ def is_shared(args: argparse.Namespace) -> bool:
         raise ValueError("--join FOLDER requires --output-file FILE and cannot be used with --workers or --shard.")
     if args.join is not None:
         _refuse(args, _OF_PLANS, "--join: give the joined file to `weftformer routes draw`.")
+    if args.workers is None and (args.ray_address is not None or args.threads != 1):
+        raise ValueError("--ray-address and --threads require --workers N.")
     if args.workers is None and args.shard is None:
-        if args.ray_address is not None or args.threads != 1:
-            raise ValueError("--ray-address and --threads require --workers N.")
         if isinstance(args.output_file, str):
             raise ValueError(
                 f"--output-file {args.output_file} is a folder for parts: give --workers N or --shard 1/1 too."

@@ -34,6 +34,7 @@ def test_a_known_route_is_planned_and_drawn(route_task, known, tmp_path):
     assert html.count("<details open>") == 1
     assert "✕ 1 not in stock" in html and "<code>NCc1ccccc1</code>" in html
     assert route_task.stock is None  # a stock is for one request only
+    assert list(tmp_path.iterdir()) == [stock]
 
 
 def test_a_stock_is_searched_to_within_a_budget_unless_whole_routes_are_wanted(planner, library):

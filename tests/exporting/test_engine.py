@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from weftformer.common.watching import Watch
 from weftformer.exporting import Engine, engine, engine_of
 from weftformer.scripts import cli
 
@@ -88,12 +89,15 @@ def test_what_differs_is_left_to_weft(small, told, fields, settings, reason):
 
 def test_texts_that_differ_are_not_taken(small, told, monkeypatch):
     model = small("tiny")
-    load = engine._translator
-    monkeypatch.setattr(engine, "_translator", lambda *given: load(randomized(small("tiny"), 3), *given[1:]))
-    one = Engine(model, "auto")
+    load = engine.load_translator
+    monkeypatch.setattr(engine, "load_translator", lambda _, **given: load(randomized(small("tiny"), 3), **given))
+    one, calls = Engine(model, "auto"), []
     for _ in range(2):
-        found = one.generate(**sources(20), max_new_tokens=6)
+        # the watch is called in both engines
+        found = one.generate(**sources(20), max_new_tokens=6, logits_processor=[Watch(lambda: calls.append(1))])
         assert torch.equal(found, model.generate(**sources(20), max_new_tokens=6))
+        assert len(calls) > 2
+        calls.clear()
     assert len(told) == 1 and "of the first 16 texts of CTranslate2 differ" in told[0]
 
 

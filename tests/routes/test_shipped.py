@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from weftformer.benchmarks import shipped_routes
+from weftformer.distributed.works import PlanWork
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
 from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.routes.shipped import (
@@ -83,5 +84,7 @@ def test_what_comes_with_the_package():
     about, planner = about_model(), RoutePlanner.from_pretrained()
     assert planner.model.num_parameters() == about["parameters"]
     assert planner.about["starting_material"] is False
+    with pytest.raises(ValueError, match="starting material"):  # before any target
+        PlanWork(str(MODEL), starting_material="CCO").load()
     (plan,) = planner.plan(["CC(=O)NCc1ccccc1"], n_steps=1, beams=3, stock=stock, progress=False)
     assert plan.routes and not any(candidate.fails_because for candidate in plan.distinct)

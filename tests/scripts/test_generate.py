@@ -11,7 +11,7 @@ import torch
 
 from weftformer.exporting import engine as engines
 from weftformer.inference import lines as inference_lines
-from weftformer.inference.tasks import load_task
+from weftformer.inference.tasks import TextSettings, load_task
 from weftformer.scripts import cli
 
 from ..models import tiny_text_model
@@ -149,13 +149,14 @@ def test_another_engine_writes_the_same(engine, folder, tmp_path, capsys, monkey
         assert row == wanted | {"score": wanted["score"] and pytest.approx(wanted["score"], abs=1e-4)}
 
 
-def test_a_batch_has_so_many_tokens(folder, monkeypatch):
+@pytest.mark.parametrize("settings", [TextSettings(2, 3), TextSettings(1, 3, candidates=2, sampling={})])
+def test_a_batch_has_so_many_tokens(folder, monkeypatch, settings):
     monkeypatch.setattr(inference_lines, "_TOKENS", 12)
     task, sizes = load_task(folder), []
     monkeypatch.setattr(
         task, "write", lambda works, **_: sizes.append([len(w.ids) for w in works]) or [()] * len(works)
     )
-    list(inference_lines.answer_lines(task, map(inference_lines.Line, LINES), inference_lines.TextSettings(2, 3)))
+    list(inference_lines.answer_lines(task, map(inference_lines.Line, LINES), settings))
     assert sum(map(len, sizes)) == 6 and max(map(len, sizes)) > 1
     assert all(len(batch) == 1 or max(batch) * len(batch) * 2 <= 12 for batch in sizes)
 
