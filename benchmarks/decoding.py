@@ -26,6 +26,7 @@ from weftformer.benchmarks.training_step import SparseTrainingCase, TrainingCase
 from weftformer.benchmarks.translation import TranslationCase
 from weftformer.common.atomic import write_json
 from weftformer.hub.trained import cpu_name
+from weftformer.scripts.arguments import check_at_least_one
 
 CASES: dict[str, Any] = {
     "reference": Case("beam 5", beams=5),
@@ -206,9 +207,7 @@ def main(arguments: argparse.Namespace) -> None:
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         raise ValueError(f"there is no case {unknown[0]!r}: choose from {', '.join(CASES)}.")
-    for name in ("runs", "warm_ups", "threads", "sources"):
-        if getattr(arguments, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
+    check_at_least_one(arguments, "runs", "warm_ups", "threads", "sources")
     torch.set_num_threads(arguments.threads)
     cases = measured(arguments) if arguments.figures is None else read_figures(arguments.figures)
     for file in arguments.into:

@@ -2,13 +2,11 @@
 
 import io
 import logging
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ from transformers import BartConfig, BartForConditionalGeneration
 
 import weftformer
 from weftformer.conversion import SOURCES, convert
-from weftformer.exporting import write_ctranslate2
+from weftformer.exporting.engine import load_translator
 from weftformer.tokenization import build_route_tokenizer
 
 PAD, START, END = 52, 0, 22
@@ -161,18 +159,9 @@ class SparseCase(Case):
             yield Contender(name, run, check=lambda: None)
 
 
-def ctranslate2_translator(model: Any, tokenizer: Any) -> Any:
-    """Return a translator of CTranslate2 with the weights of a Weft model."""
-    import ctranslate2
-
-    with tempfile.TemporaryDirectory() as folder:
-        write_ctranslate2(model, Path(folder), tokenizer)
-        return ctranslate2.Translator(folder, inter_threads=1, intra_threads=torch.get_num_threads())
-
-
 def _ctranslate2(model: Any, case: Case) -> Callable[[], Tokens]:
     tokenizer = build_route_tokenizer()
-    translator = ctranslate2_translator(model, tokenizer)
+    translator = load_translator(model, tokenizer)
     source, prefix = case.inputs()
     # without the pads, because CTranslate2 does not support pads within a source
     words = [tokenizer.convert_ids_to_tokens([t for t in row if t != PAD]) for row in source.tolist()]

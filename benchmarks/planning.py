@@ -56,7 +56,9 @@ class RoutesCase(FileCase):
     def targets(self) -> list[Route]:
         if self.model is None or self.routes is None:
             raise ValueError("The case `routes` needs --model, a trained dms-flash-10m, and --routes, a route file.")
-        return list(read_routes(self.routes))
+        if not (found := list(read_routes(self.routes))):
+            raise ValueError(f"{self.routes} has no routes.")
+        return found
 
     @property
     def units(self) -> int:
@@ -68,15 +70,14 @@ class RoutesCase(FileCase):
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:
             raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
-        if self.targets:
+        planner = RoutePlanner.from_pretrained(str(self.model))
+        yield Contender("directmultistep 1.1.3, generate_routes", self._published(planner.model), is_slow=True)
+        yield Contender("Weft", self._planning(planner, grammar=False))
+        yield Contender("Weft, with the grammar", self._planning(planner), check=lambda: None)
+        if compiled:
             planner = RoutePlanner.from_pretrained(str(self.model))
-            yield Contender("directmultistep 1.1.3, generate_routes", self._published(planner.model), is_slow=True)
-            yield Contender("Weft", self._planning(planner, grammar=False))
-            yield Contender("Weft, with the grammar", self._planning(planner), check=lambda: None)
-            if compiled:
-                planner = RoutePlanner.from_pretrained(str(self.model))
-                weftformer.fast_decoding(planner.model)
-                yield Contender("Weft, compiled", self._planning(planner, grammar=False))
+            weftformer.fast_decoding(planner.model)
+            yield Contender("Weft, compiled", self._planning(planner, grammar=False))
 
     def _planning(self, planner: RoutePlanner, **settings: Any) -> Callable[[], Texts]:
         def run() -> Texts:

@@ -19,11 +19,12 @@ from torch import nn
 from transformers import BatchEncoding, PreTrainedModel
 
 import weftformer
-from weftformer.benchmarks.peers import Contender, Tokens, ctranslate2_translator
+from weftformer.benchmarks.peers import Contender, Tokens
 from weftformer.benchmarks.planning import FileCase
 from weftformer.conversion import SOURCES, export
 from weftformer.conversion.transformers_bart import SAME_NAME
 from weftformer.exporting.ctranslate2 import check_expressible, vocabularies
+from weftformer.exporting.engine import load_translator
 from weftformer.inference.tasks import TextTask, load_task
 
 # The names of transformers' classes.
@@ -137,7 +138,10 @@ class TranslationCase(FileCase):
         with (
             gzip.open(file, "rt", encoding="utf-8") if file.endswith(".gz") else open(file, encoding="utf-8") as lines
         ):
-            return list(itertools.islice(filter(None, map(str.strip, lines)), self.sources))
+            found = list(itertools.islice(filter(None, map(str.strip, lines)), self.sources))
+        if not found:
+            raise ValueError(f"{file} has no texts.")
+        return found
 
     @property
     def units(self) -> int:
@@ -203,7 +207,7 @@ class TranslationCase(FileCase):
 
     def _translating(self, batches: list[BatchEncoding]) -> Callable[[], Tokens]:
         model, tokenizer = self.task.model, self.task.tokenizer
-        translator = ctranslate2_translator(model, tokenizer)
+        translator = load_translator(model, tokenizer)
         source, target = vocabularies(model.config, tokenizer)
         ids = {word: index for index, word in enumerate(target)}
         words = [

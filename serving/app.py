@@ -63,7 +63,7 @@ class Problem(BaseModel):
 
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "The body is not JSON."},
+    400: {"model": Problem, "description": "The body cannot be read."},
     401: {"model": Problem, "description": "The key is missing or wrong."},
     408: {"model": Problem, "description": "The body did not arrive in time."},
     413: {"model": Problem, "description": "The body is too large."},

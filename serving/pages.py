@@ -21,8 +21,8 @@ _POLICY = {
 }
 # The body of the example request of each endpoint.
 _EXAMPLES: dict[str, dict[str, Any]] = {
-    "/plan": {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "time_limit": 20, "max_routes": 3},
-    "/translate": {"texts": ["ein Haus", "zwei Hunde"], "beams": 4},
+    "/plan": {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "max_routes": 3},
+    "/translate": {"texts": ["ein Haus", "zwei Hunde"]},
 }
 
 
