@@ -173,22 +173,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("cases", nargs="*", metavar="CASE",
         help=f"cases to run, of {', '.join(CASES)} (default: all that need no files)")  # fmt: skip
     add("--json", type=Path, metavar="FILE", help="write all figures to this file")
-    add(
-        "--figures",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help="measure nothing, and read the figures from these files of --json",
-    )
+    add("--figures", type=Path, nargs="+", metavar="FILE",
+        help="measure nothing, and read the figures from these files of --json")  # fmt: skip
     add("--into", type=Path, nargs="+", metavar="FILE", default=[],
         help="write tables between `<!-- benchmark CASE -->` and `<!-- end -->` of Markdown files; the case `summary` is one "
         "table of all")  # fmt: skip
-    add(
-        "--only",
-        nargs="+",
-        metavar="NAME",
-        help="only contenders whose names contain one of these, and always the first",
-    )
+    add("--only", nargs="+", metavar="NAME",
+        help="only contenders whose names contain one of these, and always the first")  # fmt: skip
     add = parser.add_argument_group("how it is measured").add_argument
     add("--runs", type=int, default=5, metavar="N", help="timed runs of each contender (default: %(default)s)")
     add("--warm-ups", type=int, default=3, metavar="N", help="untimed runs before those (default: %(default)s)")

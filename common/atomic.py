@@ -21,6 +21,11 @@ except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
 
+def is_stream(path: Path) -> bool:
+    """Return whether a path is a pipe or a device, such as /dev/stdout."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], staging: str | os.PathLike[str] | None = None) -> Iterator[Path]:
     """Yield a temporary path with the same suffix to write to, and rename it to `path` when the block ends.
@@ -30,15 +35,18 @@ def atomic_write(path: str | os.PathLike[str], staging: str | os.PathLike[str] |
 
     Args:
         path: the file.
-        staging: the folder of the temporary file, on the same file system. Defaults to the folder of `path`.
+        staging: the folder of the temporary file, on the same file system. Defaults to the folder of `path`, or of the
+            file that it is a symbolic link to.
 
     Raises:
         OSError: the temporary file cannot be renamed.
     """
-    name, path = Path(path), Path(os.path.realpath(path))  # a symbolic link stays a link to the new file
-    if name.exists() and not (name.is_file() or name.is_dir()):  # such as /dev/stdout
+    name = path = Path(path)
+    if is_stream(name):
         yield name
         return
+    if staging is None:  # a symbolic link stays a link to the new file
+        path = Path(os.path.realpath(path))
     # os.replace is atomic only within one file system
     temporary = Path(path.parent if staging is None else staging, f".{os.getpid()}.{path.name}")
     try:
@@ -84,7 +92,8 @@ def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
         ValueError: another run is writing the file.
         OSError: the file cannot be written, or cannot be renamed.
     """
-    part = Path(f"{os.fspath(path)}.part")
+    path = os.path.realpath(path)
+    part = Path(f"{path}.part")
     with open_lines(part) as file:
         yield file
         file.flush()

@@ -30,8 +30,8 @@ def parse_overrides(text: dict | str | None, argument: str = "config_overrides")
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not name.isidentifier():
             raise ValueError(f"{argument} must be JSON or key=value,key=value: {item!r} is neither.")
-        # a field that ends in _type is a word, of which "none" is one
-        overrides[name] = value if name.endswith("_type") else _value(value)
+        is_word = name.endswith("_type") and value.lower() == "none"  # a type of its own, not a missing value
+        overrides[name] = "none" if is_word else _value(value)
     return overrides
 
 

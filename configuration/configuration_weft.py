@@ -414,7 +414,8 @@ class WeftConfig(PreTrainedConfig):
         """
         # before anything is written
         self.validate()
-        if found := self._get_generation_parameters():
+        found: dict[str, Any] = getattr(self, "_get_generation_parameters", dict)()  # private, so it may go
+        if found:
             raise ValueError(f"{', '.join(found)}: set this in `model.generation_config`, not in the configuration.")
         exporter = type(self).code_exporter
         if exporter is not None:

@@ -81,9 +81,9 @@ def _read_file(file: Path) -> Weights:
                 f"{file} contains more than tensors{f' (a {name[1]})' if name else ''}, and loading the rest could run arbitrary "
                 "code, so Weft does not load it. If you trust the file, load it yourself and save only `model.state_dict()`."
             ) from error
+        why = "" if isinstance(error, pickle.UnpicklingError) else f" ({str(error).partition(chr(10))[0]})"
         raise ValueError(
-            f"{file} is damaged, or its content does not match its file extension: copy or download it again "
-            f"({str(error).partition(chr(10))[0]})."
+            f"{file} is damaged, or its content does not match its file extension{why}: copy or download it again."
         ) from error
     return flatten(content) if file.suffix == ".npz" else _state_dict(file, content)
 

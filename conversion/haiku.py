@@ -50,7 +50,7 @@ def flatten(params: Mapping[str, Any]) -> Weights:
         params: the parameters from `init` of a transformed function, as arrays of JAX or numpy.
 
     Raises:
-        ValueError: two paths become the same.
+        ValueError: two paths become the same, or a parameter is not a number.
     """
     leaves: dict[str, Any] = {}
 
@@ -68,15 +68,17 @@ def flatten(params: Mapping[str, Any]) -> Weights:
     names = {key: "/".join(path) for key, path in parts.items()}
     if shared := [name for name, count in Counter(names.values()).items() if count > 1]:
         raise ValueError(f"Several paths of Haiku map to the same key: {', '.join(sorted(shared))}.")
-    return {names[key]: _tensor(value) for key, value in leaves.items()}
+    return {names[key]: _tensor(key, value) for key, value in leaves.items()}
 
 
-def _tensor(value: Any) -> torch.Tensor:
+def _tensor(key: str, value: Any) -> torch.Tensor:
     array = np.array(value)
     if (
         array.dtype.kind == "V" and array.dtype.itemsize == 2
     ):  # bfloat16, which numpy saves as two bytes without a type
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    if not np.issubdtype(array.dtype, np.number):
+        raise ValueError(f"{key} is not a weight: its type is {array.dtype}.")
     return torch.from_numpy(array)
 
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -53,7 +54,7 @@ def upcycle(
         ValueError: the model is of another family, it has a sparse layer already, no layer would be sparse, or the fields would
             change the outputs.
     """
-    changes = {
+    changes: dict[str, Any] = {
         "num_experts": num_experts,
         "num_experts_per_tok": num_experts_per_tok,
         "encoder_mlp_layer_types": encoder_mlp_layer_types,
@@ -61,14 +62,16 @@ def upcycle(
         "norm_topk_prob": True,
         "expert_capacity_factor": None,
         "moe_intermediate_size": None,
-    } | fields
+    }
     if not isinstance(model, WeftPreTrainedModel):
         raise ValueError(f"The model is a {type(model).__name__}, not a Weft model.")
     if model.config.has_sparse_layers:
         raise ValueError("This model has sparse layers already: upcycling starts from a dense one.")
-    if others := sorted(name for name in fields if name not in TRAINING_FIELDS and not name.startswith("router_")):
+    base = model.config.to_dict() | changes
+    config = WeftConfig(**(base | fields))
+    others = [name for name in fields if name not in TRAINING_FIELDS and not name.startswith("router_")]
+    if others := [name for name in others if fields[name] != base.get(name)]:
         raise ValueError(f"{', '.join(others)} would make the sparse model differ from the dense one from the start.")
-    config = WeftConfig(**(model.config.to_dict() | changes))
     if not config.has_sparse_layers:
         raise ValueError("No layer would be sparse: name at least one in the layer types (--every N).")
     with torch.random.fork_rng(devices=[]):

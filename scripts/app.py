@@ -11,11 +11,8 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--model",
-        metavar="MODEL",
-        help="folder or Hub id of a route model (default: the included one, unless --text-model is given)",
-    )
+    add("--model", metavar="MODEL",
+        help="folder or Hub id of a route model (default: the included one, unless --text-model is given)")  # fmt: skip
     add("--stock", type=Path, metavar="FILE", help="purchasable molecules, unless a visitor uploads others")
     add("--text-model", metavar="MODEL", help="folder or Hub id of a text model")
     add("--device", help="device of the models, e.g. cuda:0 (default: cuda if available)")

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weftformer.common.atomic import is_stream
+
 if TYPE_CHECKING:
     from weftformer.routes.plans import Plan
 
@@ -34,15 +36,17 @@ def check_folders(arguments: argparse.Namespace, *names: str) -> None:
     for name in names:
         given = getattr(arguments, name)
         for file in given if isinstance(given, list) else [given]:
-            if file is None:
+            if file is None or is_stream(file):
                 continue
-            option = f"--{name.replace('_', '-')} {file}"
-            if not file.parent.is_dir():
-                raise ValueError(f"{option}: there is no folder {file.parent}.")
+            option, folder = f"--{name.replace('_', '-')} {file}", file.parent
+            if file.is_symlink():
+                folder = Path(os.path.realpath(file)).parent
+            if not folder.is_dir():
+                raise ValueError(f"{option}: there is no folder {folder}.")
             if file.is_dir():
                 raise ValueError(f"{option} is a folder: give the name of a file.")
-            if not os.access(file.parent, os.W_OK):
-                raise ValueError(f"{option}: the folder {file.parent} cannot be written to.")
+            if not os.access(folder, os.W_OK):
+                raise ValueError(f"{option}: the folder {folder} cannot be written to.")
 
 
 def add_export(parser: Any) -> None:

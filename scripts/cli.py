@@ -179,9 +179,10 @@ def _missing(error: ImportError) -> str | None:
     """Return a message that names the extra to install, or None for another error."""
     if "pip install" in str(error):
         return str(error)
-    package = (error.name or "").partition(".")[0]
-    extra = next((extra for extra, packages in _EXTRAS.items() if package in packages), None)
-    return extra and f"This needs {package}: pip install 'weftformer[{extra}]'."
+    extra = next((extra for extra, packages in _EXTRAS.items() if error.name in packages), None)
+    if extra is None or not isinstance(error, ModuleNotFoundError):  # such as a broken installation
+        return None
+    return f"This needs {error.name}: pip install 'weftformer[{extra}]'."
 
 
 def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = None) -> int:

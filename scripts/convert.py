@@ -27,25 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [SOURCE] PATH OUT [--option value ...]"
     add = parser.add_argument
     add("source", nargs="?", metavar="SOURCE", help="source of the weights (default: detected from their keys)")
-    add(
-        "path",
-        type=Path,
-        metavar="PATH",
-        help="a file of weights (.safetensors, .pt, .pth, .ckpt, .bin or .npz), or a folder with them",
-    )
+    add("path", type=Path, metavar="PATH",
+        help="a file of weights (.safetensors, .pt, .pth, .ckpt, .bin or .npz), or a folder with them")  # fmt: skip
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
     add("--preset", help="use the configuration of this preset instead of deriving it from the weights")
-    add(
-        "--heads",
-        type=int,
-        metavar="N",
-        help="number of attention heads of both stacks, if it cannot be derived from the weights",
-    )
-    add(
-        "--config-overrides",
-        metavar="A=1,B=2",
-        help="fields of the Weft configuration, which override all other values",
-    )
+    add("--heads", type=int, metavar="N",
+        help="number of attention heads of both stacks, if it cannot be derived from the weights")  # fmt: skip
+    add("--config-overrides", metavar="A=1,B=2",
+        help="fields of the Weft configuration, which override all other values")  # fmt: skip
     add("--source-config", type=Path, metavar="FILE",
         help="the source's own configuration, JSON or YAML (default: config.json beside the weights)")  # fmt: skip
     add("--rename", action="append", default=[], metavar="PATTERN=REPLACEMENT",
@@ -111,13 +100,13 @@ def main(args: argparse.Namespace) -> None:
             if (folder / GENERATION_CONFIG_NAME).is_file():
                 model.generation_config = GenerationConfig.from_pretrained(folder)
             elif (folder / CONFIG_NAME).is_file():  # older folders have all settings there
-                settings = GenerationConfig.from_pretrained(
-                    folder, config_file_name=CONFIG_NAME, _from_model_config=True
-                )
-                settings._from_model_config = False
-                model.generation_config.update(**settings.to_diff_dict())
+                settings = {"config_file_name": CONFIG_NAME, "_from_model_config": True}
+                model.generation_config = GenerationConfig.from_pretrained(folder, **settings)
+                model.generation_config._from_model_config = False
             for field in overrides.keys() & vars(model.generation_config).keys():
                 setattr(model.generation_config, field, overrides[field])
+            # transformers saves settings without effect, such as early stopping without beams, only if they are unchanged
+            model.generation_config._original_object_hash = hash(model.generation_config)
         model.save_pretrained(staging)
         if tokenizer is not None:
             tokenizer.padding_side, tokenizer.pad_token_id = "right", conversion.config.pad_token_id

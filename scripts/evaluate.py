@@ -19,12 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add(f"--{side}-column", metavar="NAME", help=f"column of the {side}s (default: as in training)")
     add("--condition-columns", metavar="A,B", help="numeric columns, as in training")
     add("--beams", type=int, metavar="N", help="width of the search (default: as saved with the model)")
-    add(
-        "--max-new-tokens",
-        type=int,
-        metavar="N",
-        help="longest text, in tokens (default: as saved with the model, else 256)",
-    )
+    add("--max-new-tokens", type=int, metavar="N",
+        help="longest text, in tokens (default: as saved with the model, else 256)")  # fmt: skip
     add("--batch-size", type=int, default=32, metavar="N", help="pairs per batch (default: %(default)s)")
     add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     add("--json", type=Path, metavar="FILE", help="write the scores and their intervals")

@@ -61,29 +61,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compile the decoding step, a minute for each number of rows, and cache it")  # fmt: skip
     more = parser.add_argument_group("generation")
     add = more.add_argument
-    add(
-        "--max-new-tokens",
-        type=int,
-        metavar="N",
-        help="longest text, in tokens (default: as saved with the model, else 256)",
-    )
-    add(
-        "--num-return-sequences",
-        type=int,
-        default=1,
-        metavar="N",
-        help="texts for a line, with --json-lines (default: 1)",
-    )
+    add("--max-new-tokens", type=int, metavar="N",
+        help="longest text, in tokens (default: as saved with the model, else 256)")  # fmt: skip
+    add("--num-return-sequences", type=int, default=1, metavar="N",
+        help="texts for a line, with --json-lines (default: 1)")  # fmt: skip
     add("--sample", action="store_true", help="sample texts instead of searching for the best")
     add("--seed", type=int, default=0, help="seed of the sampling (default: %(default)s)")
     add("--temperature", type=float, metavar="T", help="below 1, probable tokens are sampled more often (default: 1)")
     add("--top-k", type=int, metavar="K", help="sample among the K most probable tokens (default: all)")
-    add(
-        "--top-p",
-        type=float,
-        metavar="P",
-        help="sample among the most probable tokens whose probabilities add up to P (default: 1)",
-    )
+    add("--top-p", type=float, metavar="P",
+        help="sample among the most probable tokens whose probabilities add up to P (default: 1)")  # fmt: skip
     more = parser.add_argument_group("files")
     add = more.add_argument
     add("--condition-columns", metavar="A,B", help="numeric columns for a model trained with some")
@@ -178,12 +165,12 @@ def check(args: argparse.Namespace) -> None:
     if not is_shared(args):
         check_folders(args, "output_file")
         check_output(args.output_file, args.resume, args.overwrite)
-    check_plain(args, "output_file")
+        check_plain(args, "output_file")
     check_exist(None if args.input_file == "-" else args.input_file)
-    if args.model is not None:
+    if args.join is None:
+        if args.model is None:
+            raise ValueError("--model is required: give the folder or Hub id of a trained text model.")
         check_model(args.model)
-    elif args.join is None:
-        raise ValueError("--model is required: give the folder or Hub id of a trained text model.")
 
 
 def share(args: argparse.Namespace, lines: Iterable[Line]) -> int:

@@ -29,12 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--model", help="folder or Hub id of a trained model")
     source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
                         help="score these files instead, from Weft or another program; several are compared")  # fmt: skip
-    add(
-        "--stock",
-        type=Path,
-        metavar="FILE",
-        help="purchasable molecules: counts the targets with a purchasable route",
-    )
+    add("--stock", type=Path, metavar="FILE",
+        help="purchasable molecules: counts the targets with a purchasable route")  # fmt: skip
     add("--limit", type=int, metavar="N", help="only N random targets")
     add("--seed", type=int, default=0, metavar="N",
         help="seed of the targets, starting materials, augmentations and intervals (default: %(default)s)")  # fmt: skip
@@ -53,12 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "steps+material, nothing (default: steps, if the model supports them, and nothing)")  # fmt: skip
     names = ("beams", "ranking", "num_augmentations", "grammar", "on_fail", "max_new_tokens", "time_limit", "direct")
     add_plan_options(planning, *names)
-    add(
-        "--batch-size",
-        type=int,
-        metavar="N",
-        help="concurrent searches (default: 80 beams in total, 160 for a search to the stock)",
-    )
+    add("--batch-size", type=int, metavar="N",
+        help="concurrent searches (default: 80 beams in total, 160 for a search to the stock)")  # fmt: skip
     add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     add("--save-predictions", type=Path, metavar="FILE",
         help="write all candidates, one target per line (to FILE.part until done, which can be scored too)")  # fmt: skip

@@ -37,12 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("which routes").add_argument
     add("--exclude-by", choices=EXCLUDE_BY, default="target",
         help="exclude routes to an excluded target, or also routes that make it as an intermediate (default: %(default)s)")  # fmt: skip
-    add(
-        "--max-depth",
-        type=int,
-        metavar="N",
-        help="maximum number of reactions in the longest path (default: no limit)",
-    )
+    add("--max-depth", type=int, metavar="N",
+        help="maximum number of reactions in the longest path (default: no limit)")  # fmt: skip
     add("--max-source-length", type=int, metavar="TOKENS",
         help="limit of target and starting material in tokens (default: 280, as in published models)")  # fmt: skip
     add("--max-target-length", type=int, metavar="TOKENS",

@@ -37,19 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="port to listen on; 0 for a free one (default: %(default)s)")  # fmt: skip
     add("--log-level", default="info", choices=["critical", "error", "warning", "info"],
         help="log level on stderr; info logs one line per request (default: %(default)s)")  # fmt: skip
-    add(
-        "--log-format",
-        default="text",
-        choices=["text", "json"],
-        help="format of log lines on stderr (default: %(default)s)",
-    )
+    add("--log-format", default="text", choices=["text", "json"],
+        help="format of log lines on stderr (default: %(default)s)")  # fmt: skip
     add("--allowed-host", action="append", metavar="NAME",
         help="an allowed host name; *.example.org allows all subdomains (repeatable; default: any)")  # fmt: skip
-    add(
-        "--replicas",
-        metavar="N[-M]",
-        help="serve on Ray: N replicas of the model, or N-M to scale with requests",
-    )
+    add("--replicas", metavar="N[-M]", help="serve on Ray: N replicas of the model, or N-M to scale with requests")
     add("--threads", type=int, default=1, metavar="N", help="CPUs and threads of a replica (default: %(default)s)")
     add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
     add_fields(parser.add_argument_group("bounds"), Limits)

@@ -46,13 +46,14 @@ def encode_checked(
             text, add_special_tokens=add_special_tokens, return_offsets_mapping=True, truncation=False, verbose=False
         )
     except Exception as error:  # the Rust layer raises plain `Exception`
-        index = next(_refused(tokenizer, text), None)
+        index = next(_refused(tokenizer, text), None) if tokenizer.is_fast else None
         if index is None:
             raise
         raise ValueError(_unknown_message(tokenizer, text, index)) from error
     ids: list[int] = encoding["input_ids"]
     if not tokenizer.is_fast:  # it has no offsets, which would locate the character
-        if tokenizer.unk_token_id in ids and tokenizer.unk_token not in text:
+        unknown = tokenizer.unk_token
+        if None in ids or (unknown and ids.count(tokenizer.unk_token_id) > text.count(unknown)):
             raise ValueError(f"unknown characters in {shown(text)}")
     elif (index := min(_lost(tokenizer, text, ids, encoding["offset_mapping"]), default=None)) is not None:
         raise ValueError(_unknown_message(tokenizer, text, index))

@@ -8,7 +8,7 @@ layout costs about as much as five products.
 import copy
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -205,14 +205,8 @@ def joined_projections(decoder: Any) -> nn.ModuleList:
     return nn.ModuleList(found)
 
 
-class Layout(NamedTuple):
-    """A decoder for a few rows, its head, and the joined projections of its self-attention."""
-
-    decoder: nn.Module
-    head: nn.Module
-    projections: nn.Module
-
-
+# A decoder for a few rows, its head, and the joined projections of its self-attention.
+Layout = tuple[nn.Module, nn.Module, nn.Module]
 # The layout of each decoder, with a snapshot of the weights that it was made from.
 _LAYOUTS: WeakKeyDictionary[nn.Module, tuple[Snapshot, Layout]] = WeakKeyDictionary()
 
@@ -223,7 +217,7 @@ def prepared(decoder: nn.Module, head: nn.Module) -> Layout:
     weights = list(_laid_out(*parts))
     kept = _LAYOUTS.get(decoder)
     if kept is None or not kept[0].fits(parts, weights):
-        layout = Layout(*(packed(part) for part in (*parts, joined_projections(decoder))))
+        layout = packed(decoder), packed(head), packed(joined_projections(decoder))
         kept = _LAYOUTS[decoder] = Snapshot(parts, weights), layout
     return kept[1]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
+
+from transformers.utils import logging
 
 from ...tokenization import PRODUCT_LENGTH, encode_source
 from ...tokenization.checks import shown
@@ -16,7 +17,7 @@ from .search import Job, beginning
 from .settings import PlanSettings
 from .spelling import check_spelling
 
-_logger = logging.getLogger(__name__)
+_logger = logging.get_logger(__name__)
 
 # Numbers of steps that are tried, with all routes pooled, if a model that reads the number of steps is given none.
 DEFAULT_STEPS = range(1, 6)
@@ -270,7 +271,7 @@ def _check_reads_materials(model: Any) -> None:
     if reason is not None:
         raise ValueError(f"{reason} {way_out}")
     if about_routes(model).get("starting_material") is None:
-        _logger.warning(
+        _logger.warning_once(
             "It is unknown whether this model was trained with a starting material. If not, it does not support one. %s",
             way_out.partition(". ")[2],
         )
@@ -303,7 +304,7 @@ def _steps(model: Any, n_steps: Any, count: int, is_bounded: bool) -> list[Seque
     fewest, most = about_routes(model).get("steps", (None, None))
     outside = sorted({number for steps in tried for number in steps if most and not fewest <= number <= most})
     if outside:
-        _logger.warning(
+        _logger.warning_once(
             "The model was trained on routes of %d to %d steps and has not seen %s steps.",
             fewest, most, ", ".join(map(str, outside)),
         )  # fmt: skip

@@ -208,6 +208,9 @@ def test_a_file_may_be_a_link_or_a_device(tmp_path):
         with atomic_write(tmp_path / "link") as temporary:
             temporary.write_text(text)
         assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == text
+    with partial_file(tmp_path / "link") as file:
+        file.write("newest")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "newest"
     reading, writing = os.pipe()
     with atomic_write(f"/dev/fd/{writing}") as place:
         place.write_text("one")

@@ -97,5 +97,7 @@ def test_a_sparse_model_is_refused():
         upcycle(upcycle(dense(), 4, 2))
     with pytest.raises(ValueError, match="is a Linear, not a Weft model"):
         upcycle(torch.nn.Linear(2, 2), 4, 2)
+    with pytest.raises(ValueError, match="dropuot"):
+        upcycle(dense(), dropuot=0.1)
     with pytest.raises(ValueError, match="No layer would be sparse"):
         upcycle(dense(), encoder_mlp_layer_types="dense", decoder_mlp_layer_types="dense")

@@ -133,18 +133,20 @@ def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(
     build_route_tokenizer().save_pretrained(tmp_path / "bart")
     assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "with-tokenizer")]) == 0
     assert len(AutoTokenizer.from_pretrained(tmp_path / "with-tokenizer")) == 53
-    (tmp_path / "bart" / "generation_config.json").unlink()  # as in older folders
-    file = tmp_path / "bart" / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"num_beams": 3}))
-    assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "old")]) == 0
-    old = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "old")
-    assert old.generation_config.num_beams == 3
-    assert torch.equal(old.generate(**words, max_new_tokens=9), model.generate(**words, max_new_tokens=9))
-    # a setting on the command line overrides that of the source for the search, too
+    # a field on the command line is one of the search, too
     settings = ["--config-overrides", "decoder_start_token_id=5"]
     assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "other"), *settings]) == 0
     other = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "other")
-    assert other.generate(**words, max_new_tokens=2)[0, 0] == 5
+    assert other.generate(**words, max_new_tokens=2)[0, 0] == 5 and other.generation_config.num_beams == 3
+    # older folders have all settings in config.json; one without effect is no error
+    (tmp_path / "bart" / "generation_config.json").unlink()
+    file = tmp_path / "bart" / "config.json"
+    for beams, name in (({"num_beams": 3}, "beams"), ({"early_stopping": True}, "greedy")):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"num_beams": 1} | beams))
+        assert main(["convert", str(tmp_path / "bart"), str(tmp_path / name), "--rename", "(?=nothing)="]) == 0
+    old = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "beams")
+    assert old.generation_config.num_beams == 3
+    assert torch.equal(old.generate(**words, max_new_tokens=9), model.generate(**words, max_new_tokens=9))
     for command, *options in (["upcycle"], ["export", "--format", "torch"]):
         assert main([command, str(tmp_path / "bart"), str(tmp_path / command), *options]) == 1
         assert "is a bart model, not a Weft model: convert it" in capsys.readouterr().err

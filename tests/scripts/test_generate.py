@@ -236,6 +236,7 @@ def test_mistakes_are_one_line(folder, capsys, words, message):
 
 
 def test_other_models_are_sent_where_they_belong(untrained_folder, tmp_path, capsys):
+    assert cli.main(["generate", "one"]) == 1 and "--model is required" in capsys.readouterr().err
     assert run(untrained_folder, "CCO") == 1
     assert "use `weftformer routes plan` or `routes evaluate`" in capsys.readouterr().err
     (tmp_path / "bart").mkdir()

@@ -78,5 +78,6 @@ def test_a_tokenizer_without_offsets():
 
     tokenizer = Letters(unk_token="[U]")
     assert encode_checked(tokenizer, "ab") == [1, 2] and encode_checked(tokenizer, "a[U]") == [1, 0]
-    with pytest.raises(ValueError, match="unknown characters in 'abx'"):
-        encode_checked(tokenizer, "abx")
+    for text in ("abx", "x[U]"):
+        with pytest.raises(ValueError, match=f"unknown characters in '{re.escape(text)}'"):
+            encode_checked(tokenizer, text)

@@ -84,7 +84,7 @@ def test_messages_about_a_file(tmp_path, text, message):
         ({"d_model": 8}, {"d_model": 8}),
         ('{"d_model": 8}', {"d_model": 8}),
         ("d_model=8, norm_first=False,head_dim=none", {"d_model": 8, "norm_first": False, "head_dim": None}),
-        ("position_embedding_type=none", {"position_embedding_type": "none"}),
+        ('position_embedding_type=none,norm_type="rms"', {"position_embedding_type": "none", "norm_type": "rms"}),
         (
             'decoder_mlp_layer_types=["dense","sparse"],num_experts=4',
             {"decoder_mlp_layer_types": ["dense", "sparse"], "num_experts": 4},

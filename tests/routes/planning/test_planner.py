@@ -11,6 +11,7 @@ from weftformer.routes.molecules import canonical_smiles, drawn_smiles
 from weftformer.routes.planning import search
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.planning.search import Job
+from weftformer.routes.planning.targets import _logger
 from weftformer.routes.plans import Candidate, pooled, ranked
 from weftformer.tokenization import encode_route, encode_source
 
@@ -228,6 +229,7 @@ def test_the_best_of_a_route_is_kept():
 
 
 def test_steps_that_were_not_trained_are_warned_of(about, planner, known, caplog):
+    _logger.warning_once.cache_clear()
     settings = {"beams": 1, "max_new_tokens": 5, "progress": False}
     assert planner.default_steps == [1, 2, 3, 4, 5]
     planner.plan([known[0].smiles], n_steps=9, **settings)
@@ -308,6 +310,7 @@ def test_salts_are_refused_or_stripped(planner, known):
 
 
 def test_a_starting_material_is_for_models_that_were_trained_with_one(about, planner, caplog):
+    _logger.warning_once.cache_clear()
     settings = {"n_steps": 1, "beams": 1, "max_new_tokens": 3, "progress": False}
     planner.plan(["CCO"], starting_material="CC", **settings)
     assert "unknown whether this model was trained with a starting material" in caplog.text
