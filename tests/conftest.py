@@ -121,6 +121,12 @@ def learn_by_heart(config: WeftConfig, routes: list[Route], steps: int) -> Any:
     return RoutePlanner(model, tokenizer)
 
 
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    """That of routes, with the published vocabulary."""
+    return build_route_tokenizer()
+
+
 @pytest.fixture(scope="session")
 def known() -> list[Route]:
     pytest.importorskip("rdkit")
@@ -150,16 +156,26 @@ def chain_planner() -> Any:
     return learn_by_heart(config, CHAIN, 100)
 
 
+def save_both(folder: Any, model: Any, tokenizer: Any) -> str:
+    """Save both into a folder, and return its path."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def planner_folder(planner, tmp_path_factory) -> str:
+    return save_both(tmp_path_factory.mktemp("planner"), planner.model, planner.tokenizer)
+
+
 @pytest.fixture(scope="session")
 def untrained_folder(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("model")
     config = WeftConfig.from_preset(
         "dms-tiny", d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
         max_target_positions=60,
     )  # fmt: skip
-    WeftForConditionalGeneration(config).save_pretrained(folder)
-    build_route_tokenizer().save_pretrained(folder)
-    return str(folder)
+    model = WeftForConditionalGeneration(config)
+    return save_both(tmp_path_factory.mktemp("model"), model, build_route_tokenizer())
 
 
 @pytest.fixture(scope="module")  # not longer: while playwright runs, nothing else may run an event loop here

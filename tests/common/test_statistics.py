@@ -2,13 +2,7 @@ import numpy as np
 import pytest
 
 from weftformer.common import statistics
-from weftformer.common.statistics import (
-    Estimate,
-    bootstrap_means,
-    of_shares,
-    student_interval,
-    wilson_interval,
-)
+from weftformer.common.statistics import Estimate, bootstrap_means, of_shares, student_interval, wilson_interval
 
 
 def test_wilson_interval_against_published_values():

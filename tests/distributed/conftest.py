@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ..conftest import write_backwards
+from ..conftest import save_both, write_backwards
 from ..models import tiny_text_model
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -122,9 +122,6 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("texts")
     model, tokenizer = tiny_text_model(["one two three four five six nine"], max_target_positions=12)
     model.generation_config.max_length = 9
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    return save_both(tmp_path_factory.mktemp("texts"), model, tokenizer)

@@ -42,14 +42,6 @@ def surroundings(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
-@pytest.fixture(scope="module")
-def routes(planner, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("known")
-    planner.model.save_pretrained(folder)
-    planner.tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
 def stub(folder, seconds=0.0):
     """Return work that does what its items name. They are pickled with their class, which workers cannot import."""
 
@@ -115,17 +107,7 @@ def test_what_fails_in_loading_is_told_once(cluster, tmp_path, capsys):
 @pytest.mark.parametrize("options", [["--json-lines", "--beams", "2"], ["--sample", "--seed", "3"]])
 def test_two_workers_write_the_texts_of_one_process(cluster, texts, tmp_path, options):
     (tmp_path / "lines.txt").write_text("\n".join(LINES * 4) + "\n")
-    words = [
-        "generate",
-        "--model",
-        texts,
-        "--input-file",
-        "lines.txt",
-        "--batch-size",
-        "2",
-        "--no-progress",
-        *options,
-    ]
+    words = [*f"generate --model {texts} --input-file lines.txt --batch-size 2 --no-progress".split(), *options]
     assert cli.main([*words, "--output-file", "alone"]) == 0
     assert cli.main([*words, "--output-file", "parts", "--workers", "2"]) == 0
     assert cli.main([*words, "--output-file", "joined", "--join", "parts"]) == 0
@@ -135,10 +117,10 @@ def test_two_workers_write_the_texts_of_one_process(cluster, texts, tmp_path, op
     assert joined == alone
 
 
-def test_two_workers_write_the_plans_of_one_process(cluster, routes, tmp_path, capsys):
+def test_two_workers_write_the_plans_of_one_process(cluster, planner_folder, tmp_path, capsys):
     (tmp_path / "targets.smi").write_text("".join(f"{smiles} t{number}\n" for number, smiles in enumerate(TARGETS)))
     (tmp_path / "stock.smi").write_text("CC(=O)O\nCCO\n")
-    words = f"routes plan --model {routes} --input-file targets.smi --steps 1 --beams 2 --no-progress".split()
+    words = f"routes plan --model {planner_folder} --input-file targets.smi --steps 1 --beams 2 --no-progress".split()
     words += ["--stock", "stock.smi"]
     assert cli.main([*words, "--output-file", "alone.jsonl"]) == 3
     capsys.readouterr()
@@ -177,22 +159,10 @@ def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path):
         cluster.shutdown()
 
 
-def test_a_driver_that_is_killed_goes_on_and_without_workers_ray_is_not_imported(routes, tmp_path):
+def test_a_driver_that_is_killed_goes_on_and_without_workers_ray_is_not_imported(planner_folder, tmp_path):
     (tmp_path / "targets.smi").write_text("\n".join(TARGETS[:4] * 25) + "\n")
-    words = [
-        sys.executable,
-        "-m",
-        "weftformer",
-        "routes",
-        "plan",
-        "--model",
-        routes,
-        "--input-file",
-        "targets.smi",
-        "--steps",
-        "1",
-    ]
-    words += ["--output-file", "parts", "--beams", "4", "--workers", "2", "--no-progress"]
+    words = f"-m weftformer routes plan --model {planner_folder} --input-file targets.smi --steps 1".split()
+    words = [sys.executable, *words, "--output-file", "parts", "--beams", "4", "--workers", "2", "--no-progress"]
     with open("log", "w") as log:
         first = subprocess.Popen(words, stdout=log, stderr=log)
         end = time.monotonic() + 120
@@ -209,20 +179,6 @@ def test_a_driver_that_is_killed_goes_on_and_without_workers_ray_is_not_imported
     numbers = [json.loads(row)["number"] for file in tmp_path.glob("parts/part-*") for row in file.open()]
     assert sorted(numbers) == list(range(1, 101)) and part.read_bytes() == done
     code = "import sys; from weftformer.scripts import cli; cli.main(sys.argv[1:]); print('ray' in sys.modules)"
-    one = [
-        sys.executable,
-        "-c",
-        code,
-        "routes",
-        "plan",
-        "CCO",
-        "--model",
-        routes,
-        "--steps",
-        "1",
-        "--output-file",
-        "x",
-        "--shard",
-        "1/1",
-    ]
+    words = f"routes plan CCO --model {planner_folder} --steps 1 --output-file x --shard 1/1".split()
+    one = [sys.executable, "-c", code, *words]
     assert subprocess.run(one, capture_output=True, text=True, check=True).stdout.endswith("\nFalse\n")

@@ -4,25 +4,15 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import (
-    DynamicCache,
-    EncoderDecoderCache,
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-)
+from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation import GenerationMixin
 
 from weftformer.modeling.generation import RefuseNonFiniteScores
 
 from ..models import tiny_model
+from .test_checks import TABLES
 from .test_host_reads import HostMethods, HostReads
 
-TABLES = {
-    "learned": {"position_embedding_type": "learned", "self_attention_position_type": "none"},
-    "additive": {"self_attention_position_type": "additive"},
-    "additive across": {"self_attention_position_type": "none", "cross_attention_position_type": "additive"},
-}
 LIMITS = {"max_source_positions": 12, "max_target_positions": 10}
 SOURCE = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])
 

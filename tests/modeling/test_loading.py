@@ -13,12 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import BartConfig, BartForConditionalGeneration
 
-from weftformer import (
-    WeftConfig,
-    WeftEncoder,
-    WeftForConditionalGeneration,
-    WeftModel,
-)
+from weftformer import WeftConfig, WeftEncoder, WeftForConditionalGeneration, WeftModel
 
 from ..models import TINY_CONFIG, tiny_model
 

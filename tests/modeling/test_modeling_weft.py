@@ -248,14 +248,6 @@ def test_router_losses_leave_pads_out(build):
     torch.testing.assert_close(given.aux_loss, expected.aux_loss, atol=1e-10, rtol=1e-10)
 
 
-def test_a_loss_is_smoothed_where_that_is_asked_for(build):
-    model = build().train()
-    output = model(input_ids=IDS, labels=LABELS)
-    torch.testing.assert_close(output.loss, cross_entropy(output.logits, LABELS))
-    smoothed = model(input_ids=IDS, labels=LABELS, smoothing=0.2)
-    torch.testing.assert_close(smoothed.loss, cross_entropy(output.logits, LABELS, 0.2))
-
-
 @pytest.mark.parametrize("count", [None, torch.tensor(0), 5])
 @pytest.mark.parametrize("kind", ["modern", "noisy sparse"])
 def test_labels_that_all_do_not_count_give_no_loss_and_no_gradient(build, kind, count):

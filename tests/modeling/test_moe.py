@@ -338,9 +338,6 @@ def test_bias_and_count_stay_in_full_precision_in_a_cast_model(router):
     assert module.to("meta").selection_bias.is_meta
 
 
-# --- the block
-
-
 # --- pads
 
 

@@ -7,11 +7,7 @@ from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbeddin
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from weftformer import WeftDecoder, WeftEncoder
-from weftformer.modeling.positions import (
-    TokenPositions,
-    attention_positions,
-    rotate,
-)
+from weftformer.modeling.positions import TokenPositions, attention_positions, rotate
 
 IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 10, 11, 12, 13]])
 TARGET = torch.tensor([[1, 4, 5, 6], [1, 7, 8, 9]])

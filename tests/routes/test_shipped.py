@@ -13,26 +13,16 @@ from weftformer.benchmarks import shipped_routes
 from weftformer.distributed.works import PlanWork
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
 from weftformer.routes.scoring.round_trip import ForwardModel
-from weftformer.routes.shipped import (
-    FORWARD_MODEL,
-    MODEL,
-    STOCK,
-    about_model,
-    describe_model,
-    provenance,
-)
+from weftformer.routes.shipped import FORWARD_MODEL, MODEL, STOCK, about_model, describe_model, provenance
 
 
 @pytest.fixture(scope="module")
-def shipped(planner, known, tmp_path_factory):
+def shipped(planner_folder, known, tmp_path_factory):
     """The folder and the stock that `shipped_routes` makes from a small model."""
     folder = tmp_path_factory.mktemp("shipped")
-    source, routes = folder / "source", folder / "known.jsonl"
-    planner.model.save_pretrained(source)
-    planner.tokenizer.save_pretrained(source)
-    write_routes(routes, known)
-    arguments = ["--model", source, folder / "model"]
-    arguments += ["--stock-routes", routes, "--out-stock", folder / "stock.smi.gz"]
+    write_routes(folder / "known.jsonl", known)
+    arguments = ["--model", planner_folder, folder / "model"]
+    arguments += ["--stock-routes", folder / "known.jsonl", "--out-stock", folder / "stock.smi.gz"]
     shipped_routes.main([str(word) for word in arguments])
     return folder
 

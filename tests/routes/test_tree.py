@@ -6,10 +6,7 @@ from weftformer.routes.tree import Route
 
 AMIDE = Route(
     "CC(=O)Nc1ccc(-c2ccccc2)cc1",
-    (
-        Route("CC(=O)Nc1ccc(Br)cc1", (Route("CC(=O)O"), Route("Nc1ccc(Br)cc1"))),
-        Route("OB(O)c1ccccc1"),
-    ),
+    (Route("CC(=O)Nc1ccc(Br)cc1", (Route("CC(=O)O"), Route("Nc1ccc(Br)cc1"))), Route("OB(O)c1ccccc1")),
 )
 AMIDE_TEXT = (
     "{'smiles':'CC(=O)Nc1ccc(-c2ccccc2)cc1','children':["

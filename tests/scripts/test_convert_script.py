@@ -4,12 +4,7 @@ import json
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    BartConfig,
-    BartForConditionalGeneration,
-)
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, BartForConditionalGeneration
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES, export

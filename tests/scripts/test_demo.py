@@ -10,12 +10,10 @@ from weftformer.routes.molecules import canonical_smiles
 from weftformer.scripts import cli, demo
 
 
-def test_plans_draws_trains_and_saves(planner, tmp_path, capsys, monkeypatch):
+def test_plans_draws_trains_and_saves(planner_folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "NUM_TEST_ROUTES", 4)
     monkeypatch.setattr(demo, "BUDGET", 0.5)
-    planner.model.save_pretrained(tmp_path / "mine")
-    planner.tokenizer.save_pretrained(tmp_path / "mine")
-    arguments = ["--model", str(tmp_path / "mine"), "--output-dir", str(tmp_path / "out"), "--beams", "2"]
+    arguments = ["--model", planner_folder, "--output-dir", str(tmp_path / "out"), "--beams", "2"]
     assert cli.main(["demo", *arguments, "--max-steps", "5"]) == 0
     shown = capsys.readouterr().out
     page = (tmp_path / "out" / "routes.html").read_text()

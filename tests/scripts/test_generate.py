@@ -14,6 +14,7 @@ from weftformer.inference import lines as inference_lines
 from weftformer.inference.tasks import TextSettings, load_task
 from weftformer.scripts import cli
 
+from ..conftest import save_both
 from ..models import tiny_text_model
 
 LINES = [
@@ -26,9 +27,7 @@ def build(folder, **fields):
         ["one two three four five six nine"], max_source_positions=40, max_target_positions=12, **fields
     )
     model.generation_config.max_length = 9
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    return save_both(folder, model, tokenizer)
 
 
 @pytest.fixture(scope="module")

@@ -200,11 +200,6 @@ def test_errors_are_one_line(untrained_folder, routes, tmp_path, capsys):
         assert message in error and error.startswith("weftformer routes evaluate: error: ")
 
 
-def test_a_model_of_routes_is_not_scored_on_texts(untrained_folder, routes, capsys):
-    assert cli.main(["evaluate", routes, "--model", untrained_folder]) == 1
-    assert "writes routes, not texts: use `weftformer routes plan` or `routes evaluate`" in capsys.readouterr().err
-
-
 def test_references_take_their_own_plans():
     """The second route to a target takes the second plan for it."""
     known = [made("CCO", "CC", "O"), made("CCO", "CCCl")]

@@ -18,23 +18,19 @@ from weftformer.scripts import cli
 from weftformer.scripts.plan_options import plan_settings
 from weftformer.scripts.routes_plan import described
 
+from ..conftest import save_both
+
 AMIDE, ESTER, NOTHING = "CC(=O)NCc1ccccc1", "CCOC(C)=O", "C1CC"
 
 
-def save(planner, folder) -> str:
-    planner.model.save_pretrained(folder)
-    planner.tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
 @pytest.fixture(scope="module")
-def folder(planner, tmp_path_factory) -> str:
-    return save(planner, tmp_path_factory.mktemp("known"))
+def folder(planner_folder) -> str:
+    return planner_folder
 
 
 @pytest.fixture(scope="module")
 def chain_folder(chain_planner, tmp_path_factory) -> str:
-    return save(chain_planner, tmp_path_factory.mktemp("chain"))
+    return save_both(tmp_path_factory.mktemp("chain"), chain_planner.model, chain_planner.tokenizer)
 
 
 @pytest.fixture(autouse=True)

@@ -114,16 +114,7 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     prepare([tmp_path / "train.jsonl"], tmp_path / "data", Preparation(aligned=3, sub_routes=True), workers=1)
     files = ["--train-file", str(tmp_path / "data"), "--test-file", str(tmp_path / "test.jsonl")]
     words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
-    words += [
-        "--config-overrides",
-        SMALL,
-        "--label-smoothing-factor",
-        "0.1",
-        "--save-strategy",
-        "steps",
-        "--save-steps",
-        "1",
-    ]
+    words += ["--label-smoothing-factor", "0.1", "--save-strategy", "steps", "--save-steps", "1"]
     assert train(*words) == 0
     # three of each target: of the two routes, and of the acid that the first makes; the tested propane has two SMILES
     shown = capsys.readouterr().out

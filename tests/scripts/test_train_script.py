@@ -162,11 +162,6 @@ def test_the_card_has_scores_with_their_intervals(trained):
     assert sum("Wilson" in row for row in rows) == 2
 
 
-def test_an_output_dir_with_something_in_it(pairs, trained):
-    with pytest.raises(ValueError, match="is not empty"):
-        _train(pairs, trained, max_steps=1)
-
-
 def test_conditions_reach_the_model(pairs, tmp_path, monkeypatch):
     seen = []
     encoder = WeftForConditionalGeneration.get_encoder

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
@@ -22,7 +21,9 @@ from weftformer.scripts import cli
 from weftformer.serving import replicas
 from weftformer.serving.replicas import application, bounds
 
+from ..conftest import save_both
 from ..models import tiny_text_model
+from .conftest import soon
 
 pytestmark = pytest.mark.integration
 WORDS = ["one", "two", "three", "four", "five", "six", "nine"]
@@ -61,24 +62,11 @@ def test_the_options_of_a_model_reach_each_replica(monkeypatch, tmp_path, untrai
 
 
 def test_of_200_requests_none_is_lost_when_a_replica_is_killed(tmp_path):
-    model, tokenizer = tiny_text_model([" ".join(WORDS)], max_target_positions=12)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    save_both(tmp_path, *tiny_text_model([" ".join(WORDS)], max_target_positions=12))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "weftformer",
-        "serve",
-        "--model",
-        str(tmp_path),
-        "--port",
-        str(port),
-        "--replicas",
-        "2",
-    ]
+    command = [sys.executable, *f"-m weftformer serve --model {tmp_path} --port {port} --replicas 2".split()]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {
         "WEFT_API_KEY": "key"
     }
@@ -120,9 +108,7 @@ def test_of_200_requests_none_is_lost_when_a_replica_is_killed(tmp_path):
                     answers = list(clients.map(ask, range(200)))
                 assert Counter(status for status, *_ in answers) == {200: 200}
                 assert len({(text, answer) for _, text, answer in answers}) == len(WORDS)  # the same from each replica
-                end = time.monotonic() + 120
-                while client.get("/ready").status_code != 200:
-                    assert time.monotonic() < end
+                soon(lambda: client.get("/ready").status_code == 200, 120)
         finally:
             server.send_signal(signal.SIGTERM)
             try:

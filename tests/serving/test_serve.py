@@ -29,11 +29,9 @@ ROOT = Path(weftformer.__file__).resolve().parent
 
 
 @pytest.mark.integration
-def test_under_load_no_answer_is_lost_and_a_signal_ends_it_in_order(planner, tmp_path):
-    planner.model.save_pretrained(tmp_path)
-    planner.tokenizer.save_pretrained(tmp_path)
+def test_under_load_no_answer_is_lost_and_a_signal_ends_it_in_order(planner_folder):
     statuses: list[int] = []
-    with served(str(tmp_path), "--max-batch-size", "8", "--timeout-s", "60") as (url, process):
+    with served(planner_folder, "--max-batch-size", "8", "--timeout-s", "60") as (url, process):
         bodies = request_bodies(TARGETS[:6], beams=2, max_new_tokens=12)
         expected = asyncio.run(answers_alone(url, bodies))
         figures = asyncio.run(load(url, process, expected, clients=20, seconds=3, warm_up=1))
@@ -106,9 +104,7 @@ def test_a_blank_key_is_refused_and_an_address_is_one_to_open(monkeypatch, capsy
 
 
 @pytest.mark.slow
-def test_the_memory_of_600_mixed_requests_levels_off(planner, tmp_path):
-    planner.model.save_pretrained(tmp_path)
-    planner.tokenizer.save_pretrained(tmp_path)
+def test_the_memory_of_600_mixed_requests_levels_off(planner_folder, tmp_path):
     (tmp_path / "stock.smi").write_text("CCO\nCC(=O)O\n")
     chance, statuses, memory = random.Random(0), Counter(), []
     settings = [
@@ -121,7 +117,7 @@ def test_the_memory_of_600_mixed_requests_levels_off(planner, tmp_path):
         {"n_steps": [1, 2]},
     ]
     with (
-        served(str(tmp_path), "--stock", str(tmp_path / "stock.smi")) as (url, process),
+        served(planner_folder, "--stock", str(tmp_path / "stock.smi")) as (url, process),
         ThreadPoolExecutor(8) as clients,
     ):
 

@@ -36,11 +36,6 @@ def reference_ids(text: str) -> list[int]:
     return [IDS[token] for token in tokens]
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return build_route_tokenizer()
-
-
 def test_vocabulary_is_the_published_one(tokenizer):
     assert tokenizer.get_vocab() == IDS
     assert len(tokenizer) == tokenizer.vocab_size == 53

@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset, DatasetDict
 from transformers import DataCollatorForSeq2Seq
 
-from weftformer.tokenization import build_route_tokenizer, source_text, train_tokenizer
+from weftformer.tokenization import source_text, train_tokenizer
 from weftformer.training.data import Columns
 from weftformer.training.encoding import _truncate, encode_pairs, encode_target, longest
 
@@ -17,11 +17,6 @@ COLUMNS = Columns("source", "target")
 @pytest.fixture(scope="module")
 def bpe():
     return train_tokenizer(["a b c d"], vocab_size=259)
-
-
-@pytest.fixture(scope="module")
-def routes():
-    return build_route_tokenizer()
 
 
 def _splits(*pairs, **columns):
@@ -41,8 +36,8 @@ def test_a_tokenizer_that_appends_the_eos(bpe):
     }
 
 
-def test_a_tokenizer_that_puts_the_bos_in_front(routes):
-    (row,) = _encode(_splits(("CC", "{'smiles':'CC'}")), routes)
+def test_a_tokenizer_that_puts_the_bos_in_front(tokenizer):
+    (row,) = _encode(_splits(("CC", "{'smiles':'CC'}")), tokenizer)
     assert row["input_ids"] == [0, 4, 4, 22]
     assert row["labels"] == [1, 2, 3, 4, 4, 3, 21, 22]
 
@@ -50,14 +45,14 @@ def test_a_tokenizer_that_puts_the_bos_in_front(routes):
 @pytest.mark.parametrize(
     ("ids", "labels"), [([5, 6], [5, 6, 22]), ([0, 5], [5, 22]), ([9, 5, 22], [5, 22]), ([], [22])]
 )
-def test_front_and_end_of_labels(routes, ids, labels):
-    assert encode_target(routes, ids, start=9) == labels
+def test_front_and_end_of_labels(tokenizer, ids, labels):
+    assert encode_target(tokenizer, ids, start=9) == labels
 
 
-def test_pads_in_the_middle_of_a_source_reach_the_batch_without_a_mask(routes):
+def test_pads_in_the_middle_of_a_source_reach_the_batch_without_a_mask(tokenizer):
     text = source_text("CCO", "CO", product_length=8, source_length=14)
-    dataset = _encode(_splits((text, "{}"), ("C", "{}")), routes)
-    batch = DataCollatorForSeq2Seq(routes)(list(dataset))
+    dataset = _encode(_splits((text, "{}"), ("C", "{}")), tokenizer)
+    batch = DataCollatorForSeq2Seq(tokenizer)(list(dataset))
     assert set(batch) == {"input_ids", "labels"}
     assert batch["input_ids"].tolist()[0] == [0, 4, 4, 5, 22, 52, 52, 52, 0, 4, 5, 22]
     assert batch["input_ids"].tolist()[1] == [0, 4, 22] + [52] * 9
@@ -111,9 +106,9 @@ def test_the_tokenizer_is_left_as_it_was(bpe):
         ((None, "{}"), "Row 1 of train has None in column 'source', which must be a text"),
     ],
 )
-def test_texts_that_cannot_be_learned(routes, pair, message):
+def test_texts_that_cannot_be_learned(tokenizer, pair, message):
     with pytest.raises(ValueError) as raised:
-        _encode(_splits(("C", "{}"), pair), routes)
+        _encode(_splits(("C", "{}"), pair), tokenizer)
     assert message in str(raised.value)
 
 

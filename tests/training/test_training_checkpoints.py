@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -194,4 +193,3 @@ def test_saving_replaces_whole_files_and_removes_stale_weights(tmp_path):
     assert found == dict.fromkeys([*sharded, "model.safetensors.index.json"], "new") | {"notes.txt": "old"}
     save_model_folder(_Trainer("config.json", "model.safetensors"), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors", "notes.txt"]
-    shutil.rmtree(tmp_path)

@@ -5,7 +5,6 @@ import logging
 from contextlib import nullcontext
 
 import pytest
-import torch
 from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
@@ -96,4 +95,3 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, capsys, step, sentence)
     found = fitting.find_checkpoint(WeftTrainingArguments(str(tmp_path), resume_from_checkpoint="true", use_cpu=True))
     assert found == (str(tmp_path / "checkpoint-2") if step == 3 else None)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-    torch.manual_seed(0)

@@ -14,10 +14,7 @@ from . import Reference
 STEPS = "encoder.step_embedding.weight"
 DENSE = ("flash_10M", "flash_20M", "deep_40M")
 SPARSE = ("flex_20M", "wide_40M", "explorer_19M", "explorer_xl_50M")
-MODES = {
-    "deterministic": {},
-    "published": {"router_noise": "always", "expert_capacity_factor": 1.0},
-}
+MODES = {"deterministic": {}, "published": {"router_noise": "always", "expert_capacity_factor": 1.0}}
 VARIANTS = {
     "attention bias": ("flash_10M", {"attn_bias": True}),
     "relu": ("flash_10M", {"ff_activation": "relu"}),

@@ -271,23 +271,10 @@ def test_odd_fields_of_plans_are_refused_in_a_sentence_or_drawn(tmp_path, name):
     assert_read_or_refused(tmp_path / "plans", [PLAN | {name: value} for value in ODD])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "text",
-        "score",
-        "route",
-        "rank",
-        "group",
-        "n_steps",
-        "missing",
-        "precedented",
-        "fails_because",
-        "feasibility",
-        "offers",
-        "problem",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "text", "score", "route", "rank", "group", "n_steps", "missing", "precedented", "fails_because", "feasibility",
+    "offers", "problem",
+])  # fmt: skip
 def test_odd_fields_of_candidates_are_refused_in_a_sentence_or_drawn(tmp_path, name):
     assert_read_or_refused(tmp_path / "plans", [PLAN | {"candidates": [CANDIDATE | {name: value}]} for value in ODD])
 

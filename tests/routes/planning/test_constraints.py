@@ -20,11 +20,6 @@ ALL = Constraints()
 TARGET = "CO"
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return build_route_tokenizer()
-
-
 class SmallTokenizer:
     """Tokens enough for small routes: few enough that all of them can be written."""
 

@@ -1,16 +1,9 @@
 """What may follow a text; `test_constraints.py` writes all small routes."""
 
-import pytest
 import torch
 
 from weftformer.routes import NO_CONSTRAINTS
 from weftformer.routes.planning.constraints import ConstrainedGrammar
-from weftformer.tokenization import build_route_tokenizer
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return build_route_tokenizer()
 
 
 def plain(tokenizer, limits):

@@ -11,16 +11,8 @@ from weftformer.routes import Stock
 from weftformer.routes.planning.search import RouteSearch
 
 
-@pytest.fixture(scope="module")
-def folder(planner, tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("routes")
-    planner.model.save_pretrained(folder)
-    planner.tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-def test_plans_as_the_planner_does(planner, known, folder):
-    pipeline = transformers.pipeline("weft-routes", model=folder, beams=2)
+def test_plans_as_the_planner_does(planner, known, planner_folder):
+    pipeline = transformers.pipeline("weft-routes", model=planner_folder, beams=2)
     target, steps = known[3].smiles, known[3].depth
     (plan,) = planner.plan([target], n_steps=steps, beams=2, progress=False)
     found = pipeline(target, n_steps=steps)
@@ -29,8 +21,8 @@ def test_plans_as_the_planner_does(planner, known, folder):
     assert found["candidates"][0]["route"] == known[3].to_dict()
 
 
-def test_several_targets_are_planned_together(known, folder, monkeypatch):
-    pipeline = transformers.pipeline("weft-routes", model=folder, batch_size=3)
+def test_several_targets_are_planned_together(known, planner_folder, monkeypatch):
+    pipeline = transformers.pipeline("weft-routes", model=planner_folder, batch_size=3)
     searches, add = [], RouteSearch.add
     monkeypatch.setattr(
         RouteSearch, "add", lambda self, jobs, *rest: searches.append(len(jobs)) or add(self, jobs, *rest)
@@ -42,6 +34,6 @@ def test_several_targets_are_planned_together(known, folder, monkeypatch):
     assert plans[0]["candidates"][0]["purchasable"] is True and plans[1]["candidates"][0]["purchasable"] is False
 
 
-def test_a_mistyped_setting_is_refused(folder):
+def test_a_mistyped_setting_is_refused(planner_folder):
     with pytest.raises(TypeError, match="beems"):
-        transformers.pipeline("weft-routes", model=folder)("CCO", beems=3)
+        transformers.pipeline("weft-routes", model=planner_folder)("CCO", beems=3)
