@@ -56,9 +56,7 @@ class RoutesCase(FileCase):
     def targets(self) -> list[Route]:
         if self.model is None or self.routes is None:
             raise ValueError("The case `routes` needs --model, a trained dms-flash-10m, and --routes, a route file.")
-        if not (found := list(read_routes(self.routes))):
-            raise ValueError(f"{self.routes} has no routes.")
-        return found
+        return list(read_routes(self.routes))
 
     @property
     def units(self) -> int:
@@ -70,6 +68,8 @@ class RoutesCase(FileCase):
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:
             raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
+        if not self.targets:
+            raise ValueError(f"{self.routes} has no routes.")
         planner = RoutePlanner.from_pretrained(str(self.model))
         yield Contender("directmultistep 1.1.3, generate_routes", self._published(planner.model), is_slow=True)
         yield Contender("Weft", self._planning(planner, grammar=False))

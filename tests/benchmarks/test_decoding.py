@@ -63,10 +63,12 @@ def test_a_case_is_measured_and_written(tmp_path, capsys):
 
 
 def test_mistakes_are_named(capsys, tmp_path):
+    (tmp_path / "no.jsonl").touch()
     for words, told in (
         (["gredy"], "there is no case 'gredy'"),
         (["greedy", "--runs", "0"], "--runs must be at least 1"),
         (["routes"], "needs --model"),
+        (["routes", "--model", "model", "--routes", str(tmp_path / "no.jsonl")], "no.jsonl has no routes"),
         (["--figures", "no-such-file.json"], "no-such-file.json has no figures"),
     ):
         assert main([*words]) == 1
