@@ -73,9 +73,8 @@ def flatten(params: Mapping[str, Any]) -> Weights:
 
 def _tensor(key: str, value: Any) -> torch.Tensor:
     array = np.array(value)
-    if (
-        array.dtype.kind == "V" and array.dtype.itemsize == 2
-    ):  # bfloat16, which numpy saves as two bytes without a type
+    # bfloat16, which numpy saves as two bytes without a type
+    if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
     if not np.issubdtype(array.dtype, np.number):
         raise ValueError(f"{key} is not a weight: its type is {array.dtype}.")

@@ -84,9 +84,8 @@ def decoding_settings(model: WeftPreTrainedModel) -> dict[str, Any]:
         name: value
         for name, value in settings.items()
         if value is not None
-        and not name.startswith(
-            ("_", "output_", "use_cache", "routes")
-        )  # `routes` describes the training of a route model
+        # `routes` describes the training of a route model
+        and not name.startswith(("_", "output_", "use_cache", "routes"))
         and not name.endswith(("_token_id", "_version"))
     }
 
