@@ -1,23 +1,14 @@
 """Weft: one encoder-decoder family for Hugging Face transformers.
 
-Importing it registers the family with transformers' Auto classes, and the planner with its pipelines. Only the command
-`weftformer` postpones this until it has read its arguments, so that `weftformer --help` needs no torch.
+Importing it registers the family with transformers' Auto classes, and the planner with its pipelines ([`register`]). The
+command `weftformer` postpones this until it has read its arguments, so that `weftformer --help` needs no torch.
 """
 
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-
-def _is_command() -> bool:
-    """Return whether this process is `weftformer ...` or `python -m weftformer ...`."""
-    if not sys.argv or sys.argv[0] != "-m":
-        return bool(sys.argv) and Path(sys.argv[0]).stem == "weftformer"
-    return sys.orig_argv[-len(sys.argv)] == "weftformer"
-
-
-if TYPE_CHECKING or not _is_command():
+if TYPE_CHECKING or "weftformer_command" not in sys.modules:
     from .family import (
         WeftConfig,
         WeftDecoder,
@@ -27,7 +18,10 @@ if TYPE_CHECKING or not _is_command():
         WeftPreTrainedModel,
         __version__,
         fast_decoding,
+        register,
     )
+
+    register()
 
 __all__ = [
     "WeftConfig",
@@ -38,6 +32,7 @@ __all__ = [
     "WeftPreTrainedModel",
     "__version__",
     "fast_decoding",
+    "register",
 ]
 
 

@@ -189,7 +189,7 @@ class _Worker:
         import ray
         import torch
 
-        importlib.import_module("weftformer.family")  # registers the family with the Auto classes
+        importlib.import_module("weftformer.family").register()
         torch.set_num_threads(threads)
         self.work = work
         work.device = device  # type: ignore[attr-defined]

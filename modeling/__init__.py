@@ -1,5 +1,4 @@
-from . import parallel
-from .decoding import dispatch, fast_decoding
+from .decoding import fast_decoding
 from .modeling_weft import (
     WeftDecoder,
     WeftEncoder,
@@ -9,15 +8,12 @@ from .modeling_weft import (
     WeftStack,
 )
 
-# `modeling_weft.py` does not import these parts, because the code that travels with weights does not have them.
-parallel.install(WeftPreTrainedModel, WeftStack)
-WeftForConditionalGeneration.fast_path = dispatch
-
 __all__ = [
     "WeftDecoder",
     "WeftEncoder",
     "WeftForConditionalGeneration",
     "WeftModel",
     "WeftPreTrainedModel",
+    "WeftStack",
     "fast_decoding",
 ]

@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check_and_run(module: ModuleType, args: argparse.Namespace) -> int | None:
     if hasattr(module, "check"):
         module.check(args)
-    importlib.import_module("weftformer.family")  # the Auto classes know the family from here on
+    importlib.import_module("weftformer.family").register()
     return module.main(args)
 
 

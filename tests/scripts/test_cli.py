@@ -37,7 +37,7 @@ def helps():
     """The output of each command for --help and mistakes in a fresh process, and the modules imported by then."""
     code = f"""
 import contextlib, io, json, sys
-sys.argv = ["/somewhere/bin/weftformer"]
+import weftformer_command
 from weftformer.scripts import cli
 found = {{}}
 for words in [["--help"], ["--version"], [], ["routes"], *([*name.split(), "--help"] for name in cli.COMMANDS), ["convert"], ["generate", "--beams", "x"],
@@ -93,8 +93,7 @@ def test_help_is_a_screen_and_a_half(helps, name):
 @pytest.mark.integration
 def test_the_package_gives_its_names_in_the_command_too():
     code = """
-import sys
-sys.argv = ["weftformer"]
+import sys, weftformer_command
 import weftformer
 assert "transformers" not in sys.modules
 import weftformer.family as family
