@@ -3,15 +3,33 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-TRANSFORMERS := $(shell sed -n 's/^transformers==//p' constraints.txt)
-COMMON := $(VENV)/share/transformers-tests-$(TRANSFORMERS)
 # Python keeps what it compiles, whatever the shell says: else each of the many processes compiles the project again.
 export PYTHONDONTWRITEBYTECODE :=
 # One worker for each core; the tests of a file stay together, for they share what is slow to make. In their order: the slow
 # files are those with few tests, which would come last otherwise, when there is nothing left for the other workers.
 PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo demo-train test test-integration test-all test-slow lint format docs clean
+# The ends of the supported releases, and the newest but one: NAME=torch and transformers, as pip takes them. The other
+# packages of the environments have the versions of constraints.txt where both can have them. PINS= takes the newest of all.
+VERSIONS := oldest newest-but-one newest
+oldest := torch==2.11.* transformers==5.17.*
+newest-but-one := torch==2.13.* transformers==5.23.*
+newest := torch transformers
+PINS := -c $(VENV)/versions/constraints.txt
+TESTS_OF_VERSIONS := tests/modeling tests/generation tests/hub tests/conversion tests/training tests/upstream
+
+# The tests that transformers holds its own models to are in its source distribution only. $(1) is an environment.
+define add_common_tests
+version=$$($(1)/bin/python -c "from importlib.metadata import version; print(version('transformers'))"); \
+folder=$(1)/share/transformers-tests-$$version; mkdir -p $$folder; \
+{ $(1)/bin/python -m pip download -q --disable-pip-version-check --no-deps --no-binary transformers -d $$folder transformers==$$version && \
+tar -xzf $$folder/transformers-$$version.tar.gz -C $$folder --strip-components 2 \
+transformers-$$version/tests/test_modeling_common.py transformers-$$version/tests/test_configuration_common.py && \
+touch $$folder/__init__.py; } || echo "transformers' common tests could not be had: tests/upstream skips them"; \
+rm -f $$folder/*.tar.gz
+endef
+
+.PHONY: help demo demo-train test test-integration test-all test-slow test-versions lint format docs clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -32,6 +50,12 @@ test-all: test test-integration  ## both, one after the other
 test-slow: $(VENV)/.installed  ## run the tests that take minutes each
 	$(PYTEST) -m slow
 
+test-versions: $(VERSIONS:%=test-with-%)  ## run the tests that can tell releases of torch and transformers apart, with the oldest and the newest
+
+test-with-%: $(VENV)/versions/%/.installed
+	$(VENV)/versions/$*/bin/python -c "import torch, transformers; print('$*: torch', torch.__version__, 'and transformers', transformers.__version__)"
+	$(VENV)/versions/$*/bin/$(subst $(BIN)/,,$(PYTEST)) -m "not slow and not integration or versions" $(TESTS_OF_VERSIONS)
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -49,6 +73,14 @@ docs: $(VENV)/.installed  ## build the documentation into runs/site
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist *.egg-info
 
+$(VENV)/versions/%/.installed: pyproject.toml constraints.txt Makefile
+	$(PYTHON) -m venv --clear $(@D)
+	grep -vE '^(torch|setuptools|transformers|huggingface_hub|tokenizers|safetensors|accelerate)==' constraints.txt > $(VENV)/versions/constraints.txt
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check --upgrade $(PINS) $($*) -e ".[chem,train,parity,test]"
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check $(PINS) --no-deps symm-learning
+	@$(call add_common_tests,$(@D))
+	touch $@
+
 # torch first and alone: asked for by another package, pip would take the newest build with gigabytes of GPU packages.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -58,12 +90,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps symm-learning
 	@# mypy does not see editable installs; it finds the package through this link instead.
 	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/weftformer
-	@# The tests that transformers holds its own models to are in its source distribution only.
-	mkdir -p $(COMMON)
-	$(BIN)/python -m pip download -q --disable-pip-version-check --no-deps --no-binary transformers -d $(COMMON) \
-		transformers==$(TRANSFORMERS) && \
-		tar -xzf $(COMMON)/transformers-$(TRANSFORMERS).tar.gz -C $(COMMON) --strip-components 2 \
-		$(addprefix transformers-$(TRANSFORMERS)/tests/test_,modeling_common.py configuration_common.py) && \
-		touch $(COMMON)/__init__.py || echo "transformers' common tests could not be had: tests/upstream skips them"
-	rm -f $(COMMON)/*.tar.gz
+	@$(call add_common_tests,$(VENV))
 	touch $@

@@ -1,6 +1,7 @@
 """The configuration of a Weft model: its fields, the values derived from them, and their validation."""
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import fields as dataclass_fields
 from types import SimpleNamespace
@@ -18,6 +19,8 @@ from .version import IS_EXPORTED, version_fields, without_version
 logger = logging.get_logger(__name__)
 
 _GENERATION_SETTINGS = frozenset(GenerationConfig().to_dict())
+# Whether transformers makes a configuration from a file. It may then add fields of its own.
+_reads_file = ContextVar("_reads_file", default=False)
 
 
 class WeftConfig(PreTrainedConfig):
@@ -191,7 +194,8 @@ class WeftConfig(PreTrainedConfig):
 
     model_type = "weft"
     keys_to_ignore_at_inference: ClassVar[list[str]] = [
-        "past_key_values",
+        "cache",
+        "past_key_values",  # its name before transformers 5.24
         "encoder_router_logits",
         "decoder_router_logits",
     ]
@@ -278,8 +282,7 @@ class WeftConfig(PreTrainedConfig):
     decoder_start_token_id: int | None = 1
 
     def __post_init__(self, **kwargs):
-        kwargs = without_version(kwargs)
-        self._refuse_unknown(kwargs)
+        kwargs = self._known(without_version(kwargs))
         rope = self.rope_parameters
         if rope is not None and not isinstance(rope, dict):
             raise ValueError(f"rope_parameters={rope!r} is not allowed: set it to a dictionary or None.")
@@ -357,7 +360,11 @@ class WeftConfig(PreTrainedConfig):
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
         named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
         config_dict = config_dict | dict.fromkeys(redundant(SimpleNamespace(**(defaults | named))))
-        return super().from_dict(config_dict | typed, **kwargs)
+        reading = _reads_file.set(True)
+        try:
+            return super().from_dict(config_dict | typed, **kwargs)
+        finally:
+            _reads_file.reset(reading)
 
     def to_dict(self) -> dict[str, Any]:
         """
@@ -506,16 +513,21 @@ class WeftConfig(PreTrainedConfig):
             rule.check(name, getattr(self, name))
         check_consistency(self)
 
-    def _refuse_unknown(self, names: dict[str, Any]) -> None:
-        for name in names:
-            if name in TRANSFORMERS_KEYS or name in self.attribute_map:
-                continue
+    def _known(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields that transformers knows, and raise a ValueError for others.
+
+        Code beside weights, and a file that transformers reads, may have fields of a later transformers. They are left
+        out with a warning.
+        """
+        unknown = [name for name in fields if name not in TRANSFORMERS_KEYS and name not in self.attribute_map]
+        for name in unknown:
             if name in _GENERATION_SETTINGS:
                 raise ValueError(f"`{name}` is a generation setting: set it in the model's `generation_config`.")
             problem = f"WeftConfig has no field `{name}`.{closest(name, self.field_names())}"
-            if not IS_EXPORTED:
+            if not (IS_EXPORTED or _reads_file.get()):
                 raise ValueError(problem)
             logger.warning(problem)
+        return {name: value for name, value in fields.items() if name not in unknown}
 
 
 __all__ = ["WeftConfig"]

@@ -183,7 +183,7 @@ class DecoderStepGraph(nn.Module):
             input_ids=decoder_input_ids,
             encoder_hidden_states=states,
             encoder_attention_mask=attention_mask,
-            past_key_values=cache,
+            cache=cache,
         ).last_hidden_state
         return self.lm_head(hidden_states[:, -1]), *_stacked(cache.self_attention_cache)
 

@@ -23,22 +23,22 @@ def new_cache(config: WeftConfig) -> EncoderDecoderCache:
     return EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
 
 
-def self_attention_cache(past_key_values: Cache | None) -> Cache | None:
+def self_attention_cache(cache: Cache | None) -> Cache | None:
     """Return the part of a cache that self-attention reads and fills."""
-    if isinstance(past_key_values, EncoderDecoderCache):
-        return past_key_values.self_attention_cache
-    return past_key_values
+    if isinstance(cache, EncoderDecoderCache):
+        return cache.self_attention_cache
+    return cache
 
 
-def reuse_or_fill(past_key_values: Cache | None, layer_idx: int, project: Callable[[], KeysValues]) -> KeysValues:
+def reuse_or_fill(cache: Cache | None, layer_idx: int, project: Callable[[], KeysValues]) -> KeysValues:
     """Return the keys and values of the source from the cache, or else project them and store them in the cache."""
-    if not isinstance(past_key_values, EncoderDecoderCache):
+    if not isinstance(cache, EncoderDecoderCache):
         return project()
-    cache = past_key_values.cross_attention_cache
-    if past_key_values.is_updated.get(layer_idx):
-        return cache.layers[layer_idx].keys, cache.layers[layer_idx].values
-    keys, values = cache.update(*project(), layer_idx)
-    past_key_values.is_updated[layer_idx] = True
+    source = cache.cross_attention_cache
+    if cache.is_updated.get(layer_idx):
+        return source.layers[layer_idx].keys, source.layers[layer_idx].values
+    keys, values = source.update(*project(), layer_idx)
+    cache.is_updated[layer_idx] = True
     return keys, values
 
 
@@ -184,15 +184,15 @@ class SelfAttention(AttentionBase):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         positions: AttentionPositions | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the output (B, L, D) and, with the eager implementation, the weights (B, H, L, M)."""
         query = self._queries(hidden_states, positions)
         key, value = self._keys_values(hidden_states, positions)
-        cache = self_attention_cache(past_key_values)
-        if cache is not None:
-            key, value = cache.update(key, value, self.layer_idx)
+        own = self_attention_cache(cache)
+        if own is not None:
+            key, value = own.update(key, value, self.layer_idx)
         return self._attend(query, key, value, attention_mask, positions, **kwargs)
 
 
@@ -215,12 +215,10 @@ class CrossAttention(AttentionBase):
         encoder_hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         positions: AttentionPositions | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the output (B, L, D) and, with the eager implementation, the weights (B, H, L, M)."""
         query = self._queries(hidden_states, positions)
-        key, value = reuse_or_fill(
-            past_key_values, self.layer_idx, lambda: self._keys_values(encoder_hidden_states, positions)
-        )
+        key, value = reuse_or_fill(cache, self.layer_idx, lambda: self._keys_values(encoder_hidden_states, positions))
         return self._attend(query, key, value, attention_mask, positions, **kwargs)

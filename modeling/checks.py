@@ -17,7 +17,7 @@ from transformers import logging
 from ..configuration.configuration_weft import WeftConfig
 from ..configuration.fields import closest
 from ..configuration.version import IS_EXPORTED
-from .transformers_names import TransformersKwargs
+from .transformers_names import TransformersKwargs, drop_unknown
 
 logger = logging.get_logger(__name__)
 
@@ -57,10 +57,10 @@ def with_hint(compute: Callable[[], Result], check: Callable[[], None]) -> Resul
 def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
     """Raise a ValueError for a keyword that nothing reads, which is usually a typo.
 
-    Known keywords are the parameters of `forward` and those that transformers passes. Code saved beside the weights
-    warns once and drops an unknown keyword instead, because a later transformers may pass new ones.
+    Known keywords are the parameters of `forward` and those that transformers passes. A later transformers may pass
+    others, which are removed with a warning. Code saved beside the weights also removes those of its user.
     """
-    for name in [name for name in kwargs if name not in _CALLER_KWARGS]:
+    for name in drop_unknown(kwargs, _CALLER_KWARGS):
         known = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
         problem = f"{where} got an unexpected keyword `{name}`.{closest(name, known)}"
         if not IS_EXPORTED:

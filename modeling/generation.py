@@ -3,15 +3,16 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import torch
-from transformers import Cache, GenerationMixin, LogitsProcessor, LogitsProcessorList
-from transformers.generation import GenerationMode
+from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
+from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput, GenerationMode
 
 from .attention import new_cache
 from .checks import check_ids, mask_of_pads
-from .transformers_names import fit_to_transformers
+from .transformers_names import CACHE, HasCache, named_arguments, rename_cache
 
 
 class RefuseNonFiniteScores(LogitsProcessor):
@@ -75,7 +76,22 @@ def _needs_package() -> Callable:
     )
 
 
-@fit_to_transformers
+@dataclass
+class WeftGenerateOutput(HasCache, GenerateEncoderDecoderOutput):
+    """The output of greedy search and sampling, whose cache is both `cache` and `past_key_values`."""
+
+
+@dataclass
+class WeftGenerateBeamOutput(HasCache, GenerateBeamEncoderDecoderOutput):
+    """The output of beam search, whose cache is both `cache` and `past_key_values`."""
+
+
+_OUTPUTS = {
+    GenerateEncoderDecoderOutput: WeftGenerateOutput,
+    GenerateBeamEncoderDecoderOutput: WeftGenerateBeamOutput,
+}
+
+
 class WeftGenerationMixin(GenerationMixin):
     """`generate` with the plain path of decoding, and attributes through which the installed package extends it."""
 
@@ -107,6 +123,8 @@ class WeftGenerationMixin(GenerationMixin):
                 Whether `return_dict_in_generate=True` requests only the sequences, `beam_indices` and, with
                 `output_scores=True`, `sequences_scores`. The fast path then keeps no step scores, logits or cache, and
                 sources leave the batch when their search is over. The plain path ignores this argument.
+            cache (`Cache`, *optional*):
+                Keys and values to continue from, as in an earlier output. `past_key_values` is another name for it.
             custom_generate (`str` or `Callable`, *optional*):
                 Another search. `"sqrt_length"` is the beam search of DirectMultiStep, in the installed package.
 
@@ -126,13 +144,14 @@ class WeftGenerationMixin(GenerationMixin):
                 self.parallelism.gather_for_generate(self)
                 return self.generate(inputs, generation_config, logits_processor, *args, **kwargs)
         kwargs.pop("labels", None)  # Seq2SeqTrainer passes its whole batch
+        kwargs = rename_cache(kwargs, CACHE)
         search = kwargs.get("custom_generate")
         if search in self.searches:
             kwargs["custom_generate"] = self.searches[search]()
         elif search is not None and not getattr(search, "takes_fast_path", False):
             settings = [one for one in (generation_config, self.generation_config) if one is not None]
             # another search may rely on this cache, so it is the default unless the caller names one
-            if kwargs.get("past_key_values") is None and not any(one.cache_implementation for one in settings):
+            if kwargs.get(CACHE) is None and not any(one.cache_implementation for one in settings):
                 kwargs.setdefault("cache_implementation", "dynamic")
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
@@ -147,7 +166,7 @@ class WeftGenerationMixin(GenerationMixin):
             value = kwargs.get(name)
             if value is not None and (value.ndim == 1 or value.shape[0] == 1):
                 kwargs[name] = value.view(1, -1).expand(self._batch_size(source, kwargs), -1)
-        cache, prefix = kwargs.get("past_key_values"), kwargs.get("decoder_input_ids")
+        cache, prefix = kwargs.get(CACHE), kwargs.get("decoder_input_ids")
         if cache is not None and prefix is not None and prefix.shape[1] > cache.get_seq_length() > 0:
             # without a mask of this length, transformers takes all ids as new ones and adds them to the cache
             kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
@@ -162,6 +181,8 @@ class WeftGenerationMixin(GenerationMixin):
             refusal.look()  # sampling from NaN fails with an error that does not name the cause
             raise
         refusal.look()
+        if (kind := _OUTPUTS.get(type(output))) is not None:
+            output.__class__ = kind
         return output
 
     def _prepare_generation_config(self, *args, **kwargs):
@@ -171,46 +192,41 @@ class WeftGenerationMixin(GenerationMixin):
             settings.only_sequences = only_sequences
         return settings, model_kwargs
 
-    def _prepare_cache_for_generation(
-        self, generation_config, model_kwargs, generation_mode, batch_size, *args, **kwargs
-    ) -> None:
-        if self.fast_path is not None:
-            request = self.fast_path.prepared_request(
-                self, generation_config, model_kwargs, generation_mode, batch_size
-            )
+    def _prepare_cache_for_generation(self, *args, **kwargs) -> None:
+        given = named_arguments(super()._prepare_cache_for_generation, args, kwargs)
+        names = ("generation_config", "model_kwargs", "generation_mode", "batch_size")
+        if self.fast_path is not None and given.keys() >= set(names):
+            request = self.fast_path.prepared_request(self, *(given[name] for name in names))
             if request is not None:
-                model_kwargs["past_key_values"] = request
+                given["model_kwargs"][CACHE] = request
                 return
-        super()._prepare_cache_for_generation(
-            generation_config, model_kwargs, generation_mode, batch_size, *args, **kwargs
-        )
+        super()._prepare_cache_for_generation(*args, **kwargs)
 
-    def _validate_generation_mode(self, generation_mode, generation_config, generation_mode_kwargs):
-        super()._validate_generation_mode(generation_mode, generation_config, generation_mode_kwargs)
-        if generation_mode == GenerationMode.BEAM_SAMPLE and "streamer" in generation_mode_kwargs:
+    def _validate_generation_mode(self, *args, **kwargs):
+        super()._validate_generation_mode(*args, **kwargs)
+        given = named_arguments(super()._validate_generation_mode, args, kwargs)
+        is_beam_sample = given.get("generation_mode") == GenerationMode.BEAM_SAMPLE
+        if is_beam_sample and "streamer" in given.get("generation_mode_kwargs", ()):
             raise ValueError("`streamer` cannot be used with beam search: set `num_beams` to 1.")
         for name, value in (("guidance_scale", 1), ("prefill_chunk_size", None)):
-            if getattr(generation_config, name) not in (None, value):
-                raise ValueError(
-                    f"{name}={getattr(generation_config, name)} is for decoder-only models: leave it out for this encoder-decoder."
-                )
+            found = getattr(given.get("generation_config"), name, None)
+            if found not in (None, value):
+                raise ValueError(f"{name}={found} is for decoder-only models: leave it out for this encoder-decoder.")
 
-    def _prepare_decoder_input_ids_for_generation(
-        self, batch_size, model_input_name, model_kwargs, decoder_start_token_id, device=None
-    ):
+    def _prepare_decoder_input_ids_for_generation(self, *args, **kwargs):
         """Return the ids that the targets begin with.
 
         transformers adds the start token if no row has it in column 0. In rows that are padded on the left, it comes
         after the pads.
         """
+        given = named_arguments(super()._prepare_decoder_input_ids_for_generation, args, kwargs)
+        model_kwargs, start = given.get("model_kwargs", {}), given.get("decoder_start_token_id")
         ids, mask = model_kwargs.get("decoder_input_ids"), model_kwargs.get("decoder_attention_mask")
-        if ids is not None and mask is not None and mask.shape == ids.shape:
+        if ids is not None and mask is not None and mask.shape == ids.shape and start is not None:
             first = ids.gather(1, mask.long().argmax(dim=1, keepdim=True))
-            if (first == decoder_start_token_id.view(-1, 1)).any():
+            if (first == start.view(-1, 1)).any():
                 return model_kwargs.pop("decoder_input_ids"), model_kwargs
-        return super()._prepare_decoder_input_ids_for_generation(
-            batch_size, model_input_name, model_kwargs, decoder_start_token_id, device
-        )
+        return super()._prepare_decoder_input_ids_for_generation(*args, **kwargs)
 
     @staticmethod
     def _batch_size(source: Any, kwargs: dict[str, Any]) -> int:
@@ -248,7 +264,7 @@ class WeftGenerationMixin(GenerationMixin):
         """
         is_prepared = self.fast_path is not None and self.fast_path.is_fast(model_kwargs)
         if is_prepared and synced_gpus:  # a finished process repeats whole forward passes until all have finished
-            model_kwargs["past_key_values"] = new_cache(self.config)
+            model_kwargs[CACHE] = new_cache(self.config)
         return is_prepared and not synced_gpus
 
     def _sample(self, *args, synced_gpus: bool = False, **kwargs):
@@ -288,33 +304,36 @@ class WeftGenerationMixin(GenerationMixin):
     def _get_logits_processor(self, *args, **kwargs):
         return super(WeftGenerationMixin, self._with_target_vocabulary())._get_logits_processor(*args, **kwargs)
 
-    def _get_candidate_generator(self, generation_config, *args, **kwargs):
-        if generation_config.assistant_early_exit is not None:
+    def _get_candidate_generator(self, *args, **kwargs):
+        given = named_arguments(super()._get_candidate_generator, args, kwargs)
+        layer = getattr(given.get("generation_config"), "assistant_early_exit", None)
+        if layer is not None:
             # transformers would write it to the configuration, but no layer of this model reads it there
             raise ValueError(
-                f"assistant_early_exit={generation_config.assistant_early_exit}: this model cannot skip layers. Use a "
-                "smaller model as `assistant_model`, or `prompt_lookup_num_tokens`, instead."
+                f"assistant_early_exit={layer}: this model cannot skip layers. Use a smaller model as `assistant_model`, or "
+                "`prompt_lookup_num_tokens`, instead."
             )
         model = self._with_target_vocabulary()
-        return super(WeftGenerationMixin, model)._get_candidate_generator(generation_config, *args, **kwargs)
+        return super(WeftGenerationMixin, model)._get_candidate_generator(*args, **kwargs)
 
-    def _validate_generated_length(self, generation_config, input_ids_length, has_default_max_length):
-        super()._validate_generated_length(generation_config, input_ids_length, has_default_max_length)
-        config = self.config
+    def _validate_generated_length(self, *args, **kwargs):
+        super()._validate_generated_length(*args, **kwargs)
+        given = named_arguments(super()._validate_generated_length, args, kwargs)
+        length, prefix = getattr(given.get("generation_config"), "max_length", None), given.get("input_ids_length", 1)
+        limit = self.config.max_target_positions
         # the decoder never reads the last token
-        needed, limit = generation_config.max_length - 1, config.max_target_positions
-        if config.has_position_table and needed > limit:
+        if self.config.has_position_table and length is not None and length - 1 > limit:
             raise ValueError(
-                f"A prefix of {input_ids_length} tokens and max_new_tokens={generation_config.max_length - input_ids_length} "
-                f"do not fit the learned position table of {limit} rows (`max_target_positions`): use at most "
-                f"max_new_tokens={limit + 1 - input_ids_length}."
+                f"A prefix of {prefix} tokens and max_new_tokens={length - prefix} do not fit the learned position table of "
+                f"{limit} rows (`max_target_positions`): use at most max_new_tokens={limit + 1 - prefix}."
             )
 
-    def prepare_inputs_for_generation(self, input_ids, past_key_values: Cache | None = None, **kwargs):
+    def prepare_inputs_for_generation(self, input_ids, **kwargs):
         """Return the inputs of the next forward pass, as in transformers.
 
         Positions follow the decoder's mask. Arguments that only the encoder or `generate` reads are left out.
         """
+        kwargs = rename_cache(kwargs, CACHE)
         for name in ("condition_values", "tokenizer", "assistant_tokenizer"):
             kwargs.pop(name, None)
         if self.config.cross_attention_position_type == "none":
@@ -328,20 +347,19 @@ class WeftGenerationMixin(GenerationMixin):
             position_mask = torch.nn.functional.pad(
                 position_mask, (0, input_ids.shape[1] - position_mask.shape[1]), value=True
             )
-        inputs = super().prepare_inputs_for_generation(input_ids, past_key_values=past_key_values, **kwargs)
+        inputs = super().prepare_inputs_for_generation(input_ids, **kwargs)
         new = inputs["decoder_input_ids"].shape[1]
         if position_mask is not None:
             inputs["decoder_position_mask"] = position_mask[:, -new:]
         if self.config.has_relative_self_attention:
-            inputs |= self._key_positions(position_ids, position_mask, past_key_values)
+            inputs |= self._key_positions(position_ids, position_mask, kwargs.get(CACHE))
         return inputs
 
     @staticmethod
-    def _key_positions(position_ids, position_mask, past_key_values) -> dict[str, torch.Tensor]:
+    def _key_positions(position_ids, position_mask, cache) -> dict[str, torch.Tensor]:
         """Return the positions of all keys, cached ones included, padded to the length of a static cache."""
         given = {"decoder_key_position_ids": position_ids, "decoder_key_position_mask": position_mask}
-        static = past_key_values is not None and past_key_values.is_compileable
-        length = past_key_values.get_max_length() if static else 0
+        length = cache.get_max_length() if cache is not None and cache.is_compileable else 0
         return {
             name: torch.nn.functional.pad(value, (0, max(length - value.shape[1], 0)))
             for name, value in given.items()

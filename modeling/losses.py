@@ -124,9 +124,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             counts_N1 = (labels != -100)[:, None]
             hidden = hidden_ND[start:stop].masked_fill(~counts_N1, 0)
             log_probs = nn.functional.linear(hidden, weight_VD, bias_V).to(dtype).log_softmax(dim=-1)
-            total += (1 - smoothing) * nn.functional.nll_loss(log_probs, labels, reduction="sum")
+            # not in place: torch 2.11 would compile a sum in place without its gradient
+            total = total + (1 - smoothing) * nn.functional.nll_loss(log_probs, labels, reduction="sum")
             if smoothing:
-                total -= smoothing / vocabulary * (log_probs.sum(dim=-1, keepdim=True) * counts_N1).sum()
+                total = total - smoothing / vocabulary * (log_probs.sum(dim=-1, keepdim=True) * counts_N1).sum()
             # the gradient of the logits is softmax minus the smoothed target; labels of -100 are masked out below
             d_logits = log_probs.exp_()
             if smoothing:

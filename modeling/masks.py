@@ -10,7 +10,7 @@ import torch
 from transformers import Cache
 
 from ..configuration.configuration_weft import WeftConfig
-from .transformers_names import ALL_ATTENTION_FUNCTIONS, create_bidirectional_mask, create_causal_mask
+from .transformers_names import ALL_ATTENTION_FUNCTIONS, CACHE, create_bidirectional_mask, create_causal_mask
 
 # Implementations in transformers' registry that compute the same attention as "eager".
 KNOWN_IMPLEMENTATIONS = (
@@ -127,7 +127,7 @@ def decoder_mask(
     config: WeftConfig,
     inputs_embeds: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    past_key_values: Cache | None,
+    cache: Cache | None,
 ):
     """Return the mask of the decoder's self-attention. It is causal unless `config.is_causal` is False."""
     refuse_lost_bias(config)
@@ -137,8 +137,8 @@ def decoder_mask(
         config=config,
         inputs_embeds=inputs_embeds,
         attention_mask=attention_mask,
-        past_key_values=past_key_values,
         allow_is_causal_skip=attention_mask is None,
+        **{CACHE: cache},
     )
 
 

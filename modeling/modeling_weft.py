@@ -59,13 +59,16 @@ from .positions import (
     positions_of_tokens,
 )
 from .transformers_names import (
+    CACHE,
+    HasCache,
     OutputRecorder,
     TransformersKwargs,
     can_return_tuple,
     capture_outputs,
-    fit_to_transformers,
     install_recorders,
+    layer_recorder,
     merge_with_config_defaults,
+    takes_either_cache_name,
 )
 from .transformers_names import (
     initialization as init,
@@ -74,11 +77,38 @@ from .transformers_names import (
 logger = logging.get_logger(__name__)
 
 
+# The fields that the model fills are named here too, so that it does not depend on the names of a later transformers.
 @dataclass
-class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
+class WeftDecoderOutput(HasCache, MoEModelOutputWithPastAndCrossAttentions):
+    """The output of [`WeftDecoder`], whose cache is both `cache` and `past_key_values`."""
+
+    last_hidden_state: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+    cross_attentions: tuple[torch.Tensor, ...] | None = None
+    router_logits: tuple[torch.Tensor, ...] | None = None
+
+
+@dataclass
+class WeftModelOutput(HasCache, Seq2SeqMoEModelOutput):
+    """The output of [`WeftModel`], whose cache is both `cache` and `past_key_values`."""
+
+    last_hidden_state: torch.Tensor | None = None
+    decoder_hidden_states: tuple[torch.Tensor, ...] | None = None
+    decoder_attentions: tuple[torch.Tensor, ...] | None = None
+    decoder_router_logits: tuple[torch.Tensor, ...] | None = None
+    cross_attentions: tuple[torch.Tensor, ...] | None = None
+    encoder_last_hidden_state: torch.Tensor | None = None
+    encoder_hidden_states: tuple[torch.Tensor, ...] | None = None
+    encoder_attentions: tuple[torch.Tensor, ...] | None = None
+    encoder_router_logits: tuple[torch.Tensor, ...] | None = None
+
+
+@dataclass
+class WeftSeq2SeqLMOutput(HasCache, Seq2SeqLMOutput):
     r"""
-    The output of [`WeftForConditionalGeneration`]. It has these fields in addition to those of
-    [`~modeling_outputs.Seq2SeqLMOutput`]:
+    The output of [`WeftForConditionalGeneration`], whose cache is both `cache` and `past_key_values`. It has these
+    fields in addition to those of [`~modeling_outputs.Seq2SeqLMOutput`]:
 
     Args:
         aux_loss (`torch.FloatTensor` of shape `()`, *optional*):
@@ -89,6 +119,14 @@ class WeftSeq2SeqLMOutput(Seq2SeqLMOutput):
             As in [`~modeling_outputs.Seq2SeqMoEModelOutput`].
     """
 
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    decoder_hidden_states: tuple[torch.Tensor, ...] | None = None
+    decoder_attentions: tuple[torch.Tensor, ...] | None = None
+    cross_attentions: tuple[torch.Tensor, ...] | None = None
+    encoder_last_hidden_state: torch.Tensor | None = None
+    encoder_hidden_states: tuple[torch.Tensor, ...] | None = None
+    encoder_attentions: tuple[torch.Tensor, ...] | None = None
     aux_loss: torch.Tensor | None = None
     z_loss: torch.Tensor | None = None
     encoder_router_logits: tuple[torch.Tensor, ...] | None = None
@@ -216,7 +254,7 @@ class WeftDecoderLayer(ResidualLayer):
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         cross_positions: AttentionPositions | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         is_causal: bool | None = None,
         token_mask: torch.Tensor | None = None,
         **kwargs,
@@ -224,9 +262,7 @@ class WeftDecoderLayer(ResidualLayer):
         residual = hidden_states
         hidden_states = self._pre_norm(self.self_attn_layer_norm, residual)
         causality = {} if is_causal is None else {"is_causal": is_causal}
-        hidden_states, _ = self.self_attn(
-            hidden_states, attention_mask, positions, past_key_values=past_key_values, **causality, **kwargs
-        )
+        hidden_states, _ = self.self_attn(hidden_states, attention_mask, positions, cache=cache, **causality, **kwargs)
         hidden_states = self._add_residual(self.self_attn_layer_norm, residual, hidden_states)
         if encoder_hidden_states is not None:
             residual = hidden_states
@@ -236,7 +272,7 @@ class WeftDecoderLayer(ResidualLayer):
                 encoder_hidden_states,
                 encoder_attention_mask,
                 cross_positions,
-                past_key_values=past_key_values,
+                cache=cache,
                 **kwargs,
             )
             hidden_states = self._add_residual(self.encoder_attn_layer_norm, residual, hidden_states)
@@ -245,7 +281,6 @@ class WeftDecoderLayer(ResidualLayer):
         return self._add_residual(self.final_layer_norm, residual, hidden_states)
 
 
-@fit_to_transformers
 class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     """The base class of all Weft models: initialization, loading, and the class attributes that transformers reads."""
 
@@ -255,7 +290,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     _no_split_modules = ["WeftEncoderLayer", "WeftDecoderLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
+    _skip_keys_device_placement = ["cache", "past_key_values"]
     _supports_flash_attn = True
     _supports_sdpa = True
     _supports_flex_attn = True
@@ -632,7 +667,7 @@ class WeftDecoder(WeftStack):
     layer_class = WeftDecoderLayer
     ids_name = "decoder_input_ids"
     _can_record_outputs = {
-        "hidden_states": OutputRecorder(WeftDecoderLayer, num_hidden_layers_key="decoder_layers"),
+        "hidden_states": layer_recorder(WeftDecoderLayer, "decoder_layers"),
         "attentions": OutputRecorder(SelfAttention, index=1),
         "cross_attentions": OutputRecorder(CrossAttention, index=1),
         "router_logits": OutputRecorder(Router, index=0),
@@ -646,6 +681,7 @@ class WeftDecoder(WeftStack):
 
     # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration for the time
     # of the call, where concurrent calls would read it
+    @takes_either_cache_name
     @traceable
     @capture_outputs
     def forward(
@@ -654,7 +690,7 @@ class WeftDecoder(WeftStack):
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.FloatTensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         use_cache: bool | None = None,
         position_ids: torch.LongTensor | None = None,
@@ -666,7 +702,7 @@ class WeftDecoder(WeftStack):
         is_causal: bool | None = None,
         token_mask: torch.Tensor | None = None,
         **kwargs,
-    ) -> MoEModelOutputWithPastAndCrossAttentions:
+    ) -> WeftDecoderOutput:
         r"""
         Args:
             input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
@@ -677,9 +713,10 @@ class WeftDecoder(WeftStack):
                 States that the decoder attends to. Without them there is no cross-attention.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
                 1 for source positions that may be seen.
-            past_key_values (`Cache`, *optional*):
+            cache (`Cache`, *optional*):
                 Keys and values of the previous tokens: an `EncoderDecoderCache`, or a cache of self-attention alone.
-                If it is omitted and `use_cache` is True, a new one is made and returned.
+                If it is omitted and `use_cache` is True, a new one is made and returned. `past_key_values` is another
+                name for it.
             inputs_embeds (`torch.FloatTensor` of shape `(batch, target, d_model)`, *optional*):
                 Embeddings in place of `input_ids`.
             use_cache (`bool`, *optional*):
@@ -704,7 +741,7 @@ class WeftDecoder(WeftStack):
                 False for pads, which no expert computes. Defaults to a 2-D `attention_mask`.
 
         Returns:
-            [`~modeling_outputs.MoEModelOutputWithPastAndCrossAttentions`]: states of shape `(batch, target, d_model)`, and the cache.
+            [`WeftDecoderOutput`]: states of shape `(batch, target, d_model)`, and the cache.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed values.
@@ -717,7 +754,7 @@ class WeftDecoder(WeftStack):
 
         >>> decoder = WeftDecoder(WeftConfig(vocab_size=20, d_model=32))
         >>> output = decoder(torch.tensor([[1, 5]]), encoder_hidden_states=torch.zeros(1, 3, 32))
-        >>> output.last_hidden_state.shape, output.past_key_values.get_seq_length()
+        >>> output.last_hidden_state.shape, output.cache.get_seq_length()
         (torch.Size([1, 2, 32]), 2)
         ```
         """
@@ -726,16 +763,18 @@ class WeftDecoder(WeftStack):
         given = input_ids if inputs_embeds is None else inputs_embeds
         assert given is not None
         use_cache = self.config.use_cache if use_cache is None else use_cache
-        if use_cache and past_key_values is None and not (self.gradient_checkpointing and self.training):
-            past_key_values = new_cache(self.config)
+        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+            cache = None  # the backward pass would add the keys and values a second time
+        elif use_cache and cache is None:
+            cache = new_cache(self.config)
         batch, length = given.shape[:2]
         heads = self.config.decoder_attention_heads
-        cache = self_attention_cache(past_key_values)
-        past = 0 if cache is None else cache.get_seq_length()
+        own_cache = self_attention_cache(cache)
+        past = 0 if own_cache is None else own_cache.get_seq_length()
         if isinstance(past, int):  # a static cache counts in a tensor, and reading it would wait for the device
             keys = past + length
-            if cache is not None and attention_mask is not None and attention_mask.ndim == 4:
-                keys = cache.get_mask_sizes(length, 0)[0]
+            if own_cache is not None and attention_mask is not None and attention_mask.ndim == 4:
+                keys = own_cache.get_mask_sizes(length, 0)[0]
             check_mask(attention_mask, batch, heads, length, keys, "decoder_attention_mask")
         shown = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
         if token_mask is None and shown is not None:
@@ -775,12 +814,12 @@ class WeftDecoder(WeftStack):
         def run() -> torch.Tensor:
             embeds = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
             hidden_states = self._embed(embeds, positions)
-            mask = decoder_mask(self._masking(is_causal), embeds, attention_mask, cache)
+            mask = decoder_mask(self._masking(is_causal), embeds, attention_mask, own_cache)
             keys = positions
-            if self.config.has_relative_self_attention and cache is not None:
+            if self.config.has_relative_self_attention and own_cache is not None:
                 has_ids = position_ids is not None
                 keys = self._key_positions(
-                    positions, has_ids, key_position_ids, key_position_mask, shown, cache, batch
+                    positions, has_ids, key_position_ids, key_position_mask, shown, own_cache, batch
                 )
             self_positions = attention_positions(
                 self.config.self_attention_position_type, self.config,
@@ -801,16 +840,14 @@ class WeftDecoder(WeftStack):
                     encoder_hidden_states,
                     encoder_attention_mask=source_mask,
                     cross_positions=cross_positions,
-                    past_key_values=past_key_values,
+                    cache=cache,
                     is_causal=is_causal,
                     token_mask=token_mask,
                     **kwargs,
                 )
             return self._finish(hidden_states)
 
-        return MoEModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=with_hint(run, check), past_key_values=past_key_values
-        )
+        return WeftDecoderOutput(last_hidden_state=with_hint(run, check), **{CACHE: cache})
 
     def _resize_token_embeddings(self, *args, **kwargs):
         table = super()._resize_token_embeddings(*args, **kwargs)
@@ -900,6 +937,7 @@ class WeftModel(WeftPreTrainedModel):
             self.shared = value
 
     @can_return_tuple
+    @takes_either_cache_name
     def forward(
         self,
         input_ids: torch.LongTensor | None = None,
@@ -907,7 +945,7 @@ class WeftModel(WeftPreTrainedModel):
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: MoEModelOutput | tuple | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         decoder_inputs_embeds: torch.FloatTensor | None = None,
         use_cache: bool | None = None,
@@ -922,7 +960,7 @@ class WeftModel(WeftPreTrainedModel):
         is_causal: bool | None = None,
         decoder_token_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
-    ) -> Seq2SeqMoEModelOutput:
+    ) -> WeftModelOutput:
         r"""
         Args:
             input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
@@ -930,7 +968,7 @@ class WeftModel(WeftPreTrainedModel):
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Ids of the target tokens. If `decoder_inputs_embeds` are not given either, they default to `input_ids`
                 shifted right, as in BART. A target with its own vocabulary needs one of the two.
-            decoder_attention_mask, past_key_values, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask (*optional*):
+            decoder_attention_mask, cache, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask (*optional*):
                 See [`WeftDecoder.forward`], where these names have no `decoder_`.
             encoder_outputs (`MoEModelOutput` or `tuple`, *optional*):
                 Outputs of the encoder for this source, so that it does not run again.
@@ -938,7 +976,7 @@ class WeftModel(WeftPreTrainedModel):
                 1 for source positions that the decoder may see. Defaults to the positions that `attention_mask` shows.
 
         Returns:
-            [`~modeling_outputs.Seq2SeqMoEModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the
+            [`WeftModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the
             encoder, and the other requested outputs.
 
         Raises:
@@ -980,7 +1018,7 @@ class WeftModel(WeftPreTrainedModel):
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoder_outputs[0],
             encoder_attention_mask=encoder_attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             position_ids=decoder_position_ids,
@@ -993,9 +1031,8 @@ class WeftModel(WeftPreTrainedModel):
             is_causal=is_causal,
             **kwargs,
         )
-        return Seq2SeqMoEModelOutput(
+        return WeftModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
             decoder_hidden_states=decoder_outputs.hidden_states,
             decoder_attentions=decoder_outputs.attentions,
             cross_attentions=decoder_outputs.cross_attentions,
@@ -1004,6 +1041,7 @@ class WeftModel(WeftPreTrainedModel):
             encoder_attentions=encoder_outputs.attentions,
             encoder_router_logits=getattr(encoder_outputs, "router_logits", None),
             decoder_router_logits=decoder_outputs.router_logits,
+            **{CACHE: decoder_outputs.cache},
         )
 
     def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
@@ -1040,6 +1078,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         self.post_init()
 
     @can_return_tuple
+    @takes_either_cache_name
     def forward(
         self,
         input_ids: torch.LongTensor | None = None,
@@ -1047,7 +1086,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: MoEModelOutput | tuple | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         decoder_inputs_embeds: torch.FloatTensor | None = None,
         labels: torch.LongTensor | None = None,
@@ -1074,7 +1113,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Ids of the target tokens. Defaults to `labels` shifted right, or without labels to `input_ids` shifted
                 right, as in BART. A target with its own vocabulary needs one of the two.
-            decoder_attention_mask, past_key_values, decoder_inputs_embeds, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask (*optional*):
+            decoder_attention_mask, cache, decoder_inputs_embeds, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask (*optional*):
                 See [`WeftDecoder.forward`], where these names have no `decoder_`.
             encoder_outputs, encoder_attention_mask (*optional*):
                 See [`WeftModel.forward`].
@@ -1142,7 +1181,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_input_ids,
             decoder_attention_mask,
             encoder_outputs,
-            past_key_values,
+            cache,
             inputs_embeds,
             decoder_inputs_embeds,
             use_cache=use_cache,
@@ -1187,7 +1226,6 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return WeftSeq2SeqLMOutput(
             loss=loss,
             logits=logits,
-            past_key_values=outputs.past_key_values,
             decoder_hidden_states=outputs.decoder_hidden_states,
             decoder_attentions=outputs.decoder_attentions,
             cross_attentions=outputs.cross_attentions,
@@ -1198,6 +1236,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             z_loss=z_loss,
             encoder_router_logits=outputs.encoder_router_logits if wants_routers else None,
             decoder_router_logits=outputs.decoder_router_logits if wants_routers else None,
+            **{CACHE: outputs.cache},
         )
 
     def save_pretrained(self, *args, **kwargs):

@@ -14,7 +14,9 @@ from itertools import chain
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
+from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import (
     ALL_PARALLEL_STYLES,
     MoeExpertsParallel,
@@ -206,12 +208,26 @@ def average_expert_gradients(model: Any, sizes: Any) -> None:
             module.set_all_reduce_hook(lambda gradient: gradient.div_(batches))  # type: ignore[operator]
 
 
+def check_release() -> None:
+    """Check that this transformers can split a model over processes with FSDP2 and by experts.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not hasattr(DistributedConfig, "ep_size"):
+        raise ValueError(
+            f"Splitting a model over processes needs transformers 5.20 or later, and this is {transformers.__version__}: "
+            "pip install -U transformers."
+        )
+
+
 def check_sizes(config: WeftConfig, sizes: Any) -> None:
     """Check that a `DistributedConfig` splits a model into whole heads, equal widths and whole experts.
 
     Raises:
         ValueError: it does not. The message names the field, its value and what to do.
     """
+    check_release()
     ep_size = sizes.ep_size
     if sizes.tp_size > 1:
         for name, value in _split_by_tensor_parallelism(config, ep_size > 1).items():

@@ -1,17 +1,30 @@
-"""The names that the model imports from transformers' internals. When transformers changes, look here first.
+"""All that the model takes from transformers' internals, and all that differs between its releases. Look here first.
 
-Code that was pushed with weights stays the same while transformers changes, so its private imports are in this file.
-If transformers has changed the parameters of a private method, the model's override of it is removed
-([`fit_to_transformers`]).
+Code that was pushed with weights stays the same while transformers changes, so it imports private names only in this
+file. Overrides of private methods take whatever transformers passes, pass it on, and read the parts that they need by
+name ([`named_arguments`]).
+
+| what transformers changed | since | here | until |
+| --- | --- | --- | --- |
+| the keyword and output field `past_key_values` is `cache` | 5.24 | `CACHE`, `takes_either_cache_name`, `HasCache` | 5.23 is not supported |
+| `DistributedConfig` has `ep_size` and `dp_replicate_size` | 5.20 | `parallel.check_release` | 5.19 is not supported |
+| `OutputRecorder` has `num_hidden_layers_key` | 5.23 | `layer_recorder` | 5.22 is not supported |
+| sampled beams are sorted | 5.24 | `SORTS_SAMPLED_BEAMS` | 5.23 is not supported |
 """
 
 import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from functools import wraps
 from typing import Any, TypeVar
 
+import torch
 import transformers
 from transformers import logging
+from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput
 
-REMEDY = 'pip install "transformers>=5.23,<6"; or pip install -U weftformer, and import weftformer before loading'
+REMEDY = 'pip install "transformers>=5.17,<6"; or pip install -U weftformer, and import weftformer before loading'
 try:
     from transformers import initialization
     from transformers.activations import ACT2FN
@@ -29,33 +42,128 @@ except ImportError as error:
 
 logger = logging.get_logger(__name__)
 
-_Class = TypeVar("_Class", bound=type)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def fit_to_transformers(model_class: _Class) -> _Class:
-    """Remove overrides of private methods whose parameters transformers has changed, and log a warning.
+# The name of the cache as a keyword of `forward`, in the keywords of `generate`, and in outputs. This model's own code
+# calls it `cache`. The annotation finds it under the name of a later release too.
+CACHE: str = next(field.name for field in fields(Seq2SeqLMOutput) if "Cache" in str(field.type))
+CACHE_NAMES = tuple({"cache": 0, "past_key_values": 1, CACHE: 2})
+SORTS_SAMPLED_BEAMS = CACHE != "past_key_values"
 
-    Use it as a class decorator. The class then has transformers' own methods.
+
+def rename_cache(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return keywords in which the cache has the given name, whichever of its names it has.
+
+    PEFT passes a prefix beside the empty cache of `generate`, under another name. The prefix is then the cache.
+
+    Raises:
+        ValueError: there are two caches.
     """
-    methods: Any = model_class
-    for name in [name for name in vars(methods) if name.startswith("_") and not name.startswith("__")]:
-        ours, theirs = getattr(methods, name), getattr(super(methods, methods), name, None)
-        if inspect.isroutine(ours) and inspect.isroutine(theirs) and not _fits(ours, theirs):
-            delattr(methods, name)
+    given = [one for one in CACHE_NAMES if one in kwargs]
+    if not given or given == [name]:
+        return kwargs
+    caches = [kwargs[one] for one in given if kwargs[one] is not None]
+    if len(caches) > 1:
+        caches = [cache for cache in caches if cache.get_seq_length() > 0] or caches
+    if any(cache is not caches[0] for cache in caches):
+        raise ValueError("Give either `cache` or `past_key_values`, which are two names of one argument: got both.")
+    rest = {key: value for key, value in kwargs.items() if key not in given}
+    return rest | {name: caches[0] if caches else None}
+
+
+def takes_either_cache_name(function: _Function) -> _Function:
+    """Wrap a function with a keyword `cache` so that it takes each of the names of [`CACHE_NAMES`].
+
+    In its signature, which `generate` reads, the keyword has transformers' name.
+    """
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **rename_cache(kwargs, "cache"))
+
+    signature = inspect.signature(function)
+    named = [one.replace(name=CACHE) if name == "cache" else one for name, one in signature.parameters.items()]
+    vars(wrapper)["__signature__"] = signature.replace(parameters=named)
+    return wrapper  # type: ignore[return-value]
+
+
+class HasCache(ModelOutput):
+    """An output whose field for the cache has each of the names of [`CACHE_NAMES`], without a warning."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(CACHE if isinstance(key, str) and key in CACHE_NAMES else key)
+
+    def __contains__(self, key: Any) -> bool:
+        return super().__contains__(CACHE if key in CACHE_NAMES else key)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(CACHE if key in CACHE_NAMES else key, default)
+
+
+for _name in CACHE_NAMES:
+    if _name != CACHE:
+        setattr(HasCache, _name, property(lambda self: getattr(self, CACHE)))
+
+
+def layer_recorder(layer_class: type, layers_field: str) -> OutputRecorder:
+    """Return the recorder of the hidden states of layers, whose number is a field of the configuration."""
+    known = {field.name for field in fields(OutputRecorder)}
+    key = {"num_hidden_layers_key": layers_field} if "num_hidden_layers_key" in known else {}
+    return OutputRecorder(layer_class, **key)
+
+
+def named_arguments(method: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call of transformers' method by the names of its parameters."""
+    bound = inspect.signature(method).bind_partial(*args, **kwargs).arguments
+    extra = [name for name, one in inspect.signature(method).parameters.items() if one.kind is one.VAR_KEYWORD]
+    return bound | {name: value for key in extra for name, value in bound.pop(key, {}).items()}
+
+
+# Modules between a caller and `forward` that pass on what they get. Their names begin with one of these.
+_PASSES_ON = (
+    "torch.", "accelerate.", "peft.", "contextlib", "functools", "transformers.utils.", "transformers.modeling_layers",
+    (__package__ or __name__).partition(".")[0] + ".",
+)  # fmt: skip
+_dropped: set[str] = set()
+
+
+def is_passed_by_transformers(name: str) -> bool:
+    """Return whether transformers, and not its user, passes the keyword `name` in the present call of `forward`.
+
+    The nearest caller decides. The columns of a batch that a Trainer has read are its user's.
+    """
+    frame: Any = sys._getframe(1)
+    is_host = False
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(_PASSES_ON):
+            if not module.startswith("transformers."):
+                break
+            is_host = True
+            # the others add keywords of their own to the batch
+            if frame.f_code.co_name not in ("compute_loss", "prediction_step"):
+                batch = frame.f_locals.get("inputs")
+                if isinstance(batch, Mapping):
+                    return name not in batch
+        frame = frame.f_back
+    return is_host
+
+
+def drop_unknown(kwargs: dict[str, Any], known: Iterable[str]) -> list[str]:
+    """Remove unknown keywords that transformers passes, with one warning for each. Return the others."""
+    unknown = [name for name in kwargs if name not in known]
+    if torch.compiler.is_compiling():  # the first call, which was not compiled, has found out who passes them
+        others = [name for name in unknown if name not in _dropped]
+    else:
+        others = [name for name in unknown if not is_passed_by_transformers(name)]
+    for name in unknown:
+        if name in others:
+            continue
+        if name not in _dropped:
             logger.warning(
-                f"transformers {transformers.__version__} has another `{name}`, which is used instead of the model's own. To "
-                f"avoid this: {REMEDY}."
+                f"transformers {transformers.__version__} passes `{name}`, which this model does not know: it is ignored."
             )
-    return model_class
-
-
-def _fits(ours: Any, theirs: Any) -> bool:
-    """Return whether an override takes the parameters of transformers' method, and can pass all of them on."""
-    parameters = inspect.signature(ours).parameters.values()
-    others = list(inspect.signature(theirs).parameters)
-    named = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    in_order = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
-    takes_more = any(each.kind is each.VAR_KEYWORD for each in parameters)
-    return (
-        others[: len(in_order)] == in_order and set(named) <= set(others) and (takes_more or len(others) == len(named))
-    )
+            _dropped.add(name)
+        del kwargs[name]
+    return others

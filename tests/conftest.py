@@ -1,9 +1,11 @@
 """Planners that know four routes by heart, trained in seconds (without RDKit, tests that ask for one are skipped); a browser."""
 
 import gc
+import logging
 import os
 import random
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +41,25 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "dtype(kind): what torch makes of numbers while the test runs, else torch.float32"
     )
+
+
+class RefuseDeprecated(logging.Handler):
+    """Raises what transformers logs about names that a later release removes, if Weft's own code uses one of them.
+
+    `filterwarnings` does it for warnings.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "deprecated" not in record.getMessage():
+            return
+        frame: Any = sys._getframe()
+        while frame.f_globals["__name__"].startswith(("logging", "transformers.", "functools", __name__)):
+            frame = frame.f_back
+        if frame.f_globals["__name__"].startswith("weftformer."):
+            raise DeprecationWarning(record.getMessage())
+
+
+logging.getLogger("transformers").addHandler(RefuseDeprecated())
 
 
 def pytest_unconfigure() -> None:

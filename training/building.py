@@ -18,7 +18,7 @@ from ..configuration.fields import closest, integer
 from ..configuration.presets import COPYING, preset_fields
 from ..hub.loading import load
 from ..modeling import WeftForConditionalGeneration
-from ..modeling.parallel import data_parallel_size
+from ..modeling.parallel import check_release, data_parallel_size
 from ..tokenization import train_tokenizer
 from .arguments import WeftTrainingArguments
 from .distillation import load_teacher
@@ -175,6 +175,7 @@ def build_teacher(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> d
 
 
 def _read_sizes(given: dict[str, Any]) -> DistributedConfig:
+    check_release()
     names = [field.name for field in fields(DistributedConfig)]
     for name, value in given.items():
         if name not in names:

@@ -324,7 +324,8 @@ class ShardedModelTrainer(Seq2SeqTrainer):
 
 def _is_in_parts(model: Any) -> bool:
     # false for a model in an adapter, whose trained weights are whole on every process
-    return isinstance(model, PreTrainedModel) and model.is_distributed_loading_by_transformers
+    # releases before 5.20 have no such attribute, and split no model in this way
+    return isinstance(model, PreTrainedModel) and getattr(model, "is_distributed_loading_by_transformers", False)
 
 
 def _part(value: Any, like: torch.Tensor) -> Any:

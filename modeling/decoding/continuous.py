@@ -15,6 +15,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
 
 from ..generation import RefuseNonFiniteScores
+from ..transformers_names import CACHE
 from .cache import places, rows_of
 from .search import Greedy, Search, Stepper
 from .step import GROWING_ROTARY
@@ -156,7 +157,7 @@ class ContinuousSearch(Search):
         """Replace the search in `generate`: compute the prompts, and add the sources to those that are running."""
         kinds = {type(one) for one in (*logits_processor, *stopping_criteria)}
         assert kinds <= {RefuseNonFiniteScores, EosTokenCriteria, MaxLengthCriteria}, kinds
-        mask = model_kwargs["past_key_values"].prefix_mask
+        mask = model_kwargs[CACHE].prefix_mask
         if self.stepper is None:
             room = input_ids.shape[1] + self.longest
             self.stepper = Stepper(model, input_ids, generation_config, model_kwargs, room=room)

@@ -3,13 +3,15 @@
 The fast path takes only models and requests that this file knows to be safe. All others take the plain path.
 """
 
+import inspect
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_modules
-from transformers import GenerationConfig
+from transformers import GenerationConfig, GenerationMixin
 from transformers.generation import GenerationMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging, output_capturing
@@ -28,6 +30,7 @@ from ..moe import (
     SparseFeedForward,
 )
 from ..positions import SinusoidalPositions, WeftRotaryEmbedding
+from ..transformers_names import CACHE
 from .cache import FastPathRequest
 from .search import beam_search, is_fast, sample
 from .step import GROWING_ROTARY, DecodeStep
@@ -43,6 +46,24 @@ _MODES = (
     GenerationMode.BEAM_SEARCH,
     GenerationMode.BEAM_SAMPLE,
 )
+# The methods of `GenerationMixin` that the searches replace or call, with their parameters. If a later transformers has
+# others, all requests take the plain path.
+_SEARCH = ("input_ids", "logits_processor", "stopping_criteria", "generation_config", "synced_gpus")
+_METHODS = {
+    "_sample": (*_SEARCH, "streamer", "model_kwargs"),
+    "_beam_search": (*_SEARCH, "model_kwargs"),
+    "_prefill": ("input_ids", "generation_config", "model_kwargs", "is_first_iteration"),
+    "_update_finished_beams": (
+        "sequences", "topk_running_sequences", "beam_scores", "topk_log_probs", "beam_indices",
+        "topk_running_beam_indices", "is_early_stop_heuristic_unsatisfied", "is_sent_finished",
+        "next_token_hits_stopping_criteria", "top_num_beam_mask", "num_beams", "cur_len", "decoder_prompt_len",
+        "length_penalty", "early_stopping",
+    ),
+    "_check_early_stop_heuristic": (
+        "is_early_stop_heuristic_unsatisfied", "running_beam_scores", "beam_scores", "is_sent_finished", "cur_len",
+        "max_length", "decoder_prompt_len", "early_stopping", "length_penalty",
+    ),
+}  # fmt: skip
 # The step calls the submodules of some of these modules, and not the modules themselves. It would ignore an adapter in
 # place of one, or the `forward` of a subclass.
 _KNOWN_MODULES = frozenset(
@@ -60,6 +81,16 @@ _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 # For each model passed to `fast_decoding`: the compiled step, with a snapshot of what it was made from.
 _COMPILED: WeakKeyDictionary[nn.Module, tuple[Snapshot, DecodeStep] | None] = WeakKeyDictionary()
 _logged_reasons: set[str] = set()
+
+
+@cache
+def changed_method() -> str | None:
+    """Return the name of a method that this transformers lacks or has with other parameters, if there is one."""
+    for name, parameters in _METHODS.items():
+        method = getattr(GenerationMixin, name, None)
+        if method is None or {*inspect.signature(method).parameters} - {"self"} != set(parameters):
+            return name
+    return None
 
 
 def _is_observed(module: nn.Module) -> bool:
@@ -114,9 +145,11 @@ def reason_against_request(
 ) -> str | None:
     """Return, in a few words, why a request must take the plain path, or None if it may take the fast path."""
     settings, config = generation_config, model.config
+    if name := changed_method():
+        return f"transformers has another `{name}`"
     if mode not in _MODES:
         return f"the mode is {getattr(mode, 'value', mode)}"
-    if inputs.get("past_key_values") is not None or settings.cache_implementation is not None:
+    if inputs.get(CACHE) is not None or settings.cache_implementation is not None:
         return "a cache or a cache implementation was given"
     if settings.use_cache is False:
         return "the cache is turned off (use_cache=False)"

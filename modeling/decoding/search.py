@@ -23,6 +23,7 @@ from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, Gene
 from transformers.modeling_outputs import ModelOutput
 
 from ..attention import self_attention_cache
+from ..transformers_names import CACHE, SORTS_SAMPLED_BEAMS
 from .cache import DecodingCache, FastPathRequest, places, renumbered, rows_of
 
 # The score of a beam that must not win, as in transformers.
@@ -46,7 +47,7 @@ _ROW_BY_ROW = frozenset(
 
 def is_fast(model_kwargs: dict[str, Any]) -> bool:
     """Return whether `generate` has prepared this request for the fast path."""
-    return isinstance(model_kwargs.get("past_key_values"), FastPathRequest)
+    return isinstance(model_kwargs.get(CACHE), FastPathRequest)
 
 
 def processed(processors: Iterable[Any], ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -94,7 +95,7 @@ class Stepper:
             self.outputs = model._prefill(ids_WT, settings, model_kwargs)
             self.logits = self._last(self.outputs.logits[:, -1], ids_WT.device)
             return
-        request: FastPathRequest = model_kwargs["past_key_values"]
+        request: FastPathRequest = model_kwargs[CACHE]
         self.step = model.fast_path.decode_step(model)
         # one package of a compiled step serves all lengths of a shared prefix, but not its absence
         own_prefix = OWN_PREFIX if self.step.compiled is None else 0
@@ -105,7 +106,7 @@ class Stepper:
 
     def join(self, ids_WT: torch.Tensor, model_kwargs: dict) -> None:
         """Add sources, before the next [`advance`]."""
-        request: FastPathRequest = model_kwargs["past_key_values"]
+        request: FastPathRequest = model_kwargs[CACHE]
         rows, beams = len(ids_WT), request.beams  # all beams of a source have the same prefix
         kwargs = {name: first_beams(value, rows, beams) for name, value in model_kwargs.items()}
         logits = self.model._prefill(ids_WT[::beams], self.settings, kwargs).logits[:, -1]
@@ -126,7 +127,7 @@ class Stepper:
         if self.is_fast and not self.cache.is_returned:
             return None
         self._reorder(rows_W)
-        return self.cache.as_dynamic() if self.is_fast else self.kwargs.get("past_key_values")
+        return self.cache.as_dynamic() if self.is_fast else self.kwargs.get(CACHE)
 
     def _reorder(self, rows_W: torch.Tensor | None) -> None:
         if rows_W is None:
@@ -134,7 +135,7 @@ class Stepper:
         if self.is_fast:
             self.cache.reorder(rows_W)
         # the cross-attention cache needs no reordering: all beams of a source have the same source
-        elif (cache := self_attention_cache(self.kwargs.get("past_key_values"))) is not None:
+        elif (cache := self_attention_cache(self.kwargs.get(CACHE))) is not None:
             cache.reorder_cache(rows_W)
 
     @staticmethod
@@ -155,7 +156,7 @@ class Stepper:
                 self.outputs, self.kwargs, is_encoder_decoder=True
             )
             self._reorder(rows_W)
-            has_cache = self.kwargs.get("past_key_values") is not None
+            has_cache = self.kwargs.get(CACHE) is not None
             inputs = self.model.prepare_inputs_for_generation(
                 ids_WT, next_sequence_length=1 if has_cache else None, **self.kwargs
             )
@@ -410,7 +411,11 @@ class Beams(Texts):
             top = totals.topk(self.candidates)
             return top.values, top.indices
         picks = torch.multinomial(totals.softmax(dim=-1), num_samples=self.candidates)
-        return totals.gather(1, picks), picks
+        drawn = totals.gather(1, picks)
+        if not SORTS_SAMPLED_BEAMS:
+            return drawn, picks
+        drawn, order = drawn.sort(dim=-1, descending=True)
+        return drawn, picks.gather(1, order)
 
     def _ends(self, parents_BC, tokens_BC, recorded) -> torch.Tensor:
         """Return which candidates end a text."""
@@ -604,7 +609,7 @@ def sample(
         sequences=ids,
         scores=search.scores,
         logits=search.logits,
-        past_key_values=search.final_cache(),
+        **{CACHE: search.final_cache()},
     )
 
 
@@ -630,7 +635,7 @@ def beam_search(
         sequences=sequences,
         sequences_scores=scores if generation_config.output_scores else None,
         beam_indices=rows[:, :written],
-        past_key_values=search.final_cache(),
+        **{CACHE: search.final_cache()},
         scores=search.scores,
         logits=search.logits,
     )

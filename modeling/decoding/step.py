@@ -143,7 +143,7 @@ class DecodeStep(nn.Module):
         hidden_WD = self._embed(ids_W, positions)
         key_positions = [suffix_positions] if prefix is None else [prefix_positions, suffix_positions]
         past_positions, cross_positions = self._positions(positions, key_positions, source_positions, hidden_WD)
-        past = [by_layer(suffixes[:, :, :, :, : suffix_positions.shape[0] + (into is not None)])]
+        past = [by_layer(suffixes[:, :, :, :, : suffix_positions.shape[0] + int(into is not None)])]
         masks = [suffix_mask]
         if prefix is not None:
             past.insert(0, by_layer(prefix[:, :, :, :, : prefix_positions.shape[0]]))

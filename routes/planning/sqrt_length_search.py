@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
-from transformers.generation.utils import GenerateBeamEncoderDecoderOutput
 
 from ...modeling.decoding import Stepper, processed
+from ...modeling.generation import WeftGenerateBeamOutput
+from ...modeling.transformers_names import CACHE
 
 
 @dataclass
-class SqrtLengthBeamOutput(GenerateBeamEncoderDecoderOutput):
+class SqrtLengthBeamOutput(WeftGenerateBeamOutput):
     """
     The output of the search.
 
@@ -106,7 +107,7 @@ def sqrt_length_beam_search(
         sequences=sequences,
         sequences_scores=sqrt_length_score(scores_BS, lengths_BS)[:, :kept].flatten(),
         sequences_log_probs=scores_BS[:, :kept].flatten(),
-        past_key_values=stepper.final_cache(rows),
+        **{CACHE: stepper.final_cache(rows)},
     )
 
 

@@ -33,10 +33,10 @@ def test_steps_of_any_size_equal_one_forward(model, inputs):
             attention_mask=mask,
             decoder_input_ids=ids[:, start : start + piece],
             decoder_attention_mask=real[:, : start + piece],
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
         )
-        cache, start = output.past_key_values, start + piece
+        cache, start = output.cache, start + piece
         found.append(output.logits)
     torch.testing.assert_close(torch.cat(found, dim=1)[real.bool()], expected[real.bool()], rtol=1e-10, atol=1e-10)
 

@@ -74,7 +74,7 @@ def assert_same(short, plain):
     for name in ("sequences_scores", "beam_indices"):
         if getattr(plain, name, None) is not None:
             torch.testing.assert_close(getattr(short, name), getattr(plain, name), **CLOSE)
-    assert_same_caches(short.past_key_values, plain.past_key_values)
+    assert_same_caches(short.cache, plain.cache)
 
 
 def assert_same_caches(found, expected, **close):
@@ -112,7 +112,7 @@ def test_all_positions_of_the_source_are_in_the_cache(build, source, steps, beam
     inputs = {"input_ids": source, "attention_mask": hidden}
     fast, plain = both_ways(build("rotary"), inputs, {"num_beams": beams}, steps)
     assert_same(fast, plain)
-    assert fast.past_key_values.cross_attention_cache.layers[0].keys.shape == (4 * beams, 2, 9, 8)
+    assert fast.cache.cross_attention_cache.layers[0].keys.shape == (4 * beams, 2, 9, 8)
 
 
 @few_kinds
@@ -123,7 +123,7 @@ def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, reque
     whole = model.generate(**inputs, **settings, **prefix, min_new_tokens=12, max_new_tokens=12)
     torch.manual_seed(7)
     first = model.generate(**inputs, **settings, **prefix, min_new_tokens=5, max_new_tokens=5)
-    longer = {"decoder_input_ids": first.sequences, "past_key_values": first.past_key_values}
+    longer = {"decoder_input_ids": first.sequences, "cache": first.cache}
     if prefix:
         mask = prefix["decoder_attention_mask"]
         longer["decoder_attention_mask"] = torch.nn.functional.pad(mask, (0, 5), value=1)
@@ -135,7 +135,7 @@ def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, reque
     assert torch.equal(rest.sequences, whole.sequences)
     scores = torch.stack([*first.scores, *rest.scores])
     torch.testing.assert_close(scores, torch.stack(whole.scores), atol=1e-4, rtol=1e-4)
-    assert_same_caches(rest.past_key_values, whole.past_key_values, atol=1e-4, rtol=1e-4)
+    assert_same_caches(rest.cache, whole.cache, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -146,7 +146,7 @@ def test_what_only_the_plain_path_can_do_it_does(build, source, beams, steps, mo
         found = model.generate(source, **settings, **given)
         plain = model.generate(source, **settings, cache_implementation="dynamic")
         assert not steps and torch.equal(found.sequences, plain.sequences)
-        assert_same_caches(found.past_key_values, plain.past_key_values)
+        assert_same_caches(found.cache, plain.cache)
 
 
 @pytest.mark.parametrize("kind", ["relative", "bucketed"])

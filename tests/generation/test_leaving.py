@@ -71,7 +71,7 @@ def test_scores_of_sequences_are_those_of_all_to_the_end(build, many, rows):
     given = {"input_ids": many, "return_dict_in_generate": True}
     output = model.generate(**given, **request, only_sequences=True)
     assert min(rows) < max(rows)
-    assert output.scores is None and output.logits is None and output.past_key_values is None
+    assert output.scores is None and output.logits is None and output.cache is None
     rows.clear()
     whole = model.generate(**given, **request)
     assert min(rows) == max(rows)  # scores and cache of every row are returned: none left

@@ -44,12 +44,11 @@ def test_what_is_in_the_empty_places_of_a_static_cache_is_never_read(build, kind
     states = model.model.encoder(input_ids=IDS)
     expected = model(encoder_outputs=states, decoder_input_ids=TARGET).logits
     cache = static_cache(model, 11)
-    first = model(encoder_outputs=states, decoder_input_ids=TARGET[:, :2], past_key_values=cache).logits
+    first = model(encoder_outputs=states, decoder_input_ids=TARGET[:, :2], cache=cache).logits
     for layer in cache.self_attention_cache.layers:
         layer.keys[:, :, 2:] = 1e4
         layer.values[:, :, 2:] = 1e4
     rest = [
-        model(encoder_outputs=states, decoder_input_ids=TARGET[:, t : t + 1], past_key_values=cache).logits
-        for t in range(2, 5)
+        model(encoder_outputs=states, decoder_input_ids=TARGET[:, t : t + 1], cache=cache).logits for t in range(2, 5)
     ]
     torch.testing.assert_close(torch.cat([first, *rest], dim=1), expected, atol=1e-10, rtol=1e-10)

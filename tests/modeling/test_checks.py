@@ -132,8 +132,8 @@ def test_masks_of_a_wrong_shape(shape, name):
 
 def test_a_mask_of_new_tokens_alone_is_refused_over_a_filled_cache():
     model = tiny_model()
-    cache = model(**GOOD, use_cache=True).past_key_values
-    given = {"decoder_input_ids": IDS[:, :1], "decoder_attention_mask": torch.ones(2, 1), "past_key_values": cache}
+    cache = model(**GOOD, use_cache=True).cache
+    given = {"decoder_input_ids": IDS[:, :1], "decoder_attention_mask": torch.ones(2, 1), "cache": cache}
     check(model, ["`decoder_attention_mask` has shape (2, 1), but must be (2, 5)"], GOOD | given, after_encoder=True)
 
 
@@ -235,10 +235,10 @@ def test_positions_outside_a_table(kind):
 @pytest.mark.parametrize("kind", ["learned", "additive"])
 def test_a_step_past_the_table_is_refused(kind):
     model = tiny_model(**TABLES[kind], **SHORT)
-    cache = model(**GOOD, use_cache=True).past_key_values
-    cache = model(input_ids=IDS, decoder_input_ids=IDS[:, :1], past_key_values=cache).past_key_values
+    cache = model(**GOOD, use_cache=True).cache
+    cache = model(input_ids=IDS, decoder_input_ids=IDS[:, :1], cache=cache).cache
     with pytest.raises(ValueError, match=r"A sequence of 6 tokens is longer .* 5 rows \(`max_target_positions`\)"):
-        model(input_ids=IDS, decoder_input_ids=IDS[:, :1], past_key_values=cache)
+        model(input_ids=IDS, decoder_input_ids=IDS[:, :1], cache=cache)
 
 
 def test_left_pads_take_no_row_of_the_table():

@@ -87,7 +87,7 @@ def refused(base, changed_fields):
 
 def cache_returned(base, changed):
     def cache(model):
-        return model(input_ids=IDS, decoder_input_ids=LABELS.clamp(min=0)).past_key_values
+        return model(input_ids=IDS, decoder_input_ids=LABELS.clamp(min=0)).cache
 
     assert cache(base) is not None and cache(changed) is None
 

@@ -8,6 +8,7 @@ from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, Lo
 from transformers.generation import GenerationMixin
 
 from weftformer.modeling.generation import RefuseNonFiniteScores
+from weftformer.modeling.transformers_names import CACHE
 
 from ..models import tiny_model
 from .test_checks import TABLES
@@ -171,7 +172,7 @@ def cache_of(model, settings=None, **given):
     seen = []
 
     def search(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs):
-        seen.append(model_kwargs["past_key_values"])
+        seen.append(model_kwargs[CACHE])
         return input_ids
 
     model.generate(SOURCE, settings, custom_generate=search, **given)
@@ -182,7 +183,7 @@ def test_a_search_of_the_caller_gets_the_cache_that_is_asked_for():
     model = build()
     assert not cache_of(model, max_new_tokens=2).is_compileable
     own = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    assert cache_of(model, past_key_values=own, max_new_tokens=2) is own
+    assert cache_of(model, cache=own, max_new_tokens=2) is own
     static = GenerationConfig(cache_implementation="static", max_new_tokens=2)
     assert cache_of(model, static).is_compileable
     assert not cache_of(model, static, cache_implementation="dynamic").is_compileable

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -22,8 +24,9 @@ KINDS = {
     "sparse": SPARSE | {"router_bias_update_rate": 0.1},
     # longer than the length from which frequencies are scaled
     "dynamic": SHORT | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
-    "longrope": SHORT | {"rope_parameters": LONGROPE},
 }
+if Version(transformers.__version__) >= Version("5.22"):  # until then transformers reads the length
+    KINDS["longrope"] = SHORT | {"rope_parameters": LONGROPE}
 
 
 class HostReads(TorchDispatchMode):
@@ -92,11 +95,11 @@ def test_a_decoding_step_reads_nothing(build, kind, attention):
     model = build(attention=attention, **KINDS[kind])
     given = {} if attention == "eager" else {"attention_mask": MASKS["attention_mask"]}
     first = model(input_ids=IDS, decoder_input_ids=IDS[:, :2], **given)
-    states, cache = (first.encoder_last_hidden_state,), first.past_key_values
+    states, cache = (first.encoder_last_hidden_state,), first.cache
     for length in (3, 4, 5):
         if given:
             given["decoder_attention_mask"] = torch.ones(2, length, dtype=torch.long)
-        step = {"encoder_outputs": states, "decoder_input_ids": IDS[:, :1], "past_key_values": cache}
+        step = {"encoder_outputs": states, "decoder_input_ids": IDS[:, :1], "cache": cache}
         assert reads(lambda step=step: model(**step, **given)) == []
 
 
@@ -113,7 +116,7 @@ def test_training_and_decoding_stay_on_the_device(build, kind):
     with torch.no_grad():
         given = {"attention_mask": mask}
         output = model.eval()(input_ids=ids, decoder_input_ids=ids[:, :2], **given)
-        given |= {"encoder_outputs": (output.encoder_last_hidden_state,), "past_key_values": output.past_key_values}
+        given |= {"encoder_outputs": (output.encoder_last_hidden_state,), "cache": output.cache}
         for _ in range(2):
             assert model(decoder_input_ids=ids[:, :1], **given).logits.device.type == "meta"
     with pytest.raises(RuntimeError, match="device"):  # so it would raise

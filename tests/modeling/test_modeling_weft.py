@@ -12,7 +12,7 @@ from weftformer.configuration import PRESETS
 from weftformer.modeling import modeling_weft
 from weftformer.modeling.losses import cross_entropy
 from weftformer.modeling.moe import balance_loss, router_z_loss
-from weftformer.modeling.transformers_names import OutputRecorder
+from weftformer.modeling.transformers_names import CACHE, OutputRecorder
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -137,7 +137,7 @@ def test_states_are_counted_from_the_last_of_each_stack(build):
 
 def test_nothing_is_recorded_that_was_not_asked_for(build):
     output = build(**SPARSE)(input_ids=IDS, decoder_input_ids=TARGET)
-    assert set(output.keys()) == {"logits", "past_key_values", "encoder_last_hidden_state"}
+    assert set(output.keys()) == {"logits", CACHE, "encoder_last_hidden_state"}
     trained = build(**SPARSE)(input_ids=IDS, labels=LABELS, use_cache=True)  # labels need no cache
     assert set(trained.keys()) == {"loss", "logits", "encoder_last_hidden_state", "aux_loss", "z_loss"}
 

@@ -146,19 +146,19 @@ def test_positions_follow_the_cache(build, kind):
                 ids["decoder_key_position_ids"] = positions[:, : step + 1]
             output = model(
                 encoder_outputs=encoder_outputs, decoder_input_ids=padded[:, step : step + 1],
-                decoder_attention_mask=mask[:, : step + 1], past_key_values=cache, use_cache=True, **ids,
+                decoder_attention_mask=mask[:, : step + 1], cache=cache, use_cache=True, **ids,
             )  # fmt: skip
-            cache = output.past_key_values
+            cache = output.cache
             seen = mask[:, step] == 1
             torch.testing.assert_close(output.logits[seen, 0], full[seen, step], atol=1e-10, rtol=1e-10)
 
 
 def test_relative_positions_of_cached_tokens_must_be_given_with_those_of_new_ones(build):
     model = build(**KINDS["relative"])
-    cache = model(input_ids=IDS, decoder_input_ids=TARGET, use_cache=True).past_key_values
+    cache = model(input_ids=IDS, decoder_input_ids=TARGET, use_cache=True).cache
     with pytest.raises(ValueError, match="pass `decoder_key_position_ids` of shape"):
         model(
-            input_ids=IDS, decoder_input_ids=TARGET[:, :1], past_key_values=cache,
+            input_ids=IDS, decoder_input_ids=TARGET[:, :1], cache=cache,
             decoder_position_ids=torch.tensor([4]),
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from transformers import BartConfig, DataCollatorForSeq2Seq
+from transformers.distributed import DistributedConfig
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.tokenization import build_route_tokenizer, train_tokenizer
@@ -140,6 +141,12 @@ def split(given):
     return build_distributed_config(ModelArguments(distributed_config=given), arguments)
 
 
+splits = pytest.mark.skipif(
+    not hasattr(DistributedConfig, "ep_size"), reason="transformers splits no model before 5.20"
+)
+
+
+@splits
 @pytest.mark.parametrize(
     ("given", "processes", "message"),
     [
@@ -161,6 +168,7 @@ def test_a_split_that_cannot_be(monkeypatch, given, processes, message):
     assert message in str(raised.value)
 
 
+@splits
 def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
     assert [split(given) for given in (None, "fsdp_size=1", {})] == [None] * 3
     monkeypatch.setattr(WeftTrainingArguments, "world_size", 2)
@@ -169,4 +177,10 @@ def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
     monkeypatch.setattr(WeftTrainingArguments, "uses_fsdp_of_accelerate", True)
     monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda", 0))
     with pytest.raises(ValueError, match="would split it again"):
+        split("fsdp_size=2")
+
+
+def test_a_split_needs_a_release_that_can_do_it(monkeypatch):
+    monkeypatch.setattr("weftformer.modeling.parallel.DistributedConfig", object)
+    with pytest.raises(ValueError, match=r"Splitting a model over processes needs transformers 5\.20 or later"):
         split("fsdp_size=2")

@@ -12,6 +12,7 @@ from transformers import BartConfig, BartForConditionalGeneration
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache, StaticCache
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.modeling.transformers_names import CACHE
 
 SIZES = {
     "vocab_size": 31, "d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4,
@@ -94,13 +95,14 @@ def form(value: Any) -> Any:
 def test_outputs_have_the_form_of_barts(bart, name, mode, record):
     model = model_of(name)
     expected = generate(bart, mode, record)
-    if expected.past_key_values is not None:  # BART has keys and values for each of its heads
+    whole = getattr(expected, CACHE)
+    if whole is not None:  # BART has keys and values for each of its heads
         heads = model.config.num_key_value_heads or model.config.decoder_attention_heads
-        for cache in (expected.past_key_values.self_attention_cache, expected.past_key_values.cross_attention_cache):
+        for cache in (whole.self_attention_cache, whole.cross_attention_cache):
             for layer in cache.layers:
                 layer.keys, layer.values = layer.keys[:, :heads], layer.values[:, :heads]
     found = generate(model, mode, record)
-    assert type(found) is type(expected)
+    assert isinstance(found, type(expected))
     assert list(found) == list(expected)
     for key in expected:
         assert form(found[key]) == form(expected[key]), key

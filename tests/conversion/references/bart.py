@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 import transformers
+from packaging.version import Version
 from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeExperts
 
 from . import Reference, randomized
@@ -98,4 +99,6 @@ def reference(family, side="right", **fields) -> Reference:
 CASES = {family: partial(reference, family) for family in FAMILIES} | {
     f"{family}, pads on both sides": partial(reference, family, "left") for family in ("bart", "marian", *SKIP_PADS)
 }
-TEXTS = tuple(FAMILIES)
+# transformers 5.17 takes the size of the source's vocabulary for that of the target's in beam search
+_MIXES_SIZES = Version(transformers.__version__) < Version("5.18")
+TEXTS = tuple(family for family in FAMILIES if not (_MIXES_SIZES and "apart" in family))

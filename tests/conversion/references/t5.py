@@ -6,6 +6,8 @@ import torch
 import transformers
 from torch import nn
 
+from weftformer.modeling.transformers_names import CACHE
+
 from . import Reference
 
 # Heads that are not as wide together as the model; more layers in the decoder; a distance that the sequences exceed.
@@ -66,7 +68,7 @@ def reference(family) -> Reference:
     def written(module):
         # the cache that 5.23 makes itself has as many layers as the encoder, and the decoder may have more
         cache = transformers.EncoderDecoderCache(transformers.DynamicCache(), transformers.DynamicCache())
-        return module.generate(**source, past_key_values=cache, **settings)
+        return module.generate(**source, **{CACHE: cache}, **settings)
 
     return Reference(
         "t5",

@@ -1,0 +1,127 @@
+"""The cache is `cache` and `past_key_values` in every release of transformers."""
+
+import pickle
+
+import pytest
+import torch
+from transformers import DynamicCache, EncoderDecoderCache
+
+from weftformer import WeftDecoder, WeftModel
+from weftformer.modeling.attention import new_cache
+from weftformer.modeling.transformers_names import CACHE, CACHE_NAMES
+
+from ..models import tiny_model
+
+NAMES = ("cache", "past_key_values")
+IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 3, 0, 0]])
+PREFIX = torch.tensor([[1, 6, 7, 8], [1, 5, 5, 20]])
+LENGTH = {"min_new_tokens": 6, "max_new_tokens": 6}
+
+
+def test_transformers_has_one_of_the_names():
+    assert CACHE in NAMES and CACHE_NAMES == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_forward_takes_either_name_and_its_output_has_both(name):
+    model = tiny_model(random=True)
+    base, decoder = model.model, model.model.decoder
+    expected = model(input_ids=IDS, decoder_input_ids=PREFIX)
+    for part, key in ((model, "logits"), (base, "last_hidden_state"), (decoder, "last_hidden_state")):
+        if part is decoder:
+            call = {"encoder_hidden_states": expected.encoder_last_hidden_state, "encoder_attention_mask": IDS != 0}
+            ids = "input_ids"
+        else:
+            call, ids = {"input_ids": IDS, "attention_mask": IDS != 0}, "decoder_input_ids"
+        whole = part(**call, **{ids: PREFIX})
+        first = part(**call, **{ids: PREFIX[:, :2]})
+        assert first.cache is first.past_key_values is first["cache"] is first["past_key_values"]
+        assert first.get("cache") is first.get(name) is first.cache and name in first and "caches" not in first
+        assert [key for key in first if key in NAMES] == [CACHE]
+        rest = part(**call, **{ids: PREFIX[:, 2:], name: first[name]})
+        torch.testing.assert_close(rest[key], whole[key][:, 2:], rtol=1e-4, atol=1e-4)
+        assert rest.cache is first.cache and rest.cache.get_seq_length() == 4
+    assert isinstance(base, WeftModel) and isinstance(decoder, WeftDecoder)
+
+
+REQUESTS = {
+    "greedy": {},
+    "beams": {"num_beams": 3},
+    "sample": {"do_sample": True},
+    "no fast path": {"cache_implementation": "dynamic"},
+    "static": {"cache_implementation": "static"},
+    "lookup": {"prompt_lookup_num_tokens": 2},
+    "assisted": {"assistant_model": "itself"},
+    "of DirectMultiStep": {"num_beams": 3, "custom_generate": "sqrt_length"},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", REQUESTS)
+def test_generate_takes_either_name_and_its_output_has_both(kind, name):
+    model = tiny_model(random=True)
+    request = {**LENGTH, **REQUESTS[kind], "return_dict_in_generate": True}
+    if request.get("assistant_model"):
+        request["assistant_model"] = tiny_model(random=True)
+    source = IDS[:1] if kind in ("lookup", "assisted") else IDS
+    torch.manual_seed(0)
+    output = model.generate(source, **request)
+    assert output.cache is output.past_key_values is output[name] is not None
+    assert type(pickle.loads(pickle.dumps(output))) is type(output)
+    if "cache_implementation" in request or "custom_generate" in request:
+        return
+    own = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    torch.manual_seed(0)
+    again = model.generate(source, **request, **{name: own})
+    assert torch.equal(again.sequences, output.sequences)
+    assert own.get_seq_length() == output.cache.get_seq_length() == 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_generate_goes_on_from_a_returned_cache(name):
+    model = tiny_model(random=True)
+    whole = model.generate(IDS, min_new_tokens=9, max_new_tokens=9)
+    first = model.generate(IDS, **LENGTH, return_dict_in_generate=True)
+    rest = model.generate(
+        IDS, decoder_input_ids=first.sequences, min_new_tokens=3, max_new_tokens=3, **{name: first[name]}
+    )
+    assert torch.equal(rest, whole)
+
+
+@torch.no_grad()
+def test_two_caches_are_refused_unless_one_is_empty():
+    model = tiny_model(random=True)
+    first, second = (model(input_ids=IDS, decoder_input_ids=PREFIX[:, :2]).cache for _ in range(2))
+    rest = {"input_ids": IDS, "decoder_input_ids": PREFIX[:, 2:]}
+    for call in (model, model.model, model.generate):
+        with pytest.raises(ValueError, match=r"Give either `cache` or `past_key_values`.*: got both\."):
+            call(**rest, cache=first, past_key_values=second)
+    output = model(**rest, cache=first, past_key_values=first)
+    empty = new_cache(model.config)
+    assert torch.equal(model(**rest, cache=empty, past_key_values=second).logits, output.logits)
+    assert empty.get_seq_length() == 0
+    assert model(**rest, cache=None, past_key_values=second).cache is second
+
+
+def test_a_search_of_the_caller_gets_the_cache_by_the_name_of_transformers():
+    model, seen = tiny_model(random=True), []
+
+    def search(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs):
+        seen.extend(name for name in NAMES if name in model_kwargs)
+        return input_ids
+
+    model.generate(IDS, custom_generate=search, **LENGTH, past_key_values=new_cache(model.config))
+    model.generate(IDS, custom_generate=search, **LENGTH)
+    assert seen == [CACHE, CACHE]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_layers_that_are_computed_twice_have_no_cache(training):
+    model = tiny_model(random=True, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
+    expected = model.generate(IDS, **LENGTH)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.train(training)
+    assert (model(input_ids=IDS, decoder_input_ids=PREFIX, use_cache=True).cache is None) == training
+    # without gradients nothing is computed twice
+    assert torch.equal(model.generate(IDS, **LENGTH), expected)
