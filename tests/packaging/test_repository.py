@@ -20,14 +20,28 @@ def jobs():
     return yaml.safe_load(read(".github/workflows/tests.yml"))["jobs"]
 
 
+def numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
 def test_python_and_transformers_are_tested_as_declared(jobs):
     matrix = jobs["versions"]["strategy"]["matrix"]
     declared = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d", line)]
     assert matrix["python"] == declared
     assert PROJECT["requires-python"] == f">={declared[0]}"
-    (needed,) = [line for line in PROJECT["dependencies"] if line.startswith("transformers")]
-    lowest, highest = matrix["transformers"]
-    assert needed == f"transformers{lowest.replace('==', '>=').removesuffix('.0')},{highest}"
+    oldest = {}
+    for name, limit in (("transformers", ",<6"), ("torch", "")):
+        tested = [*matrix[name], *(row[name] for row in matrix["include"])]
+        ends = [min(tested, key=numbers), max(tested, key=numbers)]
+        low, high = (end.removesuffix(".*") for end in ends)
+        assert f"{name}>={low}{limit}" in PROJECT["dependencies"]
+        assert f"{name} {low} to {high}" in read("README.md")
+        oldest[name] = f"{name}=={low}.*"
+    assert f"oldest := {oldest['torch']} {oldest['transformers']}\n" in read("Makefile")
+    (pinned,) = re.findall(r"^transformers==(\d+\.\d+)\.", read("constraints.txt"), flags=re.MULTILINE)
+    assert matrix["transformers"][-1] == f"{pinned}.*"
+    # each extra row is a pair of its own, and not one of the matrix
+    assert all(row["torch"] not in matrix["torch"] for row in matrix["include"])
 
 
 def test_every_extra_is_installed_alone(jobs):
