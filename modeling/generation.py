@@ -151,8 +151,12 @@ class WeftGenerationMixin(GenerationMixin):
         elif search is not None and not getattr(search, "takes_fast_path", False):
             settings = [one for one in (generation_config, self.generation_config) if one is not None]
             # another search may rely on this cache, so it is the default unless the caller names one
-            if kwargs.get(CACHE) is None and not any(one.cache_implementation for one in settings):
+            names_cache = kwargs.get(CACHE) is not None or any(one.cache_implementation for one in settings)
+            if not names_cache and generation_config is None:
                 kwargs.setdefault("cache_implementation", "dynamic")
+            elif not names_cache and "cache_implementation" not in kwargs:
+                generation_config = copy(generation_config)
+                generation_config.cache_implementation = "dynamic"
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
             ends = self.config.eos_token_id, (generation_config or self.generation_config).eos_token_id
@@ -348,6 +352,7 @@ class WeftGenerationMixin(GenerationMixin):
                 position_mask, (0, input_ids.shape[1] - position_mask.shape[1]), value=True
             )
         inputs = super().prepare_inputs_for_generation(input_ids, **kwargs)
+        inputs["past_key_values"] = kwargs.get(CACHE)  # PEFT 0.21 replaces it by a prefix if it is empty
         new = inputs["decoder_input_ids"].shape[1]
         if position_mask is not None:
             inputs["decoder_position_mask"] = position_mask[:, -new:]

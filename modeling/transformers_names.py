@@ -55,7 +55,7 @@ SORTS_SAMPLED_BEAMS = CACHE != "past_key_values"
 def rename_cache(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
     """Return keywords in which the cache has the given name, whichever of its names it has.
 
-    PEFT passes a prefix beside the empty cache of `generate`, under another name. The prefix is then the cache.
+    PEFT 0.21 passes a prefix as `past_key_values`, beside the empty cache of `generate`. The prefix is then the cache.
 
     Raises:
         ValueError: there are two caches.
@@ -64,9 +64,9 @@ def rename_cache(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
     if not given or given == [name]:
         return kwargs
     caches = [kwargs[one] for one in given if kwargs[one] is not None]
-    if len(caches) > 1:
-        caches = [cache for cache in caches if cache.get_seq_length() > 0] or caches
     if any(cache is not caches[0] for cache in caches):
+        caches = [cache for cache in caches if cache.get_seq_length() > 0]
+    if len(caches) > 1 and caches[0] is not caches[1]:
         raise ValueError("Give either `cache` or `past_key_values`, which are two names of one argument: got both.")
     rest = {key: value for key, value in kwargs.items() if key not in given}
     return rest | {name: caches[0] if caches else None}

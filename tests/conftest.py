@@ -53,7 +53,9 @@ class RefuseDeprecated(logging.Handler):
         if "deprecated" not in record.getMessage():
             return
         frame: Any = sys._getframe()
-        while frame.f_globals["__name__"].startswith(("logging", "transformers.", "functools", __name__)):
+        # overrides of `generate` and its parts pass on what their caller gives
+        passes_on = ("logging", "transformers.", "functools", "contextlib", "torch.", "weftformer.modeling.generation", __name__)
+        while frame.f_globals["__name__"].startswith(passes_on):
             frame = frame.f_back
         if frame.f_globals["__name__"].startswith("weftformer."):
             raise DeprecationWarning(record.getMessage())

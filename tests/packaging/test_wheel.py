@@ -86,6 +86,7 @@ def test_the_wheel_holds_every_module_and_its_data_and_nothing_else(wheel):
     # in the rooms: what else lies beside them is the user's
     expected = {f"weftformer/{name}" for name in sources() if name.endswith(DATA) and name.split("/")[0] in ROOMS}
     expected |= {f"weftformer/{path.name}" for path in ROOT.glob("*.py")} | {"weftformer/py.typed"}
+    expected |= {"weftformer_command.py"}
     expected |= {f"weftformer/model_cards/{name}" for name in ("template.md", "facts.yaml")}
     assert held == expected
 
