@@ -78,16 +78,18 @@ assert not any(name == "weftformer" or name.startswith("weftformer.") for name i
 """
 
 
-def run(source: Path, target: Path) -> None:
+ROOT = Path(__file__).parents[2]
+
+
+def run(source: Path, target: Path, python: str | Path = sys.executable) -> None:
     """Load the folders in a process that cannot see the package, and save them again."""
     target.mkdir()
     script = target / "script.py"
-    root = str(Path(__file__).parents[2])
-    script.write_text(SCRIPT.format(root=root, ids=IDS.tolist(), prefix=TARGET.tolist(), kinds=list(KINDS)))
+    script.write_text(SCRIPT.format(root=str(ROOT), ids=IDS.tolist(), prefix=TARGET.tolist(), kinds=list(KINDS)))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_MODULES_CACHE": str(target / "modules"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [sys.executable, str(script), str(source), str(target)],
+        [str(python), str(script), str(source), str(target)],
         cwd=target, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -103,19 +105,35 @@ def saved(tmp_path_factory) -> Path:
 
 
 @torch.no_grad()
+def assert_same_results(saved: Path, again: Path) -> None:
+    for kind in KINDS:
+        model = WeftForConditionalGeneration.from_pretrained(saved / kind)
+        found = load_file(again / f"{kind}.safetensors")
+        # float32 in two processes: up to 1e-5 was seen; other weights differ by 1
+        expected = model(input_ids=IDS, decoder_input_ids=TARGET).logits
+        torch.testing.assert_close(found["logits"], expected, rtol=1e-4, atol=1e-4)
+        assert torch.equal(found["greedy"], model.generate(IDS, min_new_tokens=6, max_new_tokens=6))
+        assert torch.equal(found["beams"], model.generate(IDS, num_beams=3, max_new_tokens=6))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("release", ["oldest", "newest-but-one", "newest"])
+def test_other_releases_compute_the_same_from_a_saved_folder(saved, release):
+    python = ROOT / ".venv" / "versions" / release / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"`make test-with-{release}` makes the environment")
+    run(saved, saved.parent / release, python)
+    assert_same_results(saved, saved.parent / release)
+
+
 def test_without_weft_scores_texts_and_saved_folder_are_the_same(saved):
     """In a second process that knows no Weft."""
     again = saved.parent / "second"
     run(saved, again)
+    assert_same_results(saved, again)
     for kind in KINDS:
         first, other = saved / kind, again / kind
         one, two = (WeftForConditionalGeneration.from_pretrained(folder) for folder in (first, other))
-        found = load_file(again / f"{kind}.safetensors")
-        # float32 in two processes: up to 1e-5 was seen; other weights differ by 1
-        expected = one(input_ids=IDS, decoder_input_ids=TARGET).logits
-        torch.testing.assert_close(found["logits"], expected, rtol=1e-4, atol=1e-4)
-        assert torch.equal(found["greedy"], one.generate(IDS, min_new_tokens=6, max_new_tokens=6))
-        assert torch.equal(found["beams"], one.generate(IDS, num_beams=3, max_new_tokens=6))
         for path in first.glob("*.py"):
             assert (other / path.name).read_text() == path.read_text(), path.name
         for (name, weight), (_, same) in zip(one.state_dict().items(), two.state_dict().items(), strict=True):
