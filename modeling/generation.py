@@ -282,7 +282,7 @@ class WeftGenerationMixin(GenerationMixin):
         model = self._with_target_vocabulary()
         return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
 
-    def _optimize_model_for_decode(self):
+    def _optimize_model_for_decode(self, *args, **kwargs):
         """Return a context that does nothing.
 
         Here transformers would set the experts implementation to "batched_mm" in the configuration, which other

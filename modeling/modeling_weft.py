@@ -77,7 +77,7 @@ from .transformers_names import (
 logger = logging.get_logger(__name__)
 
 
-# The fields that the model fills are named here too, so that it does not depend on the names of a later transformers.
+# The outputs also name the fields that the model fills, because a later transformers may rename its own.
 @dataclass
 class WeftDecoderOutput(HasCache, MoEModelOutputWithPastAndCrossAttentions):
     """The output of [`WeftDecoder`], whose cache is both `cache` and `past_key_values`."""
@@ -312,19 +312,19 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
 
     # transformers would search the source of this file for attention and experts, but they are in other files
     @classmethod
-    def _can_set_attn_implementation(cls) -> bool:
+    def _can_set_attn_implementation(cls, *args, **kwargs) -> bool:
         return True
 
     @classmethod
-    def _can_set_experts_implementation(cls) -> bool:
+    def _can_set_experts_implementation(cls, *args, **kwargs) -> bool:
         return True
 
-    def init_parallel_plans(self) -> None:
+    def init_parallel_plans(self, *args, **kwargs) -> None:
         """Set the plans as in transformers, and remove the rules that match nothing in this model.
 
         The plans of the classes have the rules of the whole family.
         """
-        super().init_parallel_plans()
+        super().init_parallel_plans(*args, **kwargs)
         if self.parallelism is not None:
             self.parallelism.keep_own_rules(self)
 
@@ -353,7 +353,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         # batches
         return [name for name, _ in self.named_buffers() if name.endswith("expert_load")]
 
-    def _grouped_mm_can_dispatch(self) -> bool:
+    def _grouped_mm_can_dispatch(self, *args, **kwargs) -> bool:
         """Check that "grouped_mm" works for this model, as in transformers.
 
         If it does not, transformers takes "eager", unless the user has named "grouped_mm".
@@ -379,7 +379,7 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
             raise ValueError(
                 'experts_implementation="grouped_mm" does not support float64; use "eager" or "batched_mm", or another dtype.'
             )
-        return super()._grouped_mm_can_dispatch()
+        return super()._grouped_mm_can_dispatch(*args, **kwargs)
 
     def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func=checkpoint, **kwargs):
         settings = getattr(gradient_checkpointing_func, "keywords", {})

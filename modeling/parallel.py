@@ -214,9 +214,9 @@ def check_release() -> None:
     Raises:
         ValueError: it cannot.
     """
-    if not hasattr(DistributedConfig, "ep_size"):
+    if not hasattr(DistributedConfig, "dp_replicate_size"):
         raise ValueError(
-            f"Splitting a model over processes needs transformers 5.20 or later, and this is {transformers.__version__}: "
+            f"Splitting a model over processes needs transformers 5.23 or later, and this is {transformers.__version__}: "
             "pip install -U transformers."
         )
 

@@ -7,7 +7,7 @@ name ([`named_arguments`]).
 | what transformers changed | since | here | until |
 | --- | --- | --- | --- |
 | the keyword and output field `past_key_values` is `cache` | 5.24 | `CACHE`, `takes_either_cache_name`, `HasCache` | 5.23 is not supported |
-| `DistributedConfig` has `ep_size` and `dp_replicate_size` | 5.20 | `parallel.check_release` | 5.19 is not supported |
+| `DistributedConfig` has `dp_replicate_size` and `efsdp_size` | 5.23 | `parallel.check_release` | 5.22 is not supported |
 | `OutputRecorder` has `num_hidden_layers_key` | 5.23 | `layer_recorder` | 5.22 is not supported |
 | sampled beams are sorted | 5.24 | `SORTS_SAMPLED_BEAMS` | 5.23 is not supported |
 """

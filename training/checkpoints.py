@@ -324,7 +324,7 @@ class ShardedModelTrainer(Seq2SeqTrainer):
 
 def _is_in_parts(model: Any) -> bool:
     # false for a model in an adapter, whose trained weights are whole on every process
-    # releases before 5.20 have no such attribute, and split no model in this way
+    # releases before 5.20 have no such attribute, and this model is split from 5.23 on
     return isinstance(model, PreTrainedModel) and getattr(model, "is_distributed_loading_by_transformers", False)
 
 

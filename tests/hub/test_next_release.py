@@ -24,6 +24,7 @@ from weftformer.modeling.transformers_names import CACHE
 from ..models import tiny_model
 
 GENERATION, OUTPUTS = "transformers.generation.utils", "transformers.modeling_outputs"
+MODEL = "transformers.modeling_utils"
 # For each kind of change: the module, the pattern, and what takes its place.
 CHANGES = {
     "keywords and methods": [
@@ -40,6 +41,10 @@ CHANGES = {
             "def _validate_generation_mode(self, of_next_year, generation_mode, generation_config,",
         ),
         (GENERATION, r"self\._validate_generation_mode\(", "self._validate_generation_mode(1, "),
+        (GENERATION, r"def _optimize_model_for_decode\(self[^)]*\)", "def _optimize_model_for_decode(self, of_next_year)"),
+        (GENERATION, r"self\._optimize_model_for_decode\(\)", "self._optimize_model_for_decode(1)"),
+        (MODEL, r"def (_grouped_mm_can_dispatch)\((\w+)[^)]*\)", r"def \1(\2, of_next_year=1)"),
+        (MODEL, r"self\._grouped_mm_can_dispatch\(\)", "self._grouped_mm_can_dispatch(of_next_year=1)"),
         (GENERATION, r"\bbatch_size: int,\s*max_cache_length: int,", "rows: int, max_cache_length: int,"),
         (GENERATION, r"(?<=cache_batch_size = )(.*)\bbatch_size$", r"\1rows"),
         (GENERATION, r"(?<!def )(_prepare_cache_for_generation\([^)]*)\bbatch_size\b", r"\1rows=batch_size"),

@@ -142,7 +142,7 @@ def split(given):
 
 
 splits = pytest.mark.skipif(
-    not hasattr(DistributedConfig, "ep_size"), reason="transformers splits no model before 5.20"
+    not hasattr(DistributedConfig, "dp_replicate_size"), reason="transformers splits no model before 5.23"
 )
 
 
@@ -182,5 +182,5 @@ def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
 
 def test_a_split_needs_a_release_that_can_do_it(monkeypatch):
     monkeypatch.setattr("weftformer.modeling.parallel.DistributedConfig", object)
-    with pytest.raises(ValueError, match=r"Splitting a model over processes needs transformers 5\.20 or later"):
+    with pytest.raises(ValueError, match=r"Splitting a model over processes needs transformers 5\.23 or later"):
         split("fsdp_size=2")
