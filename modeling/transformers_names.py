@@ -48,8 +48,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 # The name of the cache as a keyword of `forward`, in the keywords of `generate`, and in outputs. This model's own code
 # calls it `cache`. The annotation finds it under the name of a later release too.
 CACHE: str = next(field.name for field in fields(Seq2SeqLMOutput) if "Cache" in str(field.type))
-CACHE_NAMES = tuple({"cache": 0, "past_key_values": 1, CACHE: 2})
-SORTS_SAMPLED_BEAMS = CACHE != "past_key_values"
+CACHE_NAMES = tuple(dict.fromkeys(["cache", "past_key_values", CACHE]))
+SORTS_SAMPLED_BEAMS = CACHE != "past_key_values"  # the same release brought both
 
 
 def rename_cache(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
