@@ -764,6 +764,8 @@ class WeftDecoder(WeftStack):
         assert given is not None
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+            if cache is not None:
+                logger.warning_once("`cache` is ignored: with gradient checkpointing, a training step has no cache.")
             cache = None  # the backward pass would add the keys and values a second time
         elif use_cache and cache is None:
             cache = new_cache(self.config)

@@ -54,7 +54,15 @@ class RefuseDeprecated(logging.Handler):
             return
         frame: Any = sys._getframe()
         # overrides of `generate` and its parts pass on what their caller gives
-        passes_on = ("logging", "transformers.", "functools", "contextlib", "torch.", "weftformer.modeling.generation", __name__)
+        passes_on = (
+            "logging",
+            "transformers.",
+            "functools",
+            "contextlib",
+            "torch.",
+            "weftformer.modeling.generation",
+            __name__,
+        )
         while frame.f_globals["__name__"].startswith(passes_on):
             frame = frame.f_back
         if frame.f_globals["__name__"].startswith("weftformer."):

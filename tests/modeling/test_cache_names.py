@@ -122,6 +122,7 @@ def test_layers_that_are_computed_twice_have_no_cache(training):
     expected = model.generate(IDS, **LENGTH)
     model.gradient_checkpointing_enable({"use_reentrant": False})
     model.train(training)
-    assert (model(input_ids=IDS, decoder_input_ids=PREFIX, use_cache=True).cache is None) == training
+    for given in ({}, {"cache": new_cache(model.config)}):
+        assert (model(input_ids=IDS, decoder_input_ids=PREFIX, use_cache=True, **given).cache is None) == training
     # without gradients nothing is computed twice
     assert torch.equal(model.generate(IDS, **LENGTH), expected)
