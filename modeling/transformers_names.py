@@ -65,8 +65,8 @@ def rename_cache(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
         return kwargs
     caches = [kwargs[one] for one in given if kwargs[one] is not None]
     if any(cache is not caches[0] for cache in caches):
-        caches = [cache for cache in caches if cache.get_seq_length() > 0]
-    if len(caches) > 1 and caches[0] is not caches[1]:
+        caches = [cache for cache in caches if cache.get_seq_length() > 0] or caches[:1]
+    if any(cache is not caches[0] for cache in caches):
         raise ValueError("Give either `cache` or `past_key_values`, which are two names of one argument: got both.")
     rest = {key: value for key, value in kwargs.items() if key not in given}
     return rest | {name: caches[0] if caches else None}
@@ -115,9 +115,7 @@ def layer_recorder(layer_class: type, layers_field: str) -> OutputRecorder:
 
 def named_arguments(method: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call of transformers' method by the names of its parameters."""
-    bound = inspect.signature(method).bind_partial(*args, **kwargs).arguments
-    extra = [name for name, one in inspect.signature(method).parameters.items() if one.kind is one.VAR_KEYWORD]
-    return bound | {name: value for key in extra for name, value in bound.pop(key, {}).items()}
+    return inspect.signature(method).bind_partial(*args, **kwargs).arguments
 
 
 # Modules between a caller and `forward` that pass on what they get. Their names begin with one of these.

@@ -102,6 +102,7 @@ def test_two_caches_are_refused_unless_one_is_empty():
     assert torch.equal(model(**rest, cache=empty, past_key_values=second).logits, output.logits)
     assert empty.get_seq_length() == 0
     assert model(**rest, cache=None, past_key_values=second).cache is second
+    assert model(**rest, cache=empty, past_key_values=new_cache(model.config)).cache is empty
 
 
 def test_a_search_of_the_caller_gets_the_cache_by_the_name_of_transformers():
