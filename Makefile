@@ -9,8 +9,8 @@ export PYTHONDONTWRITEBYTECODE :=
 # files are those with few tests, which would come last otherwise, when there is nothing left for the other workers.
 PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-# The ends of the supported releases, and the newest but one: NAME=torch and transformers, as pip takes them. The other
-# packages of the environments have the versions of constraints.txt where both can have them. PINS= takes the newest of all.
+# The requirements of each environment of `make test-versions`. All other packages have their versions from constraints.txt;
+# with `PINS=` they are the newest.
 VERSIONS := oldest newest-but-one newest
 oldest := torch==2.11.* transformers==5.17.*
 newest-but-one := torch==2.13.* transformers==5.23.*
@@ -50,7 +50,7 @@ test-all: test test-integration  ## both, one after the other
 test-slow: $(VENV)/.installed  ## run the tests that take minutes each
 	$(PYTEST) -m slow
 
-test-versions: $(VERSIONS:%=test-with-%)  ## run the tests that can tell releases of torch and transformers apart, with the oldest and the newest
+test-versions: $(VERSIONS:%=test-with-%)  ## run the tests that depend on torch and transformers with the oldest, the newest but one and the newest
 
 test-with-%: $(VENV)/versions/%/.installed
 	$(VENV)/versions/$*/bin/python -c "import torch, transformers; print('$*: torch', torch.__version__, 'and transformers', transformers.__version__)"

@@ -1,6 +1,7 @@
 """The console command `weftformer`.
 
-It is outside the package, which registers the family when it is imported, unless this module was imported before.
+It is outside the package, because importing the package registers the family, which needs torch. If this module is
+imported first, the package does not register the family until a command calls `register`.
 """
 
 

@@ -1,15 +1,15 @@
-"""All that the model takes from transformers' internals, and all that differs between its releases. Look here first.
+"""The private names of transformers that the model uses, and the differences between releases of transformers.
 
 Code that was pushed with weights stays the same while transformers changes, so it imports private names only in this
-file. Overrides of private methods take whatever transformers passes, pass it on, and read the parts that they need by
-name ([`named_arguments`]).
+file. Overrides of private methods accept any arguments, pass them on, and read those that they need by name
+([`named_arguments`]).
 
-| what transformers changed | since | here | until |
+| change in transformers | since | handled by | needed until |
 | --- | --- | --- | --- |
-| the keyword and output field `past_key_values` is `cache` | 5.24 | `CACHE`, `takes_either_cache_name`, `HasCache` | 5.23 is not supported |
-| `DistributedConfig` has `dp_replicate_size` and `efsdp_size` | 5.23 | `parallel.check_release` | 5.22 is not supported |
-| `OutputRecorder` has `num_hidden_layers_key` | 5.23 | `layer_recorder` | 5.22 is not supported |
-| sampled beams are sorted | 5.24 | `SORTS_SAMPLED_BEAMS` | 5.23 is not supported |
+| the keyword and output field `past_key_values` is `cache` | 5.24 | `CACHE`, `takes_either_cache_name`, `HasCache` | 5.23 is dropped |
+| `DistributedConfig` has `dp_replicate_size` and `efsdp_size` | 5.23 | `parallel.check_release` | 5.22 is dropped |
+| `OutputRecorder` has `num_hidden_layers_key` | 5.23 | `layer_recorder` | 5.22 is dropped |
+| sampled beams are sorted | 5.24 | `SORTS_SAMPLED_BEAMS` | 5.23 is dropped |
 """
 
 import inspect
