@@ -102,8 +102,9 @@ class LoadingMixin:
                 "are the weights of another configuration. (ignore_mismatched_sizes=True initializes such weights at random.)"
             )
         if not (allow_missing_weights or wants_info or state_dict == {}):
-            missing = sorted(info["missing_keys"] - may_be_new(model, info["missing_keys"]))
-            _refuse_missing(cls.__name__, source, missing, sorted(info["unexpected_keys"]), any_size)
+            # of a table with several names, transformers lists all if none is in the file
+            missing = info["missing_keys"] - may_be_new(model, info["missing_keys"]) - {*model.all_tied_weights_keys}
+            _refuse_missing(cls.__name__, source, sorted(missing), sorted(info["unexpected_keys"]), any_size)
         if (generation := getattr(model, "generation_config", None)) is not None:
             for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
                 RULES[name].check(f"generation_config.{name}", getattr(generation, name))

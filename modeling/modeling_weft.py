@@ -455,32 +455,6 @@ class WeftStack(WeftPreTrainedModel):
         self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
         self.gradient_checkpointing = False
 
-    def borrow_table(self, table: nn.Module) -> None:
-        """Use the token table of the model that this stack is part of.
-
-        The table is registered only in that model. Registered in several places, it would be one weight with several
-        names, which `torch.func.functional_call` and FSDP2 cannot handle.
-        """
-        self._modules.pop("embed_tokens", None)
-        self.__dict__["embed_tokens"] = table
-
-    def _apply(self, fn, recurse: bool = True):
-        if "embed_tokens" in vars(self) and recurse:  # `to` and `half` of a stack alone reach its table too
-            self.embed_tokens._apply(fn)
-        return super()._apply(fn, recurse)
-
-    def state_dict(self, *args, prefix: str = "", **kwargs) -> dict[str, Any]:
-        state: Any = super().state_dict(*args, prefix=prefix, **kwargs)
-        if not prefix and "embed_tokens" in vars(self):  # saved alone, a stack has a table of its own
-            state["embed_tokens.weight"] = plain_table(self.embed_tokens).weight.detach()
-        return state
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args) -> None:
-        if not prefix and "embed_tokens" in vars(self) and "embed_tokens.weight" in state_dict:
-            with torch.no_grad():  # the weights of a stack alone
-                plain_table(self.embed_tokens).weight.copy_(state_dict.pop("embed_tokens.weight"))
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
     def _check_values(self, ids: torch.Tensor | None, *tables: tuple[TokenPositions, int, str]) -> None:
         """Read the values of inputs, and raise a ValueError if a table lacks one of them.
 
@@ -919,15 +893,13 @@ class WeftModel(WeftPreTrainedModel):
         self.decoder = WeftDecoder(config)
         if config.share_encoder_decoder_embeddings:
             self.shared = nn.Embedding(config.vocab_size, config.d_model)
-            # in weights that were not saved by `save_pretrained`
-            self._keys_to_ignore_on_load_unexpected = [r"(en|de)coder\.embed_tokens\.weight"]
+            stacks = ("encoder", "decoder")
+            self._tied_weights_keys = {f"{name}.embed_tokens.weight": "shared.weight" for name in stacks}
         self.post_init()
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name == "shared" and value is not None:
-            for stack in (self.encoder, self.decoder):
-                stack.borrow_table(value)
+    def get_expanded_tied_weights_keys(self, *args, **kwargs) -> dict[str, str]:
+        # transformers returns none if the head is not tied, but the stacks share their table with any head
+        return dict(self._tied_weights_keys or {})
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens if self.shared is None else self.shared
@@ -937,6 +909,18 @@ class WeftModel(WeftPreTrainedModel):
             self.encoder.embed_tokens = value
         else:
             self.shared = value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name != "shared" or value is None:
+            return
+        for stack in (self.encoder, self.decoder):  # also if an adapter replaces the table
+            table = value
+            if type(value) is nn.Embedding:  # one weight, but a module of its own in each stack, as in BART
+                rows, width = value.weight.shape
+                table = nn.Embedding(rows, width, _weight=value.weight).train(value.training)
+                vars(table)["_is_hf_initialized"] = True  # as the shared one will be
+            stack.embed_tokens = table
 
     @can_return_tuple
     @takes_either_cache_name
@@ -1224,7 +1208,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 # without it the losses are means of this batch, weighted by its share of the labels
                 if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
-                loss = loss + extra
+                loss = loss + extra.to(loss.device)
         return WeftSeq2SeqLMOutput(
             loss=loss,
             logits=logits,
@@ -1298,11 +1282,15 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             zero = target.new_zeros((), dtype=torch.float)
             return zero, zero
         routers = self.routers()[-len(logits) :]  # without the encoder's if the call gave `encoder_outputs`
-        ids = [router.choose(one)[1] for router, one in zip(routers, logits, strict=True)]
-        if self.training:
-            for router, *layer in zip(routers, ids, non_pads, strict=True):
-                router.count_load(*layer)
-        return router_losses(self.config, logits, ids, non_pads, sum_counts)
+        ids = []
+        for router, one, non_pad in zip(routers, logits, non_pads, strict=True):
+            chosen = router.choose(one)[1]
+            if self.training:
+                router.count_load(chosen, None if non_pad is None else non_pad.to(chosen.device))
+            ids.append(chosen.to(target.device))  # the layers of a large model may be on several
+        logits_here = [one.to(target.device) for one in logits]
+        masks_here = [None if non_pad is None else non_pad.to(target.device) for non_pad in non_pads]
+        return router_losses(self.config, logits_here, ids, masks_here, sum_counts)
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
         """

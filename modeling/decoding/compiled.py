@@ -113,7 +113,7 @@ class CompiledStep:
         return {
             # with the buffers that are not saved, such as rotary frequencies
             "weights": repr(hashes_of([*self.step.parameters(), *self.step.buffers()])),
-            "numbers": numbers_of([self.step.decoder, self.step.lm_head, self.step.embeddings]),
+            "numbers": numbers_of([self.step.decoder, self.step.lm_head]),
             "config": {name: value for name, value in fields.items() if name not in _OF_NO_EFFECT},
             "implementations": [config._attn_implementation, getattr(config, "_experts_implementation", None)],
             "code": _hash_of_code(),

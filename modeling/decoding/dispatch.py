@@ -107,8 +107,7 @@ def _is_foreign(attention: Any) -> bool:
 def reason_against_model(model: Any) -> str | None:
     """Return, in a few words, why the model as it is now cannot take the fast path, or None if it can."""
     decoder = model.model.decoder
-    # the modules of the decoder do not include its table if the encoder shares it
-    modules = [*decoder.modules(), *decoder.embed_tokens.modules()]
+    modules = [*decoder.modules()]
     for module in (model, model.model, model.lm_head, *modules):
         if module.training:
             return "the model is in training mode (`model.eval()` ends it)"
@@ -208,9 +207,9 @@ def decode_step(model: Any) -> DecodeStep:
     """Return the step for the model's current weights. A compiled step is kept until the model changes."""
     if model not in _COMPILED:
         return DecodeStep(model)
-    parts = (model.model.decoder, model.lm_head, model.model.decoder.embed_tokens)
+    parts = (model.model.decoder, model.lm_head)
     found = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
-    tensors = list({id(tensor): tensor for tensor in found}.values())  # a table may be in several parts
+    tensors = list({id(tensor): tensor for tensor in found}.values())  # the head may have the table's
     kept, settings = _COMPILED[model], vars(model.config)
     if kept is None or not kept[0].fits(parts, tensors, settings):
         kept = _COMPILED[model] = Snapshot(parts, tensors, settings), DecodeStep(model, compiled=True)

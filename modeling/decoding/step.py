@@ -48,8 +48,6 @@ class DecodeStep(nn.Module):
     def __init__(self, model: Any, compiled: bool = False):
         super().__init__()
         self.decoder, self.lm_head, self.config = model.model.decoder, model.lm_head, model.config
-        # kept here, because a table that the encoder shares is not among the decoder's modules, nor in its layouts
-        self.embeddings = self.decoder.embed_tokens
         self.heads, self.groups, self.width = self.config.stack_heads(is_decoder=True)
         # with an additive position table, values are projected from other states than queries and keys
         self.has_table = self.config.self_attention_position_type == "additive"
@@ -178,7 +176,7 @@ class DecodeStep(nn.Module):
 
     def _embed(self, ids_W: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
         decoder = self.decoder
-        hidden_WD = self.embeddings(ids_W) * decoder.embed_scale
+        hidden_WD = decoder.embed_tokens(ids_W) * decoder.embed_scale
         if decoder.embed_positions is not None:
             hidden_WD = hidden_WD + embed_positions(decoder.embed_positions, positions, hidden_WD.dtype)[:, 0]
         return hidden_WD if decoder.layernorm_embedding is None else decoder.layernorm_embedding(hidden_WD)

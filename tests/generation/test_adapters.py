@@ -22,6 +22,8 @@ ADAPTERS = {
     "DoRA of the feed-forward": ("rotary", lora(target_modules=["up_proj", "down_proj"], use_dora=True)),
     "experts": ("sparse", lora(target_modules=[], target_parameters=["experts.down_proj"])),
     "one shared table": ("rotary", lora(target_modules=["shared"])),
+    "all tables": ("rotary", lora(target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"])),
+    "shared table trained": ("rotary", lora(target_modules=["q_proj"], modules_to_save=["shared"])),
     "tokens": ("larger target", lora(target_modules=["q_proj"], trainable_token_indices={"embed_tokens": [5, 6, 9]})),
     "norms and head": ("rotary", lora(target_modules=["q_proj"], modules_to_save=["final_layer_norm", "lm_head"])),
     "prefix": ("rotary", peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)),

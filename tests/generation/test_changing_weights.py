@@ -37,7 +37,7 @@ def test_an_average_of_weights_is_heard(build, source, steps, monkeypatch, kind,
 
 @pytest.mark.parametrize("compile", [False, True])
 def test_another_shared_table_is_heard(build, source, steps, monkeypatch, compile):
-    """With a head of its own, the shared table is no weight of the decoder or of the head."""
+    """With a head of its own, the shared table is a weight of the stacks alone."""
     monkeypatch.setattr(weights, "_SMALLEST", 0)
     monkeypatch.setattr(CompiledStep, "_package", lambda self, shape, arguments: self.step.forward)
     model = build("rotary", tie_word_embeddings=False)

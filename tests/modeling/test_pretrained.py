@@ -43,11 +43,11 @@ def check_sharing(model, together):
         for second in found:
             same = first == second or {first, second} <= together
             assert (found[first] is found[second]) == same, (first, second)
-    if {"encoder", "decoder"} <= together:  # one module, which FSDP2 needs, with one name
-        assert model.model.encoder.embed_tokens is model.model.decoder.embed_tokens is model.model.shared
-        assert [name for name in model.state_dict() if "embed_tokens" in name or "shared" in name] == [
-            "model.shared.weight"
-        ]
+    if {"encoder", "decoder"} <= together:  # one weight, which each stack has too, as in BART
+        assert model.model.shared.weight is found["encoder"]
+        for owner in (model.model, model.get_encoder(), model.get_decoder()):
+            assert any(weight is found["encoder"] for weight in owner.parameters())
+            assert any("embed_tokens" in name for name in owner.state_dict())
 
 
 def check_works(model):
@@ -192,9 +192,52 @@ def test_weights_of_a_stack_are_loaded(build):
 
 def test_a_stack_alone_moves_with_its_table(build):
     model = build()
-    encoder = model.get_encoder().double()
-    assert encoder(IDS).last_hidden_state.dtype == torch.double
-    assert encoder.to("meta").embed_tokens.weight.is_meta and model.model.shared.weight.is_meta
+    assert model.get_encoder().double()(IDS).last_hidden_state.dtype == torch.double
+    check_sharing(model, SHARING["one table"][1])
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_stack_in_another_module_takes_its_table_along(build, is_tied):
+    class Tagger(torch.nn.Module):
+        def __init__(self, encoder):
+            super().__init__()
+            self.encoder, self.head = encoder, torch.nn.Linear(16, 3)
+
+        def forward(self, ids):
+            return self.head(self.encoder(ids).last_hidden_state)
+
+    first, second = (Tagger(build(tie_word_embeddings=is_tied).get_encoder()) for _ in range(2))
+    optimizer = torch.optim.SGD(first.parameters(), lr=1.0)
+    before = first.encoder.embed_tokens.weight.detach().clone()
+    first(IDS).square().mean().backward()
+    optimizer.step()
+    assert not torch.equal(first.encoder.embed_tokens.weight, before)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(second(IDS), first(IDS))
+    traced = torch.jit.trace(first, IDS, check_trace=False)
+    assert torch.allclose(traced(IDS), first(IDS))
+
+
+def test_a_replica_of_another_device_has_its_own_table(build):
+    """`nn.DataParallel` makes one for each device, of the parameters that a module has registered."""
+    stack = build().get_encoder()
+    replica = stack._replicate_for_data_parallel()
+    assert "embed_tokens" in replica._modules and "embed_tokens" not in replica.__dict__
+
+
+@torch.no_grad()
+def test_stacks_with_tables_of_their_own_come_back(build, tmp_path):
+    """Unless a configuration says that the table is shared, both are in the file."""
+    model = build(share_encoder_decoder_embeddings=False, tie_word_embeddings=False)
+    model.save_pretrained(tmp_path)
+    same = WeftForConditionalGeneration.from_pretrained(tmp_path)
+    shared = build(tie_word_embeddings=False)
+    shared.model.decoder.embed_tokens.weight = torch.nn.Parameter(torch.randn(29, 16))
+    shared.save_pretrained(tmp_path / "by hand")
+    again = WeftForConditionalGeneration.from_pretrained(tmp_path / "by hand")
+    for one, other in ((model, same), (shared, again)):
+        for name, table in tables(one).items():
+            assert torch.equal(tables(other)[name], table), name
 
 
 @pytest.mark.parametrize("case", SHARING)
