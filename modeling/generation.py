@@ -283,12 +283,7 @@ class WeftGenerationMixin(GenerationMixin):
         return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
 
     def _optimize_model_for_decode(self, *args, **kwargs):
-        """Return a context that does nothing.
-
-        Here transformers would set the experts implementation to "batched_mm" in the configuration, which other
-        requests read too. On an accelerator, `model.set_experts_implementation("batched_mm")` sets it for all
-        requests.
-        """
+        """Return a context that does nothing, because the experts choose their own implementation (`moe.py`)."""
         return nullcontext()
 
     def _with_target_vocabulary(self) -> "WeftGenerationMixin":

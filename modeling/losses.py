@@ -11,6 +11,7 @@ from torch import nn
 
 from .checks import is_tracing
 from .layers import at_least_float32
+from .transformers_names import maybe_autocast
 
 
 def counted_items(labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
@@ -37,7 +38,7 @@ def cross_entropy(
         num_items_in_batch: number of labels in all accumulated batches and processes, from the Trainer. The sum is
             divided by it instead of by the number of labels given here.
     """
-    flat_N = labels.flatten()
+    flat_N = labels.flatten().to(logits.device)  # the head of a large model may be on another one
     # a sum over many tokens is too imprecise in half precision
     logits_NV = logits.flatten(0, -2).to(at_least_float32(logits.dtype))
     total = nn.functional.cross_entropy(
@@ -101,12 +102,21 @@ def chunked_cross_entropy(
         label_smoothing: as in [`cross_entropy`].
         num_items_in_batch: as in [`cross_entropy`].
     """
-    hidden_ND, labels_N = hidden_states.flatten(0, -2), labels.flatten()
+    weight_VD: torch.Tensor = lm_head.weight
+    bias_V: torch.Tensor | None = lm_head.bias
+    device = weight_VD.device
+    hidden_ND, labels_N = hidden_states.flatten(0, -2).to(device), labels.flatten().to(device)
+    if device.type != "meta" and torch.is_autocast_enabled(device.type):
+        # once, not in every chunk; and products in place have no autocast
+        dtype = torch.get_autocast_dtype(device.type)
+        hidden_ND, weight_VD = hidden_ND.to(dtype), weight_VD.to(dtype)
+        bias_V = None if bias_V is None else bias_V.to(dtype)
     if hidden_ND.device.type == "cpu" and not is_tracing():
         # other positions need no logits; other devices keep them, because selecting rows waits for the device
         counts = labels_N != -100
         hidden_ND, labels_N = hidden_ND[counts], labels_N[counts]
-    total = _ChunkedCrossEntropy.apply(hidden_ND, lm_head.weight, lm_head.bias, labels_N, label_smoothing)
+    with maybe_autocast(device.type, enabled=False):
+        total = _ChunkedCrossEntropy.apply(hidden_ND, weight_VD, bias_V, labels_N, label_smoothing)
     return total / counted_items(labels, num_items_in_batch).to(total.device)
 
 

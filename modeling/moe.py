@@ -15,7 +15,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..configuration.configuration_weft import WeftConfig
 from .layers import Float32Buffers, Float32Linear, Recorded, dropout
-from .transformers_names import ACT2FN, maybe_autocast, use_experts_implementation
+from .transformers_names import ACT2FN, ALL_EXPERTS_FUNCTIONS, maybe_autocast, use_experts_implementation
 
 # All routers that have a selection bias to update.
 _balanced_routers: "WeakSet[Router]" = WeakSet()
@@ -207,12 +207,15 @@ class _InDtype:
 
 
 def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]:
-    """Return transformers' decorator for experts, with two additions for "grouped_mm".
+    """Return transformers' decorator for experts, with three additions for "grouped_mm".
 
     - The loop computes float64 weights, for which torch has no grouped products. transformers checks an implementation
       when it is set, but the weights may become float64 later.
     - Under autocast, experts compute in its dtype, as linear layers do. torch's grouped products have no autocast, and
       transformers computes them in the dtype of the weights.
+    - "batched_mm" computes a step of decoding on an accelerator, as in transformers' `generate`. It is faster for few
+      tokens, and unlike grouped products in fp32 it can be captured in a CUDA graph. transformers would set it in the
+      configuration for the time of the loop, where concurrent calls would read it.
     """
 
     def decorate(experts_class: Any) -> type:
@@ -220,9 +223,11 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
         chosen = experts_class.forward
 
         @wraps(chosen)
-        def forward(self, tokens_ND, *args, **kwargs) -> torch.Tensor:
+        def forward(self, tokens_ND, *args, is_step: bool = False, **kwargs) -> torch.Tensor:
             if getattr(self.config, "_experts_implementation", None) == "grouped_mm":
                 device = tokens_ND.device.type
+                if is_step:
+                    return ALL_EXPERTS_FUNCTIONS["batched_mm"](self, tokens_ND, *args, **kwargs)
                 if self.down_proj.dtype == torch.float64:
                     return ExpertsBase.forward(self, tokens_ND, *args, **kwargs)
                 if device != "meta" and torch.is_autocast_enabled(device):
@@ -294,10 +299,13 @@ class SparseFeedForward(nn.Module):
         if self.router.capacity_factor is not None:  # pads take up capacity, as published
             non_pad_N = None
         dispatch = self.experts if non_pad_N is None else partial(self._without_pads, non_pad_N)
-        return dispatch(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype)).view_as(hidden_states)
+        # a new token of each row, on a device where that takes another implementation
+        is_step = (hidden_states.ndim == 2 or hidden_states.shape[1] == 1) and hidden_states.device.type != "cpu"
+        step = {"is_step": True} if is_step and not torch.is_grad_enabled() else {}
+        return dispatch(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype), **step).view_as(hidden_states)
 
     def _without_pads(
-        self, non_pad_N: torch.Tensor, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor
+        self, non_pad_N: torch.Tensor, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor, **step
     ) -> torch.Tensor:
         """Return the experts' output (N, D), computed for all tokens except pads."""
         experts: Any = self.experts
@@ -307,14 +315,14 @@ class SparseFeedForward(nn.Module):
             # Expert parallelism sends each row to the process of its expert, so an id of no expert would break it. It
             # waits for the device in any case, to learn how many rows to send.
             rows = non_pad_N.nonzero()[:, 0]
-            output = self.experts(tokens_ND[rows], ids_NK[rows], weights_NK[rows])
+            output = self.experts(tokens_ND[rows], ids_NK[rows], weights_NK[rows], **step)
             return torch.zeros_like(tokens_ND).index_copy(0, rows, output)
         implementation = getattr(experts.config, "_experts_implementation", None)  # as the experts look it up
         if isinstance(experts, ExpertsBase) and implementation in _WITHOUT_PADS:
             # the shapes do not depend on the number of pads, so nothing waits for the device and no graph breaks
             is_pad_N1 = ~non_pad_N[:, None]
             ids_NK, weights_NK = ids_NK.masked_fill(is_pad_N1, num_experts), weights_NK.masked_fill(is_pad_N1, 0.0)
-        return self.experts(tokens_ND, ids_NK, weights_NK)
+        return self.experts(tokens_ND, ids_NK, weights_NK, **step)
 
 
 def expert_load(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:
