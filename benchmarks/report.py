@@ -41,18 +41,22 @@ def _memory(row: dict[str, Any]) -> str:
 
 
 def write_into(file: Path, cases: dict[str, Rows]) -> None:
-    """Write the tables of the cases and their summary into a Markdown file, between its comments for them.
+    """Write the tables of the cases and their summary into a Markdown file, see [`fill_places`]."""
+    fill_places(file, {name: as_table(rows) for name, rows in cases.items()} | {"summary": as_summary(cases)})
+
+
+def fill_places(file: Path, tables: dict[str, str]) -> None:
+    """Write tables into a Markdown file, between its comments with their names.
 
     Raises:
         ValueError: the file has no such comments.
     """
     text = file.read_text(encoding="utf-8")
-    tables = {name: as_table(rows) for name, rows in cases.items()} | {"summary": as_summary(cases)}
     place = re.compile(r"<!-- benchmark (\S+) -->\n.*?<!-- end -->", re.DOTALL)
     if not any(found[1] in tables for found in place.finditer(text)):
         raise ValueError(
-            f"{file} has no place for a table: add the lines `<!-- benchmark {next(iter(cases))} -->` (or `summary` "
-            "as the name) and `<!-- end -->`."
+            f"{file} has no place for a table: add the lines `<!-- benchmark {next(iter(tables))} -->` (or "
+            f"`{next(reversed(tables))}` as the name) and `<!-- end -->`."
         )
 
     def filled(found: re.Match) -> str:

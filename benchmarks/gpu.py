@@ -1,0 +1,601 @@
+"""Check Weft on one GPU, and measure it there.
+
+    python -m weftformer.benchmarks.gpu                                        # all checks, in four minutes
+    python -m weftformer.benchmarks.gpu decoding "training_step:large dense"   # a check, and cases of another
+    python -m weftformer.benchmarks.gpu --figures runs/gpu.json --into docs/gpu.md   # the tables of a page
+
+Each case prints a line: PASS, FAIL or SKIP (it cannot run on this machine), and its figures. The exit code is 1 if one failed.
+Times are medians after warm-ups, with the device synchronized, and include the whole call. With `--device cpu`, the default
+without a GPU, all models are tiny and no time decides. Only torch, transformers and their dependencies are needed.
+"""
+
+import argparse
+import copy
+import gc
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import torch
+import transformers
+from torch import distributed, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn import attention
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.generation import CompileConfig
+
+import weftformer
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.benchmarks.report import fill_places
+from weftformer.common.atomic import write_json
+from weftformer.scripts.cli import Parser, run_script
+
+Row = dict[str, Any]
+Result = tuple[bool, Row]  # whether a case passed, and its figures
+Batch = dict[str, torch.Tensor]
+
+KINDS: dict[str, dict[str, Any]] = {
+    "dense": {"use_qk_norm": True},
+    "copying": {"cross_attention_position_type": "rotary"},
+    "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "bucketed"},
+    "learned": {"position_embedding_type": "learned", "self_attention_position_type": "none",
+                "share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+    "sparse": {"num_experts": 8, "encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a model and of its batches. `tiny` models are compared with a CPU, and `large` ones fill a GPU."""
+
+    layers: int
+    width: int
+    vocabulary: int
+    batch: int
+    source: int
+    target: int
+
+
+SIZES = {
+    "tiny": Size(2, 128, 512, 4, 24, 16),
+    "small": Size(6, 512, 8192, 64, 128, 128),
+    "large": Size(4, 1024, 32768, 64, 256, 256),
+}
+_FAST: WeakSet[nn.Module] = WeakSet()  # the models for which the fast path is on
+_ON_A_CPU = dict.fromkeys(SIZES, Size(1, 32, 64, 3, 12, 8))
+
+
+class Skipped(Exception):
+    """A case cannot run on this machine. The message is the reason."""
+
+
+class TimeIsUp(BaseException):
+    """A case takes too long. No `except Exception` on the way may stop this exception."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Models and batches on a device ("cuda" or "cpu")."""
+
+    device: str
+    sizes: dict[str, Size]
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.device != "cpu"
+
+    def model(self, kind: str, size: Size, dtype: torch.dtype = torch.float32, **fields: Any) -> Any:
+        """Build a model in evaluation mode, always with the same weights."""
+        torch.manual_seed(0)
+        # a token uses two experts, which together are as wide as a dense layer
+        sizes = {"layers": size.layers, "attention_heads": max(2, size.width // 64),
+                 "ffn_dim": (2 if kind == "sparse" else 4) * size.width}  # fmt: skip
+        fields |= {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in sizes.items()}
+        config = WeftConfig(vocab_size=size.vocabulary, d_model=size.width, dropout=0.0, **fields, **KINDS[kind])
+        with torch.device(self.device):
+            return WeftForConditionalGeneration(config).eval().to(dtype)
+
+    def batch(self, size: Size, mask: str = "padded") -> Batch:
+        """Build a batch: "unmasked", with a mask of "ones", or with rows from half of the length on ("padded")."""
+        draw = torch.Generator().manual_seed(0)
+        shapes = (size.batch, size.source), (size.batch, size.target)
+        ids, labels = (torch.randint(3, size.vocabulary, shape, generator=draw) for shape in shapes)
+        for tensor, pad in ((ids, 0), (labels, -100)) if mask == "padded" else ():
+            lengths = torch.linspace(tensor.shape[1], tensor.shape[1] / 2, size.batch).long()
+            tensor.masked_fill_(torch.arange(tensor.shape[1]) >= lengths[:, None], pad)
+        batch = {"input_ids": ids, "labels": labels}
+        if mask != "unmasked":
+            batch["attention_mask"] = ids.ne(0).long()
+        return {name: tensor.to(self.device) for name, tensor in batch.items()}
+
+    def step(self, model: nn.Module, autocast: bool = False) -> Callable[..., torch.Tensor]:
+        """Return a function that trains on a batch by AdamW, and returns the loss."""
+        optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-3, fused=True)
+
+        def run(batch: Batch, **extra: Any) -> torch.Tensor:
+            with torch.autocast(self.device, torch.bfloat16, enabled=autocast):
+                loss = model(**batch, **extra).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return run
+
+    def generate(self, model: Any, batch: Batch, path: str, tokens: int = 8, **settings: Any) -> torch.Tensor:
+        """Generate by transformers' loop with a growing cache ("plain") or a static one, or by Weft's loop ("fast")."""
+        if path != "fast":  # a request that names a cache never takes the fast path
+            settings["cache_implementation"] = "dynamic" if path == "plain" else path
+        elif self.is_gpu and model not in _FAST:  # on a CPU, this would compile a step
+            _FAST.add(weftformer.fast_decoding(model))
+        if path == "static" and not self.is_gpu:
+            config = settings["compile_config"] = CompileConfig(backend="eager")
+            config._compile_all_devices = True
+        source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        return model.generate(**source, min_new_tokens=tokens, max_new_tokens=tokens, do_sample=False, **settings)
+
+    def ms(self, call: Callable[[], Any], runs: int = 1, warm_ups: int = 0) -> float:
+        """Return the median milliseconds of some calls after warm-ups, or those of one call with models for a CPU."""
+        runs, warm_ups = (1, 0) if self.sizes is _ON_A_CPU else (runs, warm_ups)
+        times = []
+        for _ in range(warm_ups + runs):
+            torch.get_device_module(self.device).synchronize()
+            begun = time.perf_counter()
+            call()
+            torch.get_device_module(self.device).synchronize()
+            times.append((time.perf_counter() - begun) * 1e3)
+        return statistics.median(times[warm_ups:])
+
+
+@dataclass(frozen=True)
+class Check:
+    """A function of the bench and a case.
+
+    Args:
+        stage: "compiles" runs in other processes while "compares" runs in this one. "times" then runs alone.
+        seconds: the time limit of a case.
+    """
+
+    run: Callable[[Bench, str], Result]
+    cases: tuple[str, ...]
+    stage: str
+    seconds: float
+
+
+CHECKS: dict[str, Check] = {}
+
+
+def check(*parts: Iterable[str], stage: str = "compares", seconds: float = 40) -> Callable:
+    """Enter a check. Its cases are all combinations of the parts."""
+
+    def enter(run: Callable[[Bench, str], Result]) -> Callable[[Bench, str], Result]:
+        CHECKS[run.__name__] = Check(run, tuple(map(" ".join, product(*parts))), stage, seconds)
+        return run
+
+    return enter
+
+
+def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return ((found.to(expected) - expected).abs().max() / expected.abs().max()).item()
+
+
+@check(KINDS)
+def logits_as_on_a_cpu(bench: Bench, kind: str) -> Result:
+    size, cpu = bench.sizes["tiny"], replace(bench, device="cpu")
+    model = cpu.model(kind, size)
+    with torch.no_grad():
+        expected = model(**cpu.batch(size)).logits
+        largest = difference(copy.deepcopy(model).to(bench.device)(**bench.batch(size)).logits, expected)
+    return largest < 1e-3, {"difference": largest}
+
+
+@check(KINDS, ("greedy", "beams"), ("plain", "fast"))
+def tokens_as_on_a_cpu(bench: Bench, case: str) -> Result:
+    """The expected tokens are those of the plain path on the CPU, after prefixes of two lengths."""
+    kind, search, path = case.split()
+    size, cpu = bench.sizes["tiny"], replace(bench, device="cpu")
+    model = cpu.model(kind, size, init_std=0.1)  # untrained, but with distinct scores
+    prefix = torch.tensor([[1, 5, 6]] + [[0, 0, 1]] * (size.batch - 1))
+
+    def tokens(bench: Bench, path: str) -> torch.Tensor:
+        own, ids = copy.deepcopy(model).to(bench.device), prefix.to(bench.device)
+        given: Row = {"decoder_input_ids": ids, "decoder_attention_mask": ids.ne(0).long()}
+        given["num_beams"] = 1 if search == "greedy" else 4
+        return bench.generate(own, bench.batch(size), path, **given).cpu()
+
+    same = (tokens(bench, path) == tokens(cpu, "plain")).all(dim=1)
+    return bool(same.all()), {"same texts": same.float().mean().item()}
+
+
+@check(("MATH", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION"))
+def rows_without_keys_are_zero(bench: Bench, backend: str) -> Result:
+    """SDPA gives 0 for a query that may attend to no key, as `modeling/masks.py` expects."""
+    if not bench.is_gpu and backend != "MATH":
+        raise Skipped("needs a GPU")
+    query = torch.randn(2, 4, 64, 64, device=bench.device, dtype=torch.bfloat16)
+    mask = torch.arange(64, device=bench.device).ge(5)[:, None].expand(2, 1, 64, 64)
+    with attention.sdpa_kernel(getattr(attention.SDPBackend, backend)):
+        output = scaled_dot_product_attention(query, query, query, attn_mask=mask)
+    largest = output[:, :, :5].abs().max().item()
+    return largest == 0 and bool(output.isfinite().all()), {"largest": largest}
+
+
+@check()
+def gradients_with_a_mask(bench: Bench, _: str) -> Result:
+    """cuDNN may give NaN with a mask, a length of 64 modulo 128 and very low scores (pytorch/pytorch#196678)."""
+    query, key, value = (torch.randn(1, 1, 704, 64, device=bench.device, dtype=torch.bfloat16) * 0.1 for _ in range(3))
+    query[..., 0], key[..., 0] = 1.0, -960.0
+    mask = torch.ones(704, 704, dtype=torch.bool, device=bench.device)
+    output = scaled_dot_product_attention(query.requires_grad_(), key, value, attn_mask=mask)
+    (gradient,) = torch.autograd.grad(output.sum(), query)
+    return bool(gradient.isfinite().all()), {"finite": gradient.isfinite().float().mean().item()}
+
+
+@check(("training dense bf16", "training relative bf16", "training sparse bf16", "training sparse fp32",
+        "decoding dense plain", "decoding dense fast"))  # fmt: skip
+def host_reads(bench: Bench, case: str) -> Result:
+    """Where the CPU waits for a value of the GPU: never in a training step, and how often for 16 tokens."""
+    task, kind, way = case.split()
+    size = bench.sizes["tiny"]
+    model, batch = bench.model(kind, size), bench.batch(size)
+    run = partial(bench.generate, model, batch, way, 16)
+    if task == "training":
+        run = partial(bench.step(model, way == "bf16"), batch, chunked_loss=True)
+    run()  # the first call reads its inputs, to check them
+    if not bench.is_gpu:
+        raise Skipped("needs a GPU")
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    found = [f"{Path(one.filename).name}:{one.lineno}" for one in seen if "synchronizing CUDA" in str(one.message)]
+    return task == "decoding" or not found, {"reads": len(found), "places": ", ".join(sorted(set(found))[:8])}
+
+
+@check(("encoder", "decoder"))
+def replicas_own_their_table(bench: Bench, stack: str) -> Result:
+    """`nn.DataParallel` copies registered modules to each GPU. Any other table stays on the first GPU."""
+    original = getattr(bench.model("dense", bench.sizes["tiny"]).model, stack)
+    is_own = "embed_tokens" not in original._replicate_for_data_parallel().__dict__
+    return is_own, {"own table": is_own}
+
+
+@check(("dense", "sparse"), stage="compiles", seconds=100)
+def compiled_training(bench: Bench, kind: str) -> Result:
+    """The losses of a compiled model in bf16, beside those of the same model as it is, at three shapes."""
+    size = bench.sizes["tiny"]
+    model = bench.model(kind, size)
+    plain = bench.step(copy.deepcopy(model), autocast=True)
+    compiled: Any = torch.compile(model, backend="inductor" if bench.is_gpu else "eager")
+    compiled = bench.step(compiled, autocast=True)
+    batches = [bench.batch(replace(size, source=size.source + more, target=size.target + more)) for more in (0, 5, 7)]
+    largest = max(difference(compiled(batch), plain(batch)) for batch in batches)
+    return largest < 0.02, {"difference": largest}
+
+
+@check(("dense", "sparse"), stage="compiles", seconds=100)
+def static_cache(bench: Bench, kind: str) -> Result:
+    """The tokens of a decoding step that transformers compiles, in fp32. On a GPU it is a CUDA graph."""
+    size = bench.sizes["tiny"]
+    model, batch = bench.model(kind, size, init_std=0.1), bench.batch(size)
+    same = (bench.generate(model, batch, "static", 12) == bench.generate(model, batch, "plain", 12)).all(dim=1)
+    return bool(same.all()), {"same texts": same.float().mean().item()}
+
+
+@check(("greedy static", "flex_attention"), stage="compiles", seconds=100)
+def first_compilation(bench: Bench, case: str) -> Result:
+    """Compile what two tables measure. They then find it in torch's cache."""
+    begun = time.perf_counter()
+    passed, _ = (attention_implementations if case == "flex_attention" else decoding)(bench, case)
+    return passed, {"seconds": time.perf_counter() - begun}
+
+
+@check(("small", "large"), ("dense", "sparse"), ("fp32", "tf32", "bf16"), stage="times")
+def training_step(bench: Bench, case: str) -> Result:
+    """Forward, backward and AdamW: milliseconds with each mask, and with the loss in chunks."""
+    name, kind, precision = case.split()
+    size = bench.sizes[name]
+    step = bench.step(bench.model(kind, size), precision == "bf16")
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    ways: dict[str, Row] = {mask: {} for mask in ("unmasked", "ones", "padded")} | {"chunked": {"chunked_loss": True}}
+    figures, (runs, warm_ups) = {}, (3, 1) if precision == "fp32" else (5, 2)
+    for way, extra in ways.items():
+        batch = bench.batch(size, "padded" if extra else way)
+        figures[f"{way} ms"] = bench.ms(partial(step, batch, **extra), runs, warm_ups)
+    figures["target tokens/s"] = size.batch * size.target / figures["unmasked ms"] * 1e3
+    is_costly = bench.is_gpu and name == "large" and figures["chunked ms"] > 1.2 * figures["padded ms"]
+    return not is_costly, figures
+
+
+@check(stage="times")
+def new_shapes_in_training(bench: Bench, _: str) -> Result:
+    """Eight batches of new lengths, for which cuDNN builds plans, and as many padded to a multiple of 64."""
+    size = replace(bench.sizes["tiny"], batch=6)
+    step = bench.step(bench.model("copying", size), autocast=True)
+    lengths = [(65 + 7 * number, 65 + 5 * number) for number in range(8 if bench.is_gpu else 2)]
+    batches = [bench.batch(replace(size, source=source, target=target)) for source, target in lengths]
+    padded = [bench.batch(replace(size, source=128, target=128))] * len(batches)
+    step(padded[0])
+    figures = {}
+    for name, given in (("new", batches), ("again", batches), ("multiples of 64", padded)):
+        figures[f"{name} ms"] = sum(bench.ms(partial(step, batch)) for batch in given) / len(given)
+    return not bench.is_gpu or figures["multiples of 64 ms"] < 1.5 * figures["again ms"], figures
+
+
+@check(("plain", "fast"), stage="times")
+def new_lengths_in_decoding(bench: Bench, path: str) -> Result:
+    """Each token is a new length, for which cuDNN would build a plan."""
+    size = replace(bench.sizes["small"], batch=5 if path == "plain" else 7)  # no other check has visited these shapes
+    model = bench.model("dense", size, torch.bfloat16)
+    bench.generate(model, bench.batch(replace(size, batch=3)), path, 4)
+    first, again = (bench.ms(partial(bench.generate, model, bench.batch(size), path, 32)) / 32 for _ in range(2))
+    return not bench.is_gpu or first < 2 * again, {"first ms a token": first, "again ms a token": again}
+
+
+@check(("greedy", "beams"), ("plain", "static", "fast", "cpu"), stage="times", seconds=60)
+def decoding(bench: Bench, case: str) -> Result:
+    """16 texts in bf16, with one beam or five. The last case is the fast path on the CPU in fp32."""
+    search, path = case.split()
+    size, tokens, dtype = replace(bench.sizes["small"], batch=16), 32 if bench.is_gpu else 4, torch.bfloat16
+    if path == "cpu":
+        bench, path, dtype = replace(bench, device="cpu"), "fast", torch.float32
+    model = bench.model("dense", size, dtype, init_std=0.1)
+    run = partial(bench.generate, model, bench.batch(size), path, tokens, num_beams=1 if search == "greedy" else 5)
+    first, ms = bench.ms(run), bench.ms(run, runs=3)
+    return True, {"ms a token": ms / tokens, "tokens/s": size.batch * tokens / ms * 1e3, "first run s": first / 1e3}
+
+
+@check(("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_4"), stage="times", seconds=60)
+def attention_implementations(bench: Bench, name: str) -> Result:
+    """Forward and backward in bf16, and the largest difference of a logit from those in fp32."""
+    if name == "flex_attention" and not bench.is_gpu:
+        raise Skipped("no gradients on a CPU")
+    size = bench.sizes["large"]
+    model, batch = bench.model("copying", size), bench.batch(size)
+    with torch.no_grad():
+        expected = model(**batch).logits
+    try:
+        model.to(torch.bfloat16).set_attn_implementation(name)
+    except ImportError as error:
+        raise Skipped("not installed") from error
+
+    def run() -> torch.Tensor:
+        model.zero_grad()
+        output = model(**batch)
+        output.loss.backward()
+        return output.logits.detach()
+
+    largest, ms = difference(run(), expected), bench.ms(run, runs=5, warm_ups=1)
+    is_finite = all(bool(one.grad.isfinite().all()) for one in model.parameters())
+    return is_finite and largest < 0.1, {"ms": ms, "difference": largest, "finite gradients": is_finite}
+
+
+@check(("eager", "batched_mm", "grouped_mm"), ("bf16", "fp32"), stage="times")
+def experts_implementations(bench: Bench, case: str) -> Result:
+    """Greedy decoding by transformers' loop and a training step, both on 16 sources of 128 tokens."""
+    name, precision = case.split()
+    size, tokens = replace(bench.sizes["small"], batch=16), 16 if bench.is_gpu else 2
+    model = bench.model("sparse", size, torch.bfloat16 if precision == "bf16" else torch.float32)
+    model.set_experts_implementation(name)
+    batch = bench.batch(size)
+    decoded = bench.ms(partial(bench.generate, model, batch, "plain", tokens), runs=3, warm_ups=1)
+    figures: Row = {"ms a token": decoded / tokens}
+    try:
+        figures["training step ms"] = bench.ms(partial(bench.step(model), batch), runs=5, warm_ups=2)
+    except torch.OutOfMemoryError:  # "batched_mm" copies the weights for each token
+        figures["training step ms"] = "out of memory"
+    return all(bool(one.isfinite().all()) for one in model.parameters()), figures
+
+
+@check(("one device", "FSDP2", "DDP"), stage="times")
+def wrapped_training(bench: Bench, case: str) -> Result:
+    """A model wrapped for several devices, on one: the losses of three steps in fp32, and the time of a step in bf16."""
+
+    def wrapped(size: Size) -> nn.Module:
+        model = bench.model("dense", size)
+        if case == "FSDP2":
+            mesh = distributed.init_device_mesh(bench.device, (1,))
+            for part in (*model.model.encoder.layers, *model.model.decoder.layers, model):
+                fully_shard(part, mesh=mesh)
+        return nn.parallel.DistributedDataParallel(model) if case == "DDP" else model
+
+    tiny, large = bench.sizes["tiny"], bench.sizes["large"]
+    backend = "nccl" if bench.is_gpu else "gloo"
+    distributed.init_process_group(backend, store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        steps = bench.step(bench.model("dense", tiny)), bench.step(wrapped(tiny))
+        expected, losses = (torch.stack([step(bench.batch(tiny)) for _ in range(3)]) for step in steps)
+        step = bench.step(wrapped(large), autocast=True)
+        ms = bench.ms(partial(step, bench.batch(large)), runs=5, warm_ups=2)
+    finally:
+        distributed.destroy_process_group()
+    largest = difference(losses, expected)
+    return largest < 1e-4 and bool(losses[2] < losses[0]), {"ms": ms, "difference of losses": largest}
+
+
+def _raise_time_is_up(*_: Any) -> None:
+    raise TimeIsUp("the time limit is over")
+
+
+def _failed(message: str, details: str) -> Row:
+    # the cause of a compiler's error is often at the end of many lines
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    short = " / ".join(lines if len(lines) < 4 else [lines[0], *lines[-2:]])
+    return {"state": "FAIL", "figures": {"error": short[:600]}, "details": details}
+
+
+def run_case(bench: Bench, name: str, case: str, seconds: float = 600) -> Row:
+    """Run one case in at most so many seconds.
+
+    Returns:
+        `check`, `case`, `state` ("PASS", "FAIL" or "SKIP"), `seconds`, `figures`, and after an error its `details`.
+    """
+    begun = time.perf_counter()
+    limit = int(min(seconds, CHECKS[name].seconds))
+    before = signal.signal(signal.SIGALRM, _raise_time_is_up)
+    try:
+        if limit < 1:
+            raise Skipped("no time is left")
+        signal.alarm(limit)
+        passed, figures = CHECKS[name].run(bench, case)
+        row = {"state": "PASS" if passed else "FAIL", "figures": figures}
+    except Skipped as reason:
+        row = {"state": "SKIP", "figures": {"reason": str(reason)}}
+    except (Exception, TimeIsUp) as error:
+        row = _failed(f"{type(error).__name__}: {error}", traceback.format_exc())
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        torch.set_float32_matmul_precision("highest")
+    torch._dynamo.reset()
+    gc.collect()
+    if bench.is_gpu:
+        torch.cuda.empty_cache()
+    return {"check": name, "case": case, "seconds": time.perf_counter() - begun} | row
+
+
+def run_apart(bench: Bench, name: str, case: str, seconds: float) -> Row:
+    """Run one case in another process, which may compile for long or crash. It gets 20 seconds more, to start."""
+    begun = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "row.json")
+        words = [f"{name}:{case}", "--device", bench.device, "--in-process", "--into", str(file)]
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", "weftformer.benchmarks.gpu", *words], capture_output=True, text=True,
+                timeout=min(seconds, CHECKS[name].seconds + 20),
+            )  # fmt: skip
+            if file.is_file():
+                return json.loads(file.read_text(encoding="utf-8"))["rows"][0]
+            row = _failed(f"exit code {ended.returncode}\n{ended.stderr}", ended.stderr)
+        except subprocess.TimeoutExpired as error:
+            row = _failed("the time limit of the process is over", str(error.stderr))
+    return {"check": name, "case": case, "seconds": time.perf_counter() - begun} | row
+
+
+def measure(bench: Bench, chosen: Sequence[tuple[str, str]], arguments: argparse.Namespace) -> Iterator[Row]:
+    """Yield the row of each case, as soon as it has run."""
+    end = time.perf_counter() + arguments.seconds
+    with ThreadPoolExecutor(len(chosen)) as pool:
+        apart = {
+            (name, case): pool.submit(run_apart, bench, name, case, arguments.seconds)
+            for name, case in chosen
+            if CHECKS[name].stage == "compiles" and not arguments.in_process
+        }
+        for stage in ("compares", "compiles", "times"):
+            for one in (one for one in chosen if CHECKS[one[0]].stage == stage):
+                yield apart[one].result() if one in apart else run_case(bench, *one, end - time.perf_counter())
+
+
+def _text(figure: Any) -> str:
+    if isinstance(figure, bool):
+        return "yes" if figure else "no"
+    return str(figure) if not isinstance(figure, float) else f"{figure:,.0f}" if figure >= 100 else f"{figure:.3g}"
+
+
+def as_line(row: Row) -> str:
+    figures = "; ".join(f"{name} {_text(figure)}" for name, figure in row["figures"].items())
+    return f"{row['state']} {row['check']:26s} {row['case']:22s} {row['seconds']:6.1f} s  {figures}"
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """Return the cases of one check as a table."""
+    columns = dict.fromkeys(name for row in rows for name in row["figures"])
+    cells = [["case", *columns], ["---"] * (len(columns) + 1)]
+    cells += [[row["case"], *(_text(row["figures"].get(name, "")) for name in columns)] for row in rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in cells)
+
+
+def machine(bench: Bench) -> str:
+    name = f"{torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}" if bench.is_gpu else "CPU"
+    versions = (f"{package.__name__} {package.__version__}" for package in (torch, transformers, weftformer))
+    return f"{name}, {os.cpu_count()} CPU cores, {', '.join(versions)}"
+
+
+def write(report: Row, files: Sequence[Path]) -> None:
+    """Write the rows into .json files, and a table for each check into others."""
+    names = dict.fromkeys(row["check"] for row in report["rows"])
+    tables = {name: as_markdown([row for row in report["rows"] if row["check"] == name]) for name in names}
+    for file in files:
+        if file.suffix == ".json":
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, report)
+        else:
+            fill_places(file, tables | {"machine": report["machine"]})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [CHECK[:CASES] ...] [--into FILE ...] [--option value ...]"
+    add = parser.add_argument
+    add("checks", nargs="*", metavar="CHECK",
+        help=f"checks to run, of {', '.join(CHECKS)} (default: all); the beginning of a case behind `:` chooses cases")  # fmt: skip
+    add("--into", type=Path, nargs="+", default=[Path("runs/gpu.json")], metavar="FILE",
+        help="a .json file for all results, with whole errors, and .md files with lines `<!-- benchmark CHECK -->` and "
+        "`<!-- end -->`, between which tables are written (default: runs/gpu.json)")  # fmt: skip
+    add("--figures", type=Path, nargs="+", metavar="FILE", help="run nothing, and read the results of .json files")
+    add("--device", choices=("cuda", "cpu"), help="(default: cuda if there is one)")
+    add("--seconds", type=float, default=230, help="skip what does not end in this time (default: %(default)s)")
+    add("--in-process", action="store_true", help="run checks that compile in this process too")
+
+
+def chosen_cases(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return check and case of all that `CHECK` or `CHECK:CASES` name.
+
+    Raises:
+        ValueError: there is no such check or case.
+    """
+    chosen = []
+    for name, _, begin in (word.partition(":") for word in words):
+        if name not in CHECKS:
+            raise ValueError(f"there is no check {name!r}: choose from {', '.join(CHECKS)}.")
+        cases = [(name, case) for case in CHECKS[name].cases if case.startswith(begin)]
+        if not cases:
+            raise ValueError(f"no case of {name} begins with {begin!r}: choose from {', '.join(CHECKS[name].cases)}.")
+        chosen += cases
+    return chosen
+
+
+def main(arguments: argparse.Namespace) -> int:
+    chosen = chosen_cases(arguments.checks or list(CHECKS))
+    if arguments.figures is not None:
+        read = [json.loads(file.read_text(encoding="utf-8")) for file in arguments.figures]
+        rows = {(row["check"], row["case"]): row for one in read for row in one["rows"]}
+        write(read[-1] | {"rows": list(rows.values())}, arguments.into)
+        return 0
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # with worker processes, the cause of an error is lost
+    transformers.logging.set_verbosity_error()
+    gc.freeze()  # each case collects its garbage, without a look at the libraries
+    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    bench = Bench(device, _ON_A_CPU if device == "cpu" else SIZES)
+    report: Row = {"machine": machine(bench), "rows": []}
+    print(report["machine"], flush=True)
+    for row in measure(bench, chosen, arguments):
+        report["rows"].append(row)
+        print(as_line(row), flush=True)
+        write(report, [file for file in arguments.into if file.suffix == ".json"])
+    write(report, [file for file in arguments.into if file.suffix != ".json"])
+    return int(any(row["state"] == "FAIL" for row in report["rows"]))
+
+
+if __name__ == "__main__":
+    parser = Parser(prog="python -m weftformer.benchmarks.gpu", description=__doc__)
+    add_arguments(parser)
+    sys.exit(run_script("benchmarks.gpu", main, parser.parse_args()))

@@ -1,0 +1,144 @@
+"""The checks of a GPU, with tiny models on a CPU."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from weftformer import WeftForConditionalGeneration
+from weftformer.benchmarks import gpu
+from weftformer.scripts.cli import Parser
+
+BENCH = gpu.Bench("cpu", gpu._ON_A_CPU)
+
+
+def run(*words):
+    parser = Parser()
+    gpu.add_arguments(parser)
+    return gpu.main(parser.parse_args([*words, "--device", "cpu"]))
+
+
+@pytest.fixture
+def entered(monkeypatch):
+    """Enters a check among the others while the test runs."""
+    monkeypatch.setattr(gpu, "CHECKS", dict(gpu.CHECKS))
+    return gpu.check
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.integration if name in ("compiled_training", "static_cache") else ())
+        for name in gpu.CHECKS
+        if name not in ("replicas_own_their_table", "first_compilation")
+    ],
+)
+def test_every_check_passes_on_a_cpu(name):
+    rows = [gpu.run_case(BENCH, name, case) for case in gpu.CHECKS[name].cases]
+    assert {row["state"] for row in rows} <= {"PASS", "SKIP"}, "\n".join(map(gpu.as_line, rows))
+    reasons = {row["figures"]["reason"] for row in rows if row["state"] == "SKIP"}
+    assert reasons <= {"needs a GPU", "no gradients on a CPU", "not installed"}
+    assert name == "host_reads" or any(row["state"] == "PASS" for row in rows)
+
+
+@pytest.mark.xfail(strict=True, reason="encoder and decoder borrow the table of the model")
+def test_replicas_own_their_table():
+    assert gpu.run_case(BENCH, "replicas_own_their_table", "encoder")["state"] == "PASS"
+
+
+def test_faults_are_found(monkeypatch):
+    """Other logits, weights that are not trained, and outputs and gradients that are not finite fail a check."""
+
+    def states(name):
+        return {gpu.run_case(BENCH, name, case)["state"] for case in gpu.CHECKS[name].cases} - {"SKIP"}
+
+    def another_model(model):
+        return BENCH.model("dense", BENCH.sizes["tiny"], init_std=0.2)
+
+    def frozen_layers(part, mesh):
+        if not isinstance(part, WeftForConditionalGeneration):
+            part.requires_grad_(False)
+
+    def attend(query, key, value, attn_mask):
+        return query * float("nan")
+
+    monkeypatch.setattr(gpu, "copy", SimpleNamespace(deepcopy=another_model))
+    assert states("logits_as_on_a_cpu") == {"FAIL"}
+    monkeypatch.setattr(gpu, "scaled_dot_product_attention", attend)
+    assert states("gradients_with_a_mask") == states("rows_without_keys_are_zero") == {"FAIL"}
+    monkeypatch.setattr(gpu, "fully_shard", frozen_layers)
+    row = gpu.run_case(BENCH, "wrapped_training", "FSDP2")
+    assert row["state"] == "FAIL" and row["figures"]["difference of losses"] > 1e-4
+
+
+def test_a_failed_check_fails_the_script_but_does_not_end_it(entered, tmp_path, capsys):
+    @entered(("first", "second"))
+    def raises(bench, case):
+        raise RuntimeError("InductorError: in a subprocess\n  File one\n  File two\nValueError: the cause\n")
+
+    @entered()
+    def differs(bench, case):
+        return False, {"difference": 0.25}
+
+    @entered(seconds=1)
+    def hangs(bench, case):
+        try:
+            time.sleep(30)
+        except Exception:
+            pytest.fail("the time limit was caught")
+
+    @entered()
+    def passes(bench, case):
+        return True, {"ms": 1234.5, "same": True}
+
+    file = tmp_path / "folder" / "gpu.json"
+    assert run("raises", "differs", "hangs", "passes", "--into", str(file)) == 1
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["FAIL", "raises"], ["FAIL", "raises"], ["FAIL", "differs"], ["FAIL", "hangs"], ["PASS", "passes"]
+    ]  # fmt: skip
+    assert lines[0].endswith("RuntimeError: InductorError: in a subprocess / File two / ValueError: the cause")
+    assert (
+        lines[2].endswith("difference 0.25") and "time limit" in lines[3] and lines[4].endswith("ms 1,234; same yes")
+    )
+    rows = json.loads(file.read_text())["rows"]
+    assert "Traceback" in rows[0]["details"] and rows[2]["figures"] == {"difference": 0.25}
+    assert run("passes", "--into", str(file)) == 0
+    assert run("raises:second", "--seconds", "0", "--into", str(file)) == 0
+    assert json.loads(file.read_text())["rows"][0]["figures"] == {"reason": "no time is left"}
+
+
+def test_results_become_tables(entered, tmp_path):
+    @entered(("one", "two"))
+    def measures(bench, case):
+        if case == "two":
+            raise gpu.Skipped("not installed")
+        return True, {"ms": 12.34}
+
+    file, page = tmp_path / "gpu.json", tmp_path / "page.md"
+    page.write_text("<!-- benchmark machine -->\n<!-- end -->\n<!-- benchmark measures -->\n<!-- end -->\n")
+    assert run("measures", "--into", str(file)) == 0
+    assert run("--figures", str(file), "--into", str(page)) == 0
+    text = page.read_text()
+    assert "CPU cores, torch" in text
+    assert "| case | ms | reason |\n| --- | --- | --- |\n| one | 12.3 |  |\n| two |  | not installed |" in text
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [("decodin", "there is no check 'decodin'"), ("decoding:grady", "no case of decoding begins with 'grady'")],
+)
+def test_mistakes_are_named(word, told):
+    with pytest.raises(ValueError, match=told):
+        run(word)
+
+
+@pytest.mark.integration
+def test_checks_that_compile_run_in_other_processes(entered, tmp_path, capfd, monkeypatch):
+    entered(("crashes",), stage="compiles")(lambda bench, case: (True, {}))  # which the other process does not know
+    file = tmp_path / "gpu.json"
+    assert run("<lambda>", "first_compilation", "--into", str(file)) == 1
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["state"] for row in rows] == ["FAIL", "PASS", "SKIP"]
+    assert rows[0]["figures"]["error"].startswith("exit code 1 / weftformer benchmarks.gpu: error: there is no check")
