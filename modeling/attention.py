@@ -10,7 +10,7 @@ from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from ..configuration.configuration_weft import WeftConfig
-from .layers import Recorded, at_least_float32
+from .layers import HeadRMSNorm, Recorded, at_least_float32
 from .masks import cross_attention_implementation, mask_and_bias
 from .positions import AttentionPositions, TokenPositions, rotate
 from .transformers_names import ALL_ATTENTION_FUNCTIONS
@@ -92,8 +92,8 @@ class AttentionBase(Recorded):
         self.k_proj = nn.Linear(config.d_model, key_value_heads * self.head_dim, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.d_model, key_value_heads * self.head_dim, bias=config.attention_bias)
         self.out_proj = nn.Linear(self.heads * self.head_dim, config.d_model, bias=config.attention_out_bias)
-        self.q_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.use_qk_norm else None
-        self.k_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.use_qk_norm else None
+        self.q_norm = HeadRMSNorm(self.head_dim, eps=config.norm_eps) if config.use_qk_norm else None
+        self.k_norm = HeadRMSNorm(self.head_dim, eps=config.norm_eps) if config.use_qk_norm else None
         self.position_table: nn.Embedding | None = None
         self.relative_bias: nn.Parameter | None = None
         if kind == "additive":

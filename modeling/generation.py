@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import torch
-from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
+from transformers import Cache, GenerationMixin, LogitsProcessor, LogitsProcessorList
 from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput, GenerationMode
 
-from .attention import new_cache
+from .attention import new_cache, self_attention_cache
 from .checks import check_ids, mask_of_pads
 from .transformers_names import CACHE, HasCache, named_arguments, rename_cache
 
@@ -176,6 +176,9 @@ class WeftGenerationMixin(GenerationMixin):
             kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
         if isinstance(states := kwargs.get("encoder_outputs"), dict):
             kwargs["encoder_outputs"] = type(states)(**states)  # a copy: `generate` expands it for the beams in place
+        # cuDNN would plan its attention anew for each length, which takes longer than the attention
+        with_cudnn = torch.backends.cuda.cudnn_sdp_enabled()
+        torch.backends.cuda.enable_cudnn_sdp(with_cudnn and self.device.type != "cuda")
         # before the user's processors, so that their scores are not taken for the model's
         refusal = RefuseNonFiniteScores()
         processors = LogitsProcessorList([refusal, *(logits_processor or [])])
@@ -184,6 +187,8 @@ class WeftGenerationMixin(GenerationMixin):
         except RuntimeError:
             refusal.look()  # sampling from NaN fails with an error that does not name the cause
             raise
+        finally:
+            torch.backends.cuda.enable_cudnn_sdp(with_cudnn)
         refusal.look()
         if (kind := _OUTPUTS.get(type(output))) is not None:
             output.__class__ = kind
@@ -281,6 +286,11 @@ class WeftGenerationMixin(GenerationMixin):
             return self.fast_path.beam_search(self, *args, **kwargs)
         model = self._with_target_vocabulary()
         return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
+
+    def _reorder_cache(self, cache, beam_idx):
+        """Reorder the cache of beam search, except the keys and values of the source, which all of its beams share."""
+        cast(Cache, self_attention_cache(cache)).reorder_cache(beam_idx)
+        return cache
 
     def _optimize_model_for_decode(self, *args, **kwargs):
         """Return a context that does nothing, because the experts choose their own implementation (`moe.py`)."""

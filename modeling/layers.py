@@ -77,6 +77,17 @@ class StdLayerNorm(nn.Module):
         return hidden_states if self.bias is None else hidden_states + self.bias
 
 
+class HeadRMSNorm(nn.RMSNorm):
+    """The norm of the queries and keys of each head, in their own dtype.
+
+    Under autocast they are the outputs of projections in 16 bits. With a weight in fp32, torch would warn and compute
+    the norm without its fused kernel.
+    """
+
+    def forward(self, heads: torch.Tensor) -> torch.Tensor:
+        return nn.functional.rms_norm(heads, self.normalized_shape, self.weight.to(heads.dtype), self.eps)
+
+
 def build_norm(config: WeftConfig) -> nn.Module:
     """Return the norm over `d_model` features that the configuration names."""
     if config.norm_type == "rmsnorm":

@@ -992,6 +992,7 @@ class WeftModel(WeftPreTrainedModel):
                 position_ids=position_ids,
                 position_mask=position_mask,
                 condition_values=condition_values,
+                use_cache=False,  # the default would be a warning in gradient checkpointing, which breaks a graph
                 **kwargs,
             )
         elif isinstance(encoder_outputs, tuple):

@@ -141,7 +141,7 @@ class ContinuousSearch(Search):
         self.model.generate(
             **inputs, **self.request, do_sample=False, max_new_tokens=1, max_length=None, custom_generate=self._join
         )
-        self.texts.add(list(most))
+        self.texts.add(list(most), self.model.device)
         self.watches += [None] * len(most) if watches is None else watches
         return self.texts.numbers[before:]
 

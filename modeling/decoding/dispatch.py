@@ -17,7 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging, output_capturing
 
 from ..attention import CrossAttention, SelfAttention
-from ..layers import FeedForward, Float32Linear, StdLayerNorm
+from ..layers import FeedForward, Float32Linear, HeadRMSNorm, StdLayerNorm
 from ..masks import KNOWN_IMPLEMENTATIONS
 from ..modeling_weft import WeftDecoder, WeftDecoderLayer, WeftForConditionalGeneration, WeftModel
 from ..moe import (
@@ -70,7 +70,7 @@ _KNOWN_MODULES = frozenset(
     [
         WeftDecoder, WeftDecoderLayer, SelfAttention, CrossAttention, FeedForward, SparseFeedForward,
         Router, NoisyTopKRouter, PlainExperts, PlainBiasedExperts, GatedExperts, GatedBiasedExperts,
-        SinusoidalPositions, WeftRotaryEmbedding, StdLayerNorm, Float32Linear,
+        SinusoidalPositions, WeftRotaryEmbedding, StdLayerNorm, HeadRMSNorm, Float32Linear,
         nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm,
     ]
 )  # fmt: skip
@@ -78,8 +78,8 @@ _KNOWN_MODULES = frozenset(
 _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
 _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 
-# For each model passed to `fast_decoding`: the compiled step, with a snapshot of what it was made from.
-_COMPILED: WeakKeyDictionary[nn.Module, tuple[Snapshot, DecodeStep] | None] = WeakKeyDictionary()
+# For each model passed to `fast_decoding`: on a CPU the compiled step, with a snapshot of what it was made from.
+_CHOSEN: WeakKeyDictionary[nn.Module, tuple[Snapshot, DecodeStep] | None] = WeakKeyDictionary()
 _logged_reasons: set[str] = set()
 
 
@@ -128,8 +128,11 @@ def reason_against_model(model: Any) -> str | None:
     kinds = {type(weight).__name__ for weight in weights if type(weight) is not nn.Parameter}
     if kinds:
         return f"weights are of type {', '.join(sorted(kinds))} (quantised or sharded)"
-    if devices := {weight.device.type for weight in weights} - {"cpu"}:
-        return f"weights are on {', '.join(sorted(devices))}, and the fast path is for a CPU"
+    devices = {str(weight.device) for weight in weights}
+    if len(devices) > 1:
+        return f"weights are on {' and '.join(sorted(devices))}"
+    if devices != {"cpu"} and model not in _CHOSEN:
+        return f"weights are on {devices.pop()}, where `fast_decoding` turns the fast path on"
     if any(router.capacity_factor is not None for router in decoder.routers()):
         # the fast path passes other tokens to the experts in a call: one beam of a prefix, and beams by their slots
         return "experts have a limited capacity, so that the tokens of a call decide what is dropped"
@@ -172,7 +175,8 @@ def reason_against_request(
         return against
     if torch.is_grad_enabled():
         return "gradients are enabled"
-    return "autocast is on" if torch.is_autocast_enabled("cpu") else None
+    device = model.device.type
+    return "autocast is on" if device != "meta" and torch.is_autocast_enabled(device) else None
 
 
 def prepared_request(
@@ -200,30 +204,32 @@ def prepared_request(
 
 def is_compiled(model: Any) -> bool:
     """Return whether the model's step is, or will be, compiled."""
-    return model in _COMPILED
+    return model in _CHOSEN and model.device.type == "cpu"
 
 
 def decode_step(model: Any) -> DecodeStep:
     """Return the step for the model's current weights. A compiled step is kept until the model changes."""
-    if model not in _COMPILED:
+    if not is_compiled(model):
         return DecodeStep(model)
     parts = (model.model.decoder, model.lm_head)
     found = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
     tensors = list({id(tensor): tensor for tensor in found}.values())  # the head may have the table's
-    kept, settings = _COMPILED[model], vars(model.config)
+    kept, settings = _CHOSEN[model], vars(model.config)
     if kept is None or not kept[0].fits(parts, tensors, settings):
-        kept = _COMPILED[model] = Snapshot(parts, tensors, settings), DecodeStep(model, compiled=True)
+        kept = _CHOSEN[model] = Snapshot(parts, tensors, settings), DecodeStep(model, compiled=True)
     return kept[1]
 
 
 def fast_decoding(model: Any, compile: bool = True) -> Any:
     """
-    Compile the decoding step of a model on a CPU, for all later calls of `model.generate`.
+    Compile the decoding step of a model on a CPU, or turn the fast path on for a model on a GPU.
+
+    The setting is for all later calls of `model.generate`. On a CPU, the fast path is always on.
 
     The first `generate` with a new batch size or number of beams compiles, for about a minute. The result is kept in a
     file, which later processes load in about two seconds, as long as the weights, the versions, the processor and the
     number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment
-    variable `WEFT_COMPILED_FOLDER`. On a GPU, `generate(cache_implementation="static")` lets transformers compile the
+    variable `WEFT_CHOSEN_FOLDER`. On a GPU, `generate(cache_implementation="static")` lets transformers compile the
     plain path.
 
     The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
@@ -233,15 +239,15 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
         model (`WeftForConditionalGeneration`):
             The model, in evaluation mode.
         compile (`bool`, *optional*, defaults to `True`):
-            False removes the compiled step.
+            False restores the default.
 
     Returns:
         `WeftForConditionalGeneration`: the model.
 
     Raises:
         ValueError: the model cannot take the fast path at all (it is in training mode, has adapters or hooks, or has
-            quantised, sharded or offloaded weights, or weights that are not on a CPU), or its rotary positions change
-            with the length of the text.
+            quantised, sharded or offloaded weights, or weights on several devices), or it is on a CPU and its rotary
+            positions change with the length of the text.
 
     Example:
 
@@ -252,14 +258,17 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
     >>> ids = model.generate(**inputs, num_beams=5)
     ```
     """
+    was_chosen = model in _CHOSEN
     if not compile:
-        _COMPILED.pop(model, None)
+        _CHOSEN.pop(model, None)
         return model
-    against = reason_against_model(model)
-    rotary = model.model.decoder.rotary_embedding
-    if rotary is not None and rotary.rope_type in GROWING_ROTARY:  # a compiled step has frequencies as constants
+    _CHOSEN.setdefault(model, None)
+    against, rotary = reason_against_model(model), model.model.decoder.rotary_embedding
+    if is_compiled(model) and rotary is not None and rotary.rope_type in GROWING_ROTARY:
+        # a compiled step has frequencies as constants
         against = f'rotary positions of the type "{rotary.rope_type}" change with the length of the text'
     if against is not None:
+        if not was_chosen:
+            del _CHOSEN[model]
         raise ValueError(f"The decoding step of this model cannot be compiled: {against}.")
-    _COMPILED.setdefault(model, None)
     return model

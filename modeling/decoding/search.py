@@ -261,7 +261,9 @@ class Texts:
 
     def _by_source(self, columns: list[int]) -> Any:
         """Return a number if it is the same for all sources, else a tensor (B, 1)."""
-        return columns[0] if len(set(columns)) == 1 else torch.tensor(columns)[:, None]
+        if len(set(columns)) == 1:
+            return columns[0]
+        return torch.tensor(columns, device=getattr(self, self.by_token[0]).device)[:, None]
 
     def _whole(self, texts_WT: torch.Tensor, repeats: int = 1) -> torch.Tensor:
         """Put the prefix of each row in front of its `repeats` texts."""
@@ -340,7 +342,7 @@ class Beams(Texts):
         model, settings, criteria: as in [`Texts`].
     """
 
-    by_source = ("running", "running_rows", "running_scores", "best", "best_rows", "best_scores", "has_ended", "can_improve")  # fmt: skip
+    by_source = ("running", "running_rows", "running_scores", "best", "best_rows", "best_scores", "has_ended", "can_improve", "first_rows")  # fmt: skip
     by_token = ("running", "running_rows", "best", "best_rows")
     running: torch.Tensor  # (B, S, T)
     running_rows: torch.Tensor  # each token's row among the logits of its step
@@ -350,6 +352,9 @@ class Beams(Texts):
     best_scores: torch.Tensor
     has_ended: torch.Tensor
     can_improve: torch.Tensor  # (B, 1)
+    first_rows: (
+        torch.Tensor
+    )  # the number of the first row of each source, counted from the first that was added (B, 1)
 
     def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = ()):
         super().__init__(model, settings, criteria)
@@ -368,6 +373,7 @@ class Beams(Texts):
             "running": texts, "running_rows": rows, "running_scores": scores, "best": texts, "best_rows": rows,
             "best_scores": torch.full_like(scores, OUT), "has_ended": torch.zeros_like(scores, dtype=torch.bool),
             "can_improve": torch.ones((len(most), 1), dtype=torch.bool, device=device),
+            "first_rows": torch.arange(self.came, self.came + len(most), device=device)[:, None] * self.count,
         }  # fmt: skip
         self._join(new, most)
 
@@ -438,8 +444,7 @@ class Beams(Texts):
             for states in (self.running, self.running_rows)
         )
         texts[:, :, self.length] = tokens
-        first_B1 = torch.tensor(self.numbers, device=parents.device)[some, None] * self.count
-        rows[:, :, self.length] = parents + first_B1
+        rows[:, :, self.length] = parents + self.first_rows[some]
         return texts, rows
 
     def _end_some(self, top_BC, parents_BC, tokens_BC, ends_BC) -> None:

@@ -98,7 +98,10 @@ class DecodeStep(nn.Module):
             cache.next_column().copy_(states)
         else:
             if self.is_new and (left is None or left >= PREPARE_FROM):
-                self.decoder, self.lm_head, self.projections = prepared(self.decoder, self.lm_head)
+                if ids_W.device.type == "cpu":
+                    self.decoder, self.lm_head, self.projections = prepared(self.decoder, self.lm_head)
+                else:
+                    self.projections = joined_projections(self.decoder)
             self.is_new = False
             with self.without_gradients():
                 logits, _ = self(*arguments, into=cache.next_column())
@@ -230,7 +233,7 @@ class DecodeStep(nn.Module):
         if len(parts) == 1:
             mask = bias if mask is None else mask if bias is None else mask + bias
             mixed = scaled_dot_product_attention(query_WGRK, *parts[0], attn_mask=mask, scale=attention.scaling)
-            return attention.out_proj(mixed.view(query_WHK.shape[0], -1))
+            return attention.out_proj(mixed.reshape(query_WHK.shape[0], -1))
         query_WGRK = query_WGRK * attention.scaling
         scores = [_scores(query_WGRK, keys) for keys, _ in parts]
         joined = torch.cat(scores, dim=-1)

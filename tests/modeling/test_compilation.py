@@ -75,6 +75,12 @@ def test_a_training_step_is_one_graph():
     check_steps(*pair("sparse"), {"backend": "eager"}, chunked_loss=True, lengths=(6, 9))
 
 
+def test_a_training_step_with_gradient_checkpointing_is_one_graph():
+    model, twin = pair("dense")
+    twin.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    check_steps(model, twin, {"backend": "eager"}, chunked_loss=True, lengths=(6,))
+
+
 @pytest.mark.parametrize("asked", ["by the call", "by the configuration"])
 def test_states_of_the_encoder_alone_break_no_graph(asked):
     torch.manual_seed(0)

@@ -143,3 +143,13 @@ def test_a_chunked_loss_multiplies_in_the_dtype_of_autocast(build):
     torch.testing.assert_close(loss, whole)
     loss.backward()
     assert model.lm_head.weight.grad.dtype == torch.float32
+
+
+def test_norms_of_heads_compute_in_the_dtype_of_autocast(build):
+    """Otherwise torch warns of mixed types, which the tests make an error, and takes more kernels."""
+    model = build(attention="sdpa", use_qk_norm=True)
+    found = []
+    model.model.encoder.layers[0].self_attn.q_norm.register_forward_hook(lambda *call: found.append(call[2].dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(input_ids=torch.full((2, 4), 5), labels=torch.full((2, 4), 5)).loss.backward()
+    assert found == [torch.bfloat16]
