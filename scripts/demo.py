@@ -59,6 +59,7 @@ def trainer_of(model: Any, tokenizer: Any, folder: Path, seed: int, max_steps: i
         lr_scheduler_type="cosine", warmup_steps=0.1, logging_steps=max(1, max_steps // 5), save_strategy="no",
         report_to="none", disable_tqdm=not sys.stderr.isatty(), seed=seed, dataloader_pin_memory=False,
     )  # fmt: skip
+    settings._n_gpu = min(settings.n_gpu, 1)  # several GPUs would need several processes
     return Seq2SeqTrainer(
         model=model, args=settings, train_dataset=train, eval_dataset=test, processing_class=tokenizer,
         data_collator=DataCollatorForSeq2Seq(tokenizer),

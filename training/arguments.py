@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from accelerate.utils import parse_flag_from_env
-from transformers import Seq2SeqTrainingArguments
+from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
 from .options import TrainingOptions
 
@@ -71,3 +71,13 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         """Return the folder of the requested checkpoint, or None for "the last one"; see `wants_resume`."""
         value = str(self.resume_from_checkpoint)
         return None if value.lower() in ("true", "yes", "1") else os.path.expanduser(value)
+
+
+def check_one_gpu(args: TrainingArguments) -> None:
+    """Raise a ValueError if one process would train on several GPUs. `nn.DataParallel` does not copy shared tables."""
+    if args.n_gpu > 1:
+        raise ValueError(
+            f"One process cannot train on {args.n_gpu} GPUs: start one process for each GPU with `torchrun --nproc-per-node "
+            f"{args.n_gpu} -m weftformer.scripts.train ...` (or routes_train, or your own script), or choose one GPU with "
+            "CUDA_VISIBLE_DEVICES=0."
+        )

@@ -9,7 +9,7 @@ import datasets
 from transformers import IntervalStrategy, PreTrainedTokenizerBase, set_seed
 
 from ..modeling import WeftForConditionalGeneration
-from .arguments import WeftTrainingArguments
+from .arguments import WeftTrainingArguments, check_one_gpu
 from .checkpoints import check_output_dir, checkpoints, find_checkpoint, remove_checkpoints, save_model_folder
 from .streaming import ShuffledStream
 from .trainer import WeftTrainer
@@ -28,15 +28,11 @@ def start(args: WeftTrainingArguments, *inputs: str | None) -> str | None:
         The folder of the checkpoint, or None to start from the beginning.
 
     Raises:
-        ValueError: as in [`check_output_dir`] and [`find_checkpoint`].
+        ValueError: as in [`check_output_dir`], [`check_one_gpu`] and [`find_checkpoint`].
     """
     if args.is_main_process:  # the others would find the files that this one has already written
         check_output_dir(args, inputs)
-    if args.n_gpu > 1:
-        logger.warning(
-            f"One process for {args.n_gpu} GPUs is slow and does not balance experts: start one process for each GPU with "
-            f"torchrun --nproc_per_node {args.n_gpu}, or choose one GPU with CUDA_VISIBLE_DEVICES."
-        )
+    check_one_gpu(args)
     return find_checkpoint(args)
 
 

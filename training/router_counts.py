@@ -39,7 +39,7 @@ def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> Sum
     if trainer.compute_loss_func is not None:
         return None  # its loss does not include the router losses
     # several devices share one batch, and which tokens each of them counts is unknown here
-    if args.n_gpu > 1 or trainer.get_tp_size() * trainer.get_cp_size() * trainer.get_sp_size() > 1:
+    if trainer.get_tp_size() * trainer.get_cp_size() * trainer.get_sp_size() > 1:
         return None
     is_spread = args.world_size > 1 and args.average_tokens_across_devices
     total = _sum_over_processes if is_spread else torch.clone

@@ -29,6 +29,7 @@ from ..exporting.engine import engine_of
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
+from .arguments import check_one_gpu
 from .batching import TokenBudgetSampler, row_lengths
 from .callbacks import (
     ExpertStatisticsCallback,
@@ -86,7 +87,7 @@ class WeftTrainer(ShardedModelTrainer):
         distillation_alpha: the weight of the teacher, from 0 to 1. The labels have the weight 1 - alpha.
 
     Raises:
-        ValueError: the teacher does not fit the model.
+        ValueError: the teacher does not fit the model, or one process has several GPUs.
     """
 
     expert_statistics: ExpertStatisticsCallback | None = None
@@ -125,6 +126,7 @@ class WeftTrainer(ShardedModelTrainer):
         if isinstance(args, TrainingOptions) and args.num_train_epochs is None:
             args.num_train_epochs = _default_epochs(args, train_dataset)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
+        check_one_gpu(self.args)  # a model that is split over GPUs by a `device_map` has changed them to 1
         if self.args.learning_rate is None:
             self.args.learning_rate = _default_rate(weft_model(self.model))
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
@@ -149,7 +151,7 @@ class WeftTrainer(ShardedModelTrainer):
         self.add_callback(_GivenStepsCallback())
         if self.is_deepspeed_enabled:  # its optimizer has copies of the weights, so routers do not notice its steps
             self.add_callback(RouterBiasCallback())
-        is_wanted = getattr(self.args, "log_expert_statistics", False) and self.args.n_gpu <= 1
+        is_wanted = getattr(self.args, "log_expert_statistics", False)
         if is_wanted and not self.args.torch_compile and weft_model(self.model).config.has_sparse_layers:
             self.expert_statistics = ExpertStatisticsCallback()
             self.add_callback(self.expert_statistics)
