@@ -1,6 +1,8 @@
 """Learning from the labels and the token distributions of a teacher (Hinton et al. 2015, arXiv:1503.02531)."""
 
 import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -27,6 +29,7 @@ class Distillation:
         temperature: the divisor of the logits, above 0.
         alpha: the weight of the teacher, from 0 to 1.
         device: the device of the student.
+        autocast: returns the context of mixed precision in which the teacher computes.
 
     Raises:
         ValueError: the teacher is not an encoder-decoder or has another vocabulary, or a number is out of range.
@@ -39,6 +42,7 @@ class Distillation:
         temperature: float = 2.0,
         alpha: float = 0.5,
         device: torch.device | str = "cpu",
+        autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
     ):
         if not temperature > 0:
             raise ValueError(f"distillation_temperature={temperature} is not allowed: give a number above 0.")
@@ -47,6 +51,7 @@ class Distillation:
         _check_fit(teacher, student)
         self.teacher = teacher.to(device).eval()
         self.student, self.temperature, self.alpha = student, temperature, alpha
+        self._autocast = autocast
         self._known = set(inspect.signature(teacher.forward).parameters)
 
     def loss(
@@ -87,7 +92,8 @@ class Distillation:
             "sum_router_counts",
         ):  # of the student's own loss
             given.pop(name, None)
-        return self.teacher(**given, return_dict=True).logits
+        with self._autocast():
+            return self.teacher(**given, return_dict=True).logits
 
 
 def load_teacher(name: str, tokenizer: PreTrainedTokenizerBase, own: PreTrainedTokenizerBase) -> PreTrainedModel:

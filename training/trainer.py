@@ -138,8 +138,9 @@ class WeftTrainer(ShardedModelTrainer):
                     "The teacher and the model to train are the same object: give another model, or a copy."
                 )
             self.distillation = Distillation(
-                teacher, model.config, distillation_temperature, distillation_alpha, self.args.device
-            )
+                teacher, model.config, distillation_temperature, distillation_alpha, self.args.device,
+                self.accelerator.autocast,
+            )  # fmt: skip
         self._staging: Path | None = None
         self.add_callback(PushCodeCallback())
         bars = [one for one in self.callback_handler.callbacks if type(one) is ProgressCallback]
@@ -322,7 +323,9 @@ class WeftTrainer(ShardedModelTrainer):
     def evaluation_loop(self, *args, metric_key_prefix="eval", **kwargs):
         self._evaluated = []
         try:
-            with self._engine():
+            # accelerate puts only `forward` into autocast, and `generate` also calls the encoder and, for each token, the
+            # decoder; within one context, each weight is cast once
+            with self._engine(), self.accelerator.autocast():
                 output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
             evaluated = self._evaluated
         finally:

@@ -198,7 +198,8 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
             train_loss=trained.get("train_loss"),  # None if the run had finished before
             test_loss=trainer.evaluate()["eval_loss"],
         )
-        accuracy, plans = measure_accuracy(planner, tested, arguments, longest(data["train"]), materials)
+        with trainer.accelerator.autocast():  # as in the training
+            accuracy, plans = measure_accuracy(planner, tested, arguments, longest(data["train"]), materials)
         results.update(accuracy)
         write_json(folder / "results.json", results)
         show(results, plans[0], tested[0], folder)

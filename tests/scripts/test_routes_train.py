@@ -4,10 +4,11 @@ import pytest
 
 pytest.importorskip("rdkit")
 
+import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer.inference.tasks import load_task
-from weftformer.routes import Route, write_routes
+from weftformer.routes import Route, RoutePlanner, write_routes
 from weftformer.routes.data.preparation import Preparation, prepare
 from weftformer.routes.data.training_data import RouteArguments, _letters, load_routes
 from weftformer.routes.molecules import canonical_smiles
@@ -105,6 +106,18 @@ def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
 
 
 TWO_STEPS = Route("CCNC(=O)COC", (Route("COCC(=O)O", (Route("COCC(=O)OC"), Route("O"))), Route("CCN")))
+
+
+def test_targets_are_planned_in_the_precision_of_the_training(files, tmp_path, monkeypatch):
+    seen, plan = [], RoutePlanner.plan
+
+    def watched(*args, **options):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return plan(*args, **options)
+
+    monkeypatch.setattr(RoutePlanner, "plan", watched)
+    words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--bf16", "--output-dir", str(tmp_path / "model")]
+    assert train(*words, *QUICK) == 0 and seen == [True]
 
 
 def test_aligned_texts_and_sub_routes(tmp_path, capsys):
