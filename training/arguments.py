@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from accelerate.utils import parse_flag_from_env
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
+from transformers.utils.import_utils import enable_tf32, is_torch_tf32_available
 
 from .options import TrainingOptions
 
@@ -34,6 +35,7 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
                 "a file of arguments has it)."
             )
         self._let_steps_set_strategies()
+        is_default = self.accelerator_config is None
         super().__post_init__()
         if self.device.type == "cpu":  # otherwise torch warns that there is nothing to pin memory for
             self.dataloader_pin_memory = False
@@ -43,6 +45,12 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
                     "this run is on the CPU: use DDP (scripts/configs/ddp.yaml), or torchrun with --distributed-config "
                     "fsdp_size=<processes>, which also splits a model on CPUs."
                 )
+        elif self.device.type == "cuda":
+            if self.tf32 is None and is_torch_tf32_available():
+                self.tf32 = True
+                enable_tf32(True)
+            if is_default:  # else the next batch waits for the end of the step
+                self.accelerator_config.non_blocking = True
 
     def _let_steps_set_strategies(self) -> None:
         for what in ("save", "eval"):  # a number of steps has no effect with another strategy

@@ -176,7 +176,11 @@ class DataArguments:
         "--streaming: the first N pairs (no share).",
     )
     num_proc: int | None = option(None, "Number of processes that tokenize. Default: one.")
-    pad_to_multiple_of: int | None = option(None, "Pad batches to a multiple of this length, such as 8 on GPUs.")
+    pad_to_multiple_of: int | None = option(
+        None,
+        "Pad batches to a multiple of this length, up to the length limits. Default: 8 on CUDA GPUs, else the longest row. 64 gives "
+        "fewer shapes of long texts.",
+    )
 
     def __post_init__(self):
         # a stream may also be passed to `fit_pairs`
@@ -254,6 +258,9 @@ class TrainingOptions:
     max_steps: int = common_option(-1, "Steps instead of epochs.")
     gradient_accumulation_steps: int = common_option(1, "Accumulated batches per step on each process.")
     bf16: bool = common_option(False, "Compute in bfloat16, on GPUs that support it.")
+    tf32: bool | None = option(
+        None, "Compute float32 matrix products with TF32 on the GPU. Default: on GPUs that have it (Ampere or newer)."
+    )
     seed: int = common_option(42, "Seed of weights and data order.")
     report_to: None | str | list[str] = common_option(  # noqa: RUF036 (as `HfArgumentParser` reads it)
         "none", "Where to log losses: tensorboard, wandb, trackio or others."

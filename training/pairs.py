@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
-from transformers import DataCollatorForSeq2Seq
 
 from ..hub import MetricResult, measured
 from ..modeling import WeftForConditionalGeneration
 from ..tokenization import iter_columns
 from .arguments import WeftTrainingArguments
+from .batching import PairCollator
 from .building import (
     VOCABULARY_TEXTS,
     build_config,
@@ -125,7 +125,7 @@ def fit_pairs(
         build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
         compute_metrics=metrics if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
-        data_collator=DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=data_args.pad_to_multiple_of),
+        data_collator=PairCollator(tokenizer, limits, training_args.device, data_args.pad_to_multiple_of),
         **build_teacher(model_args, tokenizer),
     )  # fmt: skip
     return FittedPairs(trainer, example)

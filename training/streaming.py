@@ -100,10 +100,11 @@ class ShuffledStream(IterableDataset):
         self.rows, self.encode, self.buffer_size, self.seed = rows, encode, buffer_size, seed
         self.name = name
         # set by the trainer: the number of features of a batch, or how batches are formed from the lengths of a window,
-        # and their `max_tokens_per_batch`
+        # and their `max_tokens_per_batch` and `pad_to_multiple_of`
         self.batch_size = 1
         self.form_batches: FormBatches | None = None
         self.max_tokens: int | None = None
+        self.pad_to_multiple_of: int | None = None
         # set by the trainer: the index of this process among those that share the rows, and their number
         self.process_index, self.num_processes = 0, 1
         self._start: Mapping[int, Position] = {}
@@ -165,6 +166,7 @@ class ShuffledStream(IterableDataset):
             "seed": self.seed,
             "shuffle_buffer_size": self.buffer_size,
             "max_tokens_per_batch": self.max_tokens,
+            "pad_to_multiple_of": self.pad_to_multiple_of,
             "processes": self.num_processes,
             "dataloader_num_workers": workers,
         }

@@ -30,7 +30,7 @@ from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
 from .arguments import check_one_gpu
-from .batching import TokenBudgetSampler, row_lengths
+from .batching import TokenBudgetSampler, padded, row_lengths
 from .callbacks import (
     ExpertStatisticsCallback,
     ProgressLinesCallback,
@@ -125,6 +125,10 @@ class WeftTrainer(ShardedModelTrainer):
             args.eval_strategy = IntervalStrategy.NO  # the default assumes that there is something to evaluate on
         if isinstance(args, TrainingOptions) and args.num_train_epochs is None:
             args.num_train_epochs = _default_epochs(args, train_dataset)
+        config = getattr(model, "config", None)
+        # else DDP would search for unused weights in each step; only batches without conditions have any
+        if not getattr(config, "num_condition_features", 1) and getattr(args, "ddp_find_unused_parameters", 0) is None:
+            args.ddp_find_unused_parameters = False
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
         check_one_gpu(self.args)  # a model that is split over GPUs by a `device_map` has changed them to 1
         if self.args.learning_rate is None:
@@ -187,7 +191,7 @@ class WeftTrainer(ShardedModelTrainer):
             )
         if isinstance(dataset, Dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
-        sources, targets = row_lengths(dataset, ("input_ids", "labels"))
+        sources, targets = padded(row_lengths(dataset, ("input_ids", "labels")), self._multiple)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         sampler = TokenBudgetSampler(sources, targets, budget, num_processes=self.args.world_size, seed=seed)
         if not isinstance(dataset, Dataset):  # a list, or another map from numbers to rows
@@ -198,7 +202,10 @@ class WeftTrainer(ShardedModelTrainer):
     def _stream_loader(self, stream: ShuffledStream, budget: int | None) -> DataLoader:
         args = self.args
         stream.batch_size, stream.max_tokens = self._train_batch_size, budget
-        stream.form_batches = None if budget is None else partial(_budget_batches, budget=budget)
+        stream.pad_to_multiple_of = None if budget is None else self._multiple
+        stream.form_batches = (
+            None if budget is None else partial(_budget_batches, budget=budget, multiple=self._multiple)
+        )
         # processes that share the weights of one layer read the same rows
         stream.process_index = args.process_index // self.get_tp_size()
         stream.num_processes = args.world_size // self.get_tp_size()
@@ -210,7 +217,12 @@ class WeftTrainer(ShardedModelTrainer):
             process_index=0,
             put_on_device=True,
             dispatch_batches=False,
+            non_blocking=self.accelerator.non_blocking,
         )
+
+    @property
+    def _multiple(self) -> int | None:
+        return getattr(self.data_collator, "pad_to_multiple_of", None)
 
     def _loader(self, dataset: Any, collator: Any, **batches: Any) -> DataLoader:
         args = self.args
@@ -522,8 +534,11 @@ def _default_epochs(args: Any, dataset: Any) -> int:
     return min(100, max(10, math.ceil(_STEPS * batch / max(rows, 1))))
 
 
-def _budget_batches(lengths: np.ndarray, rng: np.random.Generator, *, budget: int) -> Iterator[list[int]]:
+def _budget_batches(
+    lengths: np.ndarray, rng: np.random.Generator, *, budget: int, multiple: int | None = None
+) -> Iterator[list[int]]:
     """Return the batches of a window of a stream, formed as in [`TokenBudgetSampler`]."""
+    lengths = padded(lengths, multiple)
     if lengths.max() > budget:
         raise ValueError(
             f"A pair of the stream has {lengths.max()} tokens on one side, more than max_tokens_per_batch={budget}: raise "

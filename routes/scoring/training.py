@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from transformers import DataCollatorForSeq2Seq
-
 from ...common.atomic import write_json
 from ...common.overrides import parse_overrides
 from ...configuration import WeftConfig
@@ -18,6 +16,7 @@ from ...hub.loading import load
 from ...modeling import WeftForConditionalGeneration
 from ...tokenization import build_route_tokenizer
 from ...training import WeftTrainer
+from ...training.batching import PairCollator
 from ...training.checkpoints import check_same_model
 from ...training.encoding import longest
 from ...training.fitting import fit, start
@@ -206,6 +205,7 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
         return card_details(arguments, training.seed, results, about, told_steps=config.num_condition_features > 0)
 
     folder = Path(str(training.output_dir))
-    collator = DataCollatorForSeq2Seq(tokenizer)
+    limits = config.max_source_positions, config.max_target_positions
+    collator = PairCollator(tokenizer, limits, training.device)
     fit(build, tokenizer, data, training, evaluate, checkpoint=checkpoint, data_collator=collator)
     return results

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+import torch
 from datasets import Dataset
 
-from weftformer.training.batching import TokenBudgetSampler, row_lengths
+from weftformer.tokenization import build_route_tokenizer
+from weftformer.training.batching import PairCollator, TokenBudgetSampler, row_lengths
 
 
 def padded(batch: list[int], lengths: np.ndarray) -> tuple[int, int]:
@@ -57,6 +59,19 @@ def test_what_cannot_be_is_said():
         TokenBudgetSampler([10, 90], [20, 20], 80)
     with pytest.raises(ValueError, match="2 rows are too few for 3 processes"):
         TokenBudgetSampler([10, 20], [20, 20], 80, num_processes=3)
+
+
+@pytest.mark.parametrize(
+    ("device", "multiple", "expected"), [("cpu", None, (9, 5)), ("cuda", None, (12, 8)), ("cuda", 3, (9, 6))]
+)
+def test_pads_end_at_a_multiple_or_at_the_limit(device, multiple, expected):
+    """With a device only named: a learned position table has no rows beyond the limit."""
+    collator = PairCollator(build_route_tokenizer(), (12, 20), torch.device(device), multiple)
+    rows = [{"input_ids": list(range(9)), "labels": [1]}, {"input_ids": [1], "labels": list(range(5))}]
+    batch = collator(rows)
+    assert (batch["input_ids"].shape[1], batch["labels"].shape[1]) == expected
+    assert batch["input_ids"][0].tolist() == [*range(9)] + [52] * (expected[0] - 9)
+    assert batch["labels"][1].tolist() == [*range(5)] + [-100] * (expected[1] - 5)
 
 
 def ids(count: int) -> list[int]:

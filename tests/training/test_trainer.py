@@ -1,5 +1,6 @@
 """WeftTrainer: batches by tokens, and checkpoints that are complete or absent."""
 
+import itertools
 import json
 
 import pytest
@@ -12,6 +13,7 @@ from weftformer.modeling.losses import cross_entropy
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import ShuffledStream, WeftTrainer, WeftTrainingArguments
 from weftformer.training.checkpoints import checkpoints, damage
+from weftformer.training.streaming import STREAM_POSITION
 
 from . import runs
 
@@ -106,8 +108,10 @@ def test_a_save_that_fails_leaves_the_last_checkpoint(tmp_path, monkeypatch, err
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
 
 
-def test_batches_by_tokens(tmp_path):
-    run = trainer(tmp_path, max_tokens_per_batch=100, num_train_epochs=2, max_steps=-1, save_strategy="no")
+@pytest.mark.parametrize("pad_to", [None, 16])
+def test_batches_by_tokens(tmp_path, pad_to):
+    settings = {"max_tokens_per_batch": 100, "num_train_epochs": 2, "max_steps": -1, "save_strategy": "no"}
+    run = trainer(tmp_path, pad_to=pad_to, **settings)
     seen: list[list[int]] = [[]]
     step = run.training_step
 
@@ -123,17 +127,50 @@ def test_batches_by_tokens(tmp_path):
     assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
 
 
+def streaming(folder, **settings) -> WeftTrainer:
+    run = trainer(folder, **settings)
+    run.train_dataset = ShuffledStream(run.train_dataset.to_iterable_dataset(), lambda batch, rows: batch)
+    return run
+
+
+def test_padding_to_a_multiple_is_part_of_the_budget_of_a_stream(tmp_path):
+    run = streaming(tmp_path, pad_to=16, max_tokens_per_batch=100, accelerator_config={"non_blocking": True})
+    loader = run.get_train_dataloader()
+    batches = list(itertools.islice(loader, 20))
+    sizes = [max(batch["input_ids"].numel(), batch["labels"].numel()) for batch in batches]
+    assert 48 < max(sizes) <= 100 and all(batch["labels"].shape[1] % 16 == 0 for batch in batches)
+    assert loader._non_blocking
+    place = json.loads(batches[-1][STREAM_POSITION])
+    assert place["settings"]["pad_to_multiple_of"] == 16  # another multiple makes other batches
+
+
+SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.5}
+KINDS = {
+    "dense": {}, "conditions": {"num_condition_features": 1}, "untied": {"tie_word_embeddings": False},
+    "routers without losses": SPARSE | {"router_aux_loss_coef": 0.0, "router_z_loss_coef": 0.0},
+    "noisy routers": SPARSE | {"router_type": "noisy_top_k"},
+    "tables": {"position_embedding_type": "learned", "cross_attention_position_type": "additive"},
+    "relative": {"position_embedding_type": "none", "self_attention_position_type": "relative"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unused_weights_are_searched_for_only_where_there_may_be_some(tmp_path, kind):
+    run = trainer(tmp_path, runs.build(**ONE_LAYER, **KINDS[kind]))
+    run.compute_loss(run.model.train(), dict(run.data_collator(run.train_dataset.to_list()[:1]))).backward()
+    unused = [name for name, weight in run.model.named_parameters() if weight.grad is None]
+    assert unused == ["model.encoder.condition_proj.weight"] * (kind == "conditions")
+    assert run.args.ddp_find_unused_parameters is (None if unused else False)
+    assert trainer(tmp_path, run.model, ddp_find_unused_parameters=True).args.ddp_find_unused_parameters
+
+
 def test_a_stream_is_that_of_its_process(tmp_path, monkeypatch):
     """`test_streaming.py` shows that the streams of all processes are the data."""
-    run = trainer(tmp_path)
-    run.train_dataset = ShuffledStream(run.train_dataset.to_iterable_dataset(), lambda batch, rows: batch)
+    run = streaming(tmp_path)
     monkeypatch.setattr(WeftTrainingArguments, "process_index", 1)
     monkeypatch.setattr(WeftTrainingArguments, "world_size", 3)
     run.get_train_dataloader()
     assert (run.train_dataset.process_index, run.train_dataset.num_processes) == (1, 3)
-
-
-SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.5}
 
 
 def test_smoothed_labels_keep_the_losses_of_routers(tmp_path):

@@ -3,10 +3,11 @@
 import json
 
 import pytest
+import torch
 
 from weftformer.common.overrides import parse_overrides
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import WeftTrainingArguments
+from weftformer.training import WeftTrainingArguments, arguments
 
 NEEDED = ["--train-file", "a.csv", "--use-cpu", "--output-dir", "out"]
 
@@ -118,6 +119,20 @@ def test_resume_on_the_command_line():
     assert parse_arguments([*NEEDED, "--resume-from-checkpoint"])[2].checkpoint_to_resume() is None
     given = parse_arguments([*NEEDED, "--overwrite-output-dir", "--resume-from-checkpoint", "other/checkpoint-5"])[2]
     assert given.overwrite_output_dir and given.checkpoint_to_resume() == "other/checkpoint-5"
+
+
+@pytest.mark.parametrize("given", [{}, {"tf32": False, "accelerator_config": {"non_blocking": False}}])
+def test_defaults_on_a_gpu(monkeypatch, given):
+    enabled = []
+    monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda"))
+    monkeypatch.setattr(arguments, "is_torch_tf32_available", lambda: True)
+    monkeypatch.setattr(arguments, "enable_tf32", enabled.append)
+    made = WeftTrainingArguments("out", bf16=False, **given)
+    assert (made.tf32, made.accelerator_config.non_blocking, enabled) == (
+        (False, False, []) if given else (True, True, [True])
+    )
+    monkeypatch.setattr(arguments, "is_torch_tf32_available", lambda: False)
+    assert WeftTrainingArguments("out").tf32 is None
 
 
 def test_accelerate_does_no_fsdp_on_a_cpu(monkeypatch):
