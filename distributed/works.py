@@ -89,7 +89,8 @@ class PlanWork:
         n_steps, starting_material, stock: as in [`RoutePlanner.stream`].
         forward_model: as in [`load_forward`].
         device: the device of the model.
-        is_compiled: whether to use compiled steps.
+        is_compiled: whether to use `fast_decoding`.
+        dtype: the precision of the models, as in `load_task`.
         told: the settings as given by the user.
     """
 
@@ -101,13 +102,14 @@ class PlanWork:
     forward_model: str | None = None
     device: str | None = None
     is_compiled: bool = False
+    dtype: str = "auto"
     told: dict[str, Any] = field(default_factory=dict)
 
     def load(self) -> None:
         from ..inference.loading import load_forward, load_on
 
-        self._planner = load_on(self.model, "routes", self.device, self.is_compiled).planner
-        self._forward = load_forward(self.forward_model, self.device)
+        self._planner = load_on(self.model, "routes", self.device, self.is_compiled, self.dtype).planner
+        self._forward = load_forward(self.forward_model, self.device, self.dtype)
         # the settings, which are the same for all targets, are checked with any target
         self._planner.requests(["C"], self.settings, on_error="skip", **self._asked)
 
@@ -172,8 +174,9 @@ class TextWork:
         with_scores: whether to compute the log-probabilities of the texts.
         num_conditions: the number of conditions of a line.
         device: the device of the model.
-        is_compiled: whether to use compiled steps.
+        is_compiled: whether to use `fast_decoding`.
         engine: the engine that writes the texts, as in `TextTask.use_engine`.
+        dtype: the precision of the model, as in `load_task`.
     """
 
     model: str
@@ -185,6 +188,7 @@ class TextWork:
     device: str | None = None
     is_compiled: bool = False
     engine: str = "weft"
+    dtype: str = "auto"
 
     @property
     def window(self) -> int:
@@ -196,7 +200,7 @@ class TextWork:
     def load(self) -> None:
         from ..inference.loading import load_on
 
-        self.task = load_on(self.model, "texts", self.device, self.is_compiled)
+        self.task = load_on(self.model, "texts", self.device, self.is_compiled, self.dtype)
         self.task.use_engine(self.engine)
         self.task.check_conditions(self.num_conditions)
         self.settings = self.task.settings(**self.asked)

@@ -66,8 +66,9 @@ class Engine:
         """Return, in a few words, why Weft must generate with these settings, or None if CTranslate2 can."""
         if self.is_off:
             return "Weft was requested, or CTranslate2 is not installed"
-        if not isinstance(self.model, WeftForConditionalGeneration) or self.model.dtype != torch.float32:
-            return "the weights are not those of a Weft model in fp32"
+        is_weft = isinstance(self.model, WeftForConditionalGeneration)
+        if not is_weft or self.model.dtype != torch.float32 or self.model.device.type != "cpu":
+            return "the weights are not those of a Weft model in fp32 on a CPU"
         try:
             check_expressible(self.model.config)
         except ValueError as error:

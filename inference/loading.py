@@ -8,19 +8,20 @@ from ..modeling import fast_decoding
 from .tasks import RouteTask, load_task
 
 
-def load_on(model: str, wanted: str, device: str | None = None, is_compiled: bool = False) -> Any:
+def load_on(model: str, wanted: str, device: str | None = None, is_compiled: bool = False, dtype: str = "auto") -> Any:
     """Load the task of a model on a device, optionally with compiled steps.
 
     Args:
         model: folder or Hub id.
         wanted: the required kind of output, "routes" or "texts".
         device, is_compiled: as in [`move_to`].
+        dtype: as in [`load_task`].
 
     Raises:
         ValueError: there is no such model or device, or the model has the other kind of output.
     """
     try:
-        task = load_task(model)
+        task = load_task(model, dtype=dtype)
     except OSError as error:
         first = str(error).strip().partition("\n")[0]
         raise ValueError(
@@ -34,12 +35,13 @@ def load_on(model: str, wanted: str, device: str | None = None, is_compiled: boo
     return task
 
 
-def load_forward(model: str | None, device: str | None = None) -> Any:
+def load_forward(model: str | None, device: str | None = None, dtype: str = "auto") -> Any:
     """Load the model that predicts products, on a device.
 
     Args:
         model: folder or Hub id; None for the included one, "none" for no model.
         device: as in [`move_to`].
+        dtype: as in [`load_task`].
 
     Raises:
         ValueError, OSError: there is no such model or device.
@@ -48,16 +50,16 @@ def load_forward(model: str | None, device: str | None = None) -> Any:
         return None
     from ..routes.scoring.round_trip import ForwardModel
 
-    forward = ForwardModel.from_pretrained(model)
+    forward = ForwardModel.from_pretrained(model, dtype=dtype)
     move_to(forward, device)
     return forward
 
 
 def move_to(planner: Any, device: str | None, is_compiled: bool = False) -> None:
-    """Move a planner's model to a device, by default a GPU if there is one, and optionally enable compiled steps.
+    """Move a planner's model to a device, by default a GPU if there is one, and optionally enable [`fast_decoding`].
 
     Raises:
-        ValueError: there is no such device, or the model cannot be compiled.
+        ValueError: there is no such device, or [`fast_decoding`] does not support the model.
     """
     try:
         planner.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -424,9 +424,14 @@ class TextTask:
 
 
 def load_task(
-    folder_or_hub_id: str, stock: Stock | None = None, max_new_tokens: int | None = None
+    folder_or_hub_id: str, stock: Stock | None = None, max_new_tokens: int | None = None, dtype: str = "auto"
 ) -> RouteTask | TextTask:
     """Load a model with its tokenizer. A model with the route vocabulary writes routes, unless it was trained on pairs.
+
+    Args:
+        folder_or_hub_id: the folder or repository.
+        stock, max_new_tokens: as in [`RouteTask`] and [`TextTask`].
+        dtype: the precision of the weights, as in `from_pretrained`.
 
     Raises:
         ValueError: a stock is given for a model that does not write routes, or the model is of another family or has
@@ -435,7 +440,7 @@ def load_task(
     """
     check_family(folder_or_hub_id)
     tokenizer = load(AutoTokenizer, folder_or_hub_id)
-    model = load(AutoModelForSeq2SeqLM, folder_or_hub_id)
+    model = load(AutoModelForSeq2SeqLM, folder_or_hub_id, dtype=dtype)
     check_finite(model, folder_or_hub_id)
     if writes_routes(model.config) and "text_columns" not in tokenizer.init_kwargs:
         from ..routes import RoutePlanner

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from weftformer.scripts.arguments import add_model_options, read_stock, take_shipped_model
+
 EPILOG = """examples:
   weftformer app                                               # the included route model
   weftformer app --model runs/routes --text-model runs/de-en"""
@@ -15,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder or Hub id of a route model (default: the included one, unless --text-model is given)")  # fmt: skip
     add("--stock", type=Path, metavar="FILE", help="purchasable molecules, unless a visitor uploads others")
     add("--text-model", metavar="MODEL", help="folder or Hub id of a text model")
-    add("--device", help="device of the models, e.g. cuda:0 (default: cuda if available)")
+    add_model_options(add, "models")
     add("--host", help="address to listen on; 0.0.0.0 for all addresses of this machine (default: 127.0.0.1)")
     add("--port", type=int, metavar="N", help="port to listen on (default: the first free one from 7860)")
     add("--share", action="store_true", help="also make the page public through gradio's servers, for a week")
@@ -28,11 +30,10 @@ def main(args: argparse.Namespace) -> None:
         ValueError: as [`load_models`], or there is no such device. OSError: no such model, or the port is taken.
     """
     from weftformer.inference.loading import move_to
-    from weftformer.scripts.arguments import take_shipped_model
 
     if args.text_model is None:
         take_shipped_model(args)
-    tasks = load_models(args.model, args.text_model, args.stock)
+    tasks = load_models(args.model, args.text_model, args.stock, args.dtype)
     for task in filter(None, tasks):
         move_to(task, args.device)
 
@@ -41,12 +42,15 @@ def main(args: argparse.Namespace) -> None:
     build_demo(*tasks).launch(server_name=args.host, server_port=args.port, share=args.share, **LAUNCH)
 
 
-def load_models(route_model: str | None, text_model: str | None, stock: Path | None = None) -> list[Any]:
+def load_models(
+    route_model: str | None, text_model: str | None, stock: Path | None = None, dtype: str = "auto"
+) -> list[Any]:
     """Load the two arguments of `build_demo`.
 
     Args:
         route_model, text_model: folder or Hub id of each model, or None.
         stock: a file of purchasable molecules, for the route model.
+        dtype: the precision of the weights, as in `from_pretrained`.
 
     Returns:
         The task of each model, or None for a model that is not given.
@@ -55,8 +59,6 @@ def load_models(route_model: str | None, text_model: str | None, stock: Path | N
         ImportError: gradio or RDKit is not installed.
         ValueError: a model is of the other kind, or the stock has no route model or cannot be read.
     """
-    from weftformer.scripts.arguments import read_stock
-
     if stock is not None and route_model is None:
         raise ValueError("--stock is for a route model: give one with --model.")
     import gradio  # noqa: F401  # before models are loaded, to fail at once if it is not installed
@@ -66,7 +68,8 @@ def load_models(route_model: str | None, text_model: str | None, stock: Path | N
     named = ((route_model, RouteTask), (text_model, TextTask))
     stocks = (read_stock(stock), None)
     tasks: list[Any] = [
-        None if name is None else load_task(name, given) for (name, _), given in zip(named, stocks, strict=True)
+        None if name is None else load_task(name, given, dtype=dtype)
+        for (name, _), given in zip(named, stocks, strict=True)
     ]
     for (name, kind), task in zip(named, tasks, strict=True):
         if task is not None and not isinstance(task, kind):

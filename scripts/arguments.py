@@ -24,6 +24,23 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_model_options(add: Any, what: str = "model", compiles: bool = False) -> None:
+    """Add `--device`, `--dtype`, and optionally `--compile`.
+
+    Args:
+        add: `add_argument` of a parser.
+        what: what is on the device.
+        compiles: whether to add `--compile`.
+    """
+    add("--device", help=f"device of the {what}, e.g. cuda:0 (default: cuda if available)")
+    add("--dtype", metavar="DTYPE", default="auto", choices=("auto", "float32", "bfloat16", "float16"),
+        help="precision: float32, bfloat16, float16 or auto, as saved (default: %(default)s)")  # fmt: skip
+    if compiles:
+        add("--compile", action="store_true",
+            help="compile the decoding step, a minute for each number of rows, and cache it; on a GPU, decode with fewer "
+            "operations, without compiling")  # fmt: skip
+
+
 def check_folders(arguments: argparse.Namespace, *names: str) -> None:
     """Check that files can be written. Otherwise, the error would come only when the work is done.
 

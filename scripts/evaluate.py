@@ -5,7 +5,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model
+from weftformer.scripts.arguments import add_model_options, check_at_least_one, check_folders, check_model
 from weftformer.training.options import check_exist
 
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-new-tokens", type=int, metavar="N",
         help="longest text, in tokens (default: as saved with the model, else 256)")  # fmt: skip
     add("--batch-size", type=int, default=32, metavar="N", help="pairs per batch (default: %(default)s)")
-    add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
+    add_model_options(add)
     add("--json", type=Path, metavar="FILE", help="write the scores and their intervals")
 
 
@@ -38,7 +38,7 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.training.data import load_pairs, trained_columns
     from weftformer.training.options import DataArguments
 
-    task = load_on(args.model, "texts", args.device)
+    task = load_on(args.model, "texts", args.device, dtype=args.dtype)
     trained = trained_columns(args.model)
     data = DataArguments(
         train_file=args.file,

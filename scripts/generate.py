@@ -15,6 +15,7 @@ from weftformer.common.atomic import atomic_write, complete_lines, open_lines
 from weftformer.common.progress import Progress
 from weftformer.scripts.arguments import (
     add_engine,
+    add_model_options,
     check_at_least_one,
     check_folders,
     check_model,
@@ -55,10 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json-lines", action="store_true",
         help="write JSON lines: source, text, and score, the log-probability of the whole text")  # fmt: skip
     add("--batch-size", type=int, metavar="N", help="lines per batch (default: up to 4,096 tokens)")
-    add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
+    add_model_options(add, compiles=True)
     add_engine(parser)
-    add("--compile", action="store_true",
-        help="compile the decoding step, a minute for each number of rows, and cache it")  # fmt: skip
     more = parser.add_argument_group("generation")
     add = more.add_argument
     add("--max-new-tokens", type=int, metavar="N",
@@ -184,6 +183,8 @@ def share(args: argparse.Namespace, lines: Iterable[Line]) -> int:
     """
     work, items = _work(args), list(lines)
     told = {name.replace("_", "-"): getattr(args, name) for name in _TOLD if getattr(args, name) not in (None, False)}
+    if args.dtype != "auto":
+        told["dtype"] = args.dtype
     if args.sample:  # otherwise they do not affect the texts
         told |= {"seed": args.seed, "batch-size": args.batch_size}
     states = run_shared("generate", args, work, items, told, (repr(tuple(line)) for line in items), "lines")
@@ -292,7 +293,7 @@ def _work(args: argparse.Namespace) -> TextWork:
     }  # fmt: skip
     return TextWork(
         args.model, asked, args.batch_size, args.seed, args.json_lines, len(_names(args.condition_columns)),
-        args.device, args.compile, args.engine,
+        args.device, args.compile, args.engine, args.dtype,
     )  # fmt: skip
 
 

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.scoring.conditions import CONDITIONS
-from weftformer.scripts.arguments import check_at_least_one, check_folders, check_model, check_plain, read_stock
+from weftformer.scripts.arguments import (
+    add_model_options,
+    check_at_least_one,
+    check_folders,
+    check_model,
+    check_plain,
+    read_stock,
+)
 from weftformer.scripts.plan_options import add_plan_options, plan_settings
 from weftformer.training.options import check_exist
 
@@ -51,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_plan_options(planning, *names)
     add("--batch-size", type=int, metavar="N",
         help="concurrent searches (default: 80 beams in total, 160 for a search to the stock)")  # fmt: skip
-    add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
+    add_model_options(add)
     add("--save-predictions", type=Path, metavar="FILE",
         help="write all candidates, one target per line (to FILE.part until done, which can be scored too)")  # fmt: skip
     add = parser.add_argument_group("output").add_argument
@@ -121,7 +128,7 @@ def _planned(
     from weftformer.inference.loading import load_on
     from weftformer.routes.scoring.predicting import conditions_of, predict
 
-    planner = load_on(args.model, "routes", args.device).planner
+    planner = load_on(args.model, "routes", args.device, dtype=args.dtype).planner
     conditions = conditions_of(planner.model, args.conditions)
     file = args.save_predictions
     with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form
 from weftformer.scripts.arguments import (
     add_export,
+    add_model_options,
     add_stock_options,
     check_folders,
     check_models,
@@ -56,12 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--input-file", metavar="FILE",
         help="targets: .smi, .csv, .tsv, .sdf, .gz too, or .parquet; - is standard input")  # fmt: skip
     add("--steps", type=steps, metavar="N[-M]",
-        help="plan whole routes with N reactions in the longest path, or a range such as 2-5 (default: search to the stock)")  # fmt: skip
+        help="plan whole routes whose longest path has N reactions (default: search to the stock)")  # fmt: skip
     add_stock_options(add, "purchasable molecules: SMILES or InChIKeys, one per line or in a table, .gz too")
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
     add("--html", type=Path, metavar="FILE", help="draw all routes on one page for a browser")
     add("--picture", type=Path, metavar="FILE", help="draw the best route of each target, as .svg or .png")
-    add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
+    add_model_options(add, compiles=True)
     files = parser.add_argument_group("files")
     add = files.add_argument
     add("--output-file", type=output_place, metavar="FILE",
@@ -79,9 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = search.add_argument
     add("--starting-material", metavar="SMILES", help="starting material, for a model trained with one")
     add("--forward-model", metavar="MODEL",
-        help="forward model trained on `routes prepare --forward`, or none (default: the included one)")  # fmt: skip
-    add("--compile", action="store_true",
-        help="compile the decoding step, a minute for each number of rows, and cache it")  # fmt: skip
+        help="forward model trained on `routes prepare --forward`, or none (default: included)")  # fmt: skip
     add_plan_options(search)
 
 
@@ -259,9 +258,11 @@ def _log(args: argparse.Namespace) -> PlanLog | None:
 
 def _told(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that determine the routes. A resumed run must have the same."""
-    names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model")
+    names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model", "dtype")
     asked = {name: getattr(args, name) for name in names}
-    told = {name.replace("_", "-"): _plain(value) for name, value in asked.items() if value not in (None, False)}
+    told = {
+        name.replace("_", "-"): _plain(value) for name, value in asked.items() if value not in (None, False, "auto")
+    }
     return told | told_settings(args)
 
 
@@ -273,7 +274,7 @@ def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:
     stock = read_stock(args.stock, not args.no_progress, column=args.stock_column, is_strict=args.stock_strict)
     return PlanWork(
         args.model, settings, args.steps, args.starting_material, stock, args.forward_model, args.device, args.compile,
-        _told(args),
+        args.dtype, _told(args),
     )  # fmt: skip
 
 

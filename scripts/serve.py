@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from weftformer.scripts.arguments import (
     add_engine,
+    add_model_options,
     add_stock_options,
     check_at_least_one,
     check_models,
@@ -18,7 +19,9 @@ from weftformer.scripts.plan_options import add_fields
 from weftformer.serving.limits import Limits
 
 # Options that are arguments of the application on Ray.
-_OF_REPLICAS = ("model", "replicas", "threads", "stock_column", "stock_strict", "forward_model", "device", "engine")
+_OF_REPLICAS = (
+    "model", "replicas", "threads", "stock_column", "stock_strict", "forward_model", "device", "dtype", "engine",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_stock_options(add, "for routes, purchasable molecules: SMILES or InChIKeys, one per line or in a table")
     add("--forward-model", metavar="MODEL",
         help="for routes, forward model trained on `routes prepare --forward`, or none (default: the included one)")  # fmt: skip
-    add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
+    add_model_options(add)
     add_engine(parser)
     add("--host", default="127.0.0.1",
         help="address to listen on; 0.0.0.0 for all addresses of this machine (default: %(default)s)")  # fmt: skip
@@ -96,7 +99,7 @@ def main(args: argparse.Namespace) -> None:
     app = load_app(
         args.model, stock, args.forward_model, args.device, args.engine, limits,
         # a key from a file often ends in a line break, which no header can have
-        api_key=key.strip() or None, allowed_hosts=args.allowed_host or ["*"],
+        dtype=args.dtype, api_key=key.strip() or None, allowed_hosts=args.allowed_host or ["*"],
     )  # fmt: skip
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -82,6 +82,7 @@ def load_app(
     device: str | None = None,
     engine: str = "auto",
     limits: Limits | None = None,
+    dtype: str = "auto",
     **options: Any,
 ) -> FastAPI:
     """Load a model, and build the application that serves it.
@@ -92,6 +93,7 @@ def load_app(
         forward_model: for routes, folder or Hub id of a model that predicts products, as in [`load_forward`].
         device: the device of both models.
         engine: for texts, the engine that writes them, as in [`TextTask.use_engine`].
+        dtype: the precision of both models, as in [`load_task`].
         limits, **options: as in [`build_app`].
 
     Raises:
@@ -99,10 +101,10 @@ def load_app(
         OSError: there is no such model.
     """
     limits = limits or Limits()
-    task = load_task(model, stock, limits.max_new_tokens)
+    task = load_task(model, stock, limits.max_new_tokens, dtype)
     move_to(task, device)
     if isinstance(task, RouteTask):
-        task.forward = load_forward(forward_model, device)
+        task.forward = load_forward(forward_model, device, dtype)
     elif forward_model is not None:
         raise ValueError(f"A forward model is only supported for route models, and {model} is a text model.")
     if isinstance(task, TextTask):

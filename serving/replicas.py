@@ -32,7 +32,7 @@ _SCOPE = (
 # The arguments of the application with their defaults.
 _ARGUMENTS: dict[str, Any] = {
     "model": None, "replicas": 1, "threads": 1, "stock": None, "stock_column": None, "stock_strict": False,
-    "forward_model": None, "device": None, "engine": "auto", "allowed_hosts": ["*"], "limits": {},
+    "forward_model": None, "device": None, "dtype": "auto", "engine": "auto", "allowed_hosts": ["*"], "limits": {},
 }  # fmt: skip
 
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
@@ -78,7 +78,7 @@ class Replica:
             )  # fmt: skip
         self.app = load_app(
             args["model"], stock, args["forward_model"], args["device"], args["engine"], self.limits,
-            api_key=api_key, allowed_hosts=args["allowed_hosts"],
+            args["dtype"], api_key=api_key, allowed_hosts=args["allowed_hosts"],
         )  # fmt: skip
         self.batcher = self.app.state.batcher
 
@@ -154,8 +154,8 @@ def application(args: dict[str, Any]) -> Any:
 
     Args:
         args: `model`, and optionally `replicas` (`4`, or `1-4` for as many as requests need), `threads` (of a
-            replica), `stock`, `stock_column`, `stock_strict`, `forward_model`, `device`, `engine`, `allowed_hosts` and
-            `limits` (fields of [`Limits`]). The key is in `WEFT_API_KEY`.
+            replica), `stock`, `stock_column`, `stock_strict`, `forward_model`, `device`, `dtype`, `engine`,
+            `allowed_hosts` and `limits` (fields of [`Limits`]). The key is in `WEFT_API_KEY`.
 
     Returns:
         The application for `ray.serve.run`.

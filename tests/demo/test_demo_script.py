@@ -39,7 +39,7 @@ def test_without_a_model_that_of_the_package_is_shown(monkeypatch, capsys):
     monkeypatch.setattr(app, "load_models", lambda *names: asked.append(names) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["app"])
-    assert asked == [(str(MODEL), None, STOCK)] and capsys.readouterr().err.startswith("Model: weft-routes")
+    assert asked == [(str(MODEL), None, STOCK, "auto")] and capsys.readouterr().err.startswith("Model: weft-routes")
 
 
 def test_a_missing_extra(monkeypatch, capsys):

@@ -1,0 +1,69 @@
+"""`--dtype` of each command that loads a model."""
+
+import pytest
+import torch
+
+pytest.importorskip("rdkit")
+pytest.importorskip("fastapi")
+
+from weftformer.exporting import engine as engines
+from weftformer.inference import loading
+from weftformer.inference.tasks import load_task
+from weftformer.routes import Route, write_routes
+from weftformer.scripts import cli
+from weftformer.serving import app as serving_app
+
+from ..conftest import save_both
+from ..models import tiny_text_model
+
+COMMANDS = {
+    "generate": ["generate", "one two", "--model", "TEXTS"],
+    "evaluate": ["evaluate", "pairs.csv", "--model", "TEXTS"],
+    "serve": ["serve", "--model", "TEXTS", "--port", "0"],
+    "app": ["app", "--text-model", "TEXTS"],
+    "routes plan": ["routes", "plan", "CCO", "--model", "ROUTES"],
+    "routes evaluate": ["routes", "evaluate", "routes.jsonl", "--model", "ROUTES"],
+}
+
+
+@pytest.fixture(scope="module")
+def text_folder(tmp_path_factory):
+    return save_both(tmp_path_factory.mktemp("texts"), *tiny_text_model(["one two three"]))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_weights_have_the_given_dtype(command, text_folder, planner_folder, tmp_path, monkeypatch, capsys):
+    if command == "app":
+        pytest.importorskip("gradio")
+    seen = []
+
+    def stop(task, *rest):
+        seen.append(task.model.dtype)
+        raise ValueError("seen enough")
+
+    for module in (loading, serving_app):
+        monkeypatch.setattr(module, "move_to", stop)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pairs.csv").write_text("source,target\none,two\n")
+    write_routes(tmp_path / "routes.jsonl", [Route("CCN", (Route("CCO"), Route("N")))])
+    words = [{"TEXTS": text_folder, "ROUTES": planner_folder}.get(word, word) for word in COMMANDS[command]]
+    for given in ([], ["--dtype", "bfloat16"], ["--dtype", "float16"]):
+        assert cli.main([*words, *given]) == 1 and "seen enough" in capsys.readouterr().err
+    assert seen == [torch.float32, torch.bfloat16, torch.float16]
+
+
+def test_texts_in_bfloat16_have_scores(text_folder, capsys):
+    words = ["generate", "one two", "--model", text_folder, "--json-lines", "--max-new-tokens", "5", "--beams", "2"]
+    assert cli.main([*words, "--dtype", "bfloat16"]) == 0
+    assert '"score": -' in capsys.readouterr().out
+
+
+def test_ctranslate2_writes_no_texts_of_a_model_on_another_device(text_folder, monkeypatch):
+    """The fast path may support the device, but CTranslate2 would compute on the CPU."""
+    monkeypatch.setattr(engines, "reason_against", lambda *args, **settings: None)
+    model = load_task(text_folder).model
+    model.generation_config.early_stopping = True
+    engine = engines.Engine(model, "auto")
+    engine.is_off = False  # as if it were installed
+    assert engine.reason_against() is None
+    assert engines.Engine(model.to("meta"), "auto").reason_against().endswith("on a CPU")
