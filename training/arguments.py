@@ -82,7 +82,10 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
 
 
 def check_one_gpu(args: TrainingArguments) -> None:
-    """Raise a ValueError if one process would train on several GPUs. `nn.DataParallel` does not copy shared tables."""
+    """Raise a ValueError if one process would train on several GPUs.
+
+    `nn.DataParallel`, which the Trainer then uses, is slow, and its replicas lose what routers count.
+    """
     if args.n_gpu > 1:
         raise ValueError(
             f"One process cannot train on {args.n_gpu} GPUs: start one process for each GPU with `torchrun --nproc-per-node "

@@ -66,12 +66,16 @@ def test_what_cannot_be_is_said():
 )
 def test_pads_end_at_a_multiple_or_at_the_limit(device, multiple, expected):
     """With a device only named: a learned position table has no rows beyond the limit."""
-    collator = PairCollator(build_route_tokenizer(), (12, 20), torch.device(device), multiple)
+    tokenizer = build_route_tokenizer()
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    collator = PairCollator(tokenizer, (12, 20), torch.device(device), multiple)
     rows = [{"input_ids": list(range(9)), "labels": [1]}, {"input_ids": [1], "labels": list(range(5))}]
     batch = collator(rows)
     assert (batch["input_ids"].shape[1], batch["labels"].shape[1]) == expected
     assert batch["input_ids"][0].tolist() == [*range(9)] + [52] * (expected[0] - 9)
     assert batch["labels"][1].tolist() == [*range(5)] + [-100] * (expected[1] - 5)
+    assert batch["attention_mask"].sum() == 10
+    assert "attention_mask" not in collator([{"input_ids": [1] * 12, "labels": [1]}] * 2)  # there is nothing to mask
 
 
 def ids(count: int) -> list[int]:
