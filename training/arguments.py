@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 
+import torch
 from accelerate.utils import parse_flag_from_env
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
 from transformers.utils.import_utils import enable_tf32, is_torch_tf32_available
@@ -46,6 +47,8 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
                     "fsdp_size=<processes>, which also splits a model on CPUs."
                 )
         elif self.device.type == "cuda":
+            # it plans each new shape, which takes 20 steps, and may give NaN gradients with a mask (pytorch#196678)
+            torch.backends.cuda.enable_cudnn_sdp(False)
             if self.tf32 is None and is_torch_tf32_available():
                 self.tf32 = True
                 enable_tf32(True)

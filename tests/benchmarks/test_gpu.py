@@ -61,7 +61,7 @@ def test_faults_are_found(monkeypatch):
     monkeypatch.setattr(gpu, "copy", SimpleNamespace(deepcopy=another_model))
     assert states("logits_as_on_a_cpu") == {"FAIL"}
     monkeypatch.setattr(gpu, "scaled_dot_product_attention", attend)
-    assert states("gradients_with_a_mask") == states("rows_without_keys_are_zero") == {"FAIL"}
+    assert "FAIL" in states("gradients_with_a_mask") and states("rows_without_keys_are_zero") == {"FAIL"}
     monkeypatch.setattr(gpu, "fully_shard", frozen_layers)
     row = gpu.run_case(BENCH, "wrapped_training", "FSDP2")
     assert row["state"] == "FAIL" and row["figures"]["difference of losses"] > 1e-4
