@@ -286,7 +286,10 @@ def host_reads(bench: Bench, case: str) -> Result:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     found = [f"{Path(one.filename).name}:{one.lineno}" for one in seen if "synchronizing CUDA" in str(one.message)]
-    return task == "decoding" or case == "training sparse fp32" or not found, {"reads": len(found), "places": ", ".join(sorted(set(found))[:8])}
+    return task == "decoding" or case == "training sparse fp32" or not found, {
+        "reads": len(found),
+        "places": ", ".join(sorted(set(found))[:8]),
+    }
 
 
 @check(("encoder", "decoder"))

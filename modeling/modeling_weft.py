@@ -48,7 +48,7 @@ from .layers import FeedForward, Recorded, build_norm, dropout
 from .loading import LoadingMixin
 from .losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
 from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_lost_bias
-from .moe import ExpertsBase, Router, SparseFeedForward, router_losses
+from .moe import ExpertsBase, Router, SparseFeedForward, balance_loss, router_counts, router_z_loss
 from .positions import (
     AttentionPositions,
     TokenPositions,
@@ -1277,21 +1277,29 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
     def _router_losses(self, logits_of_stacks, non_pads_of_stacks, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the mean balance loss and z-loss of the sparse layers. In training, also count the routers' load."""
-        (in_encoder, in_decoder), (source, target) = logits_of_stacks, non_pads_of_stacks
-        logits, non_pads = (*in_encoder, *in_decoder), [source] * len(in_encoder) + [target] * len(in_decoder)
-        if not logits:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
-            zero = target.new_zeros((), dtype=torch.float)
+        device = non_pads_of_stacks[1].device  # the layers of a large model may be on several
+        layers = sum(map(len, logits_of_stacks))
+        if not layers:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
+            zero = torch.zeros((), device=device)
             return zero, zero
-        routers = self.routers()[-len(logits) :]  # without the encoder's if the call gave `encoder_outputs`
-        ids = []
-        for router, one, non_pad in zip(routers, logits, non_pads, strict=True):
-            chosen = router.choose(one)[1]
-            if self.training:
-                router.count_load(chosen, None if non_pad is None else non_pad.to(chosen.device))
-            ids.append(chosen.to(target.device))  # the layers of a large model may be on several
-        logits_here = [one.to(target.device) for one in logits]
-        masks_here = [None if non_pad is None else non_pad.to(target.device) for non_pad in non_pads]
-        return router_losses(self.config, logits_here, ids, masks_here, sum_counts)
+        routers = self.routers()[-layers:]  # without the encoder's if the call gave `encoder_outputs`
+        rest, stacks, counts = iter(routers), [], []
+        for logits, non_pad in zip(logits_of_stacks, non_pads_of_stacks, strict=True):
+            if logits:  # all layers of a stack at once, in as few operations as one
+                ids = torch.stack(
+                    [router.choose(one)[1].to(device) for one, router in zip(logits, rest, strict=False)]
+                )
+                mask = None if non_pad is None else non_pad.to(device)
+                stacks.append((torch.stack([one.to(device) for one in logits]), ids, mask))
+                counts.append(router_counts(ids, self.config.num_experts, mask))
+        if self.training:
+            for router, counts_of_layer in zip(routers, torch.cat(counts), strict=True):
+                router.count_load(counts_of_layer[:-1])
+        if sum_counts is not None:
+            counts = list(sum_counts(torch.cat(counts)).split([len(one) for one in counts]))
+        aux = [balance_loss(*stack, one) for stack, one in zip(stacks, counts, strict=True)]
+        z = [router_z_loss(logits, mask, one) for (logits, _, mask), one in zip(stacks, counts, strict=True)]
+        return torch.cat(aux).mean(), torch.cat(z).mean()
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
         """

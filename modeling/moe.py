@@ -4,7 +4,7 @@ Shape suffixes: N tokens (all batch rows, flattened), D model width, F expert wi
 tokens of one expert.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, partial, wraps
 from typing import Any
 from weakref import WeakSet
@@ -109,10 +109,10 @@ class Router(Recorded, Float32Buffers):
         return weights_NK.masked_fill(queue_number_NK > int(ids_NK.numel() / self.num_experts * factor), 0.0)
 
     @torch.no_grad()
-    def count_load(self, ids_NK: torch.Tensor, non_pad_N: torch.Tensor | None) -> None:
-        """Add this batch's non-pad tokens per expert to the load that the next update of the bias reads."""
+    def count_load(self, load_E: torch.Tensor) -> None:
+        """Add this batch's tokens per expert to the load that the next update of the bias reads."""
         if self.expert_load is not None and self.classifier.weight.requires_grad:
-            self.expert_load += expert_load(ids_NK, self.num_experts, non_pad_N)
+            self.expert_load += load_E.to(self.expert_load.device)
 
     @torch.no_grad()
     def update_selection_bias(self) -> None:
@@ -330,21 +330,15 @@ def expert_load(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor 
     ones_NK = torch.ones_like(ids_NK, dtype=torch.float32)
     if non_pad_N is not None:
         ones_NK = ones_NK * non_pad_N[:, None]
-    load_E = torch.zeros(num_experts, dtype=torch.float32, device=ids_NK.device)
-    return load_E.scatter_add(0, ids_NK.flatten(), ones_NK.flatten())
+    load_E = torch.zeros(*ids_NK.shape[:-2], num_experts, dtype=torch.float32, device=ids_NK.device)
+    return load_E.scatter_add(-1, ids_NK.flatten(-2), ones_NK.flatten(-2))
 
 
 def router_counts(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:
     """Return the number of assignments per expert and then the number of tokens, (E + 1,) in fp32, without pads."""
-    tokens = ids_NK.new_tensor(len(ids_NK)) if non_pad_N is None else non_pad_N.sum()
-    return torch.cat([expert_load(ids_NK, num_experts, non_pad_N), tokens.float()[None]])
-
-
-def _sum_over_non_pads(values: torch.Tensor, non_pad_N: torch.Tensor | None) -> torch.Tensor:
-    """Return the sum over the non-pad tokens (first dimension)."""
-    if non_pad_N is None:
-        return values.sum(dim=0)
-    return (values * non_pad_N.to(values.dtype).view((-1,) + (1,) * (values.ndim - 1))).sum(dim=0)
+    load_E = expert_load(ids_NK, num_experts, non_pad_N)
+    tokens = load_E.new_full((), ids_NK.shape[-2]) if non_pad_N is None else non_pad_N.sum().float()
+    return torch.cat([load_E, tokens.expand(*load_E.shape[:-1], 1)], dim=-1)
 
 
 def balance_loss(
@@ -355,7 +349,8 @@ def balance_loss(
 ) -> torch.Tensor:
     """Return E * sum over experts of (share of assignments * mean probability), which is 1 at perfect balance.
 
-    This is eq. 4-6 of Fedus et al. 2021 (arXiv:2101.03961) for top-k. Pads are left out.
+    This is eq. 4-6 of Fedus et al. 2021 (arXiv:2101.03961) for top-k. Pads are left out. Several layers with the same
+    tokens, as a first dimension of logits, ids and counts, have one loss each.
 
     Args:
         logits_NE: the router's logits.
@@ -365,10 +360,11 @@ def balance_loss(
             them (Qiu et al. 2025, arXiv:2501.11873), so that the loss does not depend on how they are split.
     """
     counts = router_counts(ids_NK, logits_NE.shape[-1], non_pad_N) if counts is None else counts
-    load_E, tokens = counts[:-1], counts[-1].clamp(min=1)
-    share_E = load_E / load_E.sum().clamp(min=1)
-    probs_E = _sum_over_non_pads(logits_NE.softmax(dim=-1), non_pad_N)
-    return logits_NE.shape[-1] * (share_E * probs_E).sum() / tokens
+    load_E, tokens = counts[..., :-1], counts[..., -1].clamp(min=1)
+    share_E = load_E / load_E.sum(dim=-1, keepdim=True).clamp(min=1)
+    probs_NE = logits_NE.softmax(dim=-1)
+    probs_E = (probs_NE if non_pad_N is None else probs_NE * non_pad_N[:, None]).sum(dim=-2)
+    return logits_NE.shape[-1] * (share_E * probs_E).sum(dim=-1) / tokens
 
 
 def router_z_loss(
@@ -377,34 +373,12 @@ def router_z_loss(
     """Return the mean of logsumexp(logits)^2 over the non-pad tokens, eq. 5 of Zoph et al. 2022 (arXiv:2202.08906).
 
     Args:
-        logits_NE: the router's logits.
+        logits_NE: the router's logits, of one layer or of several, as in [`balance_loss`].
         non_pad_N: False for pads. None if there are none.
         counts: as in [`balance_loss`].
     """
-    total = _sum_over_non_pads(torch.logsumexp(logits_NE, dim=-1).square(), non_pad_N)
+    squares_N = torch.logsumexp(logits_NE, dim=-1).square()
+    total = (squares_N if non_pad_N is None else squares_N * non_pad_N).sum(dim=-1)
     if counts is not None:
-        return total / counts[-1].clamp(min=1)
-    return total / (len(logits_NE) if non_pad_N is None else non_pad_N.sum().clamp(min=1))
-
-
-def router_losses(
-    config: WeftConfig,
-    logits: Sequence[torch.Tensor],
-    ids: Sequence[torch.Tensor],
-    non_pads: Sequence[torch.Tensor | None],
-    sum_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return balance loss and z-loss, each the mean over the sparse layers.
-
-    Args:
-        config: the configuration.
-        logits, ids, non_pads: those of each layer, as in [`balance_loss`].
-        sum_counts: takes [`router_counts`] of all layers (layers, E + 1), and returns their sums over several batches.
-    """
-    counts = torch.stack(
-        [router_counts(one, config.num_experts, mask) for one, mask in zip(ids, non_pads, strict=True)]
-    )
-    counts = counts if sum_counts is None else sum_counts(counts)
-    aux = torch.stack([balance_loss(*layer) for layer in zip(logits, ids, non_pads, counts, strict=True)]).mean()
-    z = torch.stack([router_z_loss(*layer) for layer in zip(logits, non_pads, counts, strict=True)]).mean()
-    return aux, z
+        return total / counts[..., -1].clamp(min=1)
+    return total / (logits_NE.shape[-2] if non_pad_N is None else non_pad_N.sum().clamp(min=1))

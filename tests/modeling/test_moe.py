@@ -8,7 +8,7 @@ import torch
 from transformers.integrations import moe as moe_integration
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.modeling.moe import ExpertsBase, NoisyTopKRouter, Router, SparseFeedForward
+from weftformer.modeling.moe import ExpertsBase, NoisyTopKRouter, Router, SparseFeedForward, expert_load
 
 from ..models import assert_same_gradients
 
@@ -260,10 +260,10 @@ def test_the_bias_moves_when_the_optimizer_of_its_router_takes_a_step(router, is
     optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
     for parameter in module.parameters():
         parameter.grad = torch.ones_like(parameter)
-    module.count_load(IDS[:2], None)
+    module.count_load(expert_load(IDS[:2], module.num_experts))
     other.step()  # of something else that learns in the same process
     assert module.expert_load.tolist() == [2.0, 2.0, 0.0, 0.0] and not module.selection_bias.any()
-    module.count_load(IDS[2:], None)
+    module.count_load(expert_load(IDS[2:], module.num_experts))
     (torch.compile(optimizer.step, backend="eager") if is_compiled else optimizer.step)()
     assert module.selection_bias.tolist() == MOVED and not module.expert_load.any()
     module.update_selection_bias()  # by hand as well: the load of a step counts once
@@ -276,7 +276,7 @@ def test_without_a_step_the_load_goes_on_to_be_counted(router):
     module = router(router_bias_update_rate=0.5)
     optimizer, scaler = torch.optim.SGD(module.parameters()), torch.amp.GradScaler("cpu")
     for factor, load, bias in ((float("inf"), 6.0, [0.0] * 4), (1.0, 0.0, MOVED)):
-        module.count_load(IDS, None)
+        module.count_load(expert_load(IDS, module.num_experts))
         scaler.scale(factor * module.classifier.weight.sum()).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -289,7 +289,7 @@ def test_the_bias_of_a_copy_moves_with_the_copy(router, copied):
     module = router(router_bias_update_rate=0.5)
     twin = copied(module)
     for one in (module, twin):
-        one.count_load(IDS, None)
+        one.count_load(expert_load(IDS, one.num_experts))
     torch.optim.SGD(twin.parameters()).step()
     assert twin.selection_bias.tolist() == MOVED and not module.selection_bias.any()
 
@@ -297,7 +297,7 @@ def test_the_bias_of_a_copy_moves_with_the_copy(router, copied):
 def test_a_frozen_router_keeps_its_bias(router):
     module = router(router_bias_update_rate=0.5)
     module.requires_grad_(False)
-    module.count_load(IDS, None)
+    module.count_load(expert_load(IDS, module.num_experts))
     module.update_selection_bias()
     torch.optim.SGD(module.parameters()).step()
     assert not module.expert_load.any() and not module.selection_bias.any()
@@ -316,7 +316,7 @@ def test_biases_move_in_the_order_of_the_optimizer(router, monkeypatch):
 def test_without_an_update_rate_there_is_no_bias(router):
     module = router()
     assert module.selection_bias is None and module.expert_load is None
-    module.count_load(torch.zeros(1, 2, dtype=torch.long), None)
+    module.count_load(expert_load(torch.zeros(1, 2, dtype=torch.long), module.num_experts))
     module.update_selection_bias()
     assert set(module.state_dict()) == {"classifier.weight"}
 
@@ -333,7 +333,7 @@ def test_bias_and_count_stay_in_full_precision_in_a_cast_model(router):
     assert module.selection_bias.dtype == module.expert_load.dtype == torch.float32
     assert torch.equal(module.selection_bias, value)
     for _ in range(300):
-        module.count_load(torch.tensor([[0, 1]]), None)
+        module.count_load(expert_load(torch.tensor([[0, 1]]), module.num_experts))
     assert module.expert_load.tolist() == [300.0, 300.0, 0.0, 0.0]
     assert module.to("meta").selection_bias.is_meta
 
