@@ -38,7 +38,8 @@ def register() -> None:
     AutoConfig.register("weft", WeftConfig, exist_ok=True)
     AutoModel.register(WeftConfig, WeftModel, exist_ok=True)
     AutoModelForSeq2SeqLM.register(WeftConfig, WeftForConditionalGeneration, exist_ok=True)
-    PIPELINE_REGISTRY.register_pipeline("weft-routes", RoutesPipeline, pt_model=AutoModelForSeq2SeqLM)
+    if "weft-routes" not in PIPELINE_REGISTRY.get_supported_tasks():  # transformers would warn
+        PIPELINE_REGISTRY.register_pipeline("weft-routes", RoutesPipeline, pt_model=AutoModelForSeq2SeqLM)
     parallel.install(WeftPreTrainedModel, WeftStack)
     WeftForConditionalGeneration.fast_path = dispatch
     WeftForConditionalGeneration.searches = {"sqrt_length": _sqrt_length_search}

@@ -1,7 +1,8 @@
 """Attention masks, in the form that the attention implementation in use takes.
 
-With every implementation, the output is zero for a query that may attend to no key. Shape suffixes: B batch, H heads
-(1 if all heads have the same mask), L queries, M keys.
+With every implementation, the output is zero for a query that may attend to no key. The exception is cuDNN's kernel of
+SDPA, which training with `WeftTrainingArguments` and `generate` turn off. Shape suffixes: B batch, H heads (1 if all heads
+have the same mask), L queries, M keys.
 """
 
 import inspect

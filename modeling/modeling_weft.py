@@ -1158,7 +1158,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             is_causal = kwargs.get("is_causal") is not False
             if self.training and is_causal and decoder_attention_mask is None and self.config.has_sparse_layers:
                 # the positions after the last label that is not -100 are padding: they change no score that counts
-                kwargs["decoder_token_mask"] = labels.ne(-100).flip(-1).cummax(-1).values.flip(-1)
+                # (a sum: the largest of booleans so far does not compile for a GPU)
+                kwargs["decoder_token_mask"] = labels.ne(-100).flip(-1).cumsum(-1).flip(-1) > 0
         has_router_losses = labels is not None and self.config.has_sparse_layers
         wants_routers = kwargs.pop("output_router_logits", None)
         wants_routers = self.config.output_router_logits if wants_routers is None else wants_routers
