@@ -193,12 +193,13 @@ def check(*parts: Iterable[str], stage: str = "compares", seconds: float = 40) -
 
 @contextmanager
 def _cudnn(is_on: bool) -> Iterator[None]:
-    """Turn the attention of cuDNN on or off. Outside it is off, as in training with `WeftTrainingArguments`."""
+    """Turn the attention of cuDNN on or off. By default it is off, as in training with `WeftTrainingArguments`."""
+    was_on = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(is_on)
     try:
         yield
     finally:
-        torch.backends.cuda.enable_cudnn_sdp(False)
+        torch.backends.cuda.enable_cudnn_sdp(was_on)
 
 
 def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -266,7 +267,7 @@ def gradients_with_a_mask(bench: Bench, backend: str) -> Result:
 @check(("training dense bf16", "training relative bf16", "training sparse bf16", "training sparse fp32",
         "decoding dense plain", "decoding dense fast"))  # fmt: skip
 def host_reads(bench: Bench, case: str) -> Result:
-    """Where the CPU waits for a value of the GPU: never in a training step, and how often for 16 tokens.
+    """Where the CPU waits for a value of the GPU: never in a training step, and at most 40 times for 16 tokens.
 
     Only torch's grouped product of experts in fp32 waits in training.
     """
@@ -287,10 +288,9 @@ def host_reads(bench: Bench, case: str) -> Result:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     found = [f"{Path(one.filename).name}:{one.lineno}" for one in seen if "synchronizing CUDA" in str(one.message)]
-    return task == "decoding" or case == "training sparse fp32" or not found, {
-        "reads": len(found),
-        "places": ", ".join(sorted(set(found))[:8]),
-    }
+    allowed = 40 if task == "decoding" else 30 if case == "training sparse fp32" else 0
+    places = ", ".join(sorted(set(found))[:8])
+    return len(found) <= allowed, {"reads": len(found), "places": places}
 
 
 @check(("encoder", "decoder"))
@@ -601,10 +601,6 @@ def main(arguments: argparse.Namespace) -> int:
         rows = {(row["check"], row["case"]): row for one in read for row in one["rows"]}
         write(read[-1] | {"rows": list(rows.values())}, arguments.into)
         return 0
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # with worker processes, the cause of an error is lost
-    transformers.logging.set_verbosity_error()
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    gc.freeze()  # each case collects its garbage, without a look at the libraries
     device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     bench = Bench(device, _ON_A_CPU if device == "cpu" else SIZES)
     report: Row = {"machine": machine(bench), "rows": []}
@@ -618,6 +614,10 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # with worker processes, the cause of an error is lost
+    transformers.logging.set_verbosity_error()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    gc.freeze()  # each case collects its garbage, without a look at the libraries
     parser = Parser(prog="python -m weftformer.benchmarks.gpu", description=__doc__)
     add_arguments(parser)
     sys.exit(run_script("benchmarks.gpu", main, parser.parse_args()))

@@ -9,7 +9,7 @@ from .tasks import RouteTask, load_task
 
 
 def load_on(model: str, wanted: str, device: str | None = None, is_compiled: bool = False, dtype: str = "auto") -> Any:
-    """Load the task of a model on a device, optionally with compiled steps.
+    """Load the task of a model on a device, optionally with [`fast_decoding`].
 
     Args:
         model: folder or Hub id.

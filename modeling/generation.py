@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, ClassVar, cast
 
 import torch
@@ -67,6 +68,32 @@ class RefuseNonFiniteScores(LogitsProcessor):
                     f"{lengths[first]}: the weights are damaged, or the dtype is too narrow for them (try bfloat16 or "
                     "float32), or every token is forbidden (by `suppress_tokens`, `prefix_allowed_tokens_fn` and the like)."
                 )
+
+
+class _WithoutCuDNN:
+    """Turns the attention of cuDNN off while any thread generates.
+
+    cuDNN would make a new plan for each length, which takes longer than the attention itself.
+    """
+
+    def __init__(self):
+        self._lock, self._users, self._was_on = Lock(), 0, True
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._was_on = torch.backends.cuda.cudnn_sdp_enabled()
+                torch.backends.cuda.enable_cudnn_sdp(False)
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                torch.backends.cuda.enable_cudnn_sdp(self._was_on)
+
+
+_without_cudnn = _WithoutCuDNN()
 
 
 def _needs_package() -> Callable:
@@ -176,19 +203,15 @@ class WeftGenerationMixin(GenerationMixin):
             kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
         if isinstance(states := kwargs.get("encoder_outputs"), dict):
             kwargs["encoder_outputs"] = type(states)(**states)  # a copy: `generate` expands it for the beams in place
-        # cuDNN would plan its attention anew for each length, which takes longer than the attention
-        with_cudnn = torch.backends.cuda.cudnn_sdp_enabled()
-        torch.backends.cuda.enable_cudnn_sdp(with_cudnn and self.device.type != "cuda")
         # before the user's processors, so that their scores are not taken for the model's
         refusal = RefuseNonFiniteScores()
         processors = LogitsProcessorList([refusal, *(logits_processor or [])])
         try:
-            output = super().generate(inputs, generation_config, processors, *args, **kwargs)
+            with _without_cudnn if self.device.type == "cuda" else nullcontext():
+                output = super().generate(inputs, generation_config, processors, *args, **kwargs)
         except RuntimeError:
             refusal.look()  # sampling from NaN fails with an error that does not name the cause
             raise
-        finally:
-            torch.backends.cuda.enable_cudnn_sdp(with_cudnn)
         refusal.look()
         if (kind := _OUTPUTS.get(type(output))) is not None:
             output.__class__ = kind
@@ -288,7 +311,10 @@ class WeftGenerationMixin(GenerationMixin):
         return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
 
     def _reorder_cache(self, cache, beam_idx):
-        """Reorder the cache of beam search, except the keys and values of the source, which all of its beams share."""
+        """Reorder the cache of beam search, except the keys and values of the source, which all of its beams share.
+
+        A search that moves rows to other sources needs `cache.reorder_cache` itself.
+        """
         cast(Cache, self_attention_cache(cache)).reorder_cache(beam_idx)
         return cache
 

@@ -102,7 +102,7 @@ class LoadingMixin:
                 "are the weights of another configuration. (ignore_mismatched_sizes=True initializes such weights at random.)"
             )
         if not (allow_missing_weights or wants_info or state_dict == {}):
-            # of a table with several names, transformers lists all if none is in the file
+            # transformers lists all names of a table if the file has none of them
             missing = info["missing_keys"] - may_be_new(model, info["missing_keys"]) - {*model.all_tied_weights_keys}
             _refuse_missing(cls.__name__, source, sorted(missing), sorted(info["unexpected_keys"]), any_size)
         if (generation := getattr(model, "generation_config", None)) is not None:

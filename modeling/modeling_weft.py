@@ -8,6 +8,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import partial, wraps
+from itertools import islice
 from types import ModuleType
 from typing import Any, ClassVar, Unpack, cast
 
@@ -892,7 +893,8 @@ class WeftModel(WeftPreTrainedModel):
         self.encoder = WeftEncoder(config)
         self.decoder = WeftDecoder(config)
         if config.share_encoder_decoder_embeddings:
-            self.shared = nn.Embedding(config.vocab_size, config.d_model)
+            # `tie_weights` makes it the table of both stacks, after loading
+            self.register_module("shared", nn.Embedding(config.vocab_size, config.d_model))
             stacks = ("encoder", "decoder")
             self._tied_weights_keys = {f"{name}.embed_tokens.weight": "shared.weight" for name in stacks}
         self.post_init()
@@ -918,8 +920,8 @@ class WeftModel(WeftPreTrainedModel):
             table = value
             if type(value) is nn.Embedding:  # one weight, but a module of its own in each stack, as in BART
                 rows, width = value.weight.shape
-                table = nn.Embedding(rows, width, _weight=value.weight).train(value.training)
-                vars(table)["_is_hf_initialized"] = True  # as the shared one will be
+                table = nn.Embedding(rows, width, value.padding_idx, _weight=value.weight).train(value.training)
+                table.weight = value.weight  # the constructor makes another parameter of it
             stack.embed_tokens = table
 
     @can_return_tuple
@@ -992,7 +994,7 @@ class WeftModel(WeftPreTrainedModel):
                 position_ids=position_ids,
                 position_mask=position_mask,
                 condition_values=condition_values,
-                use_cache=False,  # the default would be a warning in gradient checkpointing, which breaks a graph
+                use_cache=False,  # otherwise gradient checkpointing warns, and the warning breaks a graph
                 **kwargs,
             )
         elif isinstance(encoder_outputs, tuple):
@@ -1158,7 +1160,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             is_causal = kwargs.get("is_causal") is not False
             if self.training and is_causal and decoder_attention_mask is None and self.config.has_sparse_layers:
                 # the positions after the last label that is not -100 are padding: they change no score that counts
-                # (a sum: the largest of booleans so far does not compile for a GPU)
+                # (a sum, because Triton cannot compile a running maximum of booleans)
                 kwargs["decoder_token_mask"] = labels.ne(-100).flip(-1).cumsum(-1).flip(-1) > 0
         has_router_losses = labels is not None and self.config.has_sparse_layers
         wants_routers = kwargs.pop("output_router_logits", None)
@@ -1287,9 +1289,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         rest, stacks, counts = iter(routers), [], []
         for logits, non_pad in zip(logits_of_stacks, non_pads_of_stacks, strict=True):
             if logits:  # all layers of a stack at once, in as few operations as one
-                ids = torch.stack(
-                    [router.choose(one)[1].to(device) for one, router in zip(logits, rest, strict=False)]
-                )
+                own = zip(logits, islice(rest, len(logits)), strict=True)
+                ids = torch.stack([router.choose(one)[1].to(device) for one, router in own])
                 mask = None if non_pad is None else non_pad.to(device)
                 stacks.append((torch.stack([one.to(device) for one in logits]), ids, mask))
                 counts.append(router_counts(ids, self.config.num_experts, mask))

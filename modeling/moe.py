@@ -301,16 +301,21 @@ class SparseFeedForward(nn.Module):
         dispatch = self.experts if non_pad_N is None else partial(self._without_pads, non_pad_N)
         # a new token of each row, on a device where that takes another implementation
         is_step = (hidden_states.ndim == 2 or hidden_states.shape[1] == 1) and hidden_states.device.type != "cpu"
-        step = {"is_step": True} if is_step and not torch.is_grad_enabled() else {}
+        is_own = isinstance(self._base_experts, ExpertsBase) and "forward" not in vars(self._base_experts)
+        step = {"is_step": True} if is_step and is_own and not torch.is_grad_enabled() else {}
         return dispatch(tokens_ND, ids_NK, weights_NK.to(tokens_ND.dtype), **step).view_as(hidden_states)
+
+    @property
+    def _base_experts(self) -> Any:
+        """The experts themselves, also if an adapter (PEFT) wraps them."""
+        experts: Any = self.experts
+        return experts.get_base_layer() if hasattr(experts, "get_base_layer") else experts
 
     def _without_pads(
         self, non_pad_N: torch.Tensor, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor, **step
     ) -> torch.Tensor:
         """Return the experts' output (N, D), computed for all tokens except pads."""
-        experts: Any = self.experts
-        experts = experts.get_base_layer() if hasattr(experts, "get_base_layer") else experts  # of an adapter (PEFT)
-        num_experts = self.router.num_experts
+        experts, num_experts = self._base_experts, self.router.num_experts
         if experts.num_experts != num_experts:
             # Expert parallelism sends each row to the process of its expert, so an id of no expert would break it. It
             # waits for the device in any case, to learn how many rows to send.
@@ -326,7 +331,7 @@ class SparseFeedForward(nn.Module):
 
 
 def expert_load(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the number of assignments per expert (E,) in fp32, without pads."""
+    """Return the number of assignments per expert (E,) in fp32, without pads. Several layers may come first."""
     ones_NK = torch.ones_like(ids_NK, dtype=torch.float32)
     if non_pad_N is not None:
         ones_NK = ones_NK * non_pad_N[:, None]

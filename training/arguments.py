@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from accelerate.utils import parse_flag_from_env
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
-from transformers.utils.import_utils import enable_tf32, is_torch_tf32_available
+from transformers.utils.import_utils import is_torch_tf32_available
 
 from .options import TrainingOptions
 
@@ -47,11 +47,11 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
                     "fsdp_size=<processes>, which also splits a model on CPUs."
                 )
         elif self.device.type == "cuda":
-            # it plans each new shape, which takes 20 steps, and may give NaN gradients with a mask (pytorch#196678)
+            # cuDNN plans each new shape for as long as 50 steps, and can give NaN gradients with a mask (pytorch#196678)
             torch.backends.cuda.enable_cudnn_sdp(False)
             if self.tf32 is None and is_torch_tf32_available():
-                self.tf32 = True
-                enable_tf32(True)
+                # what `tf32=True` calls would let Inductor fail, which reads the setting by this older name
+                torch.set_float32_matmul_precision("high")
             if is_default:  # else the next batch waits for the end of the step
                 self.accelerator_config.non_blocking = True
 

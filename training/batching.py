@@ -125,15 +125,19 @@ class TokenBudgetSampler(Sampler[list[int]]):
             yield batches[index].tolist()
 
 
-def padded(lengths: np.ndarray, multiple: int | None) -> np.ndarray:
-    """Return lengths as they are after padding to a multiple, if there is one."""
-    return lengths if multiple is None else -(-lengths // multiple) * multiple
+def padded(lengths: np.ndarray, collator: Any) -> np.ndarray:
+    """Return the lengths of sources and targets (2, rows) after the padding of a collator."""
+    multiple, limits = (getattr(collator, name, None) for name in ("pad_to_multiple_of", "limits"))
+    if multiple is None:
+        return lengths
+    most = [np.iinfo(lengths.dtype).max if limit is None else limit for limit in limits or (None, None)]
+    return np.minimum(-(-lengths // multiple) * multiple, np.array(most, dtype=lengths.dtype)[:, None])
 
 
 class PairCollator(DataCollatorForSeq2Seq):
     """
-    `DataCollatorForSeq2Seq` that never pads beyond the limits, which a learned position table may have, and returns no
-    mask for a batch without pads, because attention is faster without one.
+    `DataCollatorForSeq2Seq` that never pads beyond the limits, because a learned position table has no more rows, and
+    returns no mask for a batch without pads, because attention is faster without one.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`):
@@ -148,12 +152,14 @@ class PairCollator(DataCollatorForSeq2Seq):
 
     def __init__(self, tokenizer: Any, limits: tuple[int, int], device: torch.device, multiple: int | None = None):
         super().__init__(tokenizer, pad_to_multiple_of=multiple or (8 if device.type == "cuda" else None))
-        self.limits = {"input_ids": limits[0], "attention_mask": limits[0], "labels": limits[1]}
+        self.limits = limits
 
     def __call__(self, features: list[dict[str, Any]], return_tensors: str | None = None) -> Any:
         batch = super().__call__(features, return_tensors)
-        for name in self.limits.keys() & batch.keys():
-            batch[name] = batch[name][:, : self.limits[name]]
+        source, target = self.limits
+        for name, limit in (("input_ids", source), ("attention_mask", source), ("labels", target)):
+            if name in batch:
+                batch[name] = batch[name][:, :limit]
         if "attention_mask" in batch and batch["attention_mask"].all():
             del batch["attention_mask"]
         return batch

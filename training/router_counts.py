@@ -70,7 +70,7 @@ def _count_tokens(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> torch.
         if "labels" not in batch or "input_ids" not in batch:
             return None
         source, target = model.non_pad_tokens(**{name: batch.get(name) for name in names})
-        every = target.new_tensor(batch["input_ids"].numel(), dtype=torch.long)
+        every = target.new_full((), batch["input_ids"].numel(), dtype=torch.long)
         tokens += torch.stack([every if source is None else source.sum(), target.sum()]).to(tokens)
     config = model.config
     sparse = [types.count("sparse") for types in (config.encoder_mlp_layer_types, config.decoder_mlp_layer_types)]

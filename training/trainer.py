@@ -16,7 +16,7 @@ from weakref import WeakSet
 import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
-from accelerate.utils import gather_object
+from accelerate.utils import AutocastKwargs, gather_object
 from datasets import Dataset
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
@@ -29,6 +29,7 @@ from ..exporting.engine import engine_of
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
+from ..modeling.parallel import is_fully_sharded
 from .arguments import check_one_gpu
 from .batching import TokenBudgetSampler, padded, row_lengths
 from .callbacks import (
@@ -126,11 +127,12 @@ class WeftTrainer(ShardedModelTrainer):
         if isinstance(args, TrainingOptions) and args.num_train_epochs is None:
             args.num_train_epochs = _default_epochs(args, train_dataset)
         config = getattr(model, "config", None)
-        # else DDP would search for unused weights in each step; only batches without conditions have any
+        # otherwise DDP would search for unused weights in each step, but only a batch without conditions has any
         if not getattr(config, "num_condition_features", 1) and getattr(args, "ddp_find_unused_parameters", 0) is None:
             args.ddp_find_unused_parameters = False
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
-        check_one_gpu(self.args)  # a model that is split over GPUs by a `device_map` has changed them to 1
+        _refuse_lost_noise(self.args, config)
+        check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
         if self.args.learning_rate is None:
             self.args.learning_rate = _default_rate(weft_model(self.model))
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
@@ -191,7 +193,7 @@ class WeftTrainer(ShardedModelTrainer):
             )
         if isinstance(dataset, Dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
-        sources, targets = padded(row_lengths(dataset, ("input_ids", "labels")), self._multiple)
+        sources, targets = padded(row_lengths(dataset, ("input_ids", "labels")), self.data_collator)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         sampler = TokenBudgetSampler(sources, targets, budget, num_processes=self.args.world_size, seed=seed)
         if not isinstance(dataset, Dataset):  # a list, or another map from numbers to rows
@@ -202,10 +204,10 @@ class WeftTrainer(ShardedModelTrainer):
     def _stream_loader(self, stream: ShuffledStream, budget: int | None) -> DataLoader:
         args = self.args
         stream.batch_size, stream.max_tokens = self._train_batch_size, budget
-        stream.pad_to_multiple_of = None if budget is None else self._multiple
-        stream.form_batches = (
-            None if budget is None else partial(_budget_batches, budget=budget, multiple=self._multiple)
-        )
+        stream.form_batches = stream.pad_to_multiple_of = None
+        if budget is not None:
+            stream.form_batches = partial(_budget_batches, budget=budget, collator=self.data_collator)
+            stream.pad_to_multiple_of = getattr(self.data_collator, "pad_to_multiple_of", None)
         # processes that share the weights of one layer read the same rows
         stream.process_index = args.process_index // self.get_tp_size()
         stream.num_processes = args.world_size // self.get_tp_size()
@@ -219,10 +221,6 @@ class WeftTrainer(ShardedModelTrainer):
             dispatch_batches=False,
             non_blocking=self.accelerator.non_blocking,
         )
-
-    @property
-    def _multiple(self) -> int | None:
-        return getattr(self.data_collator, "pad_to_multiple_of", None)
 
     def _loader(self, dataset: Any, collator: Any, **batches: Any) -> DataLoader:
         args = self.args
@@ -336,8 +334,9 @@ class WeftTrainer(ShardedModelTrainer):
         self._evaluated = []
         try:
             # accelerate puts only `forward` into autocast, and `generate` also calls the encoder and, for each token, the
-            # decoder; within one context, each weight is cast once
-            with self._engine(), self.accelerator.autocast():
+            # decoder; within one context, each weight is cast once, unless a process does not have the memory for all
+            is_sharded = self.is_fsdp_enabled or is_fully_sharded(self.model)
+            with self._engine(), self.accelerator.autocast(AutocastKwargs(cache_enabled=not is_sharded)):
                 output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
             evaluated = self._evaluated
         finally:
@@ -534,11 +533,20 @@ def _default_epochs(args: Any, dataset: Any) -> int:
     return min(100, max(10, math.ceil(_STEPS * batch / max(rows, 1))))
 
 
+def _refuse_lost_noise(args: Any, config: Any) -> None:
+    """Raise a ValueError for noise on embeddings that transformers would add to a module that the stacks do not call."""
+    if args.neftune_noise_alpha is not None and getattr(config, "share_encoder_decoder_embeddings", False):
+        raise ValueError(
+            f"neftune_noise_alpha={args.neftune_noise_alpha} does not work with a shared token table: leave it out, or train "
+            "a model with share_encoder_decoder_embeddings=False."
+        )
+
+
 def _budget_batches(
-    lengths: np.ndarray, rng: np.random.Generator, *, budget: int, multiple: int | None = None
+    lengths: np.ndarray, rng: np.random.Generator, *, budget: int, collator: Any = None
 ) -> Iterator[list[int]]:
     """Return the batches of a window of a stream, formed as in [`TokenBudgetSampler`]."""
-    lengths = padded(lengths, multiple)
+    lengths = padded(lengths, collator)
     if lengths.max() > budget:
         raise ValueError(
             f"A pair of the stream has {lengths.max()} tokens on one side, more than max_tokens_per_batch={budget}: raise "

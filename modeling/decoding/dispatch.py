@@ -107,7 +107,7 @@ def _is_foreign(attention: Any) -> bool:
 def reason_against_model(model: Any) -> str | None:
     """Return, in a few words, why the model as it is now cannot take the fast path, or None if it can."""
     decoder = model.model.decoder
-    modules = [*decoder.modules()]
+    modules = list(decoder.modules())
     for module in (model, model.model, model.lm_head, *modules):
         if module.training:
             return "the model is in training mode (`model.eval()` ends it)"
@@ -132,7 +132,7 @@ def reason_against_model(model: Any) -> str | None:
     if len(devices) > 1:
         return f"weights are on {' and '.join(sorted(devices))}"
     if devices != {"cpu"} and model not in _CHOSEN:
-        return f"weights are on {devices.pop()}, where `fast_decoding` turns the fast path on"
+        return f"weights are on {devices.pop()}, and `fast_decoding` was not called"
     if any(router.capacity_factor is not None for router in decoder.routers()):
         # the fast path passes other tokens to the experts in a call: one beam of a prefix, and beams by their slots
         return "experts have a limited capacity, so that the tokens of a call decide what is dropped"
@@ -224,13 +224,16 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
     """
     Compile the decoding step of a model on a CPU, or turn the fast path on for a model on a GPU.
 
-    The setting is for all later calls of `model.generate`. On a CPU, the fast path is always on.
+    The setting is for all later calls of `model.generate`. On a CPU, the fast path does not need it.
 
-    The first `generate` with a new batch size or number of beams compiles, for about a minute. The result is kept in a
+    The first `generate` on a CPU with a new batch size or number of beams compiles, for about a minute. The result is kept in a
     file, which later processes load in about two seconds, as long as the weights, the versions, the processor and the
     number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment
-    variable `WEFT_CHOSEN_FOLDER`. On a GPU, `generate(cache_implementation="static")` lets transformers compile the
-    plain path.
+    variable `WEFT_COMPILED_FOLDER`.
+
+    On a GPU, nothing is compiled. The texts are the same in float32. In 16 bits they may differ where tokens have
+    almost equal scores, because sums are in another order. `generate(cache_implementation="static")` lets transformers
+    compile its own greedy search.
 
     The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
     To notice a change, every `generate` hashes the decoder's weights, which takes less time than one token.
@@ -270,5 +273,5 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
     if against is not None:
         if not was_chosen:
             del _CHOSEN[model]
-        raise ValueError(f"The decoding step of this model cannot be compiled: {against}.")
+        raise ValueError(f"`fast_decoding` does not support this model: {against}.")
     return model

@@ -352,9 +352,7 @@ class Beams(Texts):
     best_scores: torch.Tensor
     has_ended: torch.Tensor
     can_improve: torch.Tensor  # (B, 1)
-    first_rows: (
-        torch.Tensor
-    )  # the number of the first row of each source, counted from the first that was added (B, 1)
+    first_rows: torch.Tensor  # (B, 1), counted from the first source that was added
 
     def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = ()):
         super().__init__(model, settings, criteria)

@@ -82,3 +82,6 @@ def test_switched_off_merged_and_unloaded(build, source, steps, name):
     for request, tokens in zip(REQUESTS, merged, strict=True):
         assert torch.equal(written(unloaded, source, request), tokens)
     assert steps  # nothing is left of the adapter
+    if "shared" in name:
+        shared = unloaded.model.shared.weight
+        assert unloaded.get_encoder().embed_tokens.weight is shared is unloaded.get_decoder().embed_tokens.weight

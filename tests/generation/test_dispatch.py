@@ -162,7 +162,7 @@ def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatc
     (record,) = [record for record in caplog.records if record.name == dispatch.__name__]
     assert record.levelno == logging.DEBUG
     assert record.getMessage() == (
-        "generate uses the plain path: weights are on meta, where `fast_decoding` turns the fast path on."
+        "generate uses the plain path: weights are on meta, and `fast_decoding` was not called."
     )
 
 

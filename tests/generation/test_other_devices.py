@@ -6,6 +6,7 @@ import torch.fx.experimental._config as shapes
 
 import weftformer
 from weftformer import WeftForConditionalGeneration
+from weftformer.modeling import generation
 from weftformer.modeling.decoding import dispatch
 from weftformer.modeling.decoding.cache import DecodingCache
 from weftformer.modeling.decoding.step import DecodeStep
@@ -66,7 +67,7 @@ def test_steps_and_search_stay_on_the_device(build, steps_on_meta, kind, beams, 
 
 def test_the_fast_path_of_another_device_is_off_by_default(build):
     model = build("rotary").to("meta")
-    assert "`fast_decoding` turns the fast path on" in dispatch.reason_against_model(model)
+    assert "`fast_decoding` was not called" in dispatch.reason_against_model(model)
     for _ in range(2):
         assert weftformer.fast_decoding(model) is model
         assert dispatch.reason_against_model(model) is None and not dispatch.is_compiled(model)
@@ -112,3 +113,15 @@ def test_attention_of_cudnn_is_off_while_a_gpu_generates(build, source, monkeypa
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
     assert seen == [False, False]
+
+
+def test_threads_share_the_setting_of_cudnn():
+    """The last one to end restores it."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    first, second = generation._without_cudnn, generation._without_cudnn
+    with first:
+        first.__enter__()
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        second.__exit__()
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before

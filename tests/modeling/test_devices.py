@@ -121,6 +121,12 @@ def test_experts_take_another_implementation_for_a_step_of_decoding(build, monke
         assert set(calls) == {in_steps} and len(calls) == 4
         assert model.config._experts_implementation == "grouped_mm"
         calls.clear()
+        experts = model.model.decoder.layers[0].mlp.experts
+        own = experts.forward
+        experts.forward = lambda tokens, ids, weights, own=own: own(tokens, ids, weights)  # as expert parallelism does
+        model(decoder_input_ids=ids[:, :1], **given)
+        assert calls[0] == "grouped_mm"
+        calls.clear()
 
 
 def test_a_chunked_loss_multiplies_in_the_dtype_of_autocast(build):

@@ -190,6 +190,19 @@ def test_weights_of_a_stack_are_loaded(build):
         other.load_state_dict(model.state_dict() | {"model.encoder.other": torch.zeros(1)})
 
 
+def test_another_table_is_one_weight_in_all_places(build):
+    for fields, together in (SHARING["one table"], SHARING["one table, own head"]):
+        model = build(**fields)
+        table = torch.nn.Embedding(29, 16, padding_idx=3).double().requires_grad_(False)
+        model.set_input_embeddings(table)
+        model.tie_weights()
+        assert model.get_input_embeddings() is table
+        for stack in (model.get_encoder(), model.get_decoder()):
+            assert stack.embed_tokens.weight is table.weight and stack.embed_tokens.padding_idx == 3
+        check_sharing(model.half().float(), together)
+        assert not table.weight.requires_grad
+
+
 def test_a_stack_alone_moves_with_its_table(build):
     model = build()
     assert model.get_encoder().double()(IDS).last_hidden_state.dtype == torch.double

@@ -5,6 +5,7 @@ from datasets import Dataset
 
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training.batching import PairCollator, TokenBudgetSampler, row_lengths
+from weftformer.training.batching import padded as padding
 
 
 def padded(batch: list[int], lengths: np.ndarray) -> tuple[int, int]:
@@ -75,6 +76,9 @@ def test_pads_end_at_a_multiple_or_at_the_limit(device, multiple, expected):
     assert batch["input_ids"][0].tolist() == [*range(9)] + [52] * (expected[0] - 9)
     assert batch["labels"][1].tolist() == [*range(5)] + [-100] * (expected[1] - 5)
     assert batch["attention_mask"].sum() == 10
+    lengths = np.array([[9, 11], [5, 19]])
+    assert padding(lengths, collator).tolist() == ([[9, 11], [5, 19]] if device == "cpu" else
+        [[12, 12], [8, 20]] if multiple is None else [[9, 12], [6, 20]])  # fmt: skip
     assert "attention_mask" not in collator([{"input_ids": [1] * 12, "labels": [1]}] * 2)  # there is nothing to mask
 
 

@@ -126,16 +126,15 @@ def test_defaults_on_a_gpu(monkeypatch, given):
     enabled = []
     monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda"))
     monkeypatch.setattr(arguments, "is_torch_tf32_available", lambda: True)
-    monkeypatch.setattr(arguments, "enable_tf32", enabled.append)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", enabled.append)
     cudnn = []
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", cudnn.append)
     made = WeftTrainingArguments("out", bf16=False, **given)
-    assert (made.tf32, made.accelerator_config.non_blocking, enabled) == (
-        (False, False, []) if given else (True, True, [True])
-    )
+    assert (made.accelerator_config.non_blocking, enabled) == ((False, []) if given else (True, ["high"]))
     assert cudnn == [False]
     monkeypatch.setattr(arguments, "is_torch_tf32_available", lambda: False)
-    assert WeftTrainingArguments("out").tf32 is None
+    enabled.clear()
+    assert WeftTrainingArguments("out").tf32 is None and not enabled
 
 
 def test_accelerate_does_no_fsdp_on_a_cpu(monkeypatch):

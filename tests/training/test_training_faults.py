@@ -33,6 +33,12 @@ def test_transformers_own_trainer_smooths_no_labels_of_sparse_models(tmp_path, h
         run.train()
 
 
+def test_noise_on_embeddings_needs_tables_of_their_own(tmp_path):
+    arguments = WeftTrainingArguments(str(tmp_path), neftune_noise_alpha=5.0, **PLAIN)
+    with pytest.raises(ValueError, match="neftune_noise_alpha=5.0 does not work with a shared token table"):
+        WeftTrainer(runs.build(), arguments)
+
+
 def test_a_trainer_without_data_to_evaluate_on_evaluates_nothing(tmp_path):
     arguments = WeftTrainingArguments(str(tmp_path), max_steps=1, save_strategy="no", **PLAIN)
     run = WeftTrainer(
