@@ -8,7 +8,7 @@ import this file. [`install`] attaches it to them, so that the code that travels
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any
@@ -236,11 +236,13 @@ def check_sizes(config: WeftConfig, sizes: Any) -> None:
                     f"tp_size={sizes.tp_size} does not divide {name}={value}: a process would hold a part of a head or a "
                     "different width. Choose a `tp_size` that divides it, or split by `fsdp_size`, which takes any model."
                 )
-        if data_parallel_size(sizes) > 1 and config.tie_word_embeddings:
+        fields = [
+            name for name in ("tie_word_embeddings", "share_encoder_decoder_embeddings") if getattr(config, name)
+        ]
+        if data_parallel_size(sizes) > 1 and fields:
             raise ValueError(
-                f"tie_word_embeddings=True does not work with both tp_size={sizes.tp_size} and fsdp_size={sizes.fsdp_size}: "
-                "FSDP2 would treat the tied table and head as two weights. Use one of the two sizes, or a model whose head is "
-                "not tied."
+                f"{fields[0]}=True does not work with both tp_size={sizes.tp_size} and fsdp_size={sizes.fsdp_size}: FSDP2 would "
+                "treat one table as several weights. Use one of the two sizes, or a model with both fields False."
             )
     if ep_size <= 1:
         return
@@ -269,6 +271,22 @@ def data_parallel_size(sizes: Any) -> int:
 def is_fully_sharded(model: Any) -> bool:
     """Return whether FSDP2 (`fully_shard`) has sharded this model's weights."""
     return torch.distributed.is_available() and isinstance(model, FSDPModule)
+
+
+@contextmanager
+def undivided_tables(model: Any) -> Iterator[None]:
+    """Hide the embeddings of a model from accelerate while it shards the model.
+
+    It would shard the module of the shared table and the head apart from the modules of the stacks, which have the same
+    weight. torch 2.13 refuses that, and earlier releases would train two weights. All of them stay with the model.
+    """
+    names = ("get_input_embeddings", "get_output_embeddings")
+    vars(model).update(dict.fromkeys(names, lambda: None))
+    try:
+        yield
+    finally:
+        for name in names:
+            del vars(model)[name]
 
 
 def gather_for_generate(model: Any) -> None:

@@ -29,7 +29,7 @@ from ..exporting.engine import engine_of
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
-from ..modeling.parallel import is_fully_sharded
+from ..modeling.parallel import is_fully_sharded, undivided_tables
 from .arguments import check_one_gpu
 from .batching import TokenBudgetSampler, padded, row_lengths
 from .callbacks import (
@@ -162,6 +162,10 @@ class WeftTrainer(ShardedModelTrainer):
         if is_wanted and not self.args.torch_compile and weft_model(self.model).config.has_sparse_layers:
             self.expert_statistics = ExpertStatisticsCallback()
             self.add_callback(self.expert_statistics)
+
+    def _prepare_for_training(self, *args, **kwargs):
+        with undivided_tables(weft_model(self.model)) if self.is_fsdp_enabled else nullcontext():
+            return super()._prepare_for_training(*args, **kwargs)
 
     def train(self, *args, **kwargs):
         self._data = data_fingerprint(self.train_dataset)

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers.distributed import DistributedConfig
 
 from weftformer import WeftForConditionalGeneration
+from weftformer.modeling.parallel import undivided_tables
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -81,7 +82,8 @@ def fsdp_by_accelerate(model):
     accelerator = SimpleNamespace(
         state=SimpleNamespace(fsdp_plugin=plugin), mixed_precision="no", is_main_process=RANK == 0
     )
-    return fsdp2_prepare_model(accelerator, model)
+    with undivided_tables(model):  # as `WeftTrainer` does
+        return fsdp2_prepare_model(accelerator, model)
 
 
 def generated(model, batch, split):

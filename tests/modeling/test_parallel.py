@@ -82,12 +82,13 @@ REFUSED = [
     ({}, {"fsdp_size": 2, "ep_size": 2}, "no sparse layer"),
     ({**SPARSE, "num_experts": 3}, {"fsdp_size": 2, "ep_size": 2}, "num_experts=3"),
     ({}, {"fsdp_size": 2, "tp_size": 2}, "tie_word_embeddings=True"),
+    ({"tie_word_embeddings": False}, {"fsdp_size": 2, "tp_size": 2}, "share_encoder_decoder_embeddings=True"),
 ]
 ALLOWED = [
     ({}, {"tp_size": 2}),
     ({**SPARSE, "moe_intermediate_size": 9, "encoder_ffn_dim": 33}, {"tp_size": 2, "ep_size": 2}),
     ({"num_key_value_heads": 1, "decoder_ffn_dim": 33}, {"fsdp_size": 2}),
-    ({"tie_word_embeddings": False}, {"fsdp_size": 2, "tp_size": 2}),
+    ({"tie_word_embeddings": False, "share_encoder_decoder_embeddings": False}, {"fsdp_size": 2, "tp_size": 2}),
     ({**SPARSE, "activation_dropout": 0.1}, {"fsdp_size": 2, "ep_size": 2}),
 ]
 
