@@ -914,7 +914,7 @@ class WeftModel(WeftPreTrainedModel):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name != "shared" or value is None:
+        if name != "shared" or value is None or "_is_replica" in vars(self):  # `nn.DataParallel` sets all modules
             return
         for stack in (self.encoder, self.decoder):  # also if an adapter replaces the table
             table = value

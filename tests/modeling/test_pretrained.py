@@ -233,9 +233,12 @@ def test_a_stack_in_another_module_takes_its_table_along(build, is_tied):
 
 def test_a_replica_of_another_device_has_its_own_table(build):
     """`nn.DataParallel` makes one for each device, of the parameters that a module has registered."""
-    stack = build().get_encoder()
-    replica = stack._replicate_for_data_parallel()
+    model = build().model
+    replica = model.encoder._replicate_for_data_parallel()
     assert "embed_tokens" in replica._modules and "embed_tokens" not in replica.__dict__
+    whole, own = model._replicate_for_data_parallel(), model.encoder.embed_tokens
+    whole.shared = model.shared._replicate_for_data_parallel()  # has no weight yet
+    assert model.encoder.embed_tokens is own
 
 
 @torch.no_grad()
