@@ -226,9 +226,9 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
 
     The setting is for all later calls of `model.generate`. On a CPU, the fast path does not need it.
 
-    The first `generate` on a CPU with a new batch size or number of beams compiles, for about a minute. The result is kept in a
-    file, which later processes load in about two seconds, as long as the weights, the versions, the processor and the
-    number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment
+    On a CPU, the first `generate` with a new batch size or number of beams compiles, for about a minute. The result is
+    kept in a file, which later processes load in about two seconds, as long as the weights, the versions, the processor
+    and the number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment
     variable `WEFT_COMPILED_FOLDER`.
 
     On a GPU, nothing is compiled. The texts are the same in float32. In 16 bits they may differ where tokens have
