@@ -231,12 +231,12 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
     and the number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment
     variable `WEFT_COMPILED_FOLDER`.
 
+    The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
+    To notice a change, every `generate` hashes the decoder's weights, which takes less time than one token.
+
     On a GPU, nothing is compiled. The texts are the same in float32. In 16 bits they may differ where tokens have
     almost equal scores, because sums are in another order. `generate(cache_implementation="static")` lets transformers
     compile its own greedy search.
-
-    The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
-    To notice a change, every `generate` hashes the decoder's weights, which takes less time than one token.
 
     Args:
         model (`WeftForConditionalGeneration`):

@@ -22,7 +22,6 @@ from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.modeling_outputs import ModelOutput
 
-from ..attention import self_attention_cache
 from ..transformers_names import CACHE, SORTS_SAMPLED_BEAMS
 from .cache import DecodingCache, FastPathRequest, places, renumbered, rows_of
 
@@ -134,9 +133,8 @@ class Stepper:
             return
         if self.is_fast:
             self.cache.reorder(rows_W)
-        # the cross-attention cache needs no reordering: all beams of a source have the same source
-        elif (cache := self_attention_cache(self.kwargs.get(CACHE))) is not None:
-            cache.reorder_cache(rows_W)
+        elif (cache := self.kwargs.get(CACHE)) is not None:
+            self.model._reorder_cache(cache, rows_W)
 
     @staticmethod
     def _last(logits: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -115,8 +115,8 @@ def test_attention_of_cudnn_is_off_while_a_gpu_generates(build, source, monkeypa
     assert seen == [False, False]
 
 
-def test_threads_share_the_setting_of_cudnn():
-    """The last one to end restores it."""
+def test_overlapping_requests_share_the_setting_of_cudnn():
+    """The last one to end restores it, in whichever thread it runs."""
     before = torch.backends.cuda.cudnn_sdp_enabled()
     first, second = generation._without_cudnn, generation._without_cudnn
     with first:
