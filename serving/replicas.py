@@ -78,7 +78,7 @@ class Replica:
             )  # fmt: skip
         self.app = load_app(
             args["model"], stock, args["forward_model"], args["device"], args["engine"], self.limits,
-            args["dtype"], api_key=api_key, allowed_hosts=args["allowed_hosts"],
+            dtype=args["dtype"], api_key=api_key, allowed_hosts=args["allowed_hosts"],
         )  # fmt: skip
         self.batcher = self.app.state.batcher
 

@@ -58,6 +58,7 @@ def test_the_options_of_a_model_reach_each_replica(monkeypatch, tmp_path, untrai
     assert cli.main(["serve", "--model", untrained_folder, "--port", "0", "--replicas", "2", *words]) == 0
     [((model, known, forward, device, engine, limits), more)] = given
     assert (model, forward, device, engine, limits.max_beams) == (untrained_folder, None, None, "weft", 3)
+    assert more["dtype"] == "auto"
     assert known.offer("CCO").price == 3 and known.is_strict and more["api_key"] == "key"
 
 
