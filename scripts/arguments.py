@@ -10,9 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftformer.common.atomic import is_stream
+from weftformer.common.options import add_options
 
 if TYPE_CHECKING:
     from weftformer.routes.plans import Plan
+
+
+def add_common_options(parser: Any, *kinds: type) -> None:
+    """Let a parser only answer `--help`, with the most used options of some dataclasses. `main` parses the words."""
+    parser.is_only_help = True
+    for kind in kinds:
+        add_options(
+            parser.add_argument_group(vars(kind).get("_argument_group_name", "training")), kind, common_only=True
+        )
+    parser.add_argument_group("the rest").add_argument("--help-all", action="store_true", help="show every option")
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import sys
 
 from weftformer.routes.data.arguments import RouteArguments, RouteTrainingOptions
 from weftformer.scripts import cli
-from weftformer.scripts.training_options import add_options
+from weftformer.scripts.arguments import add_common_options
 
 EPILOG = """These are the most used options. `weftformer routes train --help-all` shows all options.
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "%(prog)s [FILE.yaml] [--train-file ROUTES --test-file ROUTES] [--output-dir FOLDER] [--option value ...]"
     )
-    add_options(parser, RouteArguments, RouteTrainingOptions)
+    add_common_options(parser, RouteArguments, RouteTrainingOptions)
 
 
 def main(args: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 from dataclasses import fields
 
+from weftformer.common.options import add_options
 from weftformer.scripts.arguments import (
     add_engine,
     add_model_options,
@@ -15,7 +16,6 @@ from weftformer.scripts.arguments import (
     read_stock,
     take_shipped_model,
 )
-from weftformer.scripts.plan_options import add_fields
 from weftformer.serving.limits import Limits
 
 # Options that are arguments of the application on Ray.
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--replicas", metavar="N[-M]", help="serve on Ray: N replicas of the model, or N-M to scale with requests")
     add("--threads", type=int, default=1, metavar="N", help="CPUs and threads of a replica (default: %(default)s)")
     add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
-    add_fields(parser.add_argument_group("bounds"), Limits)
+    add_options(parser.add_argument_group("bounds"), Limits)
 
 
 def _listen(host: str, port: int) -> socket.socket:

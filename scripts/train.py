@@ -5,7 +5,7 @@ import shlex
 import sys
 
 from weftformer.scripts import cli
-from weftformer.scripts.training_options import add_options, check_words
+from weftformer.scripts.arguments import add_common_options
 from weftformer.training.options import DataArguments, ModelArguments, TrainingOptions
 
 EPILOG = """These are the most used options. `weftformer train --help-all` shows all options, including those of transformers'
@@ -20,11 +20,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "weftformer train [FILE.yaml] --train-file PAIRS --output-dir FOLDER [--option value ...]"
-    add_options(parser, DataArguments, ModelArguments, TrainingOptions)
-
-
-def check(args: argparse.Namespace) -> None:
-    check_words(args.words, ModelArguments, DataArguments, TrainingOptions)
+    add_common_options(parser, DataArguments, ModelArguments, TrainingOptions)
 
 
 def main(args: argparse.Namespace) -> None:

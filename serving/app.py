@@ -8,11 +8,11 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from reprlib import Repr
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
@@ -29,6 +29,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..common.options import request_fields
 from ..configuration.version import __version__
 from ..inference.batching import Batcher, Failed, QueueFull, Stopping
 from ..inference.loading import load_forward, move_to
@@ -50,8 +51,6 @@ _MOST_STEPS = 32
 # Each SMILES of a target needs its own search.
 _MOST_AUGMENTATIONS = 16
 _MOST_ROUTES = 100
-# Each molecule or substructure is searched for in every route.
-_MOST_FORBIDDEN = 16
 # The included model reads targets of up to 300 tokens. RDKit takes a second for the worst text of 2,000 characters.
 _MOST_SMILES = 600
 
@@ -193,30 +192,13 @@ def _without_key(request: HTTPConnection, error: Exception) -> JSONResponse:
 
 def _plan_fields(task: RouteTask, limits: Limits, smiles: Any) -> dict[str, Any]:
     """Return the fields of a request for the settings, within the bounds of the server."""
-    most = {
+    largest = {
         "beams": limits.max_beams, "num_augmentations": _MOST_AUGMENTATIONS, "seed": (1 << 32) - 1,
         "max_new_tokens": task.max_new_tokens, "time_limit": min(limits.max_time_limit, limits.timeout_s),
         "num_routes": _MOST_ROUTES,
     }  # fmt: skip
-    found: dict[str, Any] = {}
-    for kind in (PlanSettings, Constraints):
-        hints = get_type_hints(kind)
-        for field in fields(kind):
-            about, default, hint = field.metadata, field.default, hints[field.name]
-            if "help" not in about or field.name == "enforce_limits":
-                continue
-            if "choices" in about:
-                hint = Literal[about["choices"]]
-            elif isinstance(default, tuple):
-                hint, default = list[smiles], []
-            elif str in get_args(hint):
-                hint = smiles | None
-            elif field.name in most and default is not None:
-                default = min(default, most[field.name])
-            found[field.name] = hint, Field(
-                default, description=about["help"], ge=about.get("least"), le=most.get(field.name),
-                max_length=_MOST_FORBIDDEN if default == [] else None,
-            )  # fmt: skip
+    found = request_fields(PlanSettings, largest) | request_fields(Constraints, {}, smiles)
+    del found["enforce_limits"]
     return found
 
 

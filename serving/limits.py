@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from ..common.options import check_options
-
-
-def limit(default: Any, text: str, least: float = 1, metavar: str = "N") -> Any:
-    """Return a field with its help text and smallest value."""
-    return field(default=default, metadata={"help": text, "least": least, "metavar": metavar})
+from ..common.options import check_options, option
 
 
 @dataclass(frozen=True)
@@ -54,23 +48,24 @@ class Limits:
         ValueError: a limit is too small or not finite.
     """
 
-    max_batch_size: int = limit(32, "inputs computed together")
-    max_queue: int = limit(256, "inputs in the queue; more are refused with 429")
-    max_inputs: int = limit(32, "inputs per request")
-    max_characters: int = limit(2000, "length of an input")
-    max_beams: int = limit(50, "largest number of beams of a request")
-    max_new_tokens: int | None = limit(
-        None, "new tokens per input (default: three quarters of a route model's positions; 256 of text)"
+    max_batch_size: int = option(32, "inputs computed together", least=1)
+    max_queue: int = option(256, "inputs in the queue; more are refused with 429", least=1)
+    max_inputs: int = option(32, "inputs per request", least=1)
+    max_characters: int = option(2000, "length of an input", least=1)
+    max_beams: int = option(50, "largest number of beams of a request", least=1)
+    max_new_tokens: int | None = option(
+        None, "new tokens per input (default: three quarters of a route model's positions; 256 of text)", least=1
     )
-    max_request_bytes: int = limit(1 << 18, "largest body; larger ones are refused with 413")
-    max_time_limit: float = limit(60.0, "largest `time_limit` of a request", 1e-3, "S")
-    timeout_s: float = limit(120.0, "seconds until a request times out with 504", 1e-3, "S")
-    header_timeout_s: float = limit(10.0, "seconds until a connection without a complete header is closed", 1e-3, "S")
-    stop_timeout_s: float = limit(25.0, "seconds to finish running requests after SIGTERM", 0, "S")
-    max_connections: int = limit(512, "open connections; more are refused with 503")
-    refuse: tuple[str, ...] = field(
-        default=(),
-        metadata={"help": "field that requests may not contain, e.g. ranking (repeatable)", "metavar": "FIELD"},
+    max_request_bytes: int = option(1 << 18, "largest body; larger ones are refused with 413", least=1)
+    max_time_limit: float = option(60.0, "largest `time_limit` of a request", least=1e-3, metavar="S")
+    timeout_s: float = option(120.0, "seconds until a request times out with 504", least=1e-3, metavar="S")
+    header_timeout_s: float = option(
+        10.0, "seconds until a connection without a complete header is closed", least=1e-3, metavar="S"
+    )
+    stop_timeout_s: float = option(25.0, "seconds to finish running requests after SIGTERM", least=0, metavar="S")
+    max_connections: int = option(512, "open connections; more are refused with 503", least=1)
+    refuse: tuple[str, ...] = option(
+        (), "field that requests may not contain, e.g. ranking (repeatable)", metavar="FIELD"
     )
 
     def __post_init__(self) -> None:

@@ -5,34 +5,18 @@ help at once. `arguments.py` joins the options with the arguments of transformer
 help text is the short help. Names follow transformers where it has one.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from ..common.options import option
 from ..configuration.fields import closest
 from ..configuration.presets import preset_fields
 
+# An option that `--help` shows too; `--help-all` shows all.
+common_option = partial(option, is_common=True)
 _SPLITS = ("train", "validation", "test")
-
-
-class CommonHelp(str):
-    """The text of an option that `--help` shows too."""
-
-
-def option(default: Any, help: str, **metadata: Any) -> Any:
-    """Return a dataclass field for an option that `--help-all` shows.
-
-    Args:
-        default: the default.
-        help: the help text. Its first sentence is the short help.
-        **metadata: as `HfArgumentParser` reads it.
-    """
-    return field(default=default, metadata={"help": help, **metadata})
-
-
-def common_option(default: Any, help: str, **metadata: Any) -> Any:
-    """Return an [`option`] that `--help` shows too."""
-    return option(default, CommonHelp(help), **metadata)
 
 
 def _check_positive(arguments: Any, *names: str) -> None:

@@ -6,11 +6,11 @@ This module imports neither torch nor RDKit: commands build their options from t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
-from ...common.options import NotAllowed, check_options
+from ...common.options import NotAllowed, check_options, option
 
 # How beams are searched and scored: settings of `generate`. A length_penalty of 0 ranks by the whole log-probability: any
 # division by the length would prefer longer routes.
@@ -22,11 +22,6 @@ RANKINGS: dict[str, dict[str, Any]] = {
 BUDGET = 60.0
 # The rules for all routes: their names in options, and the fields of `Constraints`.
 RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "size_limited"}
-
-
-def option(default: Any, text: str, **more: Any) -> Any:
-    """Return a field with its help and, in `more`, `choices` and `least`, and for a command `flag`, `metavar`, and the help of a switch, `off`."""
-    return field(default=default, metadata={"help": text, **more})
 
 
 @lru_cache(256)

@@ -41,7 +41,6 @@ import weftformer_command
 from weftformer.scripts import cli
 found = {{}}
 for words in [["--help"], ["--version"], [], ["routes"], *([*name.split(), "--help"] for name in cli.COMMANDS), ["convert"], ["generate", "--beams", "x"],
-              ["train"], ["train", "--train-file", "no.csv"], ["train", "--train-file", "no.csv", "--preset", "tinny"],
               ["generate", "--model", "./no", "x"], ["evaluate", "no.csv", "--model", "./no"]]:
     out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -60,9 +59,6 @@ print(json.dumps(found))
 def test_help_and_mistakes_import_nothing_heavy(helps):
     assert {words: heavy for words, (*_, heavy) in helps.items() if heavy} == {}
     for words, message in {
-        "train": "Give either --train-file or --dataset-name",
-        "train --train-file no.csv": "the file no.csv does not exist",
-        "train --train-file no.csv --preset tinny": "Did you mean `tiny`?",
         "generate --model ./no x": "--model ./no: there is no such folder.",
         "evaluate no.csv --model ./no": "the file no.csv does not exist",
     }.items():
