@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 # The placeholders of texts on the command line, by the last word of the option.
-_METAVARS = {"file": "FILE", "dir": "FOLDER", "path": "MODEL", "teacher": "MODEL", "overrides": "A=1,B=2"}
+_METAVARS = {"file": "FILE", "dir": "FOLDER", "path": "MODEL", "overrides": "A=1,B=2"}
 
 
 class CommonHelp(str):

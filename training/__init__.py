@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from .arguments import WeftTrainingArguments
     from .averaging import average_checkpoints
     from .batching import TokenBudgetSampler
-    from .callbacks import ExpertStatisticsCallback, PushCodeCallback, RouterBiasCallback
-    from .distillation import Distillation
+    from .callbacks import ExpertStatisticsCallback, PushCodeCallback
     from .metrics import TextMetrics
     from .options import DataArguments, ModelArguments
     from .pairs import fit_pairs
@@ -22,8 +21,7 @@ _MODULES = {
     "arguments": ("WeftTrainingArguments",),
     "averaging": ("average_checkpoints",),
     "batching": ("TokenBudgetSampler",),
-    "callbacks": ("ExpertStatisticsCallback", "PushCodeCallback", "RouterBiasCallback"),
-    "distillation": ("Distillation",),
+    "callbacks": ("ExpertStatisticsCallback", "PushCodeCallback"),
     "metrics": ("TextMetrics",),
     "options": ("DataArguments", "ModelArguments"),
     "pairs": ("fit_pairs",),

@@ -21,7 +21,6 @@ from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import check_release, data_parallel_size
 from ..tokenization import train_tokenizer
 from .arguments import WeftTrainingArguments
-from .distillation import load_teacher
 from .options import DataArguments, ModelArguments
 
 logger = logging.getLogger(__name__)
@@ -39,7 +38,7 @@ def build_tokenizer(
     is_main_process: bool = True,
     checkpoint: str | None = None,
 ) -> PreTrainedTokenizerFast:
-    """Load the tokenizer of the checkpoint, of `tokenizer_name`, of the model or of its teacher, or train one.
+    """Load the tokenizer of the checkpoint, of `tokenizer_name`, or of the model, or train one.
 
     One process trains it, and the others receive it. Padding is on the right, whatever the tokenizer was saved with,
     because labels are shifted to the right.
@@ -50,7 +49,7 @@ def build_tokenizer(
     Raises:
         ValueError: it cannot be loaded, or has no pad or no eos token.
     """
-    name = checkpoint or args.tokenizer_name or args.model_name_or_path or args.teacher
+    name = checkpoint or args.tokenizer_name or args.model_name_or_path
     if name:
         if args.tokenizer_vocab_size and not checkpoint:
             logger.warning(f"The vocabulary is that of {name}: --tokenizer-vocab-size has no effect.")
@@ -157,21 +156,6 @@ def build_model(
     model = load(WeftForConditionalGeneration, args.model_name_or_path, config=config, **options)
     model.config.name_or_path = args.model_name_or_path or ""
     return model
-
-
-def build_teacher(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return the arguments of [`WeftTrainer`] for the teacher, which are empty without one.
-
-    Raises:
-        ValueError: it cannot be loaded, or has another vocabulary.
-    """
-    if not args.teacher:
-        return {}
-    return {
-        "teacher": load_teacher(args.teacher, tokenizer, _load_tokenizer(args.teacher)),
-        "distillation_temperature": args.distillation_temperature,
-        "distillation_alpha": args.distillation_alpha,
-    }
 
 
 def _read_sizes(given: dict[str, Any]) -> DistributedConfig:

@@ -1,7 +1,5 @@
-"""Checkpoints: detecting damage, finding the one to resume from, and saving the model of a finished run."""
+"""Checkpoints: finding the one to resume from, and saving the model of a finished run."""
 
-import hashlib
-import json
 import logging
 import os
 import re
@@ -25,8 +23,6 @@ from .arguments import WeftTrainingArguments
 
 logger = logging.getLogger(__name__)
 
-# The list of a checkpoint's files with their sizes and checksums, which is written last.
-MANIFEST = "weft_manifest.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
@@ -35,49 +31,6 @@ def checkpoints(folder: str | os.PathLike) -> list[Path]:
     found = Path(folder).iterdir() if Path(folder).is_dir() else []
     steps = {path: match for path in found if path.is_dir() and (match := _CHECKPOINT.fullmatch(path.name))}
     return sorted(steps, key=lambda path: int(steps[path][1]), reverse=True)
-
-
-def write_manifest(folder: str | os.PathLike) -> None:
-    """Write `MANIFEST`, the list of all files in a folder and its sub-folders.
-
-    Raises:
-        OSError: a file cannot be read, or the list cannot be written.
-    """
-    files = {
-        path.relative_to(folder).as_posix(): [path.stat().st_size, _sum(path)]
-        for path in sorted(Path(folder).rglob("*"))
-        if path.is_file()
-    }
-    (Path(folder) / MANIFEST).write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
-
-
-def damage(folder: str | os.PathLike) -> list[str]:
-    """Return the differences between a folder and its manifest, each as a text with the file's name.
-
-    The list is empty if there are no differences, or if the folder has no manifest.
-    """
-    folder, problems = Path(folder), []
-    if not (folder / MANIFEST).is_file():
-        return []
-    try:
-        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        listed = {str(name): (int(size), str(total)) for name, (size, total) in files.items()}
-    except (ValueError, TypeError, AttributeError):
-        return [f"{MANIFEST} is damaged"]
-    for name, (size, total) in listed.items():
-        path = folder / name
-        if not path.is_file():
-            problems.append(f"{name} is missing")
-        elif path.stat().st_size != size:
-            problems.append(f"{name} has {path.stat().st_size} bytes, expected {size}")
-        elif _sum(path) != total:
-            problems.append(f"{name} is damaged: its content has changed")
-    return problems
-
-
-def _sum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def missing_files(checkpoint: str | os.PathLike, world_size: int = 1) -> list[str]:
@@ -144,8 +97,6 @@ def _last_whole_checkpoint(args: WeftTrainingArguments) -> str | None:
             problems.append(f"there is no folder {folder}")
         elif missing:
             problems.append(f"{folder} lacks {', '.join(missing)}")
-        elif found := damage(folder):
-            problems.append(f"{folder} cannot be used ({', '.join(found)})")
         else:
             if not is_sharded:
                 check_weights_files(folder)

@@ -64,20 +64,11 @@ class ModelArguments:
     )
     tokenizer_name: str | None = option(
         None,
-        "Folder or Hub id of a tokenizer. Default: that of the model to continue from, else of the teacher, else a byte-level "
-        "BPE vocabulary is trained on the training pairs.",
+        "Folder or Hub id of a tokenizer. Default: that of the model to continue from, else a byte-level BPE "
+        " vocabulary is trained on the training pairs.",
     )
     tokenizer_vocab_size: int | None = common_option(
         None, "Largest number of tokens of a trained vocabulary (default: 8,000, merging pairs that occur 100 times)."
-    )
-    teacher: str | None = common_option(
-        None,
-        "Also learn from this teacher with the same vocabulary: folder or Hub id of an encoder-decoder of any "
-        "family. A new model gets its tokenizer.",
-    )
-    distillation_temperature: float = option(2.0, "Temperature of both models' logits in distillation.")
-    distillation_alpha: float = option(
-        0.5, "Weight of the teacher's loss, from 0 to 1; the labels' loss gets the rest."
     )
     attn_implementation: str | None = option(
         None, "eager, sdpa, flash_attention_2, flex_attention, ... Default: the best installed one."
@@ -89,9 +80,6 @@ class ModelArguments:
     )
 
     def __post_init__(self):
-        for name in ("distillation_temperature", "distillation_alpha"):
-            if not self.teacher and getattr(self, name) != getattr(type(self), name):
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)} requires --teacher.")
         if self.preset is not None:
             preset_fields(self.preset)
         if self.model_name_or_path and self.preset:

@@ -18,7 +18,6 @@ from .building import (
     build_config,
     build_distributed_config,
     build_model,
-    build_teacher,
     build_tokenizer,
     set_generation_defaults,
     source_and_target_limits,
@@ -67,7 +66,7 @@ def fit_pairs(
     """
     _check_stream(data_args, training_args, train_dataset)
     distributed_config = build_distributed_config(model_args, training_args)
-    checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name, model_args.teacher)
+    checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name)
     with training_args.main_process_first(desc="reading the data"):
         rows, splits, columns = load_pairs(data_args, train_dataset)
     example = _first_source(rows, columns)
@@ -126,7 +125,6 @@ def fit_pairs(
         compute_metrics=metrics if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=PairCollator(tokenizer, limits, training_args.device, data_args.pad_to_multiple_of),
-        **build_teacher(model_args, tokenizer),
     )  # fmt: skip
     return FittedPairs(trainer, example)
 

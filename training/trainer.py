@@ -1,6 +1,5 @@
 """Seq2SeqTrainer whose losses do not depend on how batches are split, with batches by tokens and whole checkpoints."""
 
-import json
 import logging
 import math
 import os
@@ -11,17 +10,14 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import AutocastKwargs, gather_object
 from datasets import Dataset
-from safetensors import SafetensorError
 from torch.utils.data import DataLoader
-from transformers import IntervalStrategy, PreTrainedModel, ProgressCallback, TrainerCallback
-from transformers.integrations import get_reporting_integration_callbacks
+from transformers import IntervalStrategy, PreTrainedModel, ProgressCallback
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
@@ -32,21 +28,12 @@ from ..modeling import WeftPreTrainedModel
 from ..modeling.parallel import is_fully_sharded, undivided_tables
 from .arguments import check_one_gpu
 from .batching import TokenBudgetSampler, padded, row_lengths
-from .callbacks import (
-    ExpertStatisticsCallback,
-    ProgressLinesCallback,
-    PushCodeCallback,
-    RouterBiasCallback,
-    expert_summary,
-    flat_statistics,
-    weft_model,
-)
-from .checkpoints import ShardedModelTrainer, checkpoints, write_manifest
-from .distillation import Distillation
+from .callbacks import ExpertStatisticsCallback, ProgressLinesCallback, PushCodeCallback, weft_model
+from .checkpoints import ShardedModelTrainer
 from .muon import Muon, layer_matrices
 from .options import TrainingOptions
 from .router_counts import SumCounts, build_sum_counts
-from .streaming import STREAM_POSITION, ShuffledStream, StreamCollator, data_fingerprint
+from .streaming import ShuffledStream
 
 logger = logging.getLogger(__name__)
 
@@ -68,54 +55,33 @@ class WeftTrainer(ShardedModelTrainer):
     - `args.label_smoothing_factor` is passed to the model, whose loss keeps the router losses. `eval_loss` is not
       smoothed.
     - `eval_loss` is the mean over all labels, not over batches.
-    - With a `teacher` the model also learns its distribution of each token ([`Distillation`]). The loss then needs all logits and
-      is computed whole. `eval_loss` is still that of the labels alone.
     - With `args.muon`, Muon trains the matrices of the layers ([`Muon`]).
     - With `args.log_expert_statistics`, statistics of the routers are logged ([`ExpertStatisticsCallback`]).
     - Checkpoints of a model that processes share (`DistributedConfig`) are like those of one process, and can be resumed
       ([`ShardedModelTrainer`]).
-    - A checkpoint gets its name when all its files are written and listed. If saving fails, earlier checkpoints are not changed. A
-      resumed run logs the losses of an uninterrupted one.
-    - A push during training (`args.hub_strategy`) can be loaded where Weft is not installed, and has no incomplete
-      file. With `args.hub_always_push`, training waits for the end of the previous push.
+    - A checkpoint gets its name when all its files are written. If saving fails, earlier checkpoints are not changed.
+    - A push during training (`args.hub_strategy`) can be loaded where Weft is not installed.
 
     Args:
         model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs: as in `Seq2SeqTrainer`. Without an
             `eval_dataset`, the default `eval_strategy` of [`WeftTrainingArguments`] is "no".
-        teacher: an encoder-decoder of any family with the same vocabulary. It is moved to the device of the training and set
-            to evaluation mode. Its weights do not change.
-        distillation_temperature: the divisor of the logits of both models.
-        distillation_alpha: the weight of the teacher, from 0 to 1. The labels have the weight 1 - alpha.
 
     Raises:
-        ValueError: the teacher does not fit the model, or one process has several GPUs.
+        ValueError: one process has several GPUs.
     """
 
-    expert_statistics: ExpertStatisticsCallback | None = None
     # the batches of an optimizer step that is about to begin
     _to_count: Sequence[dict[str, Any]] = ()
     _sum_router_counts: SumCounts | None = None
     # (sum of losses, number of labels) of each batch of the current evaluation
     _evaluated: list[torch.Tensor] | None = None
     _has_trained = False
-    # the position after the last batch of a stream that was trained on, for each worker that reads it
-    _places: dict[str, str] = {}
-
-    # see `data_fingerprint`
-    _data: str | None = None
+    # the folder of the checkpoint that is being saved
+    _staging: Path | None = None
+    _sampler: TokenBudgetSampler | None = None
 
     def __init__(
-        self,
-        model=None,
-        args=None,
-        data_collator=None,
-        train_dataset=None,
-        eval_dataset=None,
-        *rest,
-        teacher: PreTrainedModel | None = None,
-        distillation_temperature: float = 2.0,
-        distillation_alpha: float = 0.5,
-        **kwargs,
+        self, model=None, args=None, data_collator=None, train_dataset=None, eval_dataset=None, *rest, **kwargs
     ):
         if (
             eval_dataset is None
@@ -136,40 +102,24 @@ class WeftTrainer(ShardedModelTrainer):
         if self.args.learning_rate is None:
             self.args.learning_rate = _default_rate(weft_model(self.model))
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
-        self.distillation: Distillation | None = None
-        if teacher is not None:
-            model = weft_model(self.model)
-            if teacher is model:
-                raise ValueError(
-                    "The teacher and the model to train are the same object: give another model, or a copy."
-                )
-            self.distillation = Distillation(
-                teacher, model.config, distillation_temperature, distillation_alpha, self.args.device,
-                self.accelerator.autocast,
-            )  # fmt: skip
-        self._staging: Path | None = None
         self.add_callback(PushCodeCallback())
         bars = [one for one in self.callback_handler.callbacks if type(one) is ProgressCallback]
         if bars and not sys.stderr.isatty():  # a notebook has a callback of its own
             self.remove_callback(ProgressCallback)
             self.add_callback(ProgressLinesCallback)
-        self._epochs = _EpochCallback()
-        self.add_callback(self._epochs)
-        self.add_callback(_GivenStepsCallback())
-        if self.is_deepspeed_enabled:  # its optimizer has copies of the weights, so routers do not notice its steps
-            self.add_callback(RouterBiasCallback())
+        config = weft_model(self.model).config
+        if self.is_deepspeed_enabled and config.router_bias_update_rate:
+            raise ValueError(
+                f"router_bias_update_rate={config.router_bias_update_rate} is not supported with DeepSpeed, whose optimizer has copies of "
+                "the weights: set it to 0, or use DDP or FSDP."
+            )
         is_wanted = getattr(self.args, "log_expert_statistics", False)
-        if is_wanted and not self.args.torch_compile and weft_model(self.model).config.has_sparse_layers:
-            self.expert_statistics = ExpertStatisticsCallback()
-            self.add_callback(self.expert_statistics)
+        if is_wanted and not self.args.torch_compile and config.has_sparse_layers:
+            self.callback_handler.callbacks.insert(0, ExpertStatisticsCallback())
 
     def _prepare_for_training(self, *args, **kwargs):
         with undivided_tables(weft_model(self.model)) if self.is_fsdp_enabled else nullcontext():
             return super()._prepare_for_training(*args, **kwargs)
-
-    def train(self, *args, **kwargs):
-        self._data = data_fingerprint(self.train_dataset)
-        return super().train(*args, **kwargs)
 
     def create_optimizer(self, *model: Any) -> torch.optim.Optimizer:
         if getattr(self.args, "muon", False) and self.optimizer is None:
@@ -202,22 +152,20 @@ class WeftTrainer(ShardedModelTrainer):
         sampler = TokenBudgetSampler(sources, targets, budget, num_processes=self.args.world_size, seed=seed)
         if not isinstance(dataset, Dataset):  # a list, or another map from numbers to rows
             collator = self._get_collator_with_removed_columns(collator, description="training")
-        self._epochs.samplers.add(sampler)
+        self._sampler = sampler
         return self.accelerator.prepare(self._loader(dataset, collator, batch_sampler=sampler))
 
     def _stream_loader(self, stream: ShuffledStream, budget: int | None) -> DataLoader:
         args = self.args
-        stream.batch_size, stream.max_tokens = self._train_batch_size, budget
-        stream.form_batches = stream.pad_to_multiple_of = None
+        stream.batch_size, stream.form_batches = self._train_batch_size, None
         if budget is not None:
             stream.form_batches = partial(_budget_batches, budget=budget, collator=self.data_collator)
-            stream.pad_to_multiple_of = getattr(self.data_collator, "pad_to_multiple_of", None)
         # processes that share the weights of one layer read the same rows
         stream.process_index = args.process_index // self.get_tp_size()
         stream.num_processes = args.world_size // self.get_tp_size()
         # as for one process, because accelerate would divide it once more
         return prepare_data_loader(
-            self._loader(stream, StreamCollator(self.data_collator), batch_size=None),  # the stream makes the batches
+            self._loader(stream, self.data_collator, batch_size=None),  # the stream makes the batches
             self.accelerator.device,
             num_processes=1,
             process_index=0,
@@ -245,32 +193,12 @@ class WeftTrainer(ShardedModelTrainer):
             self.control.should_training_stop = True
         else:
             self._has_trained = True
-            if isinstance(self.train_dataset, ShuffledStream):
-                self._find_place(self.train_dataset, arguments)
+            if self._sampler is not None:  # which the Trainer does not reach in a resumed run on two processes
+                self._sampler.set_epoch(arguments["epoch"])
             super()._run_epoch(**arguments)
-
-    def _find_place(self, stream: ShuffledStream, epoch: dict[str, Any]) -> None:
-        """Let the stream continue where the checkpoint was saved. Without its position, all batches are made again.
-
-        Args:
-            epoch: the arguments of `_run_epoch`.
-        """
-        self._places, before = {}, 0
-        checkpoint, done = epoch["resume_from_checkpoint"], epoch["steps_trained_in_current_epoch"]
-        is_resumed = checkpoint is not None and epoch["epoch"] == epoch["epochs_trained"]
-        if is_resumed and done and not self.args.ignore_data_skip:
-            file = Path(checkpoint, self._place_name)
-            if file.is_file():
-                self._places = json.loads(file.read_text(encoding="utf-8"))
-                before = done
-        stream.start_at(self._places, before, self.args.dataloader_num_workers)
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         self._to_count, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
-        if isinstance(self.train_dataset, ShuffledStream):
-            for batch in self._to_count:
-                place = batch.pop(STREAM_POSITION)
-                self._places[str(json.loads(place)["worker"])] = place
         return self._to_count, num_items
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -280,15 +208,12 @@ class WeftTrainer(ShardedModelTrainer):
         if self._sum_router_counts is not None and model.training:
             inputs = {**inputs, "sum_router_counts": self._sum_router_counts}
         if model.training:
-            is_chunked = getattr(self.args, "chunked_loss", True) and not return_outputs and self.distillation is None
+            is_chunked = getattr(self.args, "chunked_loss", True) and not return_outputs
             # None: the model decides when it runs, because a head that is sharded here may be whole then
             inputs = {**inputs, "chunked_loss": None if is_chunked else False}
             if self.args.label_smoothing_factor:
                 inputs["smoothing"] = self.args.label_smoothing_factor
-        forward = model
-        if self.distillation is not None and model.training and "labels" in inputs:
-            forward = partial(_distilled, self.distillation, model)
-        return super().compute_loss(forward, inputs, return_outputs, num_items_in_batch)
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _get_num_items_in_batch(self, batch_samples, device):
         if self._evaluated is not None:  # the mean of this batch alone, because `evaluation_loop` weights it
@@ -354,18 +279,9 @@ class WeftTrainer(ShardedModelTrainer):
         return output
 
     def log(self, logs, start_time=None):
-        """Add the statistics of the routers: a summary for the screen, and all of them for `report_to` and the history."""
         if not self._has_trained:
             logs.pop("train_loss", None)  # without a step, the Trainer's 0 was not measured
-        if self.expert_statistics is None or "loss" not in logs:
-            return super().log(logs, start_time)
-        layers = self.expert_statistics.take(self.state)
-        super().log({**logs, **expert_summary(layers)}, start_time)
-        numbers = {name: value for name, value in flat_statistics(layers).items() if not isinstance(value, list)}
-        reporters = tuple(get_reporting_integration_callbacks(self.args.report_to))
-        for callback in self.callback_handler.callbacks:
-            if isinstance(callback, reporters):
-                callback.on_log(self.args, self.state, self.control, logs=numbers, model=self.model)
+        super().log(logs, start_time)
 
     def create_model_card(self, **details: Any) -> None:
         """Write Weft's card into `output_dir`: see [`trained_card`]. An adapter (PEFT) gets that of transformers."""
@@ -375,61 +291,18 @@ class WeftTrainer(ShardedModelTrainer):
         elif self.is_world_process_zero():
             trained_card(self, model, **details).save(Path(str(self.args.output_dir), "README.md"))
 
-    def _save_rng_state(self, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)
-        steps = self.state.global_step - self._globalstep_last_logged
-        window = {"steps": steps, "loss": self._tr_loss.item(), "data": self._data}
-        if self.expert_statistics is not None:
-            window["experts"] = self.expert_statistics.sums()
-        Path(output_dir, self._window_name).write_text(json.dumps(window), encoding="utf-8")
-        if self._places:
-            Path(output_dir, self._place_name).write_text(json.dumps(self._places), encoding="utf-8")
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        super()._load_rng_state(checkpoint)
-        if checkpoint is None or not Path(checkpoint, self._window_name).is_file():
-            return
-        window = json.loads(Path(checkpoint, self._window_name).read_text(encoding="utf-8"))
-        if window.get("data", self._data) != self._data:
-            logger.warning(
-                f"{checkpoint} was saved with other training data: the resumed run equals neither a run on the old data nor one on the "
-                "new. To train its model on new data, pass it as --model-name-or-path of a new run."
-            )
-        self._tr_loss += window["loss"]
-        self._total_loss_scalar -= window["loss"]  # `train_loss` is that of the steps of this call
-        self._globalstep_last_logged -= window["steps"]
-        if self.expert_statistics is not None and "experts" in window:
-            self.expert_statistics.add(window["experts"])
-
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         tied = getattr(weft_model(self.model), "all_tied_weights_keys", {})  # a checkpoint has only one of their names
         load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
         super()._issue_warnings_after_load(load_result)
 
-    @property
-    def _window_name(self) -> str:
-        """The name of this process' file with the losses since the last log and the checksum of the data.
-
-        The Trainer forgets these losses when it resumes.
-        """
-        return f"since_last_log{self._rank}.json"
-
-    @property
-    def _place_name(self) -> str:
-        """The name of this process' file with the position in a stream of each worker that reads it."""
-        return f"stream{self._rank}.json"
-
-    @property
-    def _rank(self) -> str:
-        return f"_{self.args.process_index}" if self.args.world_size > 1 else ""
-
     def _get_output_dir(self, trial) -> str:
         return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
 
     def _save_checkpoint(self, model, trial) -> None:
-        """Save into a staging folder, and move the checkpoint to its name when all files are written and listed."""
+        """Save into a staging folder, and move the checkpoint to its name when all files are written."""
         folder, name = Path(super()._get_output_dir(trial)), f"checkpoint-{self.state.global_step}"
-        saving = folder / _SAVING
+        saving, final = folder / _SAVING, folder / name
         self._staging = saving / NOT_UPLOADED
         if self.args.should_save:
             shutil.rmtree(saving, ignore_errors=True)  # left by a run that was killed while saving
@@ -437,90 +310,31 @@ class WeftTrainer(ShardedModelTrainer):
         try:
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()  # each process writes its own random state
-            best = self.state.best_model_checkpoint
-            # every process found it in the staging folder, from which it is moved
-            if best is not None and Path(best).parent == self._staging:
-                self.state.best_model_checkpoint = str(folder / Path(best).name)
+            if self.state.best_model_checkpoint == str(self._staging / name):
+                self.state.best_model_checkpoint = str(final)
             if self.args.should_save:
-                self._publish(self._staging / name, folder / name)
-        except (OSError, RuntimeError, SafetensorError) as error:  # each library reports a full disk in its own way
-            kept = checkpoints(folder)
-            good = f"the last complete one is {kept[0]}" if kept else "there is no earlier one"
-            raise OSError(
-                f"The checkpoint of step {self.state.global_step} was not saved ({error}); {good}."
-            ) from error
+                self.state.save_to_json(str(self._staging / name / TRAINER_STATE_NAME))  # with this path
+                if final.exists():  # the same step saved again, at the end of an epoch
+                    final.rename(saving / "replaced")
+                os.replace(self._staging / name, final)
+                rotate_checkpoints(
+                    output_dir=str(folder),
+                    save_total_limit=self.args.save_total_limit,
+                    best_model_checkpoint=self.state.best_model_checkpoint,
+                    use_mtime=True,
+                )
         finally:
             if self.args.should_save:
                 shutil.rmtree(saving, ignore_errors=True)
             self._staging = None
         self.accelerator.wait_for_everyone()
         if self.args.push_to_hub:
-            self._push_from_checkpoint(str(folder / name))
-
-    def _publish(self, new: Path, final: Path) -> None:
-        self.state.save_to_json(str(new / TRAINER_STATE_NAME))  # which now has the final path of the best checkpoint
-        write_manifest(new)
-        for path in [*new.rglob("*"), new]:
-            _to_disk(path)
-        if final.exists():  # the same step saved again, at the end of an epoch
-            final.rename(new.with_name("replaced"))
-        os.replace(new, final)
-        _to_disk(final.parent)
-        self._rotate(final.parent)
-
-    def _rotate(self, folder: Path) -> None:
-        """Remove surplus checkpoints, unless one of them may be being uploaded."""
-        push = getattr(self, "push_in_progress", None)
-        if push is None or push.is_done():
-            rotate_checkpoints(
-                output_dir=str(folder),
-                save_total_limit=self.args.save_total_limit,
-                best_model_checkpoint=self.state.best_model_checkpoint,
-                use_mtime=True,
-            )
+            self._push_from_checkpoint(str(final))
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         # the Trainer calls this before the checkpoint has its name, and `_save_checkpoint` calls it again afterwards
         if self._staging is None:
-            if self.args.hub_always_push and self.is_world_process_zero():
-                self._finish_current_push()  # what it uploads is about to be written again
             super()._push_from_checkpoint(checkpoint_folder)
-
-    def _finish_current_push(self) -> None:
-        super()._finish_current_push()
-        if self.args.push_to_hub and self.is_world_process_zero():
-            self._rotate(Path(str(self.args.output_dir)))
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        own = Path(str(self.args.output_dir))
-        if Path(output_dir or own) == own:
-            self._finish_current_push()  # it reads files that are about to be written
-        super().save_model(output_dir, _internal_call)
-
-
-class _EpochCallback(TrainerCallback):
-    """Sets the epoch of samplers, which the Trainer does not reach through the wrappers of a resumed run on two processes."""
-
-    def __init__(self):
-        self.samplers: WeakSet[TokenBudgetSampler] = WeakSet()
-
-    def on_epoch_begin(self, args, state, control, **kwargs):
-        for sampler in self.samplers:
-            # a sum of fractions, which may be a little below the whole number
-            sampler.set_epoch(int((state.epoch or 0) + 1e-6))
-
-
-class _GivenStepsCallback(TrainerCallback):
-    """Applies `logging_steps`, `eval_steps` and `save_steps` to a resumed run, where the Trainer uses those of the checkpoint."""
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        names = "logging_steps", "eval_steps", "save_steps"
-        before = [getattr(state, name) for name in names]
-        state.compute_steps(args, state.max_steps)
-        now = {name: getattr(state, name) for name in names}
-        changed = [f"{name}={now[name]}" for name, steps in zip(names, before, strict=True) if steps != now[name]]
-        if changed and state.is_world_process_zero:
-            logger.warning(f"The resumed run uses its own arguments: {', '.join(changed)}.")
 
 
 def _default_rate(model: PreTrainedModel) -> float:
@@ -558,21 +372,3 @@ def _budget_batches(
         )
     sources, targets = lengths
     return iter(TokenBudgetSampler(sources, targets, budget, seed=int(rng.integers(2**31))))
-
-
-def _to_disk(path: Path) -> None:
-    """Flush a file or folder to the disk, before a name marks it as complete."""
-    if os.name == "nt" and path.is_dir():
-        return  # Windows opens no folders
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _distilled(distillation: Distillation, model, **inputs):
-    """Return the model's outputs with the teacher's part in the loss. The Trainer then scales both parts."""
-    outputs = model(**inputs)
-    outputs["loss"] = distillation.loss(outputs, inputs, inputs.get("num_items_in_batch"))
-    return outputs

@@ -14,8 +14,6 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM
 
-from weftformer.training.checkpoints import damage
-
 from .test_distributed_training import KILLED, SPARSE, STEPS
 
 NODE = Path(__file__).with_name("node.py")
@@ -193,7 +191,7 @@ def test_killed_and_back_by_itself(new_nodes, alone_training, data, tmp_path, mo
     nodes.end()
     assert nodes.starts == [2, 3]  # without the store the other agent gives up as well
 
-    assert saved_steps(run) == saved_steps(whole) and all(damage(path) == [] for path in run.glob("checkpoint-*"))
+    assert saved_steps(run) == saved_steps(whole)
     assert {path.name for path in run.iterdir()} == {path.name for path in whole.iterdir()}
     curves = [json.loads((path / "trainer_state.json").read_text())["log_history"] for path in (run, whole)]
     logged = [[log for log in logs if "loss" in log] for logs in curves]

@@ -57,11 +57,8 @@ def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settin
         trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
     history = trainer.state.log_history
     model = trainer.model
-    experts = [
-        {name: value for name, value in log.items() if name.startswith("experts/") and not name.endswith("/load")}
-        for log in history
-        if "loss" in log
-    ]
+    names = ("experts_max_load", "experts_dead", "experts_drop_rate", "balance_loss", "z_loss")
+    experts = [{name: log[name] for name in names if name in log} for log in history if "loss" in log]
     return {
         "experts": experts,
         "curve": [(log["step"], log["loss"], log["grad_norm"]) for log in history if "loss" in log],

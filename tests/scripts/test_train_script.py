@@ -14,7 +14,6 @@ from weftformer import WeftForConditionalGeneration
 from weftformer.inference import TextTask, load_task
 from weftformer.scripts import cli
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.tokenization import train_tokenizer
 from weftformer.training import WeftTrainer, fit_pairs, fitting
 
 SIZE = {
@@ -211,18 +210,3 @@ def test_a_model_trained_on_pairs_writes_texts_even_with_the_vocabulary_of_route
 def test_best_model_without_validation(pairs, tmp_path):
     with pytest.raises(ValueError, match="needs something to evaluate on"):
         _train(pairs, tmp_path, load_best_model_at_end=True, save_strategy="epoch")
-
-
-def test_a_student_learns_from_a_teacher_in_its_vocabulary(trained, pairs, tmp_path):
-    student = _train(pairs, tmp_path / "out", {"d_model": 16}, teacher=trained, distillation_alpha=1.0, max_steps=1)
-    assert student.processing_class.get_vocab() == AutoTokenizer.from_pretrained(trained).get_vocab()
-    assert student.distillation.alpha == 1.0 and student.distillation.temperature == 2.0
-    assert (tmp_path / "out" / "model.safetensors").stat().st_size < (trained / "model.safetensors").stat().st_size
-    other = tmp_path / "other"
-    train_tokenizer(["ab"], vocab_size=261).save_pretrained(other)
-    with pytest.raises(ValueError, match=r"words\) than this model's tokenizer \(259 words\)"):
-        _train(pairs, tmp_path / "none", teacher=trained, tokenizer_name=other)
-    teacher = tmp_path / "out" / "checkpoint-1"
-    teacher.mkdir(exist_ok=True)
-    with pytest.raises(ValueError, match=r"would remove .*checkpoint-1, which training reads"):
-        _train(pairs, tmp_path / "out", teacher=teacher, overwrite_output_dir=True)

@@ -41,12 +41,8 @@ def rows(count: int) -> list[dict[str, list[int]]]:
     ]
 
 
-def trainer(folder, model, data, pad_to: int | None = None, teacher: dict[str, Any] | None = None, **settings: Any):
-    """Build a [`WeftTrainer`] that neither saves nor evaluates by itself, unless `settings` change that.
-
-    Args:
-        teacher: arguments of the trainer about a teacher.
-    """
+def trainer(folder, model, data, pad_to: int | None = None, **settings: Any):
+    """Build a [`WeftTrainer`] that neither saves nor evaluates by itself, unless `settings` change that."""
     arguments = {
         "save_strategy": "no", "eval_strategy": "no", "report_to": "none", "use_cpu": True, "disable_tqdm": True,
     }  # fmt: skip
@@ -56,7 +52,6 @@ def trainer(folder, model, data, pad_to: int | None = None, teacher: dict[str, A
         DataCollatorForSeq2Seq(build_route_tokenizer(), pad_to_multiple_of=pad_to),
         data,
         eval_dataset=data,
-        **(teacher or {}),
     )
 
 

@@ -1,10 +1,9 @@
-"""Averaged checkpoints: the mean of the last ones, and an error for a damaged one."""
+"""Averaged checkpoints: the mean of the last ones."""
 
 import pytest
 import torch
 
 from weftformer.training import average_checkpoints
-from weftformer.training.checkpoints import write_manifest
 
 from ..models import tiny_model
 
@@ -18,7 +17,6 @@ def run(tmp_path):
             for tensor in model.state_dict().values():
                 tensor.fill_(value)
         model.save_pretrained(tmp_path / f"checkpoint-{step}")
-        write_manifest(tmp_path / f"checkpoint-{step}")
     return tmp_path
 
 
@@ -28,14 +26,6 @@ def test_the_last_ones_are_averaged(run, count, mean):
     assert any("bias" in name for name in state)
     for name, value in state.items():
         assert value.dtype == torch.float32 and (value == mean).all(), name
-
-
-def test_nothing_is_averaged_with_a_damaged_one(run):
-    weights = run / "checkpoint-10" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
-    with pytest.raises(ValueError, match=r"checkpoint-10 cannot be averaged \(model\.safetensors is damaged"):
-        average_checkpoints(run, 2)
-    assert average_checkpoints(run, 1)
 
 
 def test_errors_say_what_to_do(tmp_path):

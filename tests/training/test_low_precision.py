@@ -69,11 +69,3 @@ def test_evaluation_generates_in_bf16_and_casts_each_weight_once(tmp_path):
         run.predict(run.eval_dataset, max_length=8)
     assert seen.products == {torch.bfloat16}
     assert "model.encoder.layers.0.self_attn.q_proj.weight" in seen.casts and set(seen.casts.values()) == {1}
-
-
-def test_a_teacher_computes_in_the_precision_of_the_training(tmp_path):
-    teacher = runs.build(d_model=32, seed=1)
-    run = runs.trainer(tmp_path, runs.build(d_model=32), runs.rows(4), teacher={"teacher": teacher}, bf16=True)
-    with Casts(teacher) as seen:
-        logits = run.distillation.logits(dict(run.data_collator(run.train_dataset)))
-    assert seen.products == {torch.bfloat16} and logits.dtype == torch.bfloat16

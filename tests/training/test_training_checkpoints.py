@@ -1,6 +1,5 @@
 """The output folder: refusals, resuming, and removal of old checkpoints."""
 
-import json
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,15 +11,12 @@ from safetensors.torch import save_file
 from weftformer import WeftConfig
 from weftformer.training import WeftTrainingArguments
 from weftformer.training.checkpoints import (
-    MANIFEST,
     check_output_dir,
     check_same_model,
     checkpoints,
-    damage,
     find_checkpoint,
     remove_checkpoints,
     save_model_folder,
-    write_manifest,
 )
 
 FILES = ("trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth")
@@ -70,27 +66,6 @@ def test_an_incomplete_checkpoint_is_passed_over_and_named(tmp_path, caplog):
     (path / "model.safetensors").write_bytes(b"\x10")
     with pytest.raises(ValueError, match=r"checkpoint-5.*not a complete safetensors file"):
         find_checkpoint(_arguments(tmp_path, resume_from_checkpoint="true"))
-
-
-def test_damage_is_named_and_passed_over(tmp_path):
-    whole, path = _checkpoint(tmp_path, 2), _checkpoint(tmp_path, 4)
-    part = path / "optimizer_0" / "part.bin"
-    part.parent.mkdir()
-    part.write_bytes(b"abc")
-    for folder in (whole, path):
-        write_manifest(folder)
-        listed = json.loads((folder / MANIFEST).read_text())
-        assert set(FILES) < set(listed) and MANIFEST not in listed and damage(folder) == []
-    for content, problem in (
-        (b"abd", "is damaged: its content has changed"),
-        (b"ab", "has 2 bytes, expected 3"),
-        (None, "is missing"),
-    ):
-        part.unlink() if content is None else part.write_bytes(content)
-        assert damage(path) == [f"optimizer_0/part.bin {problem}"]
-        assert find_checkpoint(_arguments(tmp_path, resume_from_checkpoint="true")) == str(whole)
-        with pytest.raises(ValueError, match=f"optimizer_0/part.bin {problem}"):
-            find_checkpoint(_arguments(tmp_path, resume_from_checkpoint=str(path)))
 
 
 def test_nothing_to_resume(tmp_path, caplog):
