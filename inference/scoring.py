@@ -12,7 +12,7 @@ from .lines import Line, answer_lines
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from ..training.data import Columns
+    from ..training.encoding import Columns
     from .tasks import TextSettings, TextTask
 
 

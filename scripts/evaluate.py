@@ -35,8 +35,8 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.common.atomic import write_json
     from weftformer.inference.loading import load_on
     from weftformer.inference.scoring import score_pairs
-    from weftformer.training.data import load_pairs, trained_columns
     from weftformer.training.options import DataArguments
+    from weftformer.training.pairs import Pairs, trained_columns
 
     task = load_on(args.model, "texts", args.device, dtype=args.dtype)
     trained = trained_columns(args.model)
@@ -48,14 +48,14 @@ def main(args: argparse.Namespace) -> None:
         max_train_samples=args.limit,
     )
     try:
-        rows, _, columns = load_pairs(data)
+        pairs = Pairs(data)
     except ValueError as error:
         raise ValueError(f"{error} If these are routes, `weftformer routes evaluate` scores them.") from error
     settings = task.settings(args.beams, args.max_new_tokens)
-    metrics = score_pairs(task, rows, columns, settings, batch_size=args.batch_size)
+    metrics = score_pairs(task, pairs.train, pairs.columns, settings, batch_size=args.batch_size)
     scores, intervals = metrics.scores(), metrics.intervals()
-    if skipped := len(rows) - len(metrics.references):
-        print(f"{skipped:,} of {len(rows):,} pairs have an empty text and are skipped.", file=sys.stderr)
+    if skipped := len(pairs) - len(metrics.references):
+        print(f"{skipped:,} of {len(pairs):,} pairs have an empty text and are skipped.", file=sys.stderr)
     print(f"{len(metrics.references):,} pairs of {args.file}")
     for name, score in scores.items():
         low, high, _ = intervals.get(name, (None, None, None))

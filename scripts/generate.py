@@ -221,8 +221,9 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
     name = args.input_file
     is_file = name not in (None, "-")
     if is_file or args.source_column or names:  # pandas and datasets load slowly
-        from weftformer.training.data import TABLES, is_table, load_file, trained_columns
         from weftformer.training.encoding import finite_number
+        from weftformer.training.files import TABLES, is_table, load_file
+        from weftformer.training.pairs import trained_columns
     if is_file and is_table(name):
         rows = load_file(name)
         trained = trained_columns(args.model).get("source")

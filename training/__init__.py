@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from .averaging import average_checkpoints
     from .batching import TokenBudgetSampler
     from .callbacks import ExpertStatisticsCallback, PushCodeCallback
+    from .fitting import fit_pairs
     from .metrics import TextMetrics
     from .options import DataArguments, ModelArguments
-    from .pairs import fit_pairs
     from .streaming import ShuffledStream
     from .trainer import WeftTrainer
 
@@ -22,9 +22,9 @@ _MODULES = {
     "averaging": ("average_checkpoints",),
     "batching": ("TokenBudgetSampler",),
     "callbacks": ("ExpertStatisticsCallback", "PushCodeCallback"),
+    "fitting": ("fit_pairs",),
     "metrics": ("TextMetrics",),
     "options": ("DataArguments", "ModelArguments"),
-    "pairs": ("fit_pairs",),
     "streaming": ("ShuffledStream",),
     "trainer": ("WeftTrainer",),
 }

@@ -21,13 +21,10 @@ from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import check_release, data_parallel_size
 from ..tokenization import train_tokenizer
 from .arguments import WeftTrainingArguments
-from .options import DataArguments, ModelArguments
+from .options import ModelArguments
 
 logger = logging.getLogger(__name__)
 
-# A vocabulary is trained on this many texts from the beginning of a stream. More would change it little, and a stream
-# may have no end.
-VOCABULARY_TEXTS = 1_000_000
 # From this number of pairs on, a new model is larger by default.
 _MANY_PAIRS = 100_000
 
@@ -109,24 +106,6 @@ def build_config(
         config = WeftConfig(**(fields | overrides))
     _check_fit(config, tokenizer, num_conditions)
     return config
-
-
-def source_and_target_limits(config: WeftConfig, args: DataArguments) -> tuple[int, int]:
-    """Return the limits of a source and of a target in tokens, from the arguments or else from the configuration.
-
-    Raises:
-        ValueError: the arguments allow more tokens than the model's learned position tables have rows.
-    """
-    limits = []
-    for side in ("source", "target"):
-        given, rows = getattr(args, f"max_{side}_length"), getattr(config, f"max_{side}_positions")
-        if config.has_position_table and given is not None and given > rows:
-            raise ValueError(
-                f"max_{side}_length={given} is more than the model's max_{side}_positions={rows}, the rows of its position table: "
-                f"give at most {rows}, or enlarge the table of a new model (--config-overrides max_{side}_positions={given})."
-            )
-        limits.append(rows if given is None else given)
-    return limits[0], limits[1]
 
 
 def build_model(

@@ -156,6 +156,14 @@ def remove_checkpoints(folder: str | os.PathLike) -> None:
         Path(folder, name).unlink(missing_ok=True)
 
 
+def how_to_resume(folder: str) -> str:
+    """Return the sentence that an interrupted run ends with."""
+    saved = checkpoints(folder)
+    if not saved:
+        return f"No checkpoint of this run was saved yet in {folder}. --save-steps N saves one every N steps."
+    return f"The same command with --resume-from-checkpoint true continues from {saved[0]}."
+
+
 def check_same_model(config: WeftConfig, checkpoint: str) -> None:
     """Check that a checkpoint is of the same model. The Trainer itself loads whatever weights fit.
 

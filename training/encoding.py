@@ -2,112 +2,102 @@
 
 import logging
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow.compute
-from datasets import Dataset, DatasetDict, IterableDataset
+from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerFast
 
 from ..tokenization import encode_checked
-from .data import Columns
 from .streaming import ShuffledStream
 
 logger = logging.getLogger(__name__)
 
 
-def encode_pairs(
-    splits: DatasetDict,
-    columns: Columns,
-    tokenizer: PreTrainedTokenizerFast,
-    limits: tuple[int, int],
-    decoder_start_token_id: int | None = None,
-    truncate: bool = False,
-    num_proc: int | None = None,
-) -> DatasetDict:
-    """Replace the columns of each split by `input_ids`, `labels` and, if there are conditions, `condition_values`.
+@dataclass(frozen=True)
+class Columns:
+    """The names of the columns with the source, the target and the conditions."""
+
+    source: str
+    target: str
+    conditions: tuple[str, ...] = ()
+
+
+class PairEncoder:
+    """Replaces the columns of pairs by `input_ids`, `labels` and, if there are conditions, `condition_values`.
 
     Labels are the tokens of the target and the eos. A bos or start token that the tokenizer adds in front is removed,
     because the model adds it itself. Pairs with an empty text and pairs that are too long (unless `truncate`) are left
-    out. A warning counts them and repeated pairs, with the first row numbers.
+    out.
 
     Args:
-        splits: the training pairs.
-        columns: the names of their columns.
+        columns: the names of the columns.
         tokenizer: the tokenizer of the model.
         limits: the largest number of tokens of a source and of a target.
         decoder_start_token_id: the model's start token.
         truncate: whether to truncate long texts instead of leaving their pairs out.
-        num_proc: the number of processes.
 
     Raises:
-        ValueError: a source or target is not a text or not in the vocabulary, a condition is not a finite number, a
-            target contains a special token, or a split has no pairs left. The message names split, row and column.
+        ValueError: while it encodes: a source or target is not a text or not in the vocabulary, a condition is not a
+            finite number, or a target contains a special token. The message names split, row and column.
     """
-    encoded = DatasetDict()
-    for split, dataset in splits.items():
-        found = dataset.map(
-            partial(_encode_batch, split, columns, tokenizer, limits, decoder_start_token_id, truncate),
+
+    def __init__(
+        self,
+        columns: Columns,
+        tokenizer: PreTrainedTokenizerFast,
+        limits: tuple[int, int],
+        decoder_start_token_id: int | None = None,
+        truncate: bool = False,
+    ):
+        self.columns, self.tokenizer, self.limits = columns, tokenizer, limits
+        self.start, self.truncate = decoder_start_token_id, truncate
+        self._has_warned = False
+
+    def encode(self, split: str, dataset: Dataset, num_proc: int | None = None) -> Dataset:
+        """Encode a split. A warning counts pairs that are left out and repeated pairs, with the first row numbers.
+
+        Raises:
+            ValueError: as in the class, or no pairs are left.
+        """
+        encoded = dataset.map(
+            partial(self, split),
             batched=True,
             with_indices=True,
             remove_columns=dataset.column_names,
             num_proc=num_proc if num_proc and num_proc < len(dataset) else None,
             desc=f"Tokenizing {split}",
         )
-        _report(split, dataset, found["row"][:] if len(found) else [], columns, limits, truncate)
-        encoded[split] = found.remove_columns("row")
-    return encoded
+        self._report(split, dataset, encoded["row"][:] if len(encoded) else [])
+        return encoded.remove_columns("row")
 
+    def stream(self, rows: IterableDataset, **order: Any) -> ShuffledStream:
+        """Return pairs as a stream of batches, which are encoded while they are read. Rows are numbered in reading order.
 
-def encode_stream(
-    rows: IterableDataset,
-    columns: Columns,
-    tokenizer: PreTrainedTokenizerFast,
-    limits: tuple[int, int],
-    decoder_start_token_id: int | None = None,
-    truncate: bool = False,
-    **order: Any,
-) -> ShuffledStream:
-    """Return training pairs as a stream of batches, which are encoded as in [`encode_pairs`] while they are read.
+        Args:
+            rows: the training pairs.
+            **order: `buffer_size`, `seed` and `name`, see [`ShuffledStream`].
+        """
+        if rows.column_names is not None:  # the types of other columns may differ between files
+            columns = {name.partition(".")[0] if name not in rows.column_names else name for name in self._names}
+            rows = rows.select_columns(sorted(columns))
+        return ShuffledStream(rows, self._encode_stream, **order)
 
-    Args:
-        rows: the training pairs.
-        columns: the names of their columns.
-        tokenizer: the tokenizer of the model.
-        limits: the largest number of tokens of a source and of a target.
-        decoder_start_token_id: the model's start token.
-        truncate: whether to truncate long texts instead of leaving their pairs out.
-        **order: `buffer_size`, `seed` and `name`, see [`ShuffledStream`].
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.columns.source, self.columns.target, *self.columns.conditions
 
-    Raises:
-        ValueError: while the stream is read, as in [`encode_pairs`]. Rows are numbered in reading order.
-    """
-    encode = partial(_encode_batch, "train", columns, tokenizer, limits, decoder_start_token_id, truncate)
-    names = [columns.source, columns.target, *columns.conditions]
-    if rows.column_names is not None:  # the types of other columns may differ between files
-        present = rows.column_names
-        rows = rows.select_columns(sorted({name if name in present else name.partition(".")[0] for name in names}))
-    return ShuffledStream(rows, _StreamEncoder(encode, names, limits, truncate), **order)
-
-
-class _StreamEncoder:
-    """Encodes some rows of a stream, and warns when pairs are left out for the first time."""
-
-    def __init__(
-        self, encode: Callable[..., dict[str, list]], names: list[str], limits: tuple[int, int], truncate: bool
-    ):
-        self.encode, self.names, self.limits, self.truncate = encode, names, limits, truncate
-        self._has_warned = False
-
-    def __call__(self, batch: dict[str, list], rows: list[int]) -> dict[str, list]:
-        for name in self.names:
+    def _encode_stream(self, batch: dict[str, list], rows: list[int]) -> dict[str, list]:
+        """Encode some rows of a stream, and warn when pairs are left out for the first time."""
+        for name in self._names:
             if name not in batch:
                 raise ValueError(
                     f"Row {rows[0]} of train has no column {name!r}; it has {', '.join(map(repr, batch))}."
                 )
-        encoded = self.encode(batch, rows)
+        encoded = self("train", batch, rows)
         left_out = len(rows) - len(encoded.pop("row"))
         if left_out and not self._has_warned:
             self._has_warned = True
@@ -116,6 +106,71 @@ class _StreamEncoder:
                 f"{'' if self.truncate else f' or are too long ({_named(self.limits)})'}. Pairs skipped later are not reported."
             )
         return encoded
+
+    def __call__(self, split: str, batch: dict[str, list], rows: list[int]) -> dict[str, list]:
+        """Encode columns of rows with these numbers. The result also has the `row` of each pair."""
+        columns, tokenizer = self.columns, self.tokenizer
+        for column in (columns.source, columns.target):
+            _check_texts(batch[column], split, column, rows)
+        sources, targets = (
+            text_ids(tokenizer, kind, batch[column], [f"Row {row} of {split}, column {column!r}" for row in rows])
+            for kind, column in (("text", columns.source), ("text_target", columns.target))
+        )
+        forbidden = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id} - {None}
+        special = set(tokenizer.all_special_ids)
+        encoded: dict[str, list] = {"row": [], "input_ids": [], "labels": []}
+        if columns.conditions:
+            encoded["condition_values"] = []
+        for index, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
+            labels = encode_target(tokenizer, target, self.start)
+            if not forbidden.isdisjoint(labels[:-1]):
+                token = tokenizer.convert_ids_to_tokens(next(i for i in labels if i in forbidden))
+                raise ValueError(
+                    f"Row {row} of {split} contains the special token {token!r} in column {columns.target!r}: the model "
+                    f"would learn to stop or pad there. Remove it from the text {batch[columns.target][index][:80]!r}."
+                )
+            if is_empty(batch[columns.source][index], batch[columns.target][index]):
+                continue
+            if self.truncate:
+                source, labels = (
+                    _truncate(ids, limit, special) for ids, limit in zip((source, labels), self.limits, strict=True)
+                )
+            if len(source) > self.limits[0] or len(labels) > self.limits[1]:
+                continue
+            encoded["row"].append(row)
+            encoded["input_ids"].append(source)
+            encoded["labels"].append(labels)
+            if columns.conditions:
+                encoded["condition_values"].append(
+                    [finite_number(batch[name][index], split, row, name) for name in columns.conditions]
+                )
+        return encoded
+
+    def _report(self, split: str, dataset: Dataset, kept: list[int]) -> None:
+        columns, limits = self.columns, _named(self.limits)
+        if not kept:
+            raise ValueError(
+                f"All {len(dataset)} pairs of {split} are empty or too long ({limits}): raise the limits."
+            )
+        frame = dataset.select_columns([columns.source, columns.target, *columns.conditions]).to_pandas()
+        repeats = np.flatnonzero(frame.duplicated())
+        if len(repeats):
+            logger.warning(
+                f"{len(repeats)} of {len(frame)} pairs of {split} repeat an earlier one ({_rows(repeats)})."
+            )
+        out = np.setdiff1d(np.arange(len(frame)), kept)
+        texts = frame.iloc[out]
+        empty = np.array([*map(is_empty, texts[columns.source], texts[columns.target])], dtype=bool)
+        reasons = [
+            f"{len(rows)} {reason} ({_rows(rows)})"
+            for rows, reason in (
+                (out[empty], "have an empty text"),
+                (out[~empty], f"are too long for {limits} (--truncate shortens them)"),
+            )
+            if len(rows)
+        ]
+        if reasons:
+            logger.warning(f"{len(out)} of {len(frame)} pairs of {split} are skipped: {', '.join(reasons)}.")
 
 
 def longest(dataset: Dataset) -> int:
@@ -130,46 +185,6 @@ def encode_target(tokenizer: PreTrainedTokenizerFast, ids: list[int], start: int
     if ids and ids[0] in fronts:
         ids = ids[1:]
     return ids if ids and ids[-1] == tokenizer.eos_token_id else [*ids, tokenizer.eos_token_id]
-
-
-def _encode_batch(
-    split: str, columns: Columns, tokenizer, limits, start, truncate, batch: dict[str, list], rows: list[int]
-) -> dict[str, list]:
-    for column in (columns.source, columns.target):
-        _check_texts(batch[column], split, column, rows)
-    sources, targets = (
-        text_ids(tokenizer, kind, batch[column], [f"Row {row} of {split}, column {column!r}" for row in rows])
-        for kind, column in (("text", columns.source), ("text_target", columns.target))
-    )
-    forbidden = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id} - {None}
-    special = set(tokenizer.all_special_ids)
-    encoded: dict[str, list] = {"row": [], "input_ids": [], "labels": []}
-    if columns.conditions:
-        encoded["condition_values"] = []
-    for index, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
-        labels = encode_target(tokenizer, target, start)
-        if not forbidden.isdisjoint(labels[:-1]):
-            token = tokenizer.convert_ids_to_tokens(next(i for i in labels if i in forbidden))
-            raise ValueError(
-                f"Row {row} of {split} contains the special token {token!r} in column {columns.target!r}: the model "
-                f"would learn to stop or pad there. Remove it from the text {batch[columns.target][index][:80]!r}."
-            )
-        if is_empty(batch[columns.source][index], batch[columns.target][index]):
-            continue
-        if truncate:
-            source, labels = (
-                _truncate(ids, limit, special) for ids, limit in zip((source, labels), limits, strict=True)
-            )
-        if len(source) > limits[0] or len(labels) > limits[1]:
-            continue
-        encoded["row"].append(row)
-        encoded["input_ids"].append(source)
-        encoded["labels"].append(labels)
-        if columns.conditions:
-            encoded["condition_values"].append(
-                [finite_number(batch[name][index], split, row, name) for name in columns.conditions]
-            )
-    return encoded
 
 
 def _check_texts(texts: list, split: str, column: str, rows: list[int]) -> None:
@@ -236,32 +251,6 @@ def finite_number(value: Any, split: str, row: int, column: str) -> float:
 def is_empty(source: str, target: str) -> bool:
     """Return whether a pair has an empty text, so that nothing is learned from it."""
     return not source.strip() or not target.strip()
-
-
-def _report(
-    split: str, dataset: Dataset, kept: list[int], columns: Columns, limits: tuple[int, int], truncate: bool
-) -> None:
-    if not kept:
-        raise ValueError(
-            f"All {len(dataset)} pairs of {split} are empty or too long ({_named(limits)}): raise the limits."
-        )
-    frame = dataset.select_columns([columns.source, columns.target, *columns.conditions]).to_pandas()
-    repeats = np.flatnonzero(frame.duplicated())
-    if len(repeats):
-        logger.warning(f"{len(repeats)} of {len(frame)} pairs of {split} repeat an earlier one ({_rows(repeats)}).")
-    out = np.setdiff1d(np.arange(len(frame)), kept)
-    texts = frame.iloc[out]
-    empty = np.array([*map(is_empty, texts[columns.source], texts[columns.target])], dtype=bool)
-    reasons = [
-        f"{len(rows)} {reason} ({_rows(rows)})"
-        for rows, reason in (
-            (out[empty], "have an empty text"),
-            (out[~empty], f"are too long for {_named(limits)} (--truncate shortens them)"),
-        )
-        if len(rows)
-    ]
-    if reasons:
-        logger.warning(f"{len(out)} of {len(frame)} pairs of {split} are skipped: {', '.join(reasons)}.")
 
 
 def _rows(rows: np.ndarray) -> str:

@@ -1,16 +1,31 @@
-"""A training run for any task: from a model and its data to a folder for `from_pretrained` with a card and scores."""
+"""A training run: from a model and its data to a folder for `from_pretrained` with a card and scores."""
 
 import copy
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import datasets
 from transformers import IntervalStrategy, PreTrainedTokenizerBase, set_seed
 
+from ..hub import MetricResult, measured
 from ..modeling import WeftForConditionalGeneration
 from .arguments import WeftTrainingArguments, check_one_gpu
-from .checkpoints import check_output_dir, checkpoints, find_checkpoint, remove_checkpoints, save_model_folder
+from .batching import PairCollator
+from .building import build_config, build_distributed_config, build_model, build_tokenizer, set_generation_defaults
+from .checkpoints import (
+    check_output_dir,
+    check_same_model,
+    find_checkpoint,
+    how_to_resume,
+    remove_checkpoints,
+    save_model_folder,
+)
+from .encoding import longest
+from .metrics import TextMetrics
+from .options import DataArguments, ModelArguments
+from .pairs import Pairs
 from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
@@ -86,7 +101,7 @@ def fit(
     try:
         result = trainer.train(resume_from_checkpoint=checkpoint)
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(_how_to_resume(str(args.output_dir))) from error
+        raise KeyboardInterrupt(how_to_resume(str(args.output_dir))) from error
     size = {} if isinstance(data["train"], ShuffledStream) else {"train_samples": len(data["train"])}
     report(trainer, "train", result.metrics | size)
     trainer.save_state()
@@ -101,14 +116,167 @@ def fit(
     return trainer
 
 
-def _how_to_resume(folder: str) -> str:
-    saved = checkpoints(folder)
-    if not saved:
-        return f"No checkpoint of this run was saved yet in {folder}. --save-steps N saves one every N steps."
-    return f"The same command with --resume-from-checkpoint true continues from {saved[0]}."
-
-
 def report(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> None:
     """Print scores, and write them into the folder of the run."""
     trainer.log_metrics(split, scores)
     trainer.save_metrics(split, scores)
+
+
+class FittedPairs(NamedTuple):
+    """The trainer, with the trained model, and the first source of its training pairs."""
+
+    trainer: WeftTrainer
+    example: str
+
+
+def fit_pairs(
+    model_args: ModelArguments,
+    data_args: DataArguments,
+    training_args: WeftTrainingArguments,
+    train_dataset: datasets.IterableDataset | None = None,
+) -> FittedPairs:
+    """Train a model on pairs of texts, evaluate it by generation, and save it with tokenizer and model card.
+
+    This is everything that `weftformer train` does. Under `torchrun`, every process must call it.
+
+    Args:
+        model_args: the model to begin with, or the size of a new one; and its tokenizer.
+        data_args: the pairs.
+        training_args: how to train, and the folder to write to. The trainer changes them.
+        train_dataset: training pairs as a stream, instead of those in `data_args`, which then need `streaming=True`.
+            The stream must give the same rows whenever it is read.
+
+    Returns:
+        The trainer, with the trained model, and a source to try it on.
+
+    Raises:
+        ValueError, FileNotFoundError: the arguments or the data are not valid.
+    """
+    _check_stream(data_args, training_args, train_dataset)
+    distributed_config = build_distributed_config(model_args, training_args)
+    checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name)
+    with training_args.main_process_first(desc="reading the data"):
+        pairs = Pairs(data_args, train_dataset)
+    columns, first = pairs.columns, pairs.first()
+    logger.info(
+        f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {first[0]!r}\n  {first[1]!r}'
+    )
+    tokenizer = build_tokenizer(model_args, pairs.texts(), training_args.is_main_process, checkpoint=checkpoint)
+    # for `trained_columns`
+    tokenizer.init_kwargs["text_columns"] = {"source": columns.source, "target": columns.target}
+    num_pairs = None if data_args.streaming else len(pairs)
+    config = build_config(model_args, tokenizer, len(columns.conditions), num_pairs)
+    if checkpoint:
+        check_same_model(config, checkpoint)
+    seed = training_args.seed
+    if data_args.streaming and training_args.data_seed is not None:
+        seed = training_args.data_seed
+    with training_args.main_process_first(desc="tokenizing"):
+        data = pairs.encode(tokenizer, config, seed)
+
+    def build() -> WeftForConditionalGeneration:
+        model = build_model(model_args, config, distributed_config)
+        most = pairs.limits(config)[1]
+        if not data_args.max_target_length and not data_args.streaming:
+            # an untrained model does not stop by itself, and outputs may be longer than all targets
+            most = min(most, 2 * max(map(longest, data.values())) + 16)
+        set_generation_defaults(model, most, training_args)
+        return model
+
+    def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
+        results: list[MetricResult] = []
+        if training_args.do_eval:
+            scores = (_evaluated(trainer) or trainer.evaluate()) | {"eval_samples": len(data["validation"])}
+            report(trainer, "eval", scores)
+            results += _measured(trainer, "eval", scores)
+            if training_args.predict_with_generate:
+                logger.info(metrics.worst())
+        if "test" in data:
+            results += _measured(trainer, "test", _predict(trainer, data["test"]))
+        return _card_details(data_args, results)
+
+    training_args.include_for_metrics = ["inputs"] * training_args.predict_with_generate  # `metrics` shows them
+    metrics = TextMetrics(tokenizer)
+    trainer = fit(
+        build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
+        compute_metrics=metrics if training_args.predict_with_generate else None,
+        # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
+        data_collator=PairCollator(tokenizer, pairs.limits(config), training_args.device, data_args.pad_to_multiple_of),
+    )  # fmt: skip
+    return FittedPairs(trainer, first[0])
+
+
+def _check_stream(
+    args: DataArguments, training_args: WeftTrainingArguments, train_dataset: datasets.IterableDataset | None
+) -> None:
+    if train_dataset is not None:
+        if not args.streaming or args.train_file or args.dataset_name:
+            raise ValueError(
+                "train_dataset replaces the training data of the arguments: pass DataArguments(streaming=True) without train_file and "
+                "dataset_name."
+            )
+        if not isinstance(train_dataset, datasets.IterableDataset):
+            raise ValueError(
+                f"train_dataset must be a datasets.IterableDataset, got {type(train_dataset).__name__}: use "
+                "Dataset.to_iterable_dataset()."
+            )
+    if not args.streaming:
+        return
+    if training_args.max_steps < 1:
+        raise ValueError("--streaming needs --max-steps: a stream has no length, so epochs cannot be counted.")
+    strategy = training_args.train_sampling_strategy
+    if strategy != "random":
+        raise ValueError(
+            f"--train-sampling-strategy {strategy} needs all lengths before training begins, which a stream does not have: "
+            "use --max-tokens-per-batch instead, which groups the pairs of each shuffle buffer by length."
+        )
+    if training_args.save_strategy == "epoch":
+        logger.warning(
+            "A stream has no length, so the Trainer counts all steps as one epoch, and saves only at its end. Give "
+            "--save-steps N for checkpoints to resume from, and --eval-steps N."
+        )
+
+
+def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float]:
+    """Generate texts for the test pairs, score them, and write them, one text per line. Return the scores."""
+    output = trainer.predict(dataset, metric_key_prefix="test")
+    scores = output.metrics | {"test_samples": len(dataset)}
+    report(trainer, "test", scores)
+    if not trainer.args.predict_with_generate or not trainer.is_world_process_zero():
+        return scores
+    tokenizer: Any = trainer.processing_class
+    ids = output.predictions
+    ids[ids < 0] = tokenizer.pad_token_id
+    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    file = Path(trainer.args.output_dir) / "generated_predictions.txt"
+    file.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts), encoding="utf-8")
+    return scores
+
+
+def _evaluated(trainer: WeftTrainer) -> dict[str, float] | None:
+    """Return the scores of the last evaluation if this process made it with the trained weights, else None."""
+    state, metrics = trainer.state, trainer.compute_metrics
+    last = next((entry for entry in reversed(state.log_history) if "eval_loss" in entry), {"step": -1})
+    is_here = not isinstance(metrics, TextMetrics) or bool(metrics.predictions)
+    if last["step"] != state.global_step or trainer.args.load_best_model_at_end or not is_here:
+        return None
+    return {name: value for name, value in last.items() if name.startswith("eval_") or name == "epoch"}
+
+
+def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> list[MetricResult]:
+    """Return the last evaluation for the model card: the scores of generated texts with their intervals."""
+    n = int(scores[f"{split}_samples"])
+    metrics = trainer.compute_metrics
+    intervals = metrics.intervals() if isinstance(metrics, TextMetrics) else {}
+    pairs = f"{n} {'validation' if split == 'eval' else split} pairs"
+    return measured(scores, split, pairs, n=n, intervals=intervals)
+
+
+def _card_details(data_args: DataArguments, results: list[MetricResult]) -> dict[str, Any]:
+    """Return the facts for the model card that the trainer does not have: the names of the data, and the results."""
+    name = data_args.dataset_name
+    facts = {"is_routes": False, "results": results}  # even with the vocabulary of a route model
+    if name and not Path(name).is_dir():
+        return facts | {"dataset_tags": name}
+    # without their folders, which are private
+    return facts | {"dataset": [Path(file).name for file in (name, *data_args.files("train")) if file]}

@@ -1,224 +1,305 @@
-"""Training on pairs of texts: from the data to a folder for `from_pretrained` with a card and scores."""
+"""The pairs of texts of a training run: loaded, split, and encoded as token ids."""
 
 import itertools
 import logging
+import shlex
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import datasets
+import numpy as np
+import pyarrow
+from datasets import Dataset, DatasetDict, IterableDataset, load_dataset
+from datasets.exceptions import DatasetGenerationError
+from transformers import PreTrainedTokenizerFast
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from ..hub import MetricResult, measured
-from ..modeling import WeftForConditionalGeneration
+from ..configuration import WeftConfig
 from ..tokenization import iter_columns
-from .arguments import WeftTrainingArguments
-from .batching import PairCollator
-from .building import (
-    VOCABULARY_TEXTS,
-    build_config,
-    build_distributed_config,
-    build_model,
-    build_tokenizer,
-    set_generation_defaults,
-    source_and_target_limits,
-)
-from .checkpoints import check_same_model
-from .data import Columns, load_pairs, split_validation
-from .encoding import encode_pairs, encode_stream, longest
-from .fitting import fit, report, start
-from .metrics import TextMetrics
-from .options import DataArguments, ModelArguments
+from .encoding import Columns, PairEncoder
+from .files import list_names, load_file, load_file_stream
+from .options import DataArguments
 from .streaming import flattened
-from .trainer import WeftTrainer
 
 logger = logging.getLogger(__name__)
 
-
-class FittedPairs(NamedTuple):
-    """The trainer, with the trained model, and the first source of its training pairs."""
-
-    trainer: WeftTrainer
-    example: str
+_HUB_SPLITS = {"train": ("train",), "validation": ("validation", "valid", "dev"), "test": ("test",)}
+# A vocabulary is trained on this many texts from the beginning of a stream. More would change it little, and a stream
+# may have no end.
+_VOCABULARY_TEXTS = 1_000_000
 
 
-def fit_pairs(
-    model_args: ModelArguments,
-    data_args: DataArguments,
-    training_args: WeftTrainingArguments,
-    train_dataset: datasets.IterableDataset | None = None,
-) -> FittedPairs:
-    """Train a model on pairs of texts, evaluate it by generation, and save it with tokenizer and model card.
-
-    This is everything that `weftformer train` does. Under `torchrun`, every process must call it.
+class Pairs:
+    """
+    The pairs that the arguments name: in memory, or with `args.streaming` the training pairs as a stream.
 
     Args:
-        model_args: the model to begin with, or the size of a new one; and its tokenizer.
-        data_args: the pairs.
-        training_args: how to train, and the folder to write to. The trainer changes them.
-        train_dataset: training pairs as a stream, instead of those in `data_args`, which then need `streaming=True`.
-            The stream must give the same rows whenever it is read.
+        args (`DataArguments`):
+            The arguments. For a stream, `max_train_samples` and a `validation_split` of 1 or more are numbers of rows
+            at its beginning.
+        stream (`datasets.IterableDataset`, *optional*):
+            Training pairs, instead of those in the arguments.
 
-    Returns:
-        The trainer, with the trained model, and a source to try it on.
+    Attributes:
+        train (`datasets.Dataset` or `datasets.IterableDataset`): the training pairs.
+        held_out (`datasets.DatasetDict`): the splits "validation" and "test", if there are any.
+        columns (`Columns`): the names of the columns.
 
     Raises:
-        ValueError, FileNotFoundError: the arguments or the data are not valid.
+        FileNotFoundError: a file or data set does not exist, or no file matches a pattern.
+        ValueError: a file cannot be read, is empty, or lacks a column (the message names the file and its columns), or
+            an argument does not work with streams.
     """
-    _check_stream(data_args, training_args, train_dataset)
-    distributed_config = build_distributed_config(model_args, training_args)
-    checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name)
-    with training_args.main_process_first(desc="reading the data"):
-        rows, splits, columns = load_pairs(data_args, train_dataset)
-    example = _first_source(rows, columns)
-    tokenizer = build_tokenizer(
-        model_args, _texts(rows, columns), training_args.is_main_process, checkpoint=checkpoint
-    )
-    # for `trained_columns`
-    tokenizer.init_kwargs["text_columns"] = {"source": columns.source, "target": columns.target}
-    num_pairs = None if data_args.streaming else len(splits["train"])
-    config = build_config(model_args, tokenizer, len(columns.conditions), num_pairs)
-    if checkpoint:
-        check_same_model(config, checkpoint)
-    limits = source_and_target_limits(config, data_args)
-    how: dict[str, Any] = {
-        "limits": limits,
-        "decoder_start_token_id": config.decoder_start_token_id,
-        "truncate": data_args.truncate,
-    }
-    with training_args.main_process_first(desc="tokenizing"):
-        data: dict[str, Any] = encode_pairs(splits, columns, tokenizer, **how, num_proc=data_args.num_proc)
-        if not data_args.streaming:
-            split_validation(data, data_args, training_args.seed)
-    if data_args.streaming:
-        order: dict[str, Any] = {
-            "buffer_size": data_args.shuffle_buffer_size,
-            "seed": training_args.seed if training_args.data_seed is None else training_args.data_seed,
-            "name": data_args.train_file or data_args.dataset_name or "the stream",
-        }
-        data["train"] = encode_stream(rows, columns, tokenizer, **how, **order)
 
-    def build() -> WeftForConditionalGeneration:
-        model = build_model(model_args, config, distributed_config)
-        most = limits[1]
-        if not data_args.max_target_length and not data_args.streaming:
-            # an untrained model does not stop by itself, and outputs may be longer than all targets
-            most = min(most, 2 * max(map(longest, data.values())) + 16)
-        set_generation_defaults(model, most, training_args)
-        return model
-
-    def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
-        results: list[MetricResult] = []
-        if training_args.do_eval:
-            scores = (_evaluated(trainer) or trainer.evaluate()) | {"eval_samples": len(data["validation"])}
-            report(trainer, "eval", scores)
-            results += _measured(trainer, "eval", scores)
-            if training_args.predict_with_generate:
-                logger.info(metrics.worst())
-        if "test" in data:
-            results += _measured(trainer, "test", _predict(trainer, data["test"]))
-        return _card_details(data_args, results)
-
-    training_args.include_for_metrics = ["inputs"] * training_args.predict_with_generate  # `metrics` shows them
-    metrics = TextMetrics(tokenizer)
-    trainer = fit(
-        build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
-        compute_metrics=metrics if training_args.predict_with_generate else None,
-        # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
-        data_collator=PairCollator(tokenizer, limits, training_args.device, data_args.pad_to_multiple_of),
-    )  # fmt: skip
-    return FittedPairs(trainer, example)
-
-
-def _check_stream(
-    args: DataArguments, training_args: WeftTrainingArguments, train_dataset: datasets.IterableDataset | None
-) -> None:
-    if train_dataset is not None:
-        if not args.streaming or args.train_file or args.dataset_name:
+    def __init__(self, args: DataArguments, stream: IterableDataset | None = None):
+        self.args, self.origin = args, args.train_file or args.dataset_name or "the stream"
+        if args.streaming and args.train_target_file:
             raise ValueError(
-                "train_dataset replaces the training data of the arguments: pass DataArguments(streaming=True) without train_file and "
-                "dataset_name."
+                f"--train-target-file {args.train_target_file} is not supported with --streaming: put sources and targets into one file "
+                "(paste SOURCES TARGETS > pairs.txt)."
             )
-        if not isinstance(train_dataset, datasets.IterableDataset):
+        if stream is None and not (args.train_file or args.dataset_name):
+            raise ValueError("Give either --train-file or --dataset-name: got neither.")
+        splits = self._from_hub() if args.dataset_name else self._from_files()
+        train: Any = splits.pop("train") if stream is None else stream
+        first = self._first_rows(train, 1) if args.streaming else train
+        self.columns = find_columns(first, args, self.origin)
+        for split, rows in {"train": first, **splits}.items():
+            name = self.origin if split == "train" else args.files(split)[0] or f"{args.dataset_name} ({split})"
+            if not len(rows):
+                raise ValueError(f"{name} has no training pairs.")
+            for column in (self.columns.source, self.columns.target, *self.columns.conditions):
+                _check_column(column, rows, name)
+        self.held_out = DatasetDict({split: _first(rows, args.max_eval_samples) for split, rows in splits.items()})
+        if not args.streaming:
+            self.train = _first(train, args.max_train_samples)
+        else:
+            train = train if "validation" in splits else self._split_stream(train)
+            self.train = train if args.max_train_samples is None else train.take(args.max_train_samples)
+
+    def _from_files(self) -> dict[str, Any]:
+        args, splits = self.args, {}
+        for split in _HUB_SPLITS:
+            file, target_file = args.files(split)
+            if file and split == "train" and args.streaming:
+                splits[split] = load_file_stream(file, args.no_header)
+            elif file:
+                splits[split] = load_file(file, target_file, args.no_header)
+        return splits
+
+    def _from_hub(self) -> dict[str, Any]:
+        args = self.args
+        try:
+            loaded = load_dataset(args.dataset_name, args.dataset_config_name, streaming=args.streaming)
+        except DatasetGenerationError as error:
             raise ValueError(
-                f"train_dataset must be a datasets.IterableDataset, got {type(train_dataset).__name__}: use "
-                "Dataset.to_iterable_dataset()."
+                f"--dataset-name {args.dataset_name} cannot be read: {error.__cause__ or error}"
+            ) from error
+        splits: dict[str, Any] = {}
+        for split, names in _HUB_SPLITS.items():
+            rows = next((loaded[name] for name in names if name in loaded), None)
+            if rows is not None:
+                in_memory = not (args.streaming and split == "train")
+                splits[split] = _in_memory(rows, args.max_eval_samples) if in_memory else rows
+        if "train" not in splits:
+            raise ValueError(f"{args.dataset_name} has no split `train`; it has {list_names(loaded)}.")
+        return splits
+
+    def _split_stream(self, rows: IterableDataset) -> IterableDataset:
+        """Move the first rows to the split "validation" if the arguments give a number of them. Return the other rows."""
+        share = self.args.validation_split
+        if share >= 1:
+            self.held_out["validation"] = _first(self._first_rows(rows, int(share)), self.args.max_eval_samples)
+            return rows.skip(int(share))
+        if share:
+            logger.warning(
+                f"validation_split={share} is a share of the pairs, but a stream has no length: nothing is evaluated. Give "
+                "--validation-file, or --validation-split 1000 for the first 1,000 pairs. 0 turns off this warning."
             )
-    if not args.streaming:
+        return rows
+
+    def _first_rows(self, rows: IterableDataset, number: int) -> Dataset:
+        """Return the first rows of a stream in memory, with flattened dictionaries."""
+        try:
+            table = next(rows.with_format("arrow").iter(number), None)
+        except Exception as error:  # each reader of `datasets` raises its own errors, which do not name the file
+            raise ValueError(f"{self.origin} cannot be read: {error.__cause__ or error}") from error
+        if table is None:
+            raise ValueError(f"{self.origin} has no training pairs.")
+        return Dataset(flattened(table))
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    def texts(self) -> Iterator[str]:
+        """Return sources and targets in turn, for a vocabulary. Of a stream, these are the first ones."""
+        names = (self.columns.source, self.columns.target)
+        if isinstance(self.train, Dataset):
+            return iter_columns(self.train, names)
+        tables = map(flattened, self.train.with_format("arrow").iter(1000))
+        rows = (row for table in tables for row in table.to_pylist())
+        return itertools.islice(iter_columns(rows, names), _VOCABULARY_TEXTS)
+
+    def first(self) -> tuple[str, str]:
+        """Return the start of the first source and of its target."""
+        source, target = itertools.islice(self.texts(), 2)
+        return source[:200], target[:200]
+
+    def limits(self, config: WeftConfig) -> tuple[int, int]:
+        """Return the limits of a source and of a target in tokens, from the arguments or else from the configuration.
+
+        Raises:
+            ValueError: the arguments allow more tokens than the model's learned position tables have rows.
+        """
+        limits = []
+        for side in ("source", "target"):
+            given, rows = getattr(self.args, f"max_{side}_length"), getattr(config, f"max_{side}_positions")
+            if config.has_position_table and given is not None and given > rows:
+                raise ValueError(
+                    f"max_{side}_length={given} is more than the model's max_{side}_positions={rows}, the rows of its position table: "
+                    f"give at most {rows}, or enlarge the table of a new model (--config-overrides max_{side}_positions={given})."
+                )
+            limits.append(rows if given is None else given)
+        return limits[0], limits[1]
+
+    def encode(self, tokenizer: PreTrainedTokenizerFast, config: WeftConfig, seed: int = 42) -> dict[str, Any]:
+        """Encode all splits, and split off validation pairs.
+
+        Args:
+            tokenizer: the tokenizer of the model.
+            config: the configuration of the model.
+            seed: the seed of the split, and of the order of a stream.
+
+        Returns:
+            The encoded rows (`Dataset`, or [`ShuffledStream`] for a stream) of "train", and of "validation" and "test" if there are any.
+
+        Raises:
+            ValueError: as in [`PairEncoder`] and [`split_validation`].
+        """
+        args = self.args
+        encoder = PairEncoder(
+            self.columns, tokenizer, self.limits(config), config.decoder_start_token_id, args.truncate
+        )
+        in_memory = self.held_out if args.streaming else {"train": self.train, **self.held_out}
+        encoded = {split: encoder.encode(split, rows, args.num_proc) for split, rows in in_memory.items()}
+        if args.streaming:
+            return {
+                "train": encoder.stream(self.train, buffer_size=args.shuffle_buffer_size, seed=seed, name=self.origin),
+                **encoded,
+            }
+        split_validation(encoded, args, seed)
+        return encoded
+
+
+def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int = 42) -> None:
+    """Move `args.validation_split` of the training pairs, drawn at random, to a "validation" split if there is none.
+
+    Pairs with equal inputs stay together. If a split has inputs of the training data, a warning counts them.
+
+    Args:
+        splits: the encoded pairs. All columns but `labels` are inputs.
+        args: the arguments.
+        seed: the seed of the draw.
+
+    Raises:
+        ValueError: no training pair would be left.
+    """
+    keys = list(_input_keys(splits["train"]))
+    trained = set(keys)
+    for name in splits.keys() - {"train"}:
+        if seen := sum(key in trained for key in _input_keys(splits[name])):
+            logger.warning(
+                f"{seen} of {len(splits[name])} {name} pairs have a source that is also in the training data: their scores do "
+                "not show how well the model does on new texts."
+            )
+    if "validation" in splits or not args.validation_split:
         return
-    if training_args.max_steps < 1:
-        raise ValueError("--streaming needs --max-steps: a stream has no length, so epochs cannot be counted.")
-    strategy = training_args.train_sampling_strategy
-    if strategy != "random":
+    rows, share = len(keys), args.validation_split
+    wanted = int(share) if share >= 1 else max(1, round(rows * share))
+    if wanted >= rows:
         raise ValueError(
-            f"--train-sampling-strategy {strategy} needs all lengths before training begins, which a stream does not have: "
-            "use --max-tokens-per-batch instead, which groups the pairs of each shuffle buffer by length."
+            f"validation_split={share} would take {wanted} of {rows} training pairs: give a smaller value, a "
+            "--validation-file, or 0 for no evaluation."
         )
-    if training_args.save_strategy == "epoch":
-        logger.warning(
-            "A stream has no length, so the Trainer counts all steps as one epoch, and saves only at its end. Give "
-            "--save-steps N for checkpoints to resume from, and --eval-steps N."
+    groups: dict[int, list[int]] = {}
+    for row, key in enumerate(keys):
+        groups.setdefault(key, []).append(row)
+    equal_inputs = list(groups.values())
+    held_out: list[int] = []
+    for group in np.random.default_rng(seed).permutation(len(equal_inputs)):
+        if len(held_out) + len(equal_inputs[group]) <= wanted:
+            held_out += equal_inputs[group]
+    held_out = held_out or min(equal_inputs, key=len)
+    if len(held_out) == rows:
+        raise ValueError(
+            "All training pairs have the same source, so none can be set aside: give --validation-split 0."
         )
+    splits["validation"] = _first(splits["train"].select(held_out), args.max_eval_samples)
+    splits["train"] = splits["train"].select(np.setdiff1d(np.arange(rows), held_out))
+    logger.info(f"{len(held_out)} of {rows} training pairs are set aside for validation (validation_split).")
 
 
-def _texts(rows: datasets.Dataset | datasets.IterableDataset, columns: Columns) -> Iterator[str]:
-    """Return sources and targets for a vocabulary. Of a stream, these are the first ones."""
-    names = (columns.source, columns.target)
-    if isinstance(rows, datasets.Dataset):
-        return iter_columns(rows, names)
-    tables = map(flattened, rows.with_format("arrow").iter(1000))
-    pairs = (row for table in tables for row in table.to_pylist())
-    return itertools.islice(iter_columns(pairs, names), VOCABULARY_TEXTS)
+def _input_keys(dataset: Dataset) -> Iterator[int]:
+    """Yield a number for each row, which is the same for rows with equal inputs."""
+    inputs = dataset.select_columns([name for name in dataset.column_names if name != "labels"])
+    for batch in inputs.with_format("arrow").iter(10_000):
+        yield from (hash(str(row)) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 
-def _first_source(rows: datasets.Dataset | datasets.IterableDataset, columns: Columns) -> str:
-    """Return the start of the first source, and report the source and target columns."""
-    pair = [text[:200] for text in itertools.islice(_texts(rows, columns), 2)]
-    logger.info(
-        f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {pair[0]!r}\n  {pair[1]!r}'
-    )
-    return pair[0]
+def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
+    """Return the names of the columns.
+
+    Source and target are the columns that the arguments name, or else those with the names `source` and `target`, or
+    else the two columns without another use.
+
+    Raises:
+        ValueError: there are not enough columns, or it is not clear which are meant.
+    """
+    for name in filter(None, (args.source_column, args.target_column)):
+        _check_column(name, dataset, origin)
+    free = [column for column in dataset.column_names if column not in args.condition_names]
+    source = args.source_column or ("source" if "source" in free and args.target_column != "source" else None)
+    target = args.target_column or ("target" if "target" in free and source != "target" else None)
+    others = [column for column in free if column not in (source, target)]
+    wanted = [source, target].count(None)
+    if len(others) < wanted:
+        raise ValueError(
+            f"{origin} needs a source column and a target column, and has {list_names(dataset.column_names)}: in a txt "
+            "file, separate source and target by a tab, or give the targets as a second file "
+            "(--train-target-file)."
+        )
+    if wanted and len(others) > wanted:
+        first, second = (shlex.quote(name) for name in (source or others[-wanted], target or others[-1]))
+        raise ValueError(
+            f"{origin} has the columns {list_names(dataset.column_names)}: name the source and the target column, for example "
+            f"--source-column {first} --target-column {second}."
+        )
+    left = iter(others)
+    return Columns(source or next(left), target or next(left), tuple(args.condition_names))
 
 
-def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float]:
-    """Generate texts for the test pairs, score them, and write them, one text per line. Return the scores."""
-    output = trainer.predict(dataset, metric_key_prefix="test")
-    scores = output.metrics | {"test_samples": len(dataset)}
-    report(trainer, "test", scores)
-    if not trainer.args.predict_with_generate or not trainer.is_world_process_zero():
-        return scores
-    tokenizer: Any = trainer.processing_class
-    ids = output.predictions
-    ids[ids < 0] = tokenizer.pad_token_id
-    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    file = Path(trainer.args.output_dir) / "generated_predictions.txt"
-    file.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts), encoding="utf-8")
-    return scores
+def trained_columns(model: str) -> dict[str, str]:
+    """Return the names of the columns that a model was trained on, as `source` and `target`, if its tokenizer has them.
+
+    Args:
+        model: the folder or Hub id of the model.
+    """
+    return get_tokenizer_config(model).get("text_columns", {})
 
 
-def _evaluated(trainer: WeftTrainer) -> dict[str, float] | None:
-    """Return the scores of the last evaluation if this process made it with the trained weights, else None."""
-    state, metrics = trainer.state, trainer.compute_metrics
-    last = next((entry for entry in reversed(state.log_history) if "eval_loss" in entry), {"step": -1})
-    is_here = not isinstance(metrics, TextMetrics) or bool(metrics.predictions)
-    if last["step"] != state.global_step or trainer.args.load_best_model_at_end or not is_here:
-        return None
-    return {name: value for name, value in last.items() if name.startswith("eval_") or name == "epoch"}
+def _in_memory(rows: Dataset | IterableDataset, most: int | None) -> Dataset:
+    """Return a split with flattened dictionaries. Of a stream, only the first `most` rows are fetched."""
+    if isinstance(rows, Dataset):
+        return rows.flatten()
+    tables = [
+        flattened(table) for table in (rows if most is None else rows.take(most)).with_format("arrow").iter(10_000)
+    ]
+    return Dataset(pyarrow.concat_tables(tables)) if tables else Dataset.from_dict({})
 
 
-def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> list[MetricResult]:
-    """Return the last evaluation for the model card: the scores of generated texts with their intervals."""
-    n = int(scores[f"{split}_samples"])
-    metrics = trainer.compute_metrics
-    intervals = metrics.intervals() if isinstance(metrics, TextMetrics) else {}
-    pairs = f"{n} {'validation' if split == 'eval' else split} pairs"
-    return measured(scores, split, pairs, n=n, intervals=intervals)
+def _first(dataset: Dataset, rows: int | None) -> Dataset:
+    return dataset if rows is None or rows >= len(dataset) else dataset.select(range(rows))
 
 
-def _card_details(data_args: DataArguments, results: list[MetricResult]) -> dict[str, Any]:
-    """Return the facts for the model card that the trainer does not have: the names of the data, and the results."""
-    name = data_args.dataset_name
-    facts = {"is_routes": False, "results": results}  # even with the vocabulary of a route model
-    if name and not Path(name).is_dir():
-        return facts | {"dataset_tags": name}
-    # without their folders, which are private
-    return facts | {"dataset": [Path(file).name for file in (name, *data_args.files("train")) if file]}
+def _check_column(name: str, dataset: Dataset, origin: str) -> None:
+    if name not in dataset.column_names:
+        raise ValueError(f"{origin} has no column {name!r}; it has {list_names(dataset.column_names)}.")

@@ -7,14 +7,13 @@ from transformers.distributed import DistributedConfig
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.tokenization import build_route_tokenizer, train_tokenizer
-from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments
+from weftformer.training import ModelArguments, WeftTrainingArguments
 from weftformer.training.building import (
     build_config,
     build_distributed_config,
     build_model,
     build_tokenizer,
     set_generation_defaults,
-    source_and_target_limits,
 )
 
 from ..models import TINY_CONFIG
@@ -96,15 +95,6 @@ def test_generation_defaults(tokenizer):
     given = {"generation_max_length": 5, "generation_num_beams": 4}
     set_generation_defaults(model, 9, WeftTrainingArguments(output_dir="out", use_cpu=True, **given))
     assert (generation.max_length, generation.num_beams) == (5, 4)
-
-
-def test_lengths(tokenizer):
-    data_args = DataArguments(train_file="a", max_source_length=2000)
-    rotary = build_config(ModelArguments(config_overrides="max_target_positions=77"), tokenizer)
-    assert source_and_target_limits(rotary, data_args) == (2000, 77)
-    learned = build_config(ModelArguments(config_overrides="position_embedding_type=learned"), tokenizer)
-    with pytest.raises(ValueError, match=r"max_source_length=2000 is more than .*max_source_positions=1024"):
-        source_and_target_limits(learned, data_args)
 
 
 def test_messages(folder, tokenizer, tmp_path):

@@ -4,12 +4,11 @@ import logging
 import pickle
 
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq
 
 from weftformer.tokenization import source_text, train_tokenizer
-from weftformer.training.data import Columns
-from weftformer.training.encoding import _truncate, encode_pairs, encode_target, longest
+from weftformer.training.encoding import Columns, PairEncoder, _truncate, encode_target, longest
 
 COLUMNS = Columns("source", "target")
 
@@ -19,17 +18,17 @@ def bpe():
     return train_tokenizer(["a b c d"], vocab_size=259)
 
 
-def _splits(*pairs, **columns):
+def _rows(*pairs, **columns):
     rows = {"source": [pair[0] for pair in pairs], "target": [pair[1] for pair in pairs]}
-    return DatasetDict(train=Dataset.from_dict(rows | columns))
+    return Dataset.from_dict(rows | columns)
 
 
-def _encode(splits, tokenizer, columns=COLUMNS, source=20, target=20, **options):
-    return encode_pairs(splits, columns, tokenizer, (source, target), **options)["train"]
+def _encode(rows, tokenizer, columns=COLUMNS, source=20, target=20, **options):
+    return PairEncoder(columns, tokenizer, (source, target), **options).encode("train", rows)
 
 
 def test_a_tokenizer_that_appends_the_eos(bpe):
-    (row,) = _encode(_splits(("ab", "cd")), bpe)
+    (row,) = _encode(_rows(("ab", "cd")), bpe)
     assert row == {
         "input_ids": [*bpe.convert_tokens_to_ids(["a", "b"]), 2],
         "labels": [*bpe.convert_tokens_to_ids(["c", "d"]), 2],
@@ -37,7 +36,7 @@ def test_a_tokenizer_that_appends_the_eos(bpe):
 
 
 def test_a_tokenizer_that_puts_the_bos_in_front(tokenizer):
-    (row,) = _encode(_splits(("CC", "{'smiles':'CC'}")), tokenizer)
+    (row,) = _encode(_rows(("CC", "{'smiles':'CC'}")), tokenizer)
     assert row["input_ids"] == [0, 4, 4, 22]
     assert row["labels"] == [1, 2, 3, 4, 4, 3, 21, 22]
 
@@ -51,7 +50,7 @@ def test_front_and_end_of_labels(tokenizer, ids, labels):
 
 def test_pads_in_the_middle_of_a_source_reach_the_batch_without_a_mask(tokenizer):
     text = source_text("CCO", "CO", product_length=8, source_length=14)
-    dataset = _encode(_splits((text, "{}"), ("C", "{}")), tokenizer)
+    dataset = _encode(_rows((text, "{}"), ("C", "{}")), tokenizer)
     batch = DataCollatorForSeq2Seq(tokenizer)(list(dataset))
     assert set(batch) == {"input_ids", "labels"}
     assert batch["input_ids"].tolist()[0] == [0, 4, 4, 5, 22, 52, 52, 52, 0, 4, 5, 22]
@@ -60,8 +59,8 @@ def test_pads_in_the_middle_of_a_source_reach_the_batch_without_a_mask(tokenizer
 
 def test_batches_have_masks_conditions_and_padded_labels(bpe):
     columns = Columns("source", "target", ("n", "m"))
-    splits = _splits(("a", "abc"), ("abc", "a"), n=["1", "2.5"], m=[3, 4])
-    batch = DataCollatorForSeq2Seq(bpe)(list(_encode(splits, bpe, columns)))
+    rows = _rows(("a", "abc"), ("abc", "a"), n=["1", "2.5"], m=[3, 4])
+    batch = DataCollatorForSeq2Seq(bpe)(list(_encode(rows, bpe, columns)))
     assert batch["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
     assert batch["labels"].tolist()[1][1:] == [2, -100, -100]
     assert batch["condition_values"].tolist() == [[1.0, 3.0], [2.5, 4.0]]
@@ -72,27 +71,27 @@ def test_too_long_and_empty_pairs_are_left_out_and_counted(bpe, caplog):
     pairs = [("abc", "abc"), ("abcd", "a"), ("a", "abcd"), ("", "a"), ("a", " "), ("a", "a")]
     named = "are too long for max_source_length=4, max_target_length=4 (--truncate shortens them) (rows 1, 2)"
     with caplog.at_level(logging.WARNING, logger="weftformer"):
-        dataset = _encode(_splits(*pairs), bpe, source=4, target=4)
+        dataset = _encode(_rows(*pairs), bpe, source=4, target=4)
     assert [len(ids) for ids in dataset["labels"]] == [4, 2]
     assert f"4 of 6 pairs of train are skipped: 2 have an empty text (rows 3, 4), 2 {named}." in caplog.text
     assert "repeat" not in caplog.text
     assert longest(dataset) == 4
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="weftformer"):
-        dataset = _encode(_splits(*pairs), bpe, source=4, target=4, truncate=True)
+        dataset = _encode(_rows(*pairs), bpe, source=4, target=4, truncate=True)
     assert "2 of 6 pairs of train are skipped" in caplog.text
     assert [len(ids) for ids in dataset["input_ids"]] == [4, 4, 2, 2]
     assert dataset["input_ids"][1] == dataset["input_ids"][0]  # cut before the last token, which closes it
     assert _truncate([5, 6, 7, 8], 3, {1, 2}) == [5, 6, 7]  # a tokenizer that closes no source
     assert _truncate([5, 6, 7, 8, 2, 1], 3, {1, 2}) == [5, 2, 1]  # mBART: the eos and the language
     assert _truncate([5, 6, 2], 3, {2}) == [5, 6, 2] and _truncate([2, 2, 2, 2], 3, {2}) == [2, 2, 2]
-    _encode(_splits(("a", "b"), ("b", "b"), *[("a", "b")] * 6, ("a", "a")), bpe)
+    _encode(_rows(("a", "b"), ("b", "b"), *[("a", "b")] * 6, ("a", "a")), bpe)
     assert "6 of 9 pairs of train repeat an earlier one (rows 2, 3, 4, 5, 6, ...)." in caplog.text
 
 
 def test_the_tokenizer_is_left_as_it_was(bpe):
     before = pickle.dumps(bpe)
-    _encode(_splits(("abcdefgh", "a")), bpe, source=4, truncate=True)
+    _encode(_rows(("abcdefgh", "a")), bpe, source=4, truncate=True)
     assert pickle.dumps(bpe) == before
 
 
@@ -108,7 +107,7 @@ def test_the_tokenizer_is_left_as_it_was(bpe):
 )
 def test_texts_that_cannot_be_learned(tokenizer, pair, message):
     with pytest.raises(ValueError) as raised:
-        _encode(_splits(("C", "{}"), pair), tokenizer)
+        _encode(_rows(("C", "{}"), pair), tokenizer)
     assert message in str(raised.value)
 
 
@@ -118,9 +117,9 @@ def test_conditions_that_are_no_numbers(bpe, value):
     with pytest.raises(
         ValueError, match=r"Row 1 of train has .* in condition column 'n', which must be a finite number"
     ):
-        _encode(_splits(("a", "a"), ("b", "b"), n=["1", value]), bpe, columns)
+        _encode(_rows(("a", "a"), ("b", "b"), n=["1", value]), bpe, columns)
 
 
 def test_nothing_left(bpe):
     with pytest.raises(ValueError, match="All 1 pairs of train are empty or too long"):
-        _encode(_splits(("abcdefgh", "a")), bpe, source=4)
+        _encode(_rows(("abcdefgh", "a")), bpe, source=4)

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 
 from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import DataArguments, ModelArguments, ShuffledStream, WeftTrainingArguments, fit_pairs
-from weftformer.training.data import load_file_stream, load_pairs
+from weftformer.training.files import load_file_stream
+from weftformer.training.pairs import Pairs
 from weftformer.training.trainer import _budget_batches
 
 from ..models import TINY_CONFIG
@@ -175,21 +176,21 @@ def test_columns_in_dictionaries_and_other_splits(tmp_path, caplog):
     (tmp_path / "train.jsonl").write_text(lines)
     file = str(tmp_path / "train.jsonl")
     names = {"source_column": "translation.en", "target_column": "translation.de", "streaming": True}
-    rows, others, columns = load_pairs(DataArguments(train_file=file, **names, validation_split=2))
-    assert others["validation"]["translation.en"][:] == ["0", "1"] and columns.target == "translation.de"
-    assert [row["translation"]["en"] for row in rows] == [str(n) for n in range(2, 9)]
-    rows, others, _ = load_pairs(DataArguments(train_file=file, max_train_samples=3, **names))
-    assert len(list(rows)) == 3 and not others and "validation_split=0.05 is a share" in caplog.text
+    pairs = Pairs(DataArguments(train_file=file, **names, validation_split=2))
+    assert pairs.held_out["validation"]["translation.en"][:] == ["0", "1"] and pairs.columns.target == "translation.de"
+    assert [row["translation"]["en"] for row in pairs.train] == [str(n) for n in range(2, 9)]
+    pairs = Pairs(DataArguments(train_file=file, max_train_samples=3, **names))
+    assert len(list(pairs.train)) == 3 and not pairs.held_out and "validation_split=0.05 is a share" in caplog.text
     (tmp_path / "hub").mkdir()
     for name in ("train", "validation"):
         (tmp_path / "hub" / f"{name}.jsonl").write_text(lines)
     folder = DataArguments(dataset_name=str(tmp_path / "hub"), max_eval_samples=4, **names)
-    rows, others, _ = load_pairs(folder)  # a folder is read as a data set on the Hub is
-    assert len(list(rows)) == 9 and others["validation"].num_rows == 4
+    pairs = Pairs(folder)  # a folder is read as a data set on the Hub is
+    assert len(list(pairs.train)) == 9 and pairs.held_out["validation"].num_rows == 4
     with pytest.raises(
         ValueError, match=r"has no column 'translation\.fr'; it has 'translation.en', 'translation.de'"
     ):
-        load_pairs(DataArguments(train_file=file, **names | {"source_column": "translation.fr"}))
+        Pairs(DataArguments(train_file=file, **names | {"source_column": "translation.fr"}))
 
 
 def argv(folder, **settings) -> list[str]:

@@ -7,8 +7,11 @@ import shutil
 import pytest
 from datasets import Dataset, DatasetDict
 
+from weftformer import WeftConfig
 from weftformer.training import DataArguments
-from weftformer.training.data import Columns, load_file, load_pairs, split_validation
+from weftformer.training.encoding import Columns
+from weftformer.training.files import load_file
+from weftformer.training.pairs import Pairs, split_validation
 
 # looks like numbers, nothing and a quotation to a reader that guesses
 ROWS = [("007", "NA", "1"), ('he "said', "null", "2.5"), ("a, b", "ü 漢", "-3")]
@@ -69,18 +72,20 @@ def test_a_table_without_header(tmp_path):
 def test_translations_nested_as_on_the_hub(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"translation": {"en": "one", "de": "eins"}}\n')
-    _, splits, columns = load_pairs(DataArguments(train_file=str(path), source_column="translation.de"))
-    assert columns == Columns("translation.de", "translation.en")
-    assert splits["train"]["translation.en"][:] == ["one"]
+    pairs = Pairs(DataArguments(train_file=str(path), source_column="translation.de"))
+    assert pairs.columns == Columns("translation.de", "translation.en")
+    assert pairs.train["translation.en"][:] == ["one"]
 
 
 def test_a_folder_or_hub_data_set(tmp_path):
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}.csv").write_text(f"en,de\n{name},x\n")
-    _, splits, columns = load_pairs(DataArguments(dataset_name=str(tmp_path)))
-    assert columns == Columns("en", "de")
-    found = {split: splits[split]["en"][0] for split in splits}
-    assert found == {"train": "train", "validation": "valid", "test": "test"}
+    pairs = Pairs(DataArguments(dataset_name=str(tmp_path)))
+    assert pairs.columns == Columns("en", "de") and pairs.train["en"][:] == ["train"]
+    assert {split: rows["en"][:] for split, rows in pairs.held_out.items()} == {
+        "validation": ["valid"],
+        "test": ["test"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -96,30 +101,30 @@ def test_a_folder_or_hub_data_set(tmp_path):
 def test_which_columns(tmp_path, arguments, expected):
     path = tmp_path / "a.csv"
     path.write_text("x,source,n,target\n1,a,2,b\n")
-    assert load_pairs(DataArguments(train_file=str(path), **arguments))[2] == expected
+    assert Pairs(DataArguments(train_file=str(path), **arguments)).columns == expected
 
 
 def test_samples_and_validation_split(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "".join(f"{i},x\n" for i in range(40)))
     arguments = DataArguments(train_file=str(path), max_train_samples=20, validation_split=0.25, max_eval_samples=3)
-    _, splits, _ = load_pairs(arguments)
+    splits = {"train": Pairs(arguments).train}
     split_validation(splits, arguments, seed=1)
     assert (len(splits["train"]), len(splits["validation"])) == (15, 3)
     assert not set(splits["train"]["a"]) & set(splits["validation"]["a"])
-    _, splits, _ = load_pairs(arguments)
+    splits = {"train": Pairs(arguments).train}
     split_validation(splits, DataArguments(train_file=str(path), validation_split=7), seed=1)
     assert (len(splits["train"]), len(splits["validation"])) == (13, 7)
     with pytest.raises(ValueError, match="would take 20 of 13 training pairs"):
-        split_validation(splits.__class__(train=splits["train"]), DataArguments(train_file="a", validation_split=20))
-    split_validation(splits := splits.__class__(train=splits["train"]), DataArguments("a", validation_split=0))
+        split_validation({"train": splits["train"]}, DataArguments(train_file="a", validation_split=20))
+    split_validation(splits := {"train": splits["train"]}, DataArguments("a", validation_split=0))
     assert set(splits) == {"train"}
 
 
 def test_equal_sources_are_on_one_side(caplog):
     """As encoded rows: ten sources, each with three targets, the second of them equal to the first."""
     rows = {"input_ids": [[n, 1] for n in range(10)] * 3, "labels": [[0]] * 20 + [[5]] * 10}
-    splits = DatasetDict(train=Dataset.from_dict(rows))
+    splits = {"train": Dataset.from_dict(rows)}
     split_validation(splits, DataArguments("a", validation_split=7), seed=1)
     train, held = ({tuple(ids) for ids in splits[name]["input_ids"]} for name in ("train", "validation"))
     assert len(splits["validation"]) == 6 and len(held) == 2 and len(train) == 8 and not train & held
@@ -127,7 +132,7 @@ def test_equal_sources_are_on_one_side(caplog):
     splits["test"] = splits["train"].select(range(4))
     split_validation(splits, DataArguments("a"))
     assert "4 of 4 test pairs have a source that is also in the training data" in caplog.text
-    one = DatasetDict(train=Dataset.from_dict({"input_ids": [[1]] * 4, "labels": [[n] for n in range(4)]}))
+    one = {"train": Dataset.from_dict({"input_ids": [[1]] * 4, "labels": [[n] for n in range(4)]})}
     with pytest.raises(ValueError, match="All training pairs have the same source"):
         split_validation(one, DataArguments("a", validation_split=2))
 
@@ -148,9 +153,9 @@ def test_what_spreadsheets_write(tmp_path, caplog, mark, encoding, read_as):
     rows = [("a, b; c", "Grüße"), ("café", "x\x81" if encoding == "latin-1" else "x"), ("\t|", "1,5")]
     quoted = [mark.join(f'"{cell}"' for cell in row) for row in (("raw title", "clean"), *rows)]
     path.write_bytes("\r\n".join(quoted).encode(encoding))
-    _, splits, columns = load_pairs(DataArguments(train_file=str(path)))
-    assert columns == Columns("raw title", "clean")
-    assert list(zip(splits["train"]["raw title"], splits["train"]["clean"], strict=True)) == rows
+    pairs = Pairs(DataArguments(train_file=str(path)))
+    assert pairs.columns == Columns("raw title", "clean")
+    assert list(zip(pairs.train["raw title"], pairs.train["clean"], strict=True)) == rows
     assert (f"is not UTF-8 and is read as {read_as}" in caplog.text) == (read_as is not None)
 
 
@@ -170,14 +175,13 @@ def test_an_excel_file(tmp_path, monkeypatch):
     monkeypatch.setattr(pandas, "read_excel", lambda file, *, dtype, na_filter, header: frame)
     assert load_file(str(path))[:] == {"a": ["007"], "b": ["NA"]}
     with pytest.raises(ValueError, match="cannot be streamed"):
-        load_pairs(DataArguments(train_file=str(path), streaming=True))
+        Pairs(DataArguments(train_file=str(path), streaming=True))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "message"),
     [
         ("a.csv", "x,y\n1,2\n", {"source_column": "z"}, "a.csv has no column 'z'; it has 'x', 'y'"),
-        ("a.csv", "smiles,y\n1,2\n", {"source_column": "smile"}, "Did you mean `smiles`"),
         ("a.csv", "x,y\n1,2\n", {"condition_columns": "steps"}, "a.csv has no column 'steps'"),
         (
             "a.csv",
@@ -203,7 +207,7 @@ def test_messages_about_files(tmp_path, monkeypatch, name, content, arguments, m
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text(content)
     with pytest.raises((ValueError, FileNotFoundError)) as raised:
-        load_pairs(DataArguments(train_file=name, **arguments))
+        Pairs(DataArguments(train_file=name, **arguments))
     assert message in str(raised.value)
 
 
@@ -231,3 +235,12 @@ def test_a_folder_of_a_data_set(tmp_path):
         ValueError, match=r"splits has the splits 'train', 'test': give the folder of one, such as .*train"
     ):
         load_file(str(tmp_path / "splits"))
+
+
+def test_limits_are_those_of_the_arguments_or_the_model(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n1,2\n")
+    pairs = Pairs(DataArguments(train_file=str(path), max_source_length=2000))
+    assert pairs.limits(WeftConfig(max_target_positions=77)) == (2000, 77)
+    with pytest.raises(ValueError, match=r"max_source_length=2000 is more than .*max_source_positions=1024"):
+        pairs.limits(WeftConfig(position_embedding_type="learned"))

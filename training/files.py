@@ -1,0 +1,266 @@
+"""Files of pairs in any format, read into memory or as a stream."""
+
+import codecs
+import csv
+import glob
+import importlib.util
+import itertools
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import fsspec
+import pandas
+import pyarrow
+from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, concatenate_datasets, load_dataset
+from datasets.exceptions import DatasetGenerationError
+
+from .options import check_exist
+
+logger = logging.getLogger(__name__)
+
+_KINDS = {
+    ".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
+    ".xlsx": "xlsx", ".txt": "txt",
+}  # fmt: skip
+TABLES = tuple(ending for ending, kind in _KINDS.items() if kind != "txt")
+_COMPRESSED = (".gz", ".zst")
+# The number of bytes at the beginning of a file by which its encoding is judged.
+_SAMPLE = 2**24
+
+
+class _TabSeparated(csv.excel_tab):
+    quoting = csv.QUOTE_NONE  # quotation marks are part of the text
+
+
+def load_file_stream(file: str, no_header: bool = False) -> IterableDataset:
+    """Load files of training pairs of one format as a stream, as [`load_file`] loads one.
+
+    Args:
+        file: the file, a pattern such as "pairs-*.jsonl.gz", or several of these separated by commas.
+        no_header: as in [`load_file`].
+
+    Raises:
+        FileNotFoundError: a file does not exist, or no file matches a pattern.
+        ValueError: the format is unknown, files have different formats, or csv or tsv files have different columns.
+    """
+    files = _matching(file)
+    options = {name: _reader(name, no_header) for name in files}
+    kind, first = options[files[0]]
+    for name, (other, option) in options.items():
+        if other != kind or option.get("sep") != first.get("sep"):
+            raise ValueError(f"{files[0]} and {name} have different formats: give files of one format.")
+        if option.get("names") != first.get("names"):
+            raise ValueError(
+                f"{files[0]} has the columns {list_names(first['names'])} and {name} has {list_names(option['names'])}: give files "
+                "with the same columns in the same order."
+            )
+        if option != first:
+            what = next(field for field in first if option[field] != first[field])
+            raise ValueError(
+                f"{files[0]} has {what}={first[what]!r} and {name} has {option[what]!r}: give files with the same encoding, "
+                "all of them with a header or none."
+            )
+    try:
+        return load_dataset(kind, data_files=files, split="train", streaming=True, **first)
+    except (OSError, ValueError, pyarrow.ArrowInvalid) as error:
+        raise ValueError(f"{file} cannot be read as {kind}: {error}") from error
+
+
+def _matching(file: str) -> list[str]:
+    if Path(file).is_file():
+        return [file]
+    found: list[str] = []
+    for pattern in filter(None, map(str.strip, file.split(","))):
+        names = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
+        if not names and glob.has_magic(pattern):
+            raise FileNotFoundError(f"no file matches {pattern}.")
+        check_exist(*(names or [pattern]))
+        found += names
+    return found
+
+
+def load_file(file: str, target_file: str | None = None, no_header: bool = False) -> Dataset:
+    """Load one file of training pairs.
+
+    The ending of the name determines the format. Columns of csv, tsv, txt and xlsx files are always texts: "007" and "NA"
+    are kept as they are. In tsv and txt files, quotation marks are part of the text. A csv file may have semicolons, tabs or
+    bars instead of commas. Texts are UTF-8, UTF-16, or else cp1252 or Latin-1, with a warning.
+
+    Args:
+        file: the file, or a folder of `Dataset.save_to_disk`.
+        target_file: a text file with the targets. Line i is then the target of line i in `file`.
+        no_header: whether the first line of a csv or tsv file is a pair instead of the column names.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: the ending of the name is unknown, or the content does not have this format.
+    """
+    if Path(file).is_dir():
+        loaded = datasets.load_from_disk(file)
+        if isinstance(loaded, DatasetDict):
+            raise ValueError(
+                f"{file} has the splits {list_names(loaded)}: give the folder of one, such as {Path(file, next(iter(loaded)))}."
+            )
+        return loaded.flatten()
+    check_exist(file, target_file)
+    if target_file:
+        return _load_aligned(file, target_file)
+    if _kind(file) == "xlsx":
+        return _load_excel(file, no_header)
+    kind, options = _reader(file, no_header)
+    dataset = _load(kind, file, **options)
+    # {"translation": {"en": ..., "de": ...}} becomes translation.en, ...
+    return dataset if kind == "csv" else dataset.flatten()
+
+
+def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
+    """Return the reader of `datasets` for a file, and its options."""
+    kind = _kind(file)
+    if file.endswith(".zst") and not datasets.config.ZSTANDARD_AVAILABLE:
+        raise ValueError(f"{file} is compressed by Zstandard, which needs a package: pip install zstandard")
+    if kind == "json" or kind == "parquet":
+        return kind, {}
+    if kind == "xlsx":
+        raise ValueError(f"{file} is an Excel file, which cannot be streamed: save it as csv (UTF-8).")
+    encoding = _encoding(file)
+    dialect = _separated(file, encoding) if kind == "csv" else _TabSeparated
+    headless = no_header or kind == "txt"
+    first = _first_row(file, dialect, encoding, has_names=not headless)
+    names = _names(len(first)) if headless else first
+    return "csv", {
+        "sep": dialect.delimiter,
+        "quoting": dialect.quoting,
+        "header": None if headless else 0,
+        "names": names,
+        "features": Features({name: Value("string") for name in names}),
+        "encoding": encoding,
+        "na_filter": False,
+    }
+
+
+def _names(number: int) -> list[str]:
+    """Return names for the columns of a file without a header."""
+    return ["source", "target", *(f"column_{i}" for i in range(3, number + 1))][:number]
+
+
+def _load_excel(file: str, no_header: bool) -> Dataset:
+    if importlib.util.find_spec("openpyxl") is None:
+        raise ValueError(
+            f"{file} is an Excel file, which needs a package: pip install openpyxl. Or save it as csv (UTF-8)."
+        )
+    try:
+        frame = pandas.read_excel(file, header=None if no_header else 0, dtype=str, na_filter=False)
+    except Exception as error:  # openpyxl and zipfile have errors of their own
+        raise ValueError(f"{file} cannot be read as xlsx: {error}") from error
+    frame.columns = _names(len(frame.columns)) if no_header else [str(name) for name in frame.columns]
+    return Dataset.from_pandas(frame, preserve_index=False)
+
+
+def _encoding(file: str) -> str:
+    """Return the encoding of a text file, judged by its beginning."""
+    try:
+        with fsspec.open(file, "rb", compression="infer") as raw:
+            sample = raw.read(_SAMPLE)
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    if sample.startswith(b"PK\x03\x04"):
+        raise ValueError(f"{file} looks like an Excel file: name it .xlsx, or save it as csv (UTF-8).")
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in sample[:200]:
+        return "utf-16-le" if sample[1] == 0 else "utf-16-be"
+    for encoding in ("utf-8-sig", "cp1252"):
+        try:
+            codecs.getincrementaldecoder(encoding)().decode(sample)
+        except UnicodeDecodeError:
+            continue
+        break
+    else:
+        encoding = "latin-1"
+    if encoding != "utf-8-sig":
+        logger.warning(f"{file} is not UTF-8 and is read as {encoding}: if letters come out wrong, save it as UTF-8.")
+    return encoding
+
+
+def _separated(file: str, encoding: str) -> type[csv.Dialect]:
+    """Return the dialect of a csv file: its separator gives the first rows the same width (default: comma)."""
+    dialects = [type("_Separated", (csv.excel,), {"delimiter": mark}) for mark in ",;\t|"]
+    for dialect in dialects:
+        try:
+            with fsspec.open(file, "rt", compression="infer", encoding=encoding, newline="") as lines:
+                widths = {len(row) for row in itertools.islice(filter(None, csv.reader(lines, dialect)), 20)}
+        except (OSError, EOFError, UnicodeDecodeError, csv.Error):
+            continue  # `_first_row` gives the reason
+        if len(widths) == 1 and min(widths) > 1:
+            return dialect
+    return csv.excel
+
+
+def _load_aligned(file: str, target_file: str) -> Dataset:
+    source = _load("text", file, encoding=_encoding(file)).rename_column("text", "source")
+    target = _load("text", target_file, encoding=_encoding(target_file)).rename_column("text", "target")
+    if len(source) != len(target):
+        raise ValueError(
+            f"{file} has {len(source)} lines and {target_file} has {len(target)}: line i of the second file must be "
+            "the target of line i of the first."
+        )
+    return concatenate_datasets([source, target], axis=1)
+
+
+def _load(kind: str, file: str, **options) -> Dataset:
+    try:
+        return load_dataset(kind, data_files=file, split="train", **options)
+    except (DatasetGenerationError, pyarrow.ArrowInvalid, ValueError) as error:
+        if "corresponds to no data" in str(error):  # the message of datasets for a file without rows
+            raise ValueError(f"{file} has no training pairs.") from error
+        raise ValueError(f"{file} cannot be read as {kind}: {error.__cause__ or error}") from error
+
+
+def is_table(file: str) -> bool:
+    """Return whether [`load_file`] reads columns with names from a file, by the ending of its name."""
+    kind = _known_kind(file)
+    return kind is not None and kind != "txt"
+
+
+def _known_kind(file: str) -> str | None:
+    suffixes = [suffix.lower() for suffix in Path(file).suffixes]
+    if suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    return _KINDS.get(suffixes[-1]) if suffixes else None
+
+
+def _kind(file: str) -> str:
+    kind = _known_kind(file)
+    if kind is None:
+        raise ValueError(
+            f"{file} has no known file extension: use one of {', '.join(_KINDS)} (.gz or .zst may follow), or give the "
+            "targets in a second file; both are then read line by line."
+        )
+    return kind
+
+
+def _first_row(file: str, dialect: type[csv.Dialect], encoding: str, has_names: bool) -> list[str]:
+    try:
+        with fsspec.open(file, "rt", compression="infer", encoding=encoding, newline="") as lines:
+            rows = csv.reader(lines, dialect)
+            row = next(rows, None)
+            second = next(filter(None, rows), []) if has_names else []
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    if not row:
+        raise ValueError(f"{file} is empty, or begins with an empty line.")
+    if len(second) > len(row):  # pandas would take the first field for the name of the row, and shift the others
+        hint = " Put texts that contain a comma in quotation marks." if dialect is csv.excel else ""
+        raise ValueError(
+            f"{file} cannot be read as csv: expected {len(row)} fields, one per column name, but the first row has "
+            f"{len(second)}.{hint}"
+        )
+    return row
+
+
+def list_names(names: Sequence[str] | DatasetDict) -> str:
+    return ", ".join(repr(name) for name in names)
