@@ -1,6 +1,6 @@
 """Check Weft on one GPU, and measure it there.
 
-    python -m weftformer.benchmarks.gpu                                        # all checks, in four minutes
+    python -m weftformer.benchmarks.gpu                                        # all checks, in some minutes
     python -m weftformer.benchmarks.gpu decoding "training_step:large dense"   # a check, and cases of another
     python -m weftformer.benchmarks.gpu --figures runs/gpu.json --into docs/gpu.md   # the tables of a page
 
@@ -14,16 +14,12 @@ import copy
 import gc
 import json
 import os
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -83,10 +79,6 @@ _ON_A_CPU = dict.fromkeys(SIZES, Size(1, 32, 64, 3, 12, 8))
 
 class Skipped(Exception):
     """A case cannot run on this machine. The message is the reason."""
-
-
-class TimeIsUp(BaseException):
-    """A case takes too long. No `except Exception` on the way may stop this exception."""
 
 
 @dataclass(frozen=True)
@@ -165,27 +157,20 @@ class Bench:
 
 @dataclass(frozen=True)
 class Check:
-    """A function of the bench and a case.
-
-    Args:
-        stage: "compiles" runs in other processes while "compares" runs in this one. "times" then runs alone.
-        seconds: the time limit of a case.
-    """
+    """A function of the bench and a case, and the names of the cases."""
 
     run: Callable[[Bench, str], Result]
     cases: tuple[str, ...]
-    stage: str
-    seconds: float
 
 
 CHECKS: dict[str, Check] = {}
 
 
-def check(*parts: Iterable[str], stage: str = "compares", seconds: float = 40) -> Callable:
+def check(*parts: Iterable[str]) -> Callable:
     """Enter a check. Its cases are all combinations of the parts."""
 
     def enter(run: Callable[[Bench, str], Result]) -> Callable[[Bench, str], Result]:
-        CHECKS[run.__name__] = Check(run, tuple(map(" ".join, product(*parts))), stage, seconds)
+        CHECKS[run.__name__] = Check(run, tuple(map(" ".join, product(*parts))))
         return run
 
     return enter
@@ -293,15 +278,7 @@ def host_reads(bench: Bench, case: str) -> Result:
     return len(found) <= allowed, {"reads": len(found), "places": places}
 
 
-@check(("encoder", "decoder"))
-def replicas_own_their_table(bench: Bench, stack: str) -> Result:
-    """`nn.DataParallel` copies registered modules to each GPU. Any other table stays on the first GPU."""
-    original = getattr(bench.model("dense", bench.sizes["tiny"]).model, stack)
-    is_own = "embed_tokens" not in original._replicate_for_data_parallel().__dict__
-    return is_own, {"own table": is_own}
-
-
-@check(("dense", "sparse"), stage="compiles", seconds=100)
+@check(("dense", "sparse"))
 def compiled_training(bench: Bench, kind: str) -> Result:
     """The losses of a compiled model in bf16, beside those of the same model as it is, at two shapes."""
     size = replace(bench.sizes["tiny"], layers=1)
@@ -314,7 +291,7 @@ def compiled_training(bench: Bench, kind: str) -> Result:
     return largest < 0.02, {"difference": largest}
 
 
-@check(("dense", "sparse"), stage="compiles", seconds=100)
+@check(("dense", "sparse"))
 def static_cache(bench: Bench, kind: str) -> Result:
     """The tokens of a decoding step that transformers compiles, in fp32. On a GPU it is a CUDA graph."""
     size = bench.sizes["tiny"]
@@ -323,15 +300,7 @@ def static_cache(bench: Bench, kind: str) -> Result:
     return bool(same.all()), {"same texts": same.float().mean().item()}
 
 
-@check(("greedy static", "flex_attention"), stage="compiles", seconds=100)
-def first_compilation(bench: Bench, case: str) -> Result:
-    """Compile what two tables measure. They then find it in torch's cache."""
-    begun = time.perf_counter()
-    passed, _ = (attention_implementations if case == "flex_attention" else decoding)(bench, case)
-    return passed, {"seconds": time.perf_counter() - begun}
-
-
-@check(("small", "large"), ("dense", "sparse"), ("fp32", "tf32", "bf16"), stage="times")
+@check(("small", "large"), ("dense", "sparse"), ("fp32", "tf32", "bf16"))
 def training_step(bench: Bench, case: str) -> Result:
     """Forward, backward and AdamW: milliseconds with each mask, and with the loss in chunks."""
     name, kind, precision = case.split()
@@ -348,7 +317,7 @@ def training_step(bench: Bench, case: str) -> Result:
     return not is_costly, figures
 
 
-@check(("default", "cuDNN"), stage="times")
+@check(("default", "cuDNN"))
 def new_shapes_in_training(bench: Bench, backend: str) -> Result:
     """Eight batches of new lengths, for which cuDNN builds plans, and as many of lengths that are known."""
     size = replace(bench.sizes["tiny"], batch=6)
@@ -361,7 +330,7 @@ def new_shapes_in_training(bench: Bench, backend: str) -> Result:
     return not bench.is_gpu or backend == "cuDNN" or new < 3 * again, {"new ms": new, "again ms": again}
 
 
-@check(("plain", "fast"), stage="times")
+@check(("plain", "fast"))
 def new_lengths_in_decoding(bench: Bench, path: str) -> Result:
     """Each token is a new length, for which cuDNN would build a plan."""
     size = replace(bench.sizes["small"], batch=5 if path == "plain" else 7)  # no other check has visited these shapes
@@ -371,7 +340,7 @@ def new_lengths_in_decoding(bench: Bench, path: str) -> Result:
     return not bench.is_gpu or first < 2 * again, {"first ms a token": first, "again ms a token": again}
 
 
-@check(("greedy", "beams"), ("plain", "static", "fast", "cpu"), stage="times", seconds=60)
+@check(("greedy", "beams"), ("plain", "static", "fast", "cpu"))
 def decoding(bench: Bench, case: str) -> Result:
     """16 texts in bf16, with one beam or five. The last case is the fast path on the CPU in fp32."""
     search, path = case.split()
@@ -384,7 +353,7 @@ def decoding(bench: Bench, case: str) -> Result:
     return True, {"ms a token": ms / tokens, "tokens/s": size.batch * tokens / ms * 1e3, "first run s": first / 1e3}
 
 
-@check(("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_4"), stage="times", seconds=60)
+@check(("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_4"))
 def attention_implementations(bench: Bench, name: str) -> Result:
     """Forward and backward in bf16, and the largest difference of a logit from those in fp32."""
     if name == "flex_attention" and not bench.is_gpu:
@@ -409,7 +378,7 @@ def attention_implementations(bench: Bench, name: str) -> Result:
     return is_finite and largest < 0.1, {"ms": ms, "difference": largest, "finite gradients": is_finite}
 
 
-@check(("eager", "batched_mm", "grouped_mm"), ("bf16", "fp32"), stage="times")
+@check(("eager", "batched_mm", "grouped_mm"), ("bf16", "fp32"))
 def experts_implementations(bench: Bench, case: str) -> Result:
     """Greedy decoding by transformers' loop and a training step, both on 16 sources of 128 tokens."""
     name, precision = case.split()
@@ -426,7 +395,7 @@ def experts_implementations(bench: Bench, case: str) -> Result:
     return all(bool(one.isfinite().all()) for one in model.parameters()), figures
 
 
-@check(("one device", "FSDP2", "DDP"), stage="times")
+@check(("one device", "FSDP2", "DDP"))
 def wrapped_training(bench: Bench, case: str) -> Result:
     """A model wrapped for several devices, on one: the losses of three steps in fp32, and the time of a step in bf16."""
 
@@ -452,10 +421,6 @@ def wrapped_training(bench: Bench, case: str) -> Result:
     return largest < 1e-4 and bool(losses[2] < losses[0]), {"ms": ms, "difference of losses": largest}
 
 
-def _raise_time_is_up(*_: Any) -> None:
-    raise TimeIsUp("the time limit is over")
-
-
 def _failed(message: str, details: str) -> Row:
     # the cause of a compiler's error is often at the end of many lines
     lines = [line.strip() for line in message.splitlines() if line.strip()]
@@ -463,67 +428,27 @@ def _failed(message: str, details: str) -> Row:
     return {"state": "FAIL", "figures": {"error": short[:600]}, "details": details}
 
 
-def run_case(bench: Bench, name: str, case: str, seconds: float = 600) -> Row:
-    """Run one case in at most so many seconds.
+def run_case(bench: Bench, name: str, case: str) -> Row:
+    """Run one case.
 
     Returns:
         `check`, `case`, `state` ("PASS", "FAIL" or "SKIP"), `seconds`, `figures`, and after an error its `details`.
     """
     begun = time.perf_counter()
-    limit = int(min(seconds, CHECKS[name].seconds))
-    before = signal.signal(signal.SIGALRM, _raise_time_is_up)
     try:
-        if limit < 1:
-            raise Skipped("no time is left")
-        signal.alarm(limit)
         passed, figures = CHECKS[name].run(bench, case)
         row = {"state": "PASS" if passed else "FAIL", "figures": figures}
     except Skipped as reason:
         row = {"state": "SKIP", "figures": {"reason": str(reason)}}
-    except (Exception, TimeIsUp) as error:
+    except Exception as error:
         row = _failed(f"{type(error).__name__}: {error}", traceback.format_exc())
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
         torch.set_float32_matmul_precision("highest")
     torch._dynamo.reset()
     gc.collect()
     if bench.is_gpu:
         torch.cuda.empty_cache()
     return {"check": name, "case": case, "seconds": time.perf_counter() - begun} | row
-
-
-def run_apart(bench: Bench, name: str, case: str, seconds: float) -> Row:
-    """Run one case in another process, which may compile for long or crash. It gets 20 seconds more, to start."""
-    begun = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "row.json")
-        words = [f"{name}:{case}", "--device", bench.device, "--in-process", "--into", str(file)]
-        try:
-            ended = subprocess.run(
-                [sys.executable, "-m", "weftformer.benchmarks.gpu", *words], capture_output=True, text=True,
-                timeout=min(seconds, CHECKS[name].seconds + 20),
-            )  # fmt: skip
-            if file.is_file():
-                return json.loads(file.read_text(encoding="utf-8"))["rows"][0]
-            row = _failed(f"exit code {ended.returncode}\n{ended.stderr}", ended.stderr)
-        except subprocess.TimeoutExpired as error:
-            row = _failed("the time limit of the process is over", str(error.stderr))
-    return {"check": name, "case": case, "seconds": time.perf_counter() - begun} | row
-
-
-def measure(bench: Bench, chosen: Sequence[tuple[str, str]], arguments: argparse.Namespace) -> Iterator[Row]:
-    """Yield the row of each case, as soon as it has run."""
-    end = time.perf_counter() + arguments.seconds
-    with ThreadPoolExecutor(len(chosen)) as pool:
-        apart = {
-            (name, case): pool.submit(run_apart, bench, name, case, arguments.seconds)
-            for name, case in chosen
-            if CHECKS[name].stage == "compiles" and not arguments.in_process
-        }
-        for stage in ("compares", "compiles", "times"):
-            for one in (one for one in chosen if CHECKS[one[0]].stage == stage):
-                yield apart[one].result() if one in apart else run_case(bench, *one, end - time.perf_counter())
 
 
 def _text(figure: Any) -> str:
@@ -573,8 +498,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "`<!-- end -->`, between which tables are written (default: runs/gpu.json)")  # fmt: skip
     add("--figures", type=Path, nargs="+", metavar="FILE", help="run nothing, and read the results of .json files")
     add("--device", choices=("cuda", "cpu"), help="(default: cuda if there is one)")
-    add("--seconds", type=float, default=230, help="skip what does not end in this time (default: %(default)s)")
-    add("--in-process", action="store_true", help="run checks that compile in this process too")
 
 
 def chosen_cases(words: Sequence[str]) -> list[tuple[str, str]]:
@@ -605,7 +528,8 @@ def main(arguments: argparse.Namespace) -> int:
     bench = Bench(device, _ON_A_CPU if device == "cpu" else SIZES)
     report: Row = {"machine": machine(bench), "rows": []}
     print(report["machine"], flush=True)
-    for row in measure(bench, chosen, arguments):
+    for name, case in chosen:
+        row = run_case(bench, name, case)
         report["rows"].append(row)
         print(as_line(row), flush=True)
         write(report, [file for file in arguments.into if file.suffix == ".json"])
