@@ -92,7 +92,9 @@ class Candidate:
 
         A plan read from a file has the saved value.
         """
-        return None if self.route is None else _judging().why_it_fails(self.route)
+        from .faults import why_it_fails  # needs RDKit
+
+        return None if self.route is None else why_it_fails(self.route)
 
     @cached_property
     def judgements(self) -> list[Judgement]:

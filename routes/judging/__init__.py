@@ -1,6 +1,6 @@
-"""Judges reactions: precedents in recorded chemistry, reasons against a reaction, remarks."""
+"""Judges reactions: precedents in recorded chemistry, and remarks."""
 
-from .judgement import CLASSES, Judgement, count_moves, judge, judge_route, judge_step, why_it_fails
+from .judgement import CLASSES, Judgement, count_moves, judge, judge_route, judge_step
 from .transformations import Library, Transformation, shipped_library
 
 __all__ = [
@@ -13,5 +13,4 @@ __all__ = [
     "judge_route",
     "judge_step",
     "shipped_library",
-    "why_it_fails",
 ]

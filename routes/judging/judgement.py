@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from rdkit import Chem
 
-from ..molecules import KNOWN, Molecule, is_among, missing_atoms, read_molecule
+from ..faults import atoms_left, route_faults, step_fault, supplier
+from ..molecules import KNOWN, Molecule, missing_atoms, read_molecule
 from ..tree import Route
 from .transformations import Example, Library, joined, shipped_library, without_stereo
 
@@ -28,34 +29,6 @@ CLASSES = {
     8: "oxidation",
     9: "functional group interconversion",
     10: "functional group addition",
-}
-
-# Reagents that routes leave out, by the heavy atoms that they supply to a product.
-REAGENTS: dict[str, Mapping[str, int]] = {
-    "water, oxygen or an oxidant": {"O": 1},
-    "two oxygen atoms of an oxidant": {"O": 2},
-    "a chlorinating agent": {"Cl": 1},
-    "a brominating agent": {"Br": 1},
-    "an iodinating agent": {"I": 1},
-    "a fluorinating agent": {"F": 1},
-    "ammonia or an azide": {"N": 1},
-    "a nitrating agent": {"N": 1, "O": 2},
-    "an azide": {"N": 3},
-    "hydroxylamine": {"N": 1, "O": 1},
-    "hydrazine": {"N": 2},
-    "a cyanide": {"C": 1, "N": 1},
-    "a methylating agent or formaldehyde": {"C": 1},
-    "carbon monoxide or DMF": {"C": 1, "O": 1},
-    "carbon dioxide": {"C": 1, "O": 2},
-    "a sulfide or sulfur": {"S": 1},
-    "sulfur dioxide or chlorosulfonic acid": {"S": 1, "O": 2},
-    "a sulfonating agent": {"S": 1, "O": 3},
-    "phosgene or its substitutes": {"C": 1, "O": 1, "Cl": 1},
-    "boric acid or a borate": {"B": 1, "O": 2},
-    "bis(pinacolato)diboron": {"B": 1, "C": 6, "O": 2},
-    "ethanol or an acetylating agent": {"C": 2, "O": 1},
-    "Boc anhydride": {"C": 5, "O": 2},
-    "a trifluoromethylating agent": {"C": 1, "F": 3},
 }
 
 # The name of a step whose product differs from a reactant only in its stereochemistry.
@@ -141,7 +114,8 @@ def judge_route(route: Route) -> list[Judgement]:
     A step also fails if one of its reactants is made from its product later in the route.
     """
     return [
-        judge_step(step) if reason is None else Judgement("fails", reason=reason) for step, reason in _checked(route)
+        judge_step(step) if fault is None else Judgement("fails", reason=fault.reason)
+        for step, fault in route_faults(route)
     ]
 
 
@@ -161,20 +135,6 @@ def count_moves(route: Route, judgements: Sequence[Judgement]) -> int:
     return sum(one.moves for one in judgements) + swaps
 
 
-def why_it_fails(route: Route) -> str | None:
-    """Return the distinct reasons why steps of a route fail, or None. This is fast and needs no library."""
-    return "; ".join(dict.fromkeys(reason for _, reason in _checked(route) if reason)) or None
-
-
-def _checked(route: Route, above: tuple[str, ...] = ()) -> Iterator[tuple[Route, str | None]]:
-    """Yield the steps of a route, each with the reason why it fails. `above` are made from the route's target."""
-    if not route.children:
-        return
-    for child in route.children:
-        yield from _checked(child, (*above, route.smiles))
-    yield route, _against(route.smiles, [child.smiles for child in route.children], above)
-
-
 def judge_step(route: Route) -> Judgement:
     """Return the judgement of the last reaction of a route."""
     return judge(route.smiles, [child.smiles for child in route.children])
@@ -182,9 +142,9 @@ def judge_step(route: Route) -> Judgement:
 
 @lru_cache(KNOWN)
 def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgement:
-    reason = _against(product, reactants)
-    if reason is not None:
-        return Judgement("fails", reason=reason)
+    fault = step_fault(product, reactants)
+    if fault is not None:
+        return Judgement("fails", reason=fault.reason)
     made, *used = (one for one in map(read_molecule, (product, *reactants)) if one is not None)
     flat = without_stereo(made.canonical), [without_stereo(one.canonical) for one in used]
     name = _STEREO_ALONE if flat[0] in flat[1] else None
@@ -192,8 +152,8 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
     if found is not None:
         kind = None if found.reaction_class is None else CLASSES[found.reaction_class]
         return Judgement("precedented", found.count, found.examples, kind, name or found.name)
-    supplier = _supplier(missing_atoms(made.atoms, used))
-    remarks = [] if supplier is None else [f"reagent not drawn: {supplier}"]
+    reagent = supplier(atoms_left(product, reactants))
+    remarks = [] if reagent is None else [f"reagent not drawn: {reagent}"]
     if (flat[0], joined(flat[1])) != (made.canonical, joined(one.canonical for one in used)):
         found = library.find(*flat)
         if found is not None:
@@ -202,31 +162,6 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
             )
     remarks += _remarks(made, used)
     return Judgement("no precedent", name=name, remarks=tuple(remarks))
-
-
-def _against(product: str, reactants: Sequence[str], above: Iterable[str] = ()) -> str | None:
-    """Return the reason why a step fails, or None. `above` are the molecules that are made from its product."""
-    molecules = {smiles: read_molecule(smiles) for smiles in (product, *reactants)}
-    made, *used = (molecules[smiles] for smiles in (product, *reactants))
-    unread = [smiles for smiles, one in molecules.items() if one is None]
-    if unread or made is None or not used:
-        return ", ".join(f"{smiles} cannot be read" for smiles in unread) or "no reactant"
-    read = [one for one in used if one is not None]
-    path = [made, *filter(None, map(read_molecule, above))]
-    for one in read:
-        if is_among(one, path):
-            return f"{one.canonical} is made from itself"
-    missing = missing_atoms(made.atoms, read)
-    if not missing or (
-        _supplier(missing) is not None and missing != made.atoms
-    ):  # a reagent does not supply all of a product
-        return None
-    return ", ".join(f"{count} {element}" for element, count in missing.items()) + " missing"
-
-
-def _supplier(missing: Mapping[str, int]) -> str | None:
-    """Return the reagent that supplies exactly these atoms, or None."""
-    return next((name for name, atoms in REAGENTS.items() if atoms == missing), None)
 
 
 def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:

@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from transformers import LogitsProcessor
 
-from ..molecules import KNOWN, Molecule, is_among, is_beyond_repair, missing_atoms, read_molecule
+from ..faults import atoms_fault, molecule_fault
+from ..molecules import KNOWN, Molecule, is_among, is_beyond_repair, read_molecule
 from ..tree import MAX_DEPTH
 from .grammar import START, RouteGrammar, State, advance, depth_limits
 from .settings import NO_CONSTRAINTS, Constraints, substructure
@@ -41,6 +42,17 @@ _MOST_MASKS = 1 << 14
 # 45 heavy atoms that its product does not have.
 MOST_REACTANTS = 5
 MOST_OTHER_ATOMS = 50
+# What is wrong with a text that breaks a rule, for people.
+_BROKEN = {
+    "readable": "RDKit cannot read a molecule",
+    "acyclic": "a molecule is made from itself",
+    "atoms_supplied": "reactants lack atoms of their product",
+    "size_limited": "reactants are far larger or more than a recorded reaction has",
+    "only_purchasable": "a molecule is not in stock",
+    "required_leaf": "the required starting material is missing",
+    "forbidden": "a molecule is forbidden",
+    "forbidden_substructures": "a substructure is forbidden",
+}
 _ATOM = re.compile(r"\[[^\]]*|Cl|Br|[BCNOPSFIbcnops]")
 
 
@@ -48,30 +60,14 @@ class Frame(NamedTuple):
     """A list of reactants that is open.
 
     Args:
-        path: the molecules from the target down to the product of this list, without those that RDKit cannot read.
-        missing: heavy atoms that the reactants written so far do not supply, None if a molecule cannot be read.
+        path: the molecules from the target down to the product of this list.
+        reactants: the reactants written so far.
         above: the list that contains the product.
-        reactants: the number of reactants written so far.
-        room: the number of heavy atoms that further reactants may have, None if the product cannot be read.
     """
 
-    path: tuple[Molecule, ...]
-    missing: dict[str, int] | None
-    above: Frame | None
-    reactants: int = 0
-    room: int | None = None
-
-
-class Fault(NamedTuple):
-    """The reason why a text cannot become a route.
-
-    Args:
-        reason: the reason in words.
-        rule: the field of [`Constraints`] that the text violates.
-    """
-
-    reason: str
-    rule: str
+    path: tuple[str, ...]
+    reactants: tuple[str, ...] = ()
+    above: Frame | None = None
 
 
 class Text(NamedTuple):
@@ -79,19 +75,17 @@ class Text(NamedTuple):
 
     Args:
         state: None once the text has ended, or was given up.
-        molecule: the SMILES that is being written.
+        molecule: the SMILES that is being written, or that was written last.
         frame: the innermost open list of reactants; None within the target.
-        read: the last molecule, None if RDKit cannot read it.
         has_leaf: whether the text contains the required leaf.
-        fault: the reason why the text cannot become a route.
+        broken: the rule of [`Constraints`] because of which the text cannot become a route.
     """
 
     state: State | None
     molecule: str = ""
     frame: Frame | None = None
-    read: Molecule | None = None
     has_leaf: bool = False
-    fault: Fault | None = None
+    broken: str | None = None
 
 
 ENDED = Text(None)
@@ -105,14 +99,23 @@ def _contains(smiles: str, substructures: tuple[str, ...]) -> bool:
     return any(molecule.HasSubstructMatch(substructure(smarts)) for smarts in substructures)
 
 
-def against_user(smiles: str, rules: Constraints) -> Fault | None:
-    """Return why the user's rules forbid a molecule other than the target, or None if they do not."""
+def broken_by_user(smiles: str, rules: Constraints) -> str | None:
+    """Return the rule of the user that forbids a molecule other than the target, or None."""
     read = read_molecule(smiles) if rules.forbidden else None  # reading takes longer than all the rest
     if read is not None and is_among(read, filter(None, map(read_molecule, rules.forbidden))):
-        return Fault("a molecule is forbidden", "forbidden")
+        return "forbidden"
     if rules.forbidden_substructures and _contains(smiles, rules.forbidden_substructures):
-        return Fault("a substructure is forbidden", "forbidden_substructures")
+        return "forbidden_substructures"
     return None
+
+
+@lru_cache(KNOWN)
+def _room(product: str, reactants: tuple[str, ...]) -> int | None:
+    """Return the number of heavy atoms that further reactants may have, None if RDKit cannot read the product."""
+    made, *used = map(read_molecule, (product, *reactants))
+    if made is None:
+        return None
+    return sum(made.atoms.values()) + MOST_OTHER_ATOMS - sum(sum(one.atoms.values()) for one in used if one)
 
 
 class ConstrainedGrammar(LogitsProcessor):
@@ -128,7 +131,7 @@ class ConstrainedGrammar(LogitsProcessor):
         stock: the purchasable molecules, for `only_purchasable`.
 
     Attributes:
-        refusals: for each source, by its number, how often the model's first choice was ruled out, by the reason.
+        refusals: for each source, by its number, how often the model's first choice was ruled out, by the rule.
     """
 
     def __init__(
@@ -141,7 +144,8 @@ class ConstrainedGrammar(LogitsProcessor):
         self.grammar = RouteGrammar(tokenizer)
         self.texts = self.grammar.texts
         self.rules, self.stock = constraints, stock
-        self.wanted = None if constraints.required_leaf is None else read_molecule(constraints.required_leaf)
+        leaf = constraints.required_leaf
+        self.required_leaf = None if leaf is None else read_molecule(leaf)
         # whether a rule looks at single molecules
         self.asks_molecules = constraints != replace(
             NO_CONSTRAINTS,
@@ -159,7 +163,7 @@ class ConstrainedGrammar(LogitsProcessor):
         self.limits = depth_limits(limits)
         # the numbers of the sources that have not left, in the order in which they came
         self.numbers = list(range(len(limits)))
-        self.refusals = {number: Counter[Fault]() for number in self.numbers}
+        self.refusals = {number: Counter[str]() for number in self.numbers}
         self.came = len(limits)
         # For the rows of the previous step: the row of each text of a source, the first row with the same text, the
         # state of the text, its log-probability, and the scores of the next token.
@@ -180,7 +184,7 @@ class ConstrainedGrammar(LogitsProcessor):
         self.limits = [*self.limits, *depth_limits(limits)]
         new = list(range(self.came, self.came + len(limits)))
         self.numbers, self.came = [*self.numbers, *new], self.came + len(limits)
-        self.refusals |= {number: Counter[Fault]() for number in new}
+        self.refusals |= {number: Counter[str]() for number in new}
         return new
 
     # The state of a text after one more token
@@ -215,67 +219,52 @@ class ConstrainedGrammar(LogitsProcessor):
         if character == "'":
             return self._with_molecule(text, state, limit)
         if self._is_too_large(text):
-            return text._replace(
-                state=None, fault=Fault("reactants are far larger than their product", "size_limited")
-            )
-        return Text(state, text.molecule + character, text.frame, None, text.has_leaf)
+            return text._replace(state=None, broken="size_limited")
+        return Text(state, text.molecule + character, text.frame, text.has_leaf)
 
     def _behind_molecule(self, text: Text, character: str, state: State) -> Text:
         if character == ",":  # its reactants follow
             path = text.frame.path if text.frame else ()
-            path = path if text.read is None else (*path, text.read)
-            missing = None if text.read is None else dict(text.read.atoms)
-            room = None if text.read is None else sum(text.read.atoms.values()) + MOST_OTHER_ATOMS
-            return Text(state, frame=Frame(path, missing, text.frame, 0, room), has_leaf=text.has_leaf)
+            return Text(state, frame=Frame((*path, text.molecule), above=text.frame), has_leaf=text.has_leaf)
         if self._must_go_on(text):
-            return text._replace(state=None, fault=Fault("a molecule is not in stock", "only_purchasable"))
-        has_leaf = text.has_leaf or (text.read is not None and self._is_wanted(text.read))
-        return text._replace(state=state, has_leaf=has_leaf)
+            return text._replace(state=None, broken="only_purchasable")
+        return text._replace(state=state, has_leaf=text.has_leaf or self._is_required(text.molecule))
 
     def _in_list(self, text: Text, character: str, state: State) -> Text:
         if character == "]":
-            fault = self._against_end(text)
+            broken = self._broken_by_end(text)
             above = text.frame.above if text.frame else None
-            return text._replace(state=None if fault else state, frame=above, fault=fault)
+            return text._replace(state=None if broken else state, frame=above, broken=broken)
         # the next reactant
-        if self.rules.size_limited and text.frame is not None and text.frame.reactants >= MOST_REACTANTS:
-            return text._replace(
-                state=None, fault=Fault(f"a reaction has more than {MOST_REACTANTS} reactants", "size_limited")
-            )
+        if self.rules.size_limited and text.frame is not None and len(text.frame.reactants) >= MOST_REACTANTS:
+            return text._replace(state=None, broken="size_limited")
         return Text(state, frame=text.frame, has_leaf=text.has_leaf)
 
     def _with_molecule(self, text: Text, state: State, limit: int) -> Text:
-        fault = self._against_molecule(text, limit)
-        if fault:
-            return text._replace(state=None, fault=fault)
-        read, frame = read_molecule(text.molecule), text.frame
-        if frame is not None:
-            missing = None if read is None or frame.missing is None else missing_atoms(frame.missing, [read])
-            room = frame.room if read is None or frame.room is None else frame.room - sum(read.atoms.values())
-            frame = frame._replace(missing=missing, reactants=frame.reactants + 1, room=room)
-        return text._replace(state=state, frame=frame, read=read)
+        if broken := self._broken_by_molecule(text, limit):
+            return text._replace(state=None, broken=broken)
+        frame = text.frame and text.frame._replace(reactants=(*text.frame.reactants, text.molecule))
+        return text._replace(state=state, frame=frame)
 
     # The rules
 
-    def _against_molecule(self, text: Text, limit: int) -> Fault | None:
-        """Return why a molecule may not end here, or None if it may."""
-        read = read_molecule(text.molecule)
-        if read is None:
-            return Fault("RDKit cannot read a molecule", "readable") if self.rules.readable else None
-        if text.frame is None:
-            return None  # the target
-        if self.rules.acyclic and is_among(read, text.frame.path):
-            return Fault("a molecule is made from itself", "acyclic")
-        if fault := against_user(text.molecule, self.rules):
-            return fault
+    def _broken_by_molecule(self, text: Text, limit: int) -> str | None:
+        """Return the rule that a molecule breaks if it ends here, or None if it may end."""
+        fault = molecule_fault(text.molecule, text.frame.path if text.frame else ())
+        if fault and getattr(self.rules, fault.rule):
+            return fault.rule
+        if text.frame is None or read_molecule(text.molecule) is None:
+            return None  # the target, or a molecule of which nothing is known
         assert text.state is not None
         if text.state.depth >= limit and self._must_be_bought(text.molecule):
-            return Fault("a molecule is not in stock", "only_purchasable")
-        return None
+            return "only_purchasable"
+        return broken_by_user(text.molecule, self.rules)
 
     def _is_too_large(self, text: Text) -> bool:
         """Return whether the reactant being written has more atoms than its reaction has room for."""
-        room = text.frame.room if text.frame is not None and self.rules.size_limited else None
+        if text.frame is None or not self.rules.size_limited:
+            return False
+        room = _room(text.frame.path[-1], text.frame.reactants)
         # each atom has at least one character, so most molecules need no count
         return room is not None and len(text.molecule) >= room and len(_ATOM.findall(text.molecule)) > room
 
@@ -286,17 +275,19 @@ class ConstrainedGrammar(LogitsProcessor):
     def _must_go_on(self, text: Text) -> bool:
         return text.frame is not None and self._must_be_bought(text.molecule)
 
-    def _is_wanted(self, molecule: Molecule) -> bool:
-        return self.wanted is not None and is_among(molecule, (self.wanted,))
+    def _is_required(self, smiles: str) -> bool:
+        leaf = None if self.required_leaf is None else read_molecule(smiles)
+        return leaf is not None and is_among(leaf, (cast(Molecule, self.required_leaf),))
 
-    def _against_end(self, text: Text) -> Fault | None:
-        """Return why a list of reactants may not end here, or None if it may."""
+    def _broken_by_end(self, text: Text) -> str | None:
+        """Return the rule that a list of reactants breaks if it ends here, or None if it may end."""
         frame = text.frame
-        if self.rules.atoms_supplied and frame is not None and frame.missing:
-            return Fault("reactants lack atoms of their product", "atoms_supplied")
-        if self.wanted is not None and frame is not None and frame.above is None and not text.has_leaf:
-            return Fault(f"{self.wanted.canonical} is not among the starting materials", "required_leaf")
-        return None
+        if frame is None:
+            return None
+        if self.rules.atoms_supplied and atoms_fault(frame.path[-1], frame.reactants):
+            return "atoms_supplied"
+        is_last = frame.above is None
+        return "required_leaf" if self.required_leaf is not None and is_last and not text.has_leaf else None
 
     # The tokens that may follow a text
 
@@ -304,7 +295,7 @@ class ConstrainedGrammar(LogitsProcessor):
         """Return a key of a text. The same tokens may follow all texts with the same key."""
         state = text.state
         if state is None:
-            return (text.fault is not None,)
+            return (text.broken is not None,)
         same = self.grammar.alike(state, limit)
         if state.literal or state.place == "end":
             return same
@@ -312,7 +303,7 @@ class ConstrainedGrammar(LogitsProcessor):
             return (*same, may_end)
         if state.place == "molecule":
             return (*same, not self._must_go_on(text))
-        return (*same, self._against_end(text) is None)
+        return (*same, self._broken_by_end(text) is None)
 
     def _masks(self, keys: list[tuple]) -> np.ndarray:
         """Return the masks to add to the scores of all tokens, one row for each key."""
@@ -377,7 +368,7 @@ class ConstrainedGrammar(LogitsProcessor):
                 ends[index] = self._ends_well(index, limits[index])
                 if ends[index]:
                     masks_WV[index, self.quote] = 0.0
-                elif self.written[index].fault:  # given up: other rows take its place
+                elif self.written[index].broken:  # given up: other rows take its place
                     masks_WV[index] = self._end_alone()
         self._count_refusals(raw_WV.argmax(axis=1), masks_WV, totals_W, ends, beams)
         # a text that is given up can only end, whatever its scores are
@@ -416,10 +407,10 @@ class ConstrainedGrammar(LogitsProcessor):
     def _ends_well(self, index: int, limit: int) -> bool:
         """Return whether the molecule that a row is writing may end here. Give up a row that cannot be completed."""
         text = self.written[index]
-        if self._against_molecule(text, limit) is None:
+        if self._broken_by_molecule(text, limit) is None:
             return True
         if self.rules.readable and read_molecule(text.molecule) is None and is_beyond_repair(text.molecule):
-            self.written[index] = text._replace(state=None, fault=Fault("RDKit cannot read a molecule", "readable"))
+            self.written[index] = text._replace(state=None, broken="readable")
         return False
 
     def _likely_ends(
@@ -459,16 +450,16 @@ class ConstrainedGrammar(LogitsProcessor):
         is_out = (masks_WV[np.arange(len(firsts_W)), firsts_W] < 0) & np.isfinite(totals_W)
         for index in np.flatnonzero(is_out).tolist():
             text = self.written[index]
-            fault = text.fault
+            broken = text.broken
             # an end that was not checked was far from being chosen
-            if fault is None and (firsts_W[index] != self.quote or ends[index] is not None):
-                fault = self.after(text, int(firsts_W[index]), MAX_DEPTH).fault
-            if fault:
-                self.refusals[self.numbers[index // beams]][fault] += 1
+            if broken is None and (firsts_W[index] != self.quote or ends[index] is not None):
+                broken = self.after(text, int(firsts_W[index]), MAX_DEPTH).broken
+            if broken:
+                self.refusals[self.numbers[index // beams]][broken] += 1
 
     def why_nothing(self, source: int) -> str:
         """Return why the search for a source found nothing, as far as known, with the names of the constraints."""
-        reasons = "; ".join(f"{fault.reason} ({fault.rule})" for fault, _ in self.refusals[source].most_common(3))
+        reasons = "; ".join(f"{_BROKEN[rule]} ({rule})" for rule, _ in self.refusals[source].most_common(3))
         return (
             f"the rules excluded the model's texts, most often because {reasons}"
             if reasons

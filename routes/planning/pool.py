@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ..faults import step_fault
 from ..molecules import read_molecule
 from ..plans import NOTHING_FOUND, Candidate, Plan, pooled, ranked, standing_out
-from .constraints import against_user
+from .constraints import broken_by_user
 from .search import Deadline, Job, RouteSearch
 from .settings import PlanSettings
 from .shelf_search import Found, ShelfSearch, Step
@@ -189,7 +190,7 @@ class _ToTheStock:
             smiles = self._recorded.wanted()
             if smiles is not None:
                 steps = _library_steps(shipped_library(), smiles)
-                self._recorded.tell(smiles, [step for step in steps if self._is_allowed(step)])
+                self._recorded.tell(smiles, [step for step in steps if self._is_allowed(smiles, step)])
             spent = time.monotonic() - begun
             self._library_seconds += spent
             taken += spent
@@ -197,8 +198,10 @@ class _ToTheStock:
                 break
         return taken
 
-    def _is_allowed(self, step: Step) -> bool:
-        return not any(against_user(smiles, self.request.settings.rules) for smiles in step.reactants)
+    def _is_allowed(self, product: str, step: Step) -> bool:
+        rules = self.request.settings.rules
+        is_forbidden = any(broken_by_user(smiles, rules) for smiles in step.reactants)
+        return not is_forbidden and step_fault(product, step.reactants, rules=rules) is None
 
     def tell(self, smiles: Hashable, candidates: list[Candidate]) -> None:
         from ..judging import judge
@@ -207,11 +210,10 @@ class _ToTheStock:
         for one in candidates:
             if one.route is not None and one.route.children:
                 reactants = tuple(sorted(child.smiles for child in one.route.children))
-                state = judge(str(smiles), reactants).state
-                if state != "fails":
-                    is_recorded = state == "precedented"
-                    cost = -one.score + (0.0 if is_recorded else UNRECORDED_COST)
-                    steps.setdefault(reactants, Step(reactants, cost, is_recorded))
+                # the grammar has applied the rules, except those that the user has switched off
+                is_recorded = judge(str(smiles), reactants).state == "precedented"
+                cost = -one.score + (0.0 if is_recorded else UNRECORDED_COST)
+                steps.setdefault(reactants, Step(reactants, cost, is_recorded))
         while len(self._remembered) >= _REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
         self._remembered[str(smiles)] = known = list(steps.values())

@@ -53,7 +53,8 @@ class Constraints:
     Args:
         readable: molecules are SMILES that RDKit reads.
         acyclic: no molecule is made from itself.
-        atoms_supplied: the reactants of a reaction have every heavy atom of its product.
+        atoms_supplied: the reactants of a reaction have every heavy atom of its product, except those of one common
+            reagent (`faults.REAGENTS`).
         size_limited: a reaction has at most 5 reactants, with at most 50 heavy atoms more than the product has.
         only_purchasable: routes begin from molecules of the stock only; every other molecule is made in its turn.
         required_leaf: SMILES of a molecule that has to be a starting material of every route.
@@ -120,7 +121,7 @@ class PlanSettings:
             length, including the forced start, and ranks by this score alone.
         grammar: allow only tokens that continue a well-formed route, no deeper than the number of steps.
         constraints: rules for every route (default: `Constraints()`: RDKit reads all molecules, none is made from itself,
-            reactants have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They need the
+            reactants and a common reagent have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They need the
             grammar. A search that finds no such route returns one candidate, whose `problem` gives the reason.
         on_fail: what happens to routes with a step that fails, which are frequent without constraints: "rank_last" puts them
             after all others, "keep" ranks them like the others, "drop" removes them.

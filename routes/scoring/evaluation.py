@@ -31,7 +31,8 @@ from typing import Any
 import numpy as np
 
 from ...common.statistics import Estimate, bootstrap_means, of_shares
-from ..judging import judge_route, why_it_fails
+from ..faults import why_it_fails
+from ..judging import judge_route
 from ..molecules import canonical_route, canonical_smiles
 from ..plans import Candidate, Plan
 from ..stock import Stock
