@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from ..common.tables import BROKEN_GZIP
 from ..inference.tasks import RouteTask
 from ..routes import PlanSettings, Stock
 from ..routes.drawing.listing import plan_html
 from ..routes.drawing.page import save_page
 from ..routes.drawing.svg import save_picture
-from ..routes.files.entries import BROKEN_GZIP
 from ..routes.files.streams import write_plans
 from ..routes.shipped import provenance
 from .asking import (

@@ -57,6 +57,7 @@ def __getattr__(name: str) -> Any:
             "PIL": "Pillow",
             "jinja2": "Jinja2",
             "resvg_py": "resvg-py",
+            "ijson": "ijson",
             "rdchiral": "rdchiral",
             "syntheseus": "syntheseus",
         }.get((error.name or "").split(".")[0])

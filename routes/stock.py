@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import itertools
 import json
 import logging
 import re
 import zipfile
-import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -20,11 +17,11 @@ from rdkit import Chem, rdBase
 
 from ..common.atomic import atomic_write
 from ..common.progress import Progress
+from ..common.tables import named_errors, read_table, text_of
 from ..common.workers import Workers
 from .forms import OTHER_SALT, OTHER_TAUTOMER, parent_form, salt_in_words, tautomers
 from .molecules import KNOWN, MOST_CHARACTERS, hash64
 from .offers import Offer, read_price
-from .tables import find_column, table_header
 from .tree import Route
 
 _logger = logging.getLogger(__name__)
@@ -370,43 +367,22 @@ def _checked(entries: Iterable[_Entry], check: Callable[[], None] | None) -> Ite
 
 def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
     """Yield the SMILES or InChIKey of each line that is not empty, with its other data in a table."""
-    try:
-        # Excel writes a byte order mark before UTF-8
-        encoding = "utf-8-sig"
-        with (
-            gzip.open(path, "rt", encoding=encoding) if path.suffix == ".gz" else path.open(encoding=encoding) as file
-        ):
-            first = next((line for line in file if line.strip()), "")
-            table = table_header(first, _COLUMNS if column is None else [column])
-            if table is None and column is not None:
-                raise ValueError(f"{path} has no column {column!r}: its first line is {first.strip()[:200]!r}.")
-            if table is None:  # a list: the text after the SMILES is a name
-                lines = itertools.chain([first], file)
-                yield from (
-                    (re.split(r"[\s,;]", line.strip(), maxsplit=1)[0], "", "", "") for line in lines if line.strip()
-                )
-                return
-            delimiter, header = table
-            price = next((place for place, name in enumerate(header) if "price" in name), None)
-            unit = "" if price is None else _unit(header[price])
-            places = [
-                find_column(header, _COLUMNS if column is None else [column]), price,
-                *(find_column(header, names) for names in (_VENDORS, _NUMBERS)),
-            ]  # fmt: skip
-            for row in csv.reader(file, delimiter=delimiter):
-                if row:
-                    entry, cost, vendor, number = (
-                        "" if place is None or place >= len(row) else row[place].strip() for place in places
-                    )
-                    yield entry, f"{cost} {unit}".strip() if cost else "", vendor, number
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{path} is not a text file (or, if its name ends in .gz, not a complete gzip file): {error}."
-        ) from error
-    except csv.Error as error:
-        raise ValueError(
-            f"{path} cannot be read as a table, perhaps because a quote is not closed: {error}."
-        ) from error
+    known = _COLUMNS if column is None else (column,)
+    with path.open("rb") as file, named_errors(path):
+        table, lines = read_table(text_of(file, path.name), known)
+        if table is None and column is not None:
+            raise ValueError(f"{path} has no column {column!r}: its first line is {next(lines, '').strip()[:200]!r}.")
+        if table is None:  # a list: the text after the SMILES is a name
+            filled = (line.strip() for line in lines if line.strip())
+            yield from ((re.split(r"[\s,;]", line, maxsplit=1)[0], "", "", "") for line in filled)
+            return
+        header = [name.lower() for name in table.header]
+        price = next((place for place, name in enumerate(header) if "price" in name), None)
+        unit = "" if price is None else _unit(header[price])
+        places = [table.column(known), price, table.column(_VENDORS), table.column(_NUMBERS)]
+        for row in table.rows:
+            entry, cost, vendor, number = ("" if place is None else row[place] for place in places)
+            yield entry, f"{cost} {unit}".strip() if cost else "", vendor, number
 
 
 def _unit(header: str) -> str:

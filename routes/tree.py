@@ -3,7 +3,7 @@
 A `Route` is a molecule together with the molecules that it is made from in one reaction. A molecule without children
 is a starting material. The text form is that of DirectMultiStep (https://github.com/batistagroup/DirectMultiStep):
 Python's `repr` of nested dictionaries, without spaces. DirectMultiStep reads it back with `eval`. This module reads it
-with a parser of exactly this grammar:
+as JSON with other quotes, and accepts exactly this grammar:
 
     route    := "{'smiles':'" smiles "'" [ ",'children':[" route { "," route } "]" ] "}"
     smiles   := one or more characters of `SMILES_CHARACTERS`; each backslash is written twice
@@ -11,6 +11,7 @@ with a parser of exactly this grammar:
 
 from __future__ import annotations
 
+import json
 import random
 import string
 from collections.abc import Iterator
@@ -21,9 +22,6 @@ from typing import Any
 # needs only one escape: a backslash is written twice.
 SMILES_CHARACTERS = frozenset(string.ascii_letters + string.digits + "@+-[]()/\\%=#$.:*~<>")
 MAX_DEPTH = 64
-
-_SMILES_KEY = "{'smiles':'"
-_CHILDREN_KEY = ",'children':["
 
 
 @dataclass(frozen=True)
@@ -161,12 +159,16 @@ class Route:
             `Route`: the route.
 
         Raises:
-            ValueError: the text has more than 64 reactions in a row or does not follow the grammar. The message names
-                the position and the expected text.
+            ValueError: the text has more than 64 reactions in a row or does not follow the grammar.
         """
-        route, end = _parse(text, 0, MAX_DEPTH)
-        if end != len(text):
-            raise _unexpected(text, end, "the end of the text")
+        try:
+            # SMILES contain no quotes, and JSON has the same escape for a backslash
+            route = _from_dict(json.loads(text.replace("'", '"')), "", MAX_DEPTH)
+        except RecursionError:
+            raise ValueError("nested deeper than the allowed number of reactions") from None
+        written = route.to_string()
+        if written != text:
+            raise ValueError(f"expected {written[:200]!r}, found {text[:200]!r}")
         return route
 
     def format_tree(self) -> str:
@@ -210,48 +212,3 @@ def _from_dict(data: Any, place: str, depth_left: int) -> Route:
         return Route(data["smiles"], reactants)
     except ValueError as error:
         raise ValueError(f"{prefix}smiles: {error}") from None
-
-
-def _parse(text: str, position: int, depth_left: int) -> tuple[Route, int]:
-    """Parse the route that starts at `position`. Return it and the position after it."""
-    smiles, position = _parse_smiles(text, _expect(text, position, _SMILES_KEY))
-    children: list[Route] = []
-    if text.startswith(",", position):
-        start = _expect(text, position, _CHILDREN_KEY)
-        if depth_left <= 0:
-            raise ValueError(f"position {position}: nested deeper than the allowed number of reactions")
-        child, position = _parse(text, start, depth_left - 1)
-        children.append(child)
-        while text.startswith(",", position):
-            child, position = _parse(text, position + 1, depth_left - 1)
-            children.append(child)
-        position = _expect(text, position, "]")
-    return Route(smiles, tuple(children)), _expect(text, position, "}")
-
-
-def _parse_smiles(text: str, position: int) -> tuple[str, int]:
-    """Read the SMILES up to the closing quote, with single backslashes. Return it and the position after the quote."""
-    start, characters = position, []
-    while position < len(text) and text[position] in SMILES_CHARACTERS:
-        if text[position] == "\\":
-            position = _expect(text, position + 1, "\\") - 1
-        characters.append(text[position])
-        position += 1
-    if position == start:
-        raise _unexpected(text, position, "a SMILES")
-    return "".join(characters), _expect(text, position, "'")
-
-
-def _expect(text: str, position: int, wanted: str) -> int:
-    if text.startswith(wanted, position):
-        return position + len(wanted)
-    # Point at the first character that differs rather than at the start of a long keyword.
-    agreed = 0
-    while position + agreed < len(text) and text[position + agreed] == wanted[agreed]:
-        agreed += 1
-    raise _unexpected(text, position + agreed, repr(wanted[agreed:]))
-
-
-def _unexpected(text: str, position: int, wanted: str) -> ValueError:
-    found = repr(text[position : position + 12]) if position < len(text) else "the end of the text"
-    return ValueError(f"position {position}: expected {wanted}, found {found}")

@@ -1,33 +1,38 @@
 """The entries of a route file, read one after the other, so that memory does not grow with the file.
 
-A file contains lines, each of which is an entry, one JSON document, or a table with a header. The first bytes decide
-which of these it is, and whether the file is gzipped. A name that ends in `.gz` also means gzip.
+A file contains lines, each of which is an entry, one JSON document, or a table with a header. The first lines decide
+which of these it is. The items of a JSON list are read one by one, and any other document as a whole.
 """
 
 from __future__ import annotations
 
-import csv
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from ..tables import table_header
+from ...common.tables import named_errors, read_table, text_of
 from ..tree import Route
-from .documents import document_entries, is_container
-from .formats import is_plain, routes_in
-from .lines import BROKEN_GZIP, HEAD, begin, lines
+from .formats import WRAPPERS, holds_routes, is_plain, routes_in
 from .reaction_lines import from_reaction_line
 
 # The beginnings of JSON and of DirectMultiStep's text. No reaction matches them: `[Na+]` and `[nH]` are atoms.
 _JSON = re.compile(r'\s*(?:["{]|\[\s*(?:["\[{\]]|null|$))')
-# The name of a column of a table.
-_COLUMN = re.compile(r"[\w .-]*")
 _DMS = re.compile(r"\s*\{\s*'")
+# The name of a column of a table. A file of reactions may have any text after a tab.
+_COLUMN = re.compile(r"[\w .-]*")
 # Matches the spaces that Python's `repr` writes and DirectMultiStep leaves out. A SMILES contains no spaces.
 _REPR_SPACES = re.compile(r"(?<=[:,]) +(?=['\[{])")
+# A file of lines has an end of the first line among this number of characters.
+_HEAD = 1 << 20
+# Characters of a document that are read at once.
+_CHUNK = 1 << 16
+# Members of the outermost object that belong to one route, and members that contain many routes.
+_OF_ONE = frozenset({"children", "route", "target", "ground_truth"})
+_OF_MANY = frozenset(WRAPPERS) - _OF_ONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,75 +83,102 @@ def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> I
         `Entry`: the entries in their order.
 
     Raises:
-        ValueError: the file cannot be read to its end: it is cut off, damaged or not text. The message names
-            the file.
+        ValueError: the file cannot be read to its end: it is cut off or damaged. The message names the file.
         OSError: the file cannot be opened.
     """
-    with path.open("rb") as raw:
-        place = "line 1"
-        try:
-            head, chunks = begin(raw, path.name, progress)
-            for entry in _entries(head, chunks):
-                place = entry.place
-                yield entry
-                if entry.is_line:
-                    # the text that cannot be decoded comes after the last complete line
-                    place = f"line {int(entry.place.split()[1]) + 1}"
-        except BROKEN_GZIP as error:
-            raise ValueError(
-                f"{path}, {place}: the file is damaged or cut off here. Download or copy it again: {error}"
-            ) from error
-        except ValueError as error:
-            raise ValueError(f"{path}, {error}") from error
+    before = 0
+    with path.open("rb") as raw, named_errors(path):
+        # bytes that are not UTF-8 concern only the line that contains them
+        for entry in _entries(text_of(raw, path.name, errors="surrogateescape"), path):
+            yield entry
+            if progress is not None and raw.seekable():
+                progress(raw.tell() - before)
+                before = raw.tell()
 
 
-def _entries(head: bytes, chunks: Iterator[bytes]) -> Iterator[Entry]:
-    if delimiter := _delimiter_of_table(head):
-        return _table_rows(chunks, delimiter)
-    if _is_document(head):
-        return (Entry(place, content) for place, content in document_entries(chunks))
-    return _lines(chunks)
+def _entries(file: IO[str], path: Path) -> Iterator[Entry]:
+    ahead: list[str] = []
+    while sum(not line.isspace() for line in ahead) < 2 and (line := file.readline(_HEAD)):
+        ahead.append(line)
+    if _is_document(*("".join(ahead).lstrip().split("\n", 1)), ""):
+        return _document(itertools.chain(ahead, iter(lambda: file.read(_CHUNK), "")), path)
+    table, lines = read_table(itertools.chain(ahead, file), ("route", "reactions"))
+    if table is not None and all(map(_COLUMN.fullmatch, table.header)):
+        names = [name.lower() for name in table.header]
+        rows = (dict(zip(names, row, strict=False)) for row in table.rows)
+        return (Entry(f"row {number}", _table_entry(row)) for number, row in enumerate(rows, 1))
+    first = sum(1 for _ in itertools.takewhile(str.isspace, ahead)) + 1
+    return (Entry(f"line {number}", line, True) for number, line in enumerate(lines, first) if line.strip())
 
 
-def _is_document(head: bytes) -> bool:
-    """Return whether a file is one JSON document and not a file of lines.
+def _is_document(first: str, second: str = "", *_: str) -> bool:
+    """Return whether a file is one JSON document and not a file of lines, given its first two lines that are not empty.
 
     A document begins like JSON and continues after the first line. A file with a single line is a document if the line
     contains several routes, as a list does.
     """
-    text = head.lstrip()
-    start = text[:1000].decode("utf-8", "replace")
-    if start.startswith('"') or not _JSON.match(start) or _DMS.match(start):
+    if first.startswith('"') or not _JSON.match(first[:1000]) or _DMS.match(first[:1000]):
         return False
-    first, _, rest = text.partition(b"\n")
-    rest = rest.strip()
     try:
         data = json.loads(first)
     except (ValueError, RecursionError):
         # The first line is not complete JSON. The file is a document over several lines or with one very long line,
         # unless the line is a broken entry, which is alone or followed by other lines that begin with a brace.
-        is_line = rest.startswith(b"{") if rest else len(head) < HEAD
-        return not (text.startswith(b"{") and is_line)
-    return not rest and is_container(data)
+        is_line = second.lstrip().startswith("{") if second.strip() else len(first) < _HEAD
+        return not (first.startswith("{") and is_line)
+    return not second.strip() and _is_container(data)
 
 
-def _delimiter_of_table(head: bytes) -> str | None:
-    """Return the delimiter of a table with routes, or None if the file is not such a table."""
-    first = head.lstrip().partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
-    found = table_header(first, ("route", "reactions"))
-    # a file of reactions may have any text after a tab
-    return found[0] if found and all(map(_COLUMN.fullmatch, found[1])) else None
+def _is_container(data: Any) -> bool:
+    """Return whether a document contains several routes that are entries of their own."""
+    if not isinstance(data, dict):
+        return isinstance(data, list)
+    if isinstance(data.get("target"), str):  # it is the entry of a target
+        return False
+    return any(key in _OF_MANY or (key not in _OF_ONE and holds_routes(value)) for key, value in data.items())
 
 
-def _table_rows(chunks: Iterator[bytes], delimiter: str) -> Iterator[Entry]:
-    rows = csv.reader((line.decode("utf-8") + "\n" for line in lines(chunks)), delimiter=delimiter)
+def _document(chunks: Iterator[str], path: Path) -> Iterator[Entry]:
+    import ijson  # of the extra `chem`
+
+    place = "[0]"
+    first = next(chunk for chunk in chunks if not chunk.isspace())
     try:
-        filled = (row for row in rows if any(cell.strip() for cell in row))
-        header = [name.strip().lower() for name in next(filled)]
-        for row in filled:
-            yield Entry(f"line {rows.line_num}", _table_entry(dict(zip(header, row, strict=False))))
-    except csv.Error as error:
-        raise ValueError(f"line {rows.line_num}: the table cannot be read: {error}") from error
+        if not first.lstrip().startswith("["):
+            yield from _members(json.loads(first + "".join(chunks)))
+            return
+        data = (chunk.encode("utf-8", "surrogateescape") for chunk in itertools.chain([first], chunks))
+        for index, item in enumerate(ijson.items(ijson.from_iter(data), "item", use_float=True)):
+            yield from _parts(item, f"[{index}]")
+            place = f"[{index + 1}]"
+    except ijson.JSONError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"{path}, {place}: the JSON document is damaged or cut off here: {reason}") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: the JSON document is damaged, cut off or nested too deeply: {error}") from error
+
+
+def _members(data: dict[str, Any]) -> Iterator[Entry]:
+    """Yield the members of the outermost object that contain routes, or the object itself if it is one route."""
+    if not _is_container(data):
+        yield Entry("", data)
+        return
+    for key, value in data.items():
+        if key in _OF_MANY and isinstance(value, dict):
+            for name, part in value.items():
+                yield from _parts(part, f"{key}[{name!r}]")
+        elif key in _OF_MANY:
+            yield from _parts(value, key)
+        elif _is_container({key: value}):
+            yield Entry(f"[{key!r}]", value)
+
+
+def _parts(value: Any, place: str) -> Iterator[Entry]:
+    if not isinstance(value, list):
+        yield Entry(place, value)
+        return
+    for index, part in enumerate(value):
+        yield from _parts(part, f"{place}[{index}]")
 
 
 def _table_entry(row: dict[str, str]) -> Any:
@@ -161,17 +193,6 @@ def _table_entry(row: dict[str, str]) -> Any:
     except (ValueError, RecursionError) as error:
         return ValueError(str(error))
     return named | {"trees": []}
-
-
-def _lines(chunks: Iterator[bytes]) -> Iterator[Entry]:
-    for number, line in enumerate(lines(chunks), 1):
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            yield Entry(f"line {number}", ValueError(f"the text is not UTF-8: {error}"), True)
-            continue
-        if text.strip():
-            yield Entry(f"line {number}", text, True)
 
 
 def _line_routes(line: str) -> list[Route]:

@@ -1,13 +1,12 @@
 """Reads targets and their names from lists, tables and SD files.
 
 The content of a file decides its form, as for files of routes; only Parquet is recognised by the ending of the name.
-An SD file has records that end in `$$$$` or contain a line `M  END`. A table has a header with a column of SMILES. Any
-other text is a list, with a SMILES at the beginning of each line and optionally a name after it.
+The fourth line of an SD file ends in `V2000` or `V3000`. A table has a header with a column of SMILES. Any other text
+is a list, with a SMILES at the beginning of each line and optionally a name after it.
 """
 
 from __future__ import annotations
 
-import csv
 import itertools
 import re
 from collections.abc import Iterable, Iterator
@@ -15,20 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ..tables import find_column, table_header
-from .lines import BROKEN_GZIP, TooLong, begin, lines
+from ...common.tables import Table, find_column, named_errors, read_table, text_of
 
 # Names of columns, and of fields of an SD file, in lower case. The first one that a file has is used.
 SMILES_COLUMNS = ("smiles", "canonical_smiles", "target_smiles", "target", "mol")
 ID_COLUMNS = ("id", "target_id", "compound_id", "identifier", "name", "compound_name", "title", "key")
 
-# The end of a record, the end of a molecule, or the counts line of a molecule.
-_SD_FILE = re.compile(rb"^(?:\$\$\$\$|M {2}END|.*V[23]000)\s*$", re.MULTILINE)
+# The counts line of a molecule, the fourth line of an SD file.
+_COUNTS = re.compile(r".*V[23]000\s*$")
 _TABLES = (".csv", ".tsv")
 # A file with more targets is refused before it fills memory. Planning them would take days.
 MOST_TARGETS = 1_000_000
-# The longest record of an SD file, in characters.
-_LONGEST_RECORD = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +76,24 @@ def targets_in(
     Raises:
         ValueError: as in [`read_targets`].
     """
-    try:
+    with named_errors(name):
         if name.endswith(".parquet"):
-            return _bounded(_of_parquet(file, name, smiles_column, id_column), name)
-        head, chunks = begin(file, name)
-        texts = (line.decode("utf-8").rstrip("\r") for line in lines(chunks))
-        first = head.decode("utf-8", "replace").lstrip("\r\n").partition("\n")[0].rstrip("\r")
-        if _SD_FILE.search(head):
-            targets = _of_sd_file(texts, id_column)
-        elif table := _table(first, name, smiles_column):
-            targets = _of_table(texts, *table, name, id_column)
-        else:
-            targets = _of_lines(texts)
-        return _bounded(targets, name)
-    except BROKEN_GZIP as error:
-        raise ValueError(f"{name} is not a complete gzip file: {error}.") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is not UTF-8 text: {error}.") from error
-    except TooLong as error:
-        raise ValueError(f"{name}: {error}.") from error
-    except csv.Error as error:
-        raise ValueError(
-            f"{name} cannot be read as a table, perhaps because a quote is not closed: {error}."
-        ) from error
+            return _bounded(_of_table(_parquet(file, name), name, smiles_column, id_column), name)
+        text = text_of(file, name)
+        ahead = list(itertools.islice(text, 4))
+        whole = itertools.chain(ahead, text)
+        if len(ahead) == 4 and _COUNTS.match(ahead[3]):
+            return _bounded(_of_sd_file(whole, id_column), name)
+        table, lines = read_table(whole, SMILES_COLUMNS if smiles_column is None else [smiles_column])
+        if table is not None:
+            return _bounded(_of_table(table, name, smiles_column, id_column), name)
+        first = next(lines, "")
+        if smiles_column is not None or (_has_table_name(name) and not _begins_with_smiles(first)):
+            what = repr(smiles_column) if smiles_column else "with a name such as 'smiles'"
+            raise ValueError(
+                f"{name} has no column {what}: its first line is {first.strip()[:200]!r}. Use --smiles-column to name the column."
+            )
+        return _bounded(_of_lines(itertools.chain([first], lines)), name)
 
 
 def _bounded(targets: Iterable[Target], name: str) -> list[Target]:
@@ -114,59 +105,44 @@ def _bounded(targets: Iterable[Target], name: str) -> list[Target]:
     return found
 
 
-def _table(first: str, name: str, smiles_column: str | None) -> tuple[str, int] | None:
-    """Return the delimiter of a table and the column of its SMILES, or None for a text that is not a table."""
-    wanted = SMILES_COLUMNS if smiles_column is None else (smiles_column,)
-    if (found := table_header(first, wanted)) and (column := find_column(found[1], wanted)) is not None:
-        return found[0], column
+def _has_table_name(name: str) -> bool:
+    return Path(name.removesuffix(".gz")).suffix in _TABLES
+
+
+def _begins_with_smiles(line: str) -> bool:
     from ..molecules import read_molecule  # needs RDKit
 
-    is_table = Path(name.removesuffix(".gz")).suffix in _TABLES
-    if smiles_column is not None or (is_table and first and read_molecule(_parts(first)[0]) is None):
-        what = repr(smiles_column) if smiles_column else "with a name such as 'smiles'"
-        raise ValueError(
-            f"{name} has no column {what}: its first line is {first[:200]!r}. Use --smiles-column to name the column."
-        )
-    return None
+    return not line or read_molecule(_parts(line)[0]) is not None
 
 
-def _of_table(texts: Iterable[str], delimiter: str, column: int, name: str, id_column: str | None) -> Iterator[Target]:
-    rows = (row for row in csv.reader((f"{text}\n" for text in texts), delimiter=delimiter) if row)
-    names = next(rows)
-    named = find_column([*names[:column], "", *names[column + 1 :]], ID_COLUMNS)
-    if id_column is not None and (named := find_column(names, [id_column])) is None:
-        raise ValueError(f"{name} has no column {id_column!r}: it has {', '.join(names)}.")
-    for number, row in enumerate(rows, 1):
-        cells = [cell.strip() for cell in row] + [""] * (len(names) - len(row))
-        label = "" if named is None else cells[named]
-        yield Target(label or str(number), cells[column])
+def _of_table(table: Table, name: str, smiles_column: str | None, id_column: str | None) -> Iterator[Target]:
+    column = table.column(SMILES_COLUMNS if smiles_column is None else [smiles_column])
+    others = ["" if index == column else other for index, other in enumerate(table.header)]
+    label = find_column(others, ID_COLUMNS) if id_column is None else table.column([id_column])
+    if column is None or (label is None and id_column is not None):
+        missing = (smiles_column or "smiles") if column is None else id_column
+        raise ValueError(f"{name} has no column {missing!r}: it has {', '.join(table.header)}.")
+    for number, row in enumerate(table.rows, 1):
+        yield Target((label is not None and row[label]) or str(number), row[column])
 
 
-def _of_parquet(file: IO[bytes], name: str, smiles_column: str | None, id_column: str | None) -> Iterator[Target]:
+def _parquet(file: IO[bytes], name: str) -> Table:
     from pyarrow import ArrowInvalid, parquet
 
     try:
         table = parquet.ParquetFile(file)
     except ArrowInvalid as error:
         raise ValueError(f"{name} is not a parquet file: {error}") from error
-    header, chosen = list(table.schema_arrow.names), list[str]()
-    for given, usual in ((smiles_column, SMILES_COLUMNS), (id_column, ID_COLUMNS)):
-        place = find_column(["" if one in chosen else one for one in header], [given] if given else usual)
-        if place is not None:
-            chosen.append(header[place])
-        elif given or usual is SMILES_COLUMNS:
-            raise ValueError(f"{name} has no column {given or 'smiles'!r}: it has {', '.join(header)}.")
-    number = 0
-    for batch in table.iter_batches(columns=chosen):
-        for row in batch.to_pylist():
-            number += 1
-            smiles, label = row[chosen[0]], row[chosen[1]] if len(chosen) > 1 else None
-            yield Target(str(number) if label in (None, "") else str(label), str(smiles or "").strip())
+    rows = (row.values() for batch in table.iter_batches() for row in batch.to_pylist())
+    return Table(
+        list(table.schema_arrow.names),
+        (["" if cell is None else str(cell).strip() for cell in row] for row in rows),
+    )
 
 
-def _of_lines(texts: Iterable[str]) -> Iterator[Target]:
+def _of_lines(lines: Iterable[str]) -> Iterator[Target]:
     number = 0
-    for line in texts:
+    for line in lines:
         line = line.strip()
         if not line or line.startswith("#"):
             continue
@@ -184,11 +160,11 @@ def _parts(line: str) -> tuple[str, str]:
     return smiles, label.strip().strip('"')
 
 
-def _of_sd_file(texts: Iterable[str], id_column: str | None) -> Iterator[Target]:
+def _of_sd_file(lines: Iterable[str], id_column: str | None) -> Iterator[Target]:
     from rdkit import Chem, rdBase
 
     # each record is parsed alone, so that an error in one affects neither its title nor the others
-    for number, record in enumerate(_records(texts), 1):
+    for number, record in enumerate(_records(lines), 1):
         with rdBase.BlockLogs():
             supplier = cast(Any, Chem).SDMolSupplier()
             supplier.SetData(record)
@@ -202,20 +178,13 @@ def _of_sd_file(texts: Iterable[str], id_column: str | None) -> Iterator[Target]
         yield Target(label, smiles, None if smiles else f"record {number} is not a molecule that RDKit can read.")
 
 
-def _records(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the records of an SD file.
-
-    Raises:
-        TooLong: a record is longer than `_LONGEST_RECORD`.
-    """
-    record, size = list[str](), 0
-    for text in itertools.chain(texts, ["$$$$"]):
-        if not text.startswith("$$$$"):
-            record.append(f"{text}\n")
-            size += len(text) + 1  # empty lines take memory too
-            if size > _LONGEST_RECORD:
-                raise TooLong(f"a record is longer than {_LONGEST_RECORD} characters, so this is not an SD file")
-            continue
-        if any(map(str.strip, record)):
-            yield "".join(record)
-        record, size = [], 0
+def _records(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the records of an SD file."""
+    record: list[str] = []
+    for line in itertools.chain(lines, ["$$$$"]):
+        if not line.startswith("$$$$"):
+            record.append(line)
+        else:
+            if any(map(str.strip, record)):
+                yield "".join(record)
+            record = []

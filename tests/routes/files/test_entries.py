@@ -1,0 +1,63 @@
+"""The entries of a file, each with its place."""
+
+import json
+
+import pytest
+
+from weftformer.routes.files.entries import read_entries
+from weftformer.routes.files.formats import routes_in
+
+LEAF, TREE = {"smiles": "C"}, {"smiles": "CO", "children": [{"smiles": "C"}, {"smiles": "O"}]}
+RETROCAST = {"target": {"smiles": "CO", "product_of": {"reactants": [LEAF, {"smiles": "O"}]}, "annotations": {}}}
+
+
+@pytest.mark.parametrize(
+    ("data", "places"),
+    [
+        ([TREE, LEAF], ["[0]", "[1]"]),
+        ([[TREE, LEAF], [], [TREE]], ["[0][0]", "[0][1]", "[2][0]"]),
+        ({"rank": 1, **RETROCAST}, [""]),
+        ({"children": TREE["children"], "smiles": "CO"}, [""]),
+        ({"name": "x", "constraints": [{"kind": 1}], "targets": {"a": TREE, "b'": [RETROCAST]}, "last": 1},
+         ["targets['a']", 'targets["b\'"][0]']),
+        ({"schema": {"fields": []}, "data": [{"index": 0, "target": "CO", "trees": [TREE]}]}, ["data[0]"]),
+        ({"t": [{"rank": 1, "route": RETROCAST}, {"rank": 2, "failure": {}}], "u": [], "v": [TREE]}, ["['t']", "['v']"]),
+        ([], []),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("layout", [{"indent": 2}, {"separators": (",", ":"), "ensure_ascii": False}])
+def test_parts_of_a_document_and_their_places(tmp_path, data, places, layout):
+    (tmp_path / "a").write_text(json.dumps(data, **layout))
+    entries = list(read_entries(tmp_path / "a"))
+    # one route on one line is a file of lines
+    is_line = "indent" not in layout and places == [""]
+    assert [entry.place for entry in entries] == (["line 1"] if is_line else places)
+    # cut or whole, the routes are the same
+    assert [route for entry in entries for route in entry.routes()] == list(routes_in(data))
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "place"),
+    [
+        ('[{"smiles": "C"}, {"smiles": "C', 1, r"\[1\]: "),
+        ('[{"smiles": "C"},\n {"smiles": "C"}', 2, r"\[2\]: "),
+        ('[{"smiles": "C"},\n {"smiles": C}]', 1, r"\[1\]: "),
+        ('[{"smiles": "C"},\n {"smiles": "C"}] x', 2, r"\[2\]: "),
+        ('{"targets":\n "a" {}}', 0, "the JSON document is damaged"),
+        (b'[{"smiles": "C"},\n {"smiles": "\xe9\xe9"}]', 1, r"\[1\]: "),
+    ],
+)
+def test_a_damaged_document_is_read_up_to_the_damage(tmp_path, text, before, place):
+    (tmp_path / "a").write_bytes(text.encode() if isinstance(text, str) else text)
+    entries = read_entries(tmp_path / "a")
+    for _ in range(before):
+        next(entries)
+    with pytest.raises(ValueError, match=r"a[,:] " + place):
+        list(entries)
+
+
+def test_progress_is_the_bytes_of_the_file(tmp_path):
+    (tmp_path / "a").write_text('{"smiles": "C"}\n' * 20_000)
+    counts: list[int] = []
+    assert sum(1 for _ in read_entries(tmp_path / "a", counts.append)) == 20_000
+    assert sum(counts) == (tmp_path / "a").stat().st_size
