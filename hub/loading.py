@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from os import PathLike
-from pickle import UnpicklingError
 from typing import Any
 
 from transformers import AutoConfig
@@ -28,13 +27,6 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
     """
     try:
         return kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
-    except UnpicklingError as error:
-        raise ValueError(
-            f"{folder_or_hub_id} has its weights in a pickle that is damaged or would run code, so they are not loaded: use weights in the "
-            "safetensors format instead."
-        ) from error
-    except RecursionError as error:
-        raise ValueError(f"{folder_or_hub_id} has a JSON file that is nested too deeply: do not use it.") from error
     except Exception as error:
         if type(error) is ValueError or isinstance(error, OSError):  # their messages are readable
             raise

