@@ -8,7 +8,7 @@ import pytest
 from weftformer.benchmarks import decoding as benchmark
 from weftformer.benchmarks.__main__ import main
 from weftformer.benchmarks.peers import Case, Contender
-from weftformer.benchmarks.report import as_table, write_into
+from weftformer.benchmarks.report import as_table
 from weftformer.benchmarks.training_step import TrainingCase, VocabularyCase
 
 HEAD = "<!-- benchmark greedy -->"
@@ -60,24 +60,6 @@ def test_a_case_is_measured_and_written(tmp_path, capsys):
         "| Weft |" in out
         and report_file.read_text() == f"before\n{HEAD}\n{out[out.index('| greedy') : -1]}\n<!-- end -->\n"
     )
-
-
-def test_mistakes_are_named(capsys, tmp_path):
-    (tmp_path / "no.jsonl").touch()
-    for words, told in (
-        (["gredy"], "there is no case 'gredy'"),
-        (["greedy", "--runs", "0"], "--runs must be at least 1"),
-        (["routes"], "needs --model"),
-        (["routes", "--model", "model", "--routes", str(tmp_path / "no.jsonl")], "no.jsonl has no routes"),
-        (["--figures", "no-such-file.json"], "no-such-file.json has no figures"),
-    ):
-        assert main([*words]) == 1
-        assert told in capsys.readouterr().err
-    page = tmp_path / "page.md"
-    page.write_text("nothing here\n")
-    with pytest.raises(ValueError, match="benchmark greedy"):
-        write_into(page, {"greedy": [FIGURES]})
-    assert page.read_text() == "nothing here\n"
 
 
 def test_figures_are_read_again(tmp_path):

@@ -105,12 +105,3 @@ def test_results_become_tables(entered, tmp_path):
     text = page.read_text()
     assert "CPU cores, torch" in text
     assert "| case | ms | reason |\n| --- | --- | --- |\n| one | 12.3 |  |\n| two |  | not installed |" in text
-
-
-@pytest.mark.parametrize(
-    ("word", "told"),
-    [("decodin", "there is no check 'decodin'"), ("decoding:grady", "no case of decoding begins with 'grady'")],
-)
-def test_mistakes_are_named(word, told):
-    with pytest.raises(ValueError, match=told):
-        run(word)

@@ -59,23 +59,3 @@ def test_differences_have_the_interval_of_their_seeds(trained, tmp_path, capsys)
         # 0.05 is the deviation, and 4.303 the quantile of two degrees of freedom: 0.05 / sqrt(3) * 4.303 = 0.124
         "| 8 experts, minus dense | -0.500 | -0.550 | -0.600 | -0.550 [-0.674, -0.426] |",
     ]
-
-
-def test_mistakes_are_named(trained, tmp_path, monkeypatch):
-    study.main(words(tmp_path, 0))
-    for given, told in (
-        (words(tmp_path, 0, common=["--max-steps", "6"]), "dense-0 has a model trained with other arguments"),
-        (words(tmp_path, 0, common=["--seed=3"]), "--seed=3 is set by the study"),
-        (words(tmp_path, 0, ways=["one=--output_dir elsewhere"]), "--output_dir is set by the study"),
-        (words(tmp_path, 0, ways=["one=", "one="]), "different names: got one=, one="),
-        (words(tmp_path, 0, ways=["one"]), "Ways are NAME=WORDS"),
-        (
-            words(tmp_path, 0, options=["--measures", "bleu"]),
-            "dense has no eval_bleu: eval_results.json has eval_loss, eval_runtime",
-        ),
-    ):
-        with pytest.raises(ValueError, match=told.replace("[", r"\[")):
-            study.main(given)
-    monkeypatch.setattr(study.cli, "main", lambda words: 1)
-    with pytest.raises(ValueError, match=r"`weftformer train` wrote no .*eval_results.json"):
-        study.main(words(tmp_path, 1))

@@ -83,13 +83,3 @@ def test_every_contender_writes_the_same_tokens(case, files, tmp_path):
     assert [row["agreement"] for row in rows[1:]] == ["same tokens"] * (len(rows) - 1)
     assert rows[0]["speed"].endswith("ms a source") and rows[0]["seconds_per_unit"] * 3 == rows[0]["median_s"]
     assert str(tmp_path) not in json.dumps(rows)
-
-
-def test_weft_stands_alone_where_there_is_no_peer(files, tmp_path, capsys):
-    save, texts = files
-    folder = save(norm_type="rmsnorm", use_qk_norm=True, **PRE_NORM, **SINES)
-    rows = measured("translation-greedy", folder, texts, tmp_path, "--only", "Weft")
-    assert [row["contender"] for row in rows] == ["Weft, plain path", "Weft"]
-    out = capsys.readouterr().out
-    assert "transformers is left out" in out
-    assert "CTranslate2 is left out" in out and "use_qk_norm=True" in out

@@ -66,19 +66,6 @@ def test_a_step_is_that_of_its_formula_and_of_adamw():
     assert torch.allclose(weights["vector"], others[0]) and torch.allclose(weights["embedding"], others[1])
 
 
-def test_a_closure_is_called_once():
-    weight = nn.Parameter(numbers(4, 4))
-    optimizer, calls = Muon([{"params": [weight]}], [weight], lr=0.1), []
-
-    def closure():
-        calls.append(weight.detach().clone())
-        loss = weight.square().sum()
-        loss.backward()
-        return loss
-
-    assert optimizer.step(closure) > 0 and len(calls) == 1 and not torch.equal(weight, calls[0])
-
-
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_what_it_trains(kind):
     model = runs.build(**({"num_experts": 2, "encoder_mlp_layer_types": "sparse"} if kind == "sparse" else {}))
