@@ -4,9 +4,8 @@ Each reaction away from the target is a column. The tree grows from left to righ
 high, and because a route has more steps in a row than molecules side by side. So the picture is flat, and several
 pictures fit on one screen. The arrows of the reactions point left to the target, as in most retrosynthesis programs.
 
-The rules are those of Reingold and Tilford, "Tidier drawings of trees" (1981), for boxes of any size. Nothing
-overlaps. A parent is at the middle of its children. Subtrees are as close as their outlines allow. A mirrored tree has
-the mirrored picture. A subtree between two larger ones is not pushed towards one of them.
+A product is at the middle of its reactants, and each box is as high as the boxes above it in its column allow
+(Wetherell and Shannon, "Tidy drawings of trees", 1979).
 """
 
 from __future__ import annotations
@@ -101,8 +100,7 @@ def tidy_tree(
             The smallest space between two boxes of a column.
 
     Returns:
-        `list[Box]`: the boxes in their given order, as close to one another as the rules allow. The upper left corner
-        of all of them is (0, 0).
+        `list[Box]`: the boxes in their given order, without overlaps. The upper left corner of all of them is (0, 0).
     """
     depths = list[int]()
     for parent in parents:
@@ -120,44 +118,31 @@ def tidy_tree(
 
 
 def _middles(heights: Sequence[float], children: Sequence[Sequence[int]], gap: float) -> list[float]:
-    """Return the vertical middle of every box. The middle of the first box is 0."""
-    # the upper and lower edge of each subtree in each of its columns, relative to the middle of its root
-    outlines: list[list[tuple[float, float]]] = [[] for _ in heights]
-    shifts = [0.0] * len(heights)  # relative to the middle of the parent
-    for node in reversed(range(len(heights))):  # children first, without recursion
-        below = children[node]
-        places = _pack([outlines[child] for child in below], gap)
-        outline = [(-heights[node] / 2, heights[node] / 2)]
-        for child, place in zip(below, places, strict=True):
-            shifts[child] = place
-            for column, (upper, lower) in enumerate(outlines[child], 1):
-                upper, lower = upper + shifts[child], lower + shifts[child]
-                if column == len(outline):
-                    outline.append((upper, lower))
-                else:  # a later child does not always extend the outline: it may fit beside a longer one
-                    outline[column] = (min(outline[column][0], upper), max(outline[column][1], lower))
-            outlines[child] = []
-        outlines[node] = outline
+    """Return the vertical middle of every box."""
     middles = [0.0] * len(heights)
-    for node, below in enumerate(children):
-        for child in below:
-            middles[child] = middles[node] + shifts[child]
+    bottoms: dict[int, float] = {}  # the lower edge of the boxes placed so far, by column
+
+    def put(node: int, column: int, middle: float) -> None:
+        middles[node] = middle
+        bottoms[column] = max(bottoms.get(column, -gap), middle + heights[node] / 2)
+
+    def push(node: int, column: int, down: float) -> None:
+        put(node, column, middles[node] + down)
+        for child in children[node]:
+            push(child, column + 1, down)
+
+    def place(node: int, column: int) -> None:
+        for child in children[node]:
+            place(child, column + 1)
+        highest = bottoms.get(column, -gap) + gap + heights[node] / 2
+        middle = highest
+        if below := children[node]:
+            middle = (middles[below[0]] + middles[below[-1]]) / 2
+            if middle < highest:  # there is no room beside its reactants
+                for child in below:
+                    push(child, column + 1, highest - middle)
+                middle = highest
+        put(node, column, middle)
+
+    place(0, 0)
     return middles
-
-
-def _pack(outlines: Sequence[list[tuple[float, float]]], gap: float) -> list[float]:
-    """Return the places of sibling subtrees: as close as their outlines allow, with equal shares of the free space."""
-    count = len(outlines)
-    apart = {
-        (i, j): max(upper[1] + gap - lower[0] for upper, lower in zip(outlines[i], outlines[j], strict=False))
-        for j in range(count)
-        for i in range(j)
-    }
-    down, up = [0.0] * count, [0.0] * count
-    for j in range(1, count):  # place each as high as possible
-        down[j] = max(down[i] + apart[i, j] for i in range(j))
-    for i in reversed(range(count - 1)):  # place each as low as possible
-        up[i] = min(up[j] - apart[i, j] for j in range(i + 1, count))
-    # Both keep all distances, and so does their mean. The mean of the mirrored tree is mirrored too, and its first and
-    # last place are equally far from 0, which is the middle of the parent.
-    return [(low + high) / 2 for low, high in zip(down, up, strict=True)]

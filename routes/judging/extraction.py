@@ -20,8 +20,7 @@ from rdkit import rdBase
 
 from ...common.atomic import atomic_write
 from ..molecules import canonical_smiles
-from .names import common_name
-from .transformations import Example, Transformation, difference, joined
+from .transformations import Example, Transformation, difference, joined, shipped_library
 
 EXAMPLES = 3
 
@@ -46,8 +45,9 @@ def extract(record: dict[str, Any]) -> str | None:
 def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) -> Iterator[tuple[str, Transformation]]:
     """Yield the transformations of records, the most common first, each with its difference of atoms.
 
-    `templates` has the template of each record. The names are from [`~names.common_name`].
+    `templates` has the template of each record. A template that the included library has too gets its name.
     """
+    names = shipped_library().names
     classes: dict[tuple[str, str], Counter[int | None]] = {}
     examples: dict[tuple[str, str], list[Example]] = {}
     for record, smarts in zip(records, templates, strict=True):
@@ -61,7 +61,7 @@ def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) ->
         known = [(number, count) for number, count in counts.items() if number is not None]
         commonest = max(known, key=lambda item: item[1])[0] if known else None
         chosen = sorted(examples[key], key=lambda one: (one.source is None, len(one.smiles)))[:EXAMPLES]
-        yield key[0], Transformation(key[1], counts.total(), commonest, tuple(chosen), common_name(key[1]))
+        yield key[0], Transformation(key[1], counts.total(), commonest, tuple(chosen), names.get(key[1]))
 
 
 def write(rows: Iterable[tuple[str, Transformation]], path: str | Path) -> None:

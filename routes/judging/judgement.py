@@ -182,26 +182,9 @@ def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:
         yield f"isotopes not in the reactants: {', '.join(sorted(isotopes[0] - isotopes[1]))}"
     if isotopes[1] - isotopes[0]:
         yield f"isotopes not in the product: {', '.join(sorted(isotopes[1] - isotopes[0]))}"
-    moved = _halogens([product]) - _halogens(molecules)
-    for symbol in sorted({symbol for symbol, _ in moved}):
-        if sum(one.atoms.get(symbol, 0) for one in used) >= made.atoms[symbol]:
-            yield f"{symbol} of a leaving group is kept at another position"
 
 
 def _isotopes(molecules: Sequence[Chem.Mol]) -> Counter[str]:
     return Counter(
         f"{atom.GetIsotope()}{atom.GetSymbol()}" for one in molecules for atom in one.GetAtoms() if atom.GetIsotope()
-    )
-
-
-def _halogens(molecules: Sequence[Chem.Mol]) -> Counter[tuple[str, str]]:
-    """Count the halogen atoms by element and by the kind of atom to which they are bound."""
-    return Counter(
-        (
-            atom.GetSymbol(),
-            f"{atom.GetNeighbors()[0].GetSymbol()} {atom.GetNeighbors()[0].GetHybridization()} {atom.GetNeighbors()[0].GetIsAromatic()}",
-        )
-        for one in molecules
-        for atom in one.GetAtoms()
-        if atom.GetSymbol() in {"F", "Cl", "Br", "I"} and atom.GetDegree() == 1
     )

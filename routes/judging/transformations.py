@@ -58,7 +58,8 @@ class Transformation:
         examples (`tuple[Example, ...]`):
             A few of the reactions.
         name (`str` or None):
-            Its common name from [`~names.common_name`], or None.
+            Its common name, such as "amide coupling", or None. It describes the kind of reaction that the structures
+            show, not whether the reaction works or with which reagents.
     """
 
     smarts: str
@@ -114,6 +115,11 @@ class Library:
 
     def __len__(self) -> int:
         return sum(map(len, self._by_difference.values()))
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """The common names by template."""
+        return {one.smarts: one.name for several in self._by_difference.values() for one in several}
 
     @cached_property
     def _screen(self) -> tuple[list[Transformation], list[Chem.Mol], np.ndarray]:

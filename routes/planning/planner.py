@@ -18,7 +18,7 @@ from ..tree import Route
 from .pool import PlanPool
 from .settings import PlanSettings
 from .shelf_search import Step
-from .targets import BEAMS_OF_A_TOKEN, PlanRequest, Steps, about_routes, default_steps, read_targets, step_bounds
+from .targets import BEAMS_OF_A_TOKEN, PlanRequest, Steps, about_routes, default_steps, most_steps, read_targets
 
 
 class RoutePlanner:
@@ -175,7 +175,7 @@ class RoutePlanner:
         It is twice the longest path of training, 20 if that is unknown, and at most what its positions have
         room for.
         """
-        return min(bound for bound, _ in step_bounds(self.model))
+        return most_steps(self.model)
 
     @property
     def most_beams(self) -> int:

@@ -15,7 +15,6 @@ from ..molecules import canonical_smiles, drawn_smiles, largest_organic_part, on
 from ..tree import MAX_DEPTH
 from .search import Job, beginning
 from .settings import PlanSettings
-from .spelling import check_spelling
 
 _logger = logging.get_logger(__name__)
 
@@ -153,9 +152,6 @@ def check_source(model: Any, tokenizer: Any, smiles: str, starting_material: str
     Raises:
         ValueError: the target or its starting material is too long or contains a character outside the vocabulary.
     """
-    for text in (smiles, starting_material):
-        if text is not None:
-            check_spelling(tokenizer, text)
     room = model.config.max_source_positions
     if starting_material is None and about_routes(model).get("starting_material") is not False:
         room = min(room, PRODUCT_LENGTH)  # the other positions are for starting materials
@@ -210,18 +206,14 @@ def default_steps(model: Any) -> list[int]:
     return [steps for steps in DEFAULT_STEPS if fewest <= steps <= most] or [int(fewest)]
 
 
-def step_bounds(model: Any) -> list[tuple[int, str]]:
-    """Return bounds on the path length in reactions, each with its reason. The smallest applies."""
-    positions = model.config.max_target_positions
-    bounds = [
-        (max(1, positions // _TOKENS_OF_A_REACTION), f"the longest path that fits into its {positions} positions")
-    ]
+def most_steps(model: Any) -> int:
+    """Return the longest allowed path, in reactions.
+
+    It is twice the longest path of training, 20 if that is unknown, and at most what the positions have room for.
+    """
     _, longest = about_routes(model).get("steps", (None, None))
-    if longest:
-        bounds.append((2 * int(longest), f"twice the longest path of its training data, {longest}"))
-    else:
-        bounds.append((MOST_STEPS, "the maximum for a model with unknown training data"))
-    return [*bounds, (MAX_DEPTH, "the maximum for any route")]
+    room = max(1, model.config.max_target_positions // _TOKENS_OF_A_REACTION)
+    return min(room, 2 * int(longest) if longest else MOST_STEPS, MAX_DEPTH)
 
 
 def _check_beams(tokenizer: Any, beams: int) -> None:
@@ -242,8 +234,11 @@ def _materials(model: Any, starting_material: str | Sequence[str | None] | None,
     materials = [None] * count if starting_material is None else list(starting_material)
     if len(materials) != count:
         raise ValueError(f"{len(materials)} starting materials for {count} targets: give one for each.")
-    if any(materials):
-        _check_reads_materials(model)
+    if any(materials) and (reason := no_material_because(model)):
+        raise ValueError(
+            f"{reason} Leave `starting_material` out. To require a starting material with any model, use `--required-leaf` "
+            "(`Constraints(required_leaf=...)` in Python)."
+        )
     return materials
 
 
@@ -255,26 +250,6 @@ def no_material_because(model: Any) -> str | None:
     if about_routes(model).get("starting_material") is False:
         return "This model was trained without a starting material and does not support one."
     return None
-
-
-def _check_reads_materials(model: Any) -> None:
-    """Refuse a starting material if the model is known to be unable to read one.
-
-    The field `routes` of `generation_config.json` decides. A folder without it, such as a converted or an older one, gets a
-    warning if its source has room for two molecules.
-    """
-    way_out = (
-        "Leave `starting_material` out. To require a starting material with any model, use `--required-leaf` "
-        "(`Constraints(required_leaf=...)` in Python)."
-    )
-    reason = no_material_because(model)
-    if reason is not None:
-        raise ValueError(f"{reason} {way_out}")
-    if about_routes(model).get("starting_material") is None:
-        _logger.warning_once(
-            "It is unknown whether this model was trained with a starting material. If not, it does not support one. %s",
-            way_out.partition(". ")[2],
-        )
 
 
 def _steps(model: Any, n_steps: Any, count: int, is_bounded: bool) -> list[Sequence[int | None]]:
@@ -295,10 +270,10 @@ def _steps(model: Any, n_steps: Any, count: int, is_bounded: bool) -> list[Seque
             "or a list with one of these for each target."
         )
     longest = max((number for steps in tried for number in steps), default=0)
-    bound, why = min(step_bounds(model))
+    bound = most_steps(model)
     if is_bounded and n_steps is not None and longest > bound:
         raise ValueError(
-            f"{longest} steps exceed the limit of {bound}, {why}: the model would generate until it has no positions left. "
+            f"{longest} steps exceed the limit of this model, {bound}: it would generate until it has no positions left. "
             "`--no-limits` (`enforce_limits=False` in Python) removes the limit."
         )
     fewest, most = about_routes(model).get("steps", (None, None))

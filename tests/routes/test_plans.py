@@ -54,6 +54,16 @@ def test_what_can_be_bought_may_come_first():
     assert [c.route for c in best] == [LONGER, ESTER, None] and first.rank == 1 and first.group == 1
 
 
+def test_routes_with_a_step_that_fails_come_last_or_not_at_all():
+    wrong = Route("COC(C)=O", leaf("[SiH4]"))
+    candidates, stock = found(wrong, None, ESTER), Stock(["CO", "CC(=O)O"])
+    assert [c.route for c in ranked(candidates, stock, "rank_last")] == [None, ESTER, wrong]
+    assert [c.rank for c in ranked(candidates, stock, "rank_last")] == [0, 1, 2]
+    assert [c.route for c in ranked(candidates, stock, "drop")] == [None, ESTER]
+    assert [c.route for c in ranked(candidates, stock)] == [wrong, None, ESTER]
+    assert [c.fails_because for c in ranked(candidates)] == ["3 C, 2 O missing", None, None]
+
+
 AMIDE, ACID, AMINE = "CC(=O)NCc1ccccc1", "CC(=O)O", "NCc1ccccc1"
 COUPLING = Route(AMIDE, leaf(ACID, AMINE))
 FROM_BOC = Route(AMIDE, (Route(ACID), Route(AMINE, leaf("CC(C)(C)OC(=O)NCc1ccccc1"))))

@@ -30,16 +30,6 @@ def test_a_reaction():
     assert (boxes[1].right, boxes[1].bottom, boxes[1].middle) == (87, 40, 20)
 
 
-def test_subtrees_follow_their_outlines_and_share_the_slack():
-    # a leaf stands in the bend beside the wide subtree above it, not below all of it
-    boxes = tidy_tree([(10.0, 10.0)] * 6, [None, 0, 1, 1, 1, 0], gaps=[5, 5], row_gap=2)
-    assert [box.middle for box in boxes] == [23.0, 17.0, 5.0, 17.0, 29.0, 29.0]
-    # the middle leaf has room between two bushes
-    boxes = tidy_tree([(10.0, 10.0)] * 10, [None, 0, 1, 1, 1, 0, 0, 6, 6, 6], gaps=[5, 5], row_gap=2)
-    first, middle, last = (boxes[i].middle for i in (1, 5, 6))
-    assert middle - first == last - middle == 18 == boxes[0].middle - first
-
-
 @pytest.mark.parametrize("seed", range(0, 40, 8))
 def test_the_rules_hold_for_any_tree(seed):
     sizes, parents = random_tree(seed, 2 + seed)

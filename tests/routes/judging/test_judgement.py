@@ -95,7 +95,6 @@ def test_an_ester_of_the_acid_of_another_ester_moves_the_problem():
         ("O=C(NCCc1ccccc1)c1ccccc1", ["CCO", "O=C(NCCc1ccccc1)c1ccccc1C"], "contains the whole product"),
         ("[2H]C(=O)c1ccccc1", ["OCc1ccccc1"], "isotopes not in the reactants: 2H"),
         ("OCc1ccccc1", ["[13CH3]c1ccccc1", "O"], "isotopes not in the product: 13C"),
-        ("Cn1ncc(Br)c1C", ["Cn1nccc1CBr"], "Br of a leaving group is kept at another position"),
     ],
 )
 def test_what_is_odd_is_remarked(product, reactants, remark):

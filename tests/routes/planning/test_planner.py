@@ -6,13 +6,13 @@ import numpy as np
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings, Route, Stock
+from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings, Route
 from weftformer.routes.molecules import canonical_smiles, drawn_smiles
 from weftformer.routes.planning import search
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.planning.search import Job
 from weftformer.routes.planning.targets import _logger
-from weftformer.routes.plans import Candidate, pooled, ranked
+from weftformer.routes.plans import Candidate, pooled
 from weftformer.tokenization import encode_route, encode_source
 
 
@@ -110,40 +110,34 @@ def test_each_target_may_begin_from_a_molecule_of_its_own(planner):
     assert [one.problem is None for one in asked(["OC", "C1CC", None], on_error="skip")] == [True, False, True]
 
 
-WRONG = [
-    ("CCO", {}, "is a string: give a list"),
-    (["CCO", ""], {}, "'' is not a molecule that RDKit can read"),
-    (["C" * 150], {}, "145"),
-    (["CCO.Cl"], {}, "is 2 molecules, a salt or a mixture: give one of them. `--on-salt strip`"),
-    (["CCO"], {"on_salt": "keep"}, "on_salt='keep' is not allowed: choose one of error, strip"),
-    (["CCO"], {"on_error": "ignore"}, "on_error='ignore' is not allowed"),
-    (["CCO"], {"beams": 0}, "beams=0 is not allowed: give at least 1."),
-    (["CCO"], {"batch_size": 0}, "batch_size=0 is not allowed"),
-    (["CCO"], {"time_limit": 0}, "time_limit=0 is not allowed: give a number of seconds above 0."),
-    (["CCO"], {"time_limit": float("nan")}, "time_limit=nan is not allowed"),
-    (["CCO"], {"n_steps": range(0)}, "n_steps=range"),
-    (["CCO"], {"n_steps": 0}, "n_steps=0 is not allowed"),
-    (["CCO"], {"n_steps": [1, 2]}, r"n_steps=[1, 2] is not allowed"),
-    (["CCO"], {"starting_material": ["CO", "CN"]}, "2 starting materials for 1 targets"),
-    (["CCO"], {"grammar": False, "constraints": Constraints()}, "Constraints need the grammar"),
-    (["CCO"], {"constraints": Constraints(only_purchasable=True)}, "need a stock"),
-    (["CCO"], {"n_steps": 50}, "50 steps exceed the limit of 17, the longest path that fits into its 160 positions"),
-    (["CCO"], {"n_steps": [range(2, 60)]}, "59 steps exceed"),
-    (["CCO"], {"beams": 100_000}, "100,000 beams exceed the limit of 1,060, 20 for each of the 53 tokens"),
-    (["[18F]CCO"], {}, "'[18F]CCO': 'OCC[18F]' contains [18F], and the vocabulary of this model has no '8'"),
-    (["N[Pt]N"], {}, " contains [Pt], and the vocabulary of this model has no 't'"),
-]
-
-
-def test_what_does_not_fit_is_refused(planner):
-    for targets, settings, said in WRONG:
-        with pytest.raises(ValueError) as error:
-            planner.plan(targets, progress=False, **settings)
-        assert said in str(error.value), (targets, settings, str(error.value))
-        if "exceed the limit" in said:
-            assert "`--no-limits` (`enforce_limits=False` in Python) removes the limit" in str(error.value)
-    elements = str(error.value).partition("Supported elements: ")[2].partition(";")[0].split(", ")
-    assert {"C", "Br", "Si"} <= set(elements) and not {"Pt", "Pu"} & set(elements)
+@pytest.mark.parametrize(
+    ("targets", "settings", "said"),
+    [
+        ("CCO", {}, "is a string: give a list"),
+        (["CCO", ""], {}, "is not a molecule"),
+        (["C" * 150], {}, "145"),
+        (["CCO.Cl"], {}, "is 2 molecules"),
+        (["[18F]CCO"], {}, "[18F]CCO"),
+        (["CCO"], {"on_salt": "keep"}, "on_salt"),
+        (["CCO"], {"on_error": "ignore"}, "on_error"),
+        (["CCO"], {"beams": 0}, "beams"),
+        (["CCO"], {"batch_size": 0}, "batch_size"),
+        (["CCO"], {"time_limit": 0}, "time_limit"),
+        (["CCO"], {"time_limit": float("nan")}, "time_limit"),
+        (["CCO"], {"n_steps": range(0)}, "n_steps"),
+        (["CCO"], {"n_steps": 0}, "n_steps"),
+        (["CCO"], {"n_steps": [1, 2]}, "n_steps"),
+        (["CCO"], {"starting_material": ["CO", "CN"]}, "2 starting materials for 1 targets"),
+        (["CCO"], {"grammar": False, "constraints": Constraints()}, "grammar"),
+        (["CCO"], {"constraints": Constraints(only_purchasable=True)}, "stock"),
+        (["CCO"], {"n_steps": [range(2, 60)]}, "59 steps exceed the limit of this model, 17"),
+        (["CCO"], {"beams": 100_000}, "100,000 beams exceed the limit of 1,060"),
+    ],
+)
+def test_requests_that_are_refused(planner, targets, settings, said):
+    with pytest.raises(ValueError) as error:
+        planner.plan(targets, progress=False, **settings)
+    assert said in str(error.value)
 
 
 def test_steps_are_refused_by_a_model_that_is_not_told_them(planner, known):
@@ -176,17 +170,6 @@ def test_without_starting_materials_a_target_has_the_whole_source(planner):
     wide.model.generation_config.routes = {"starting_material": False, "steps": [1, 5]}
     long, too_long = wide.plan(["C" * 300, "C" * 301], **settings)
     assert long.problem is None and "at most 302" in too_long.problem
-
-
-def test_routes_with_a_step_that_fails_come_behind_the_others_or_not_at_all():
-    fine, wrong, failed = Route("CCO", (Route("CC"), Route("O"))), Route("CCO", (Route("[SiH4]"),)), None
-    found = [Candidate("", score, 1, route) for route, score in ((wrong, -1.0), (failed, -2.0), (fine, -3.0))]
-    stock = Stock(["CC", "O"])
-    assert [c.route for c in ranked(found, stock, "rank_last")] == [failed, fine, wrong]
-    assert [c.rank for c in ranked(found, stock, "rank_last")] == [0, 1, 2]
-    assert [c.route for c in ranked(found, stock, "drop")] == [failed, fine]
-    assert [c.route for c in ranked(found, stock)] == [wrong, failed, fine]
-    assert [c.fails_because for c in ranked(found)] == ["2 C, 1 O missing", None, None]
 
 
 @pytest.fixture
@@ -293,7 +276,7 @@ def test_steps_and_beams_have_bounds(about, planner):
     assert planner.most_steps == 160 // 9 and planner.most_beams == 20 * 53
     about(steps=[1, 4])
     assert planner.most_steps == 8
-    with pytest.raises(ValueError, match="exceed the limit of 8, twice the longest path of its training data, 4"):
+    with pytest.raises(ValueError, match="exceed the limit of this model, 8"):
         planner.plan(["CCO"], n_steps=9, **settings)
     (plan,) = planner.plan(["CCO"], n_steps=9, enforce_limits=False, **settings)
     assert plan.candidates[0].n_steps == 9
@@ -309,16 +292,9 @@ def test_salts_are_refused_or_stripped(planner, known):
     assert plans[4].remarks == ()
 
 
-def test_a_starting_material_is_for_models_that_were_trained_with_one(about, planner, caplog):
-    _logger.warning_once.cache_clear()
+def test_a_starting_material_is_for_models_that_may_read_one(about, planner):
     settings = {"n_steps": 1, "beams": 1, "max_new_tokens": 3, "progress": False}
-    planner.plan(["CCO"], starting_material="CC", **settings)
-    assert "unknown whether this model was trained with a starting material" in caplog.text
-    caplog.clear()
+    planner.plan(["CCO"], starting_material="CC", **settings)  # nothing is known about its training
     about(starting_material=False)
-    with pytest.raises(ValueError, match="was trained without a starting material") as error:
+    with pytest.raises(ValueError, match="was trained without a starting material"):
         planner.plan(["CCO"], starting_material="CC", **settings)
-    assert "`--required-leaf`" in str(error.value)
-    about(starting_material=True)
-    planner.plan(["CCO"], starting_material="CC", **settings)
-    assert not caplog.records
