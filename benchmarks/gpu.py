@@ -317,29 +317,6 @@ def training_step(bench: Bench, case: str) -> Result:
     return not is_costly, figures
 
 
-@check(("default", "cuDNN"))
-def new_shapes_in_training(bench: Bench, backend: str) -> Result:
-    """Eight batches of new lengths, for which cuDNN builds plans, and as many of lengths that are known."""
-    size = replace(bench.sizes["tiny"], batch=6)
-    step = bench.step(bench.model("copying", size), autocast=True)
-    lengths = [(65 + 7 * number, 65 + 5 * number) for number in range(8 if bench.is_gpu else 2)]
-    batches = [bench.batch(replace(size, source=source, target=target)) for source, target in lengths]
-    step(bench.batch(replace(size, source=256, target=256)))
-    with _cudnn(backend == "cuDNN"):
-        new, again = (sum(bench.ms(partial(step, one)) for one in batches) / len(batches) for _ in range(2))
-    return not bench.is_gpu or backend == "cuDNN" or new < 3 * again, {"new ms": new, "again ms": again}
-
-
-@check(("plain", "fast"))
-def new_lengths_in_decoding(bench: Bench, path: str) -> Result:
-    """Each token is a new length, for which cuDNN would build a plan."""
-    size = replace(bench.sizes["small"], batch=5 if path == "plain" else 7)  # no other check has visited these shapes
-    model = bench.model("dense", size, torch.bfloat16)
-    bench.generate(model, bench.batch(replace(size, batch=3)), path, 4)
-    first, again = (bench.ms(partial(bench.generate, model, bench.batch(size), path, 32)) / 32 for _ in range(2))
-    return not bench.is_gpu or first < 2 * again, {"first ms a token": first, "again ms a token": again}
-
-
 @check(("greedy", "beams"), ("plain", "static", "fast", "cpu"))
 def decoding(bench: Bench, case: str) -> Result:
     """16 texts in bf16, with one beam or five. The last case is the fast path on the CPU in fp32."""

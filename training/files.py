@@ -48,22 +48,14 @@ def load_file_stream(file: str, no_header: bool = False) -> IterableDataset:
         ValueError: the format is unknown, files have different formats, or csv or tsv files have different columns.
     """
     files = _matching(file)
-    options = {name: _reader(name, no_header) for name in files}
-    kind, first = options[files[0]]
-    for name, (other, option) in options.items():
-        if other != kind or option.get("sep") != first.get("sep"):
-            raise ValueError(f"{files[0]} and {name} have different formats: give files of one format.")
-        if option.get("names") != first.get("names"):
-            raise ValueError(
-                f"{files[0]} has the columns {list_names(first['names'])} and {name} has {list_names(option['names'])}: give files "
-                "with the same columns in the same order."
-            )
-        if option != first:
-            what = next(field for field in first if option[field] != first[field])
-            raise ValueError(
-                f"{files[0]} has {what}={first[what]!r} and {name} has {option[what]!r}: give files with the same encoding, "
-                "all of them with a header or none."
-            )
+    kind, first = _reader(files[0], no_header)
+    for name in files[1:]:
+        other_kind, other = _reader(name, no_header)
+        here, there = {"format": kind, **first}, {"format": other_kind, **other}
+        fields = [field for field in here if field != "features" and here[field] != there.get(field)]
+        if fields:
+            what = "; ".join(f"{field} {here[field]!r} and {there.get(field)!r}" for field in fields)
+            raise ValueError(f"{files[0]} and {name} differ: {what}. Give files of one format, with the same columns.")
     try:
         return load_dataset(kind, data_files=files, split="train", streaming=True, **first)
     except (OSError, ValueError, pyarrow.ArrowInvalid) as error:

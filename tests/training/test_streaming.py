@@ -159,10 +159,10 @@ def test_files_are_named_by_patterns_and_lists(tmp_path, monkeypatch):
 
     assert sources("@[ab].csv") == sources("@b.csv, @a.csv")[::-1] == [97, 98] and sources("@a.csv") == [97]
     for text, message in (
-        ("@a.csv,@c.jsonl", r"a\.csv and .*c\.jsonl have different formats"),
-        ("@f.tsv,@g.txt", r"f\.tsv has header=0 and .*g\.txt has None"),
-        ("@h.csv,@a.csv", r"h\.csv has encoding='cp1252' and .*a\.csv has 'utf-8.*'"),
-        ("@[abd].csv", r"a\.csv has the columns 'source', 'target' and .*d\.csv has 'target', 'source'"),
+        ("@a.csv,@c.jsonl", r"a\.csv and .*c\.jsonl differ: format 'csv' and 'json'"),
+        ("@f.tsv,@g.txt", r"f\.tsv and .*g\.txt differ: header 0 and None"),
+        ("@h.csv,@a.csv", r"h\.csv and .*a\.csv differ: encoding 'cp1252' and 'utf-8"),
+        ("@[abd].csv", r"a\.csv and .*d\.csv differ: names "),
         ("@x*.csv", r"no file matches .*x\*\.csv"),
         ("@a.csv,@c.csv", r"c\.csv does not exist"),
         ("@e.csv.zst", r"e\.csv\.zst is compressed by Zstandard.*pip install zstandard"),
