@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .planning.planner import RoutePlanner
     from .planning.settings import NO_CONSTRAINTS, Constraints, PlanSettings
     from .plans import Candidate, Plan
-    from .scoring.comparison import edit_distance, is_convergent, is_prefix, truncated
+    from .scoring.comparison import edit_distance, is_convergent
     from .scoring.evaluation import Evaluation, evaluate
     from .stock import Stock
     from .tree import Route
@@ -35,7 +35,7 @@ _NAMES = {
     "planning.planner": ("RoutePlanner",),
     "planning.settings": ("NO_CONSTRAINTS", "Constraints", "PlanSettings"),
     "plans": ("Candidate", "Plan"),
-    "scoring.comparison": ("edit_distance", "is_convergent", "is_prefix", "truncated"),
+    "scoring.comparison": ("edit_distance", "is_convergent"),
     "scoring.evaluation": ("Evaluation", "evaluate"),
     "stock": ("Stock",),
     "tree": ("Route",),

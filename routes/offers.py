@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 _NUMBER = re.compile(r"\d(?:[\d.,' ]*\d)?")
 
@@ -48,21 +47,6 @@ class Offer:
         price = None if self.price is None else price_in_words(self.price, self.unit)
         form = self.form and f"as {self.form}" + (f" ({self.sold_as})" if self.sold_as else "")
         return ", ".join(filter(None, [form, price, self.vendor, self.catalogue_number]))
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Offer:
-        """Read the fields.
-
-        Raises:
-            TypeError, ValueError: `data` is something else.
-        """
-        found = cls(**data)
-        texts = (found.smiles, *(value for name, value in data.items() if name not in ("smiles", "price")))
-        if not all(text is None or isinstance(text, str) for text in texts):
-            raise ValueError(f"expected strings, got {texts}")
-        if found.price is not None and not math.isfinite(found.price):
-            raise ValueError(f"expected a price, got {found.price}")
-        return found
 
 
 def price_in_words(price: float, unit: str | None) -> str:

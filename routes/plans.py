@@ -75,16 +75,10 @@ class Candidate:
         return f"{total} for {len(known)} of {number} starting materials, one listed pack of each"
 
     @property
-    def predicted_reactions(self) -> int | None:
-        """The number of reactions whose product is among the predictions of the forward model; None without a forward model."""
-        return None if self.forward_ranks is None else sum(map(bool, self.forward_ranks))
-
-    @property
     def feasibility(self) -> float | None:
-        """The share of predicted reactions; None without a forward model or without reactions."""
-        if self.predicted_reactions is None or not self.forward_ranks:
-            return None
-        return self.predicted_reactions / len(self.forward_ranks)
+        """The share of reactions whose product is among the predictions of the forward model; None without a forward
+        model or without reactions."""
+        return sum(map(bool, self.forward_ranks)) / len(self.forward_ranks) if self.forward_ranks else None
 
     @cached_property
     def fails_because(self) -> str | None:
@@ -183,25 +177,23 @@ class Candidate:
         Raises:
             KeyError, TypeError, ValueError: `data` is something else.
         """
-        missing = data.get("missing")
-        found = cls(
-            text=str(data["text"]),
-            score=_number(data["score"], -math.inf),
-            n_steps=_number(data.get("n_steps"), None, int),
+        missing, score = data.get("missing"), data["score"]
+        is_predicted = data.get("feasibility") is not None
+        candidate = cls(
+            text=data["text"],
+            score=-math.inf if score is None else float(score),
+            n_steps=data.get("n_steps"),
             route=None if data.get("route") is None else Route.from_dict(data["route"]),
-            problem=_text(data.get("problem")),
-            missing=None if missing is None else tuple(map(str, missing)),
-            rank=_number(data.get("rank"), 0, int),
-            group=_number(data.get("group"), 0, int),
-            forward_ranks=_forward_ranks(data),
-            offers=tuple(map(Offer.from_dict, data.get("offers") or ())),
+            problem=data.get("problem"),
+            missing=None if missing is None else tuple(missing),
+            rank=data.get("rank") or 0,
+            group=data.get("group") or 0,
+            forward_ranks=tuple(step["forward_rank"] for step in data["reactions"]) if is_predicted else None,
+            offers=tuple(Offer(**offer) for offer in data.get("offers") or ()),
         )
-        if found.route is not None and isinstance(data.get("precedented"), bool):
-            # a run that is continued need not judge all routes again
-            vars(found)["precedented"] = data["precedented"]
-            if "fails_because" in data:
-                vars(found)["fails_because"] = _text(data["fails_because"])
-        return found
+        if candidate.route is not None:  # its steps need not be compared with the library again
+            vars(candidate).update({name: data[name] for name in ("precedented", "fails_because") if name in data})
+        return candidate
 
 
 @dataclass(frozen=True)
@@ -297,19 +289,13 @@ class Plan:
             KeyError, TypeError, ValueError: `data` is something else.
         """
         return cls(
-            str(data["target"]),
+            data["target"],
             [Candidate.from_dict(item) for item in data["candidates"]],
-            _text(data.get("problem")),
-            _text(data.get("id")),
-            _number(data.get("seconds"), None),
-            tuple(map(str, data.get("remarks") or ())),
+            data.get("problem"),
+            data.get("id"),
+            data.get("seconds"),
+            tuple(data.get("remarks") or ()),
         )
-
-
-def _forward_ranks(data: dict[str, Any]) -> tuple[int | None, ...] | None:
-    if data.get("feasibility") is None:
-        return None
-    return tuple(_number(one.get("forward_rank"), None, int) for one in data["reactions"])
 
 
 def _judging() -> Any:
@@ -318,18 +304,6 @@ def _judging() -> Any:
     except ModuleNotFoundError as error:
         raise ImportError(f"Judging routes needs {error.name}: pip install weftformer[chem]") from error
     return judgement
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def _number(value: Any, default: Any, kind: type = float) -> Any:
-    if value is None:
-        return default
-    if not math.isfinite(value):
-        raise ValueError(f"expected a number, got {value}")
-    return kind(value)
 
 
 def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:

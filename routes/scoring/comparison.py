@@ -1,4 +1,4 @@
-"""Comparison of routes: whether one begins another, the edit distance, and whether a route is linear or convergent.
+"""Comparison of routes: the edit distance, and whether a route is linear or convergent.
 
 All functions ignore the order of the children. Molecules are compared as text, so canonicalise both routes with the
 same program first (`weftformer.routes.molecules.canonical_route`).
@@ -6,62 +6,9 @@ same program first (`weftformer.routes.molecules.canonical_route`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ..tree import Route
-
-
-def is_prefix(prefix: Route, route: Route) -> bool:
-    """
-    Return whether every reaction of `prefix` is in `route` at the same place.
-
-    `route` may continue where `prefix` has a starting material. The reactants of a reaction are a multiset: two equal
-    reactants in `prefix` need two reactants in `route`. Every route is a prefix of itself. A single molecule is a
-    prefix of every route that makes it.
-
-    Args:
-        prefix ([`Route`]):
-            The route that may end earlier.
-        route ([`Route`]):
-            The route that may continue further.
-
-    Returns:
-        `bool`: whether it is a prefix.
-
-    Raises:
-        ImportError: SciPy is not installed.
-    """
-    if prefix.smiles != route.smiles:
-        return False
-    if not prefix.children:
-        return True
-    if len(prefix.children) != len(route.children):
-        return False
-    rows = [[is_prefix(ours, theirs) for theirs in route.children] for ours in prefix.children]
-    return _assignment_cost([[int(not fits) for fits in row] for row in rows]) == 0
-
-
-def truncated(route: Route, depth: int) -> Route:
-    """
-    Return the route with only the last `depth` reactions on each path to the target.
-
-    Args:
-        route ([`Route`]):
-            The route.
-        depth (`int`):
-            The number of reactions to keep on a path: 0 keeps only the target, 1 keeps the last reaction.
-
-    Returns:
-        `Route`: the shorter route.
-
-    Raises:
-        ValueError: `depth` is negative.
-    """
-    if depth < 0:
-        raise ValueError(f"depth must be at least 0, got {depth}")
-    return Route(route.smiles, tuple(truncated(child, depth - 1) for child in route.children) if depth else ())
 
 
 def is_convergent(route: Route) -> bool:
@@ -150,14 +97,9 @@ def _pair(
     # Pairing two subtrees never costs more than deleting one and inserting the other, so every subtree of the shorter
     # side gets a partner.
     saved = [[trees[s][t] - our_size[s] - their_size[t] for t in theirs] for s in ours]
-    return all_edits + _assignment_cost(saved)
-
-
-def _assignment_cost(costs: Sequence[Sequence[int]]) -> int:
-    """Return the least sum of costs if each element of the shorter side has its own partner on the other side."""
     try:
         from scipy.optimize import linear_sum_assignment
     except ImportError as error:
         raise ImportError("The comparison of routes needs SciPy: pip install weftformer[chem].") from error
-    table = np.array(costs)
-    return int(table[linear_sum_assignment(table)].sum())
+    table = np.array(saved)
+    return all_edits + int(table[linear_sum_assignment(table)].sum())

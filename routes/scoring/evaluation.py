@@ -4,14 +4,10 @@ Shares of targets have Wilson's intervals, which have a width even if all target
 intervals, except means of shares that are 0 or 1, which also have Wilson's.
 
 A candidate that is not a route takes a rank, because readers of the list see it. A candidate that repeats an earlier
-one takes none. DirectMultiStep removes failed texts, repetitions and routes of other targets before it counts, so its
-ranks can only be better. That count is a separate metric, `exact_directmultistep`.
+one takes none.
 
-    exact                   the recorded route, ignoring the order of children; `mrr` is the mean reciprocal rank
-    exact_directmultistep   the same in DirectMultiStep's count (`directmultistep_rank`); `exact_directmultistep_stock`
-                            with its stock filter
-    prefix_1, prefix_2      a route that agrees with the recorded one in its last reaction, its last two levels of reactions
-    contains_reference      the recorded route, or a route that extends it from its starting materials
+    exact                   the recorded route, ignoring the order of children
+    last_reaction           a route with the last reaction of the recorded one
     purchasable             a route to the target whose starting materials are all in stock; `any` among all candidates
     purchasable_precedented the same, and every step has a recorded precedent (`routes.judge`): otherwise, a route from
                             unrelated molecules of the stock counts as much as a good one
@@ -24,24 +20,22 @@ ranks can only be better. That count is a separate metric, `exact_directmultiste
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ...common.statistics import Estimate, bootstrap_means, of_shares
+from ...common.statistics import Estimate, bootstrap_means, of_shares, wilson_interval
 from ..faults import why_it_fails
 from ..judging import judge_route
 from ..molecules import canonical_route, canonical_smiles
 from ..plans import Candidate, Plan
 from ..stock import Stock
 from ..tree import Route
-from .comparison import edit_distance, is_convergent, is_prefix
-from .metrics import exact_rank, first_rank, prefix_rank, share
+from .comparison import edit_distance, is_convergent
 
 KS = (1, 5, 10, 50)
-PREFIX_DEPTHS = (1, 2)
 SHAPES = ("linear", "convergent")
 
 # Estimates by metric and statistic: metrics["exact"]["top-5"].
@@ -89,7 +83,7 @@ def evaluate(
         plans: one for each reference, in the same order. A target that could not be planned counts as not found.
         references: the recorded routes; molecules are canonicalised here.
         stock: the purchasable molecules, for `purchasable`; a strict stock counts like other programs.
-        starting_materials: the materials given to the model; DirectMultiStep's count removes routes without them.
+        starting_materials: the materials given to the model, for `Evaluation.targets`.
         ks: ranks to report, up to the largest number of candidates of a target; the smallest is always reported.
         resamples, seed: the number of resamples and the seed of the bootstrap.
 
@@ -113,7 +107,7 @@ def evaluate(
     for plan, reference, material in zip(plans, references, materials, strict=True):
         if plan.target != reference.smiles and canonical_smiles(plan.target) != reference.smiles:
             raise ValueError(f"a plan for {plan.target} cannot be compared with a route to {reference.smiles}")
-        ranks, others = _score(plan, reference, material, stock)
+        ranks, others = _score(plan, reference, stock)
         rows.append(_counted(ranks, ks) | others)
         shape = "convergent" if is_convergent(reference) else "linear"
         told = {} if material is None else {"starting_material": material}
@@ -152,30 +146,21 @@ def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str,
     for name, rank in ranks.items():
         for k in ks:
             values[name, f"top-{k}"] = float(rank is not None and rank <= k)
-        if name == "exact":
-            values[name, "mrr"] = 0.0 if rank is None else 1 / rank
         if name.startswith("purchasable"):
             values[name, "any"] = float(rank is not None)
     return values
 
 
 def _score(
-    plan: Plan, reference: Route, material: str | None, stock: Stock | None
+    plan: Plan, reference: Route, stock: Stock | None
 ) -> tuple[dict[str, int | None], dict[tuple[str, str], float]]:
     """Return the rank of each metric, and the values of the metrics without a rank."""
     routes = [_readable(candidate) for candidate in plan.candidates]
-    texts = [candidate.text for candidate in plan.candidates]
+    wanted, last_step = reference.canonical(), reference.last_step().canonical()
     ranks = {
-        "exact": exact_rank(routes, reference),
-        "exact_directmultistep": directmultistep_rank(texts, reference, starting_material=material),
+        "exact": first_rank(routes, lambda route: route == wanted),
+        "last_reaction": first_rank(routes, lambda route: route.last_step().canonical() == last_step),
     }
-    if stock is not None:
-        ranks["exact_directmultistep_stock"] = directmultistep_rank(
-            texts, reference, starting_material=material, stock=stock
-        )
-    for depth in PREFIX_DEPTHS:
-        ranks[f"prefix_{depth}"] = prefix_rank(routes, reference, depth)
-    ranks["contains_reference"] = first_rank(routes, lambda route: is_prefix(reference, route))
     if stock is not None:
 
         def is_purchasable(route: Route) -> bool:
@@ -186,15 +171,14 @@ def _score(
             routes,
             lambda route: is_purchasable(route) and all(one.state == "precedented" for one in judge_route(route)),
         )
-    shares = {
-        "well_formed": [_is_well_formed(candidate) for candidate in plan.candidates],
-        "readable": [route is not None for route in routes],
-        "right_target": [route is not None and route.smiles == reference.smiles for route in routes],
-        "unfailing": [
-            route is not None and route.smiles == reference.smiles and why_it_fails(route) is None for route in routes
-        ],
+    right = [route for route in routes if route is not None and route.smiles == reference.smiles]
+    counts = {
+        "well_formed": sum(map(_is_well_formed, plan.candidates)),
+        "readable": len(routes) - routes.count(None),
+        "right_target": len(right),
+        "unfailing": sum(why_it_fails(route) is None for route in right),
     }
-    values = {("validity", name): sum(found) / len(found) if found else float("nan") for name, found in shares.items()}
+    values = {("validity", name): count / len(routes) if routes else float("nan") for name, count in counts.items()}
     first = routes[0] if routes else None
     values["edit_distance", "top-1"] = float(
         len(reference.molecules()) if first is None else edit_distance(first, reference)
@@ -202,51 +186,32 @@ def _score(
     return ranks, values
 
 
-def directmultistep_rank(
-    texts: Iterable[str],
-    reference: Route,
-    *,
-    starting_material: str | None = None,
-    stock: Container[str] | Stock | None = None,
-) -> int | None:
-    """Return the rank of the reference among the texts, counted as in `directmultistep.utils.post_process` (1.1.3).
-
-    DirectMultiStep reads a text with `eval`, and drops it if that fails or RDKit cannot read a molecule. Its
-    "processed" accuracy, which its papers report, then removes repetitions in any order of children, routes with a
-    starting material that is not purchasable, routes to another target, and routes that do not begin from the given
-    starting material. It ignores the order of children ("with perms"). Here, texts are read by the strict grammar of
-    routes. Texts that only `eval` reads (with spaces, double quotes or empty lists) count there but not here. No model
-    with the vocabulary of routes writes them.
+def first_rank(ranked: Sequence[Route | None], is_right: Callable[[Route], bool]) -> int | None:
+    """Return the rank of the first right prediction, counted from 1, or None.
 
     Args:
-        texts: the output of the model, best first.
-        reference: the recorded route, canonicalised by RDKit.
-        starting_material: a SMILES that must be among the leaves.
-        stock: the canonical SMILES of the purchasable molecules.
+        ranked: the predictions, best first, None for a text that is not a route. A route that equals an earlier one, apart from the
+            order of children, takes no rank.
+        is_right: called with each distinct canonical prediction until it returns True.
     """
-    wanted = reference.canonical()
-    material = starting_material and canonical_smiles(starting_material)
-    seen = set()
+    seen: set[Route] = set()
     rank = 0
-    for text in texts:
-        try:
-            route = canonical_route(Route.from_string(text))
-            leaves = route.leaves()
-            # DirectMultiStep canonicalises twice, which gives another result for a few molecules
-            key = canonical_route(route).canonical()
-        except ValueError:
-            continue
-        if key in seen:
-            continue
-        seen.add(key)
-        if stock is not None and not all(leaf in stock for leaf in leaves):
-            continue
-        if canonical_smiles(key.smiles) != reference.smiles or (material is not None and material not in leaves):
+    for prediction in ranked:
+        route = None if prediction is None else prediction.canonical()
+        if route in seen:
             continue
         rank += 1
-        if key == wanted:
-            return rank
+        if route is not None:
+            seen.add(route)
+            if is_right(route):
+                return rank
     return None
+
+
+def share(found: Sequence[bool]) -> Estimate:
+    """Return the share of true values, with its 95 % Wilson interval."""
+    successes, n = sum(map(bool, found)), len(found)
+    return Estimate(successes / n, *wilson_interval(successes, n), n)
 
 
 def _readable(candidate: Candidate) -> Route | None:

@@ -13,24 +13,21 @@ _LABEL = 24
 # The metrics that are printed, in this order, with their titles. The others are only in the JSON.
 _TITLES = {
     "exact": "Recorded route found (%), order of reactants ignored",
-    "exact_directmultistep": "The same in DirectMultiStep's count (%): failed texts take no rank",
-    "exact_directmultistep_stock": "The same, routes that are not in stock take no rank either (%)",
-    "prefix_1": "Last reaction right (%)",
-    "prefix_2": "Last two levels of reactions right (%)",
-    "contains_reference": "Recorded route found, or a route that extends it from its starting materials (%)",
+    "last_reaction": "Last reaction right (%)",
     "purchasable": "Purchasable (%): a route with all starting materials in stock",
     "purchasable_precedented": "Purchasable and precedented (%): each step has a recorded precedent",
     "validity": "Candidates that are valid (%)",
     "edit_distance": "Tree edit distance to the recorded route, in molecules",
 }
 _NAMES = {
-    "mrr": "mean reciprocal rank",
     "any": "any candidate",
     "well_formed": "well-formed",
     "readable": "all molecules readable",
     "right_target": "and of the target",
     "unfailing": "and without a failing step",
 }
+
+_NOTE = "In brackets: 95 % intervals (Wilson for shares of targets and for mean shares of 0 or 100 %, else bootstrap over targets)."
 
 # A title, and rows of a label and an estimate for each column (None if it was not measured).
 Section = tuple[str, list[tuple[str, list[Estimate | None]]]]
@@ -86,20 +83,8 @@ def _cells(results: dict[str, Evaluation]) -> Iterator[Table]:
     for title, rows in sections(results):
         written = []
         for label, found in rows:
-            percent = "(%)" in title and label != _NAMES["mrr"]
-            written.append((label, [_cell(one, percent) for one in found]))
+            written.append((label, [_cell(one, "(%)" in title) for one in found]))
         yield title, written
-
-
-def notes(results: dict[str, Evaluation]) -> list[str]:
-    """Return notes for readers of the tables."""
-    found = [
-        "In brackets: 95 % intervals (Wilson for shares of targets and for mean shares of 0 or 100 %, else bootstrap over targets)."
-    ]
-    estimates = [one for _, rows in sections(results) for _, row in rows for one in row if one is not None and one.n]
-    if any(one.low == one.high for one in estimates):
-        found.append("An interval without width means that all targets agree, not that the value is certain.")
-    return found
 
 
 def as_text(results: dict[str, Evaluation]) -> str:
@@ -116,7 +101,7 @@ def as_text(results: dict[str, Evaluation]) -> str:
     lines = [line("", results), line("targets", [str(len(result.targets)) for result in results.values()])]
     for title, rows in tables:
         lines += ["", title, *(line(f"  {label}", cells) for label, cells in rows)]
-    return "\n".join([*lines, "", " ".join(notes(results))])
+    return "\n".join([*lines, "", _NOTE])
 
 
 def as_markdown(results: dict[str, Evaluation]) -> str:
@@ -126,7 +111,7 @@ def as_markdown(results: dict[str, Evaluation]) -> str:
     for title, rows in _cells(results):
         lines.append(f"| **{title}** |" + " |" * len(results))
         lines += [f"| {label} | {' | '.join(cells)} |" for label, cells in rows]
-    return "\n".join([*lines, "", " ".join(notes(results))])
+    return "\n".join([*lines, "", _NOTE])
 
 
 def write_json(results: dict[str, Evaluation], settings: dict[str, Any], file: Path) -> None:

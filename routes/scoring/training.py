@@ -1,6 +1,5 @@
 """Training a model that writes synthesis routes, and testing it on held-out targets."""
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,7 +23,7 @@ from ..data.training_data import RouteArguments, RouteTrainingArguments, about_r
 from ..planning.planner import RoutePlanner
 from ..plans import Plan
 from ..tree import Route
-from .metrics import exact_rank, share
+from .evaluation import KS, evaluate
 
 
 def measure_accuracy(
@@ -53,14 +52,11 @@ def measure_accuracy(
     failed = [plan for plan in plans if plan.problem is not None]
     if failed:
         print(f"{len(failed)} of {len(plans)} targets cannot be planned, the first: {failed[0].problem}")
-    found = [[candidate.route for candidate in plan.candidates] for plan in plans]
-    ranks = [exact_rank(ranked, reference) or math.inf for ranked, reference in zip(found, routes, strict=True)]
-    accuracy = {k: share([rank <= k for rank in ranks]) for k in (1, 5, 10, 50) if k <= arguments.beams}
-    texts = [candidate for plan in plans for candidate in plan.candidates]
+    measured = evaluate(plans, routes, ks=[k for k in KS if k <= arguments.beams]).overall
     results = {
         "beams": arguments.beams,
-        "exact_route": {f"top-{k}": asdict(value) for k, value in accuracy.items()},
-        "valid": sum(candidate.route is not None for candidate in texts) / max(1, len(texts)),
+        "exact_route": {name: asdict(estimate) for name, estimate in measured["exact"].items()},
+        "valid": measured["validity"]["well_formed"].value,
         "test_seconds": round(time.monotonic() - started, 1),
     }
     return results, plans

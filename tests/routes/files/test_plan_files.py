@@ -14,7 +14,6 @@ from rdkit import Chem
 from rdkit.Chem import AllChem
 
 from weftformer.routes import Candidate, Plan, Route, Stock, read_routes, write_routes
-from weftformer.routes.drawing.page import routes_page
 from weftformer.routes.files.plan_files import PlanLog, read_plans
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_plans
 from weftformer.routes.files.targets import Target
@@ -259,35 +258,3 @@ def test_targets_of_one_id_are_told_apart(tmp_path):
     with log.open(append=False) as file:
         file.write(log.line(1, targets[1], twice[1]))
     assert log.done(targets) == {1: twice[1]}
-
-
-CANDIDATE = {"text": "x", "score": -1.0, "route": {"smiles": "CO", "children": [{"smiles": "C"}]}}
-PLAN = {"target": "CO", "candidates": [CANDIDATE]}
-ODD = [5, "x", [], {}, [5], {"a": [None]}, True, float("inf"), "\ud800", 10**400]
-
-
-@pytest.mark.parametrize("name", ["target", "candidates", "id", "seconds", "remarks", "problem"])
-def test_odd_fields_of_plans_are_refused_in_a_sentence_or_drawn(tmp_path, name):
-    assert_read_or_refused(tmp_path / "plans", [PLAN | {name: value} for value in ODD])
-
-
-@pytest.mark.parametrize("name", [
-    "text", "score", "route", "rank", "group", "n_steps", "missing", "precedented", "fails_because", "feasibility",
-    "offers", "problem",
-])  # fmt: skip
-def test_odd_fields_of_candidates_are_refused_in_a_sentence_or_drawn(tmp_path, name):
-    assert_read_or_refused(tmp_path / "plans", [PLAN | {"candidates": [CANDIDATE | {name: value}]} for value in ODD])
-
-
-def assert_read_or_refused(path, plans):
-    for plan in plans:
-        path.write_text(json.dumps([PLAN, plan]))
-        try:
-            read = [plan for plan, _ in read_plans(path)]
-        except ValueError as error:
-            # JSON has no infinity
-            assert re.search(
-                r"plans, (plan 2: not a plan of `routes plan --json`|\[1\]: the JSON document)", str(error)
-            )
-        else:
-            assert routes_page(read)

@@ -3,10 +3,8 @@ import random
 
 import pytest
 
-from weftformer.routes.scoring.comparison import edit_distance, is_convergent, is_prefix, truncated
+from weftformer.routes.scoring.comparison import edit_distance, is_convergent
 from weftformer.routes.tree import Route
-
-from ..trees import made
 
 
 def random_route(rng: random.Random, molecules: int, labels: str = "CNO") -> Route:
@@ -78,34 +76,6 @@ def test_edit_distance_is_that_of_the_definition(seed):
     rng = random.Random(seed)
     a, b = (random_route(rng, rng.randint(1, 5)) for _ in range(2))
     assert edit_distance(a, b) == edit_distance(b, a.shuffled(rng)) == naive_distance(a, b)
-
-
-def test_prefix():
-    short = made("CCN", "CC", "N")
-    longer = made("CCN", "N", made("CC", "C", "CO"))
-    assert is_prefix(short, short) and is_prefix(Route("CCN"), short) and is_prefix(short, longer)
-    assert not is_prefix(longer, short)
-    assert not is_prefix(made("CCN", "CC"), short), "all reactants of a reaction, or it is another reaction"
-    assert not is_prefix(made("CCN", "CC", "O"), short)
-    assert not is_prefix(Route("CC"), longer), "at the same place"
-
-
-def test_prefix_with_equal_reactants():
-    grown, other = made("C", "N"), made("C", "O")
-    assert is_prefix(made("CC", "C", grown), made("CC", grown, other))
-    # both ours would have to be the one of theirs that goes on, or neither fits
-    assert not is_prefix(made("CC", grown, grown), made("CC", grown, other))
-    assert not is_prefix(made("CC", "C", "C"), made("CC", "C", "N"))
-    # the first fitting partner is the wrong one: it is the only one for the second
-    assert is_prefix(made("CC", "C", grown, other), made("CC", other, grown, "C"))
-
-
-def test_truncated():
-    route = made("CCN", made("CC", made("C", "CO")), "N")
-    assert truncated(route, 0) == Route("CCN")
-    assert truncated(route, 2) == made("CCN", made("CC", "C"), "N")
-    with pytest.raises(ValueError, match="at least 0"):
-        truncated(route, -1)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -1,17 +1,13 @@
 import json
-import random
 
 import pytest
 
 pytest.importorskip("rdkit")
 
-from rdkit import Chem
-
 from weftformer.routes import Stock
-from weftformer.routes.data.sample import sample_routes
 from weftformer.routes.molecules import canonical_route
 from weftformer.routes.plans import Candidate, Plan, ranked
-from weftformer.routes.scoring.evaluation import directmultistep_rank, evaluate
+from weftformer.routes.scoring.evaluation import evaluate
 from weftformer.routes.tree import Route
 
 from ..trees import made
@@ -44,17 +40,11 @@ def test_each_metric_has_a_rank_of_its_own():
     turned = made(AMIDE, AMINE, made(ACID, "CC(=O)OC"))
     written = made("CCNC(C)=O", made("OC(C)=O", "COC(C)=O"), "NCC")  # the reference in other SMILES
     result = evaluated("{'smiles':", WRONG, WRONG, LONGER, SHORT, turned, reference=written)
-    (target,) = result.targets
-    assert target["ranks"] == {
-        "exact": 5, "exact_directmultistep": 4, "prefix_1": 3, "prefix_2": 3, "contains_reference": 3,
-    }  # fmt: skip
-    assert result.overall["exact"]["mrr"].value == 0.2
-    assert {what: estimate.value for what, estimate in result.overall["exact"].items() if what != "mrr"} == {
-        "top-1": 0.0, "top-5": 1.0,
-    }  # fmt: skip
-    # the first level of a route that ends there
-    assert evaluated(SHORT).targets[0]["ranks"]["prefix_1"] == 1
-    assert evaluated(SHORT).targets[0]["ranks"]["prefix_2"] is None
+    # a text that is no route takes a rank, and a route that repeats another takes none
+    assert result.targets[0]["ranks"] == {"exact": 5, "last_reaction": 3}
+    assert {what: estimate.value for what, estimate in result.overall["exact"].items()} == {"top-1": 0.0, "top-5": 1.0}
+    # the last reaction of a route that ends there
+    assert evaluated(SHORT).targets[0]["ranks"] == {"exact": None, "last_reaction": 1}
 
 
 def test_purchasable_asks_the_stock_for_routes_to_the_target():
@@ -62,7 +52,6 @@ def test_purchasable_asks_the_stock_for_routes_to_the_target():
     other = made("CCO", "CO")
     result = evaluated(other, LONGER, REFERENCE, SHORT, stock=stock)
     assert result.targets[0]["ranks"]["purchasable"] == 3
-    assert result.targets[0]["ranks"]["exact_directmultistep_stock"] == 1
     assert result.overall["purchasable"]["top-1"].value == 0.0 and result.overall["purchasable"]["any"].value == 1.0
     assert "purchasable" not in evaluated(SHORT).overall
 
@@ -110,8 +99,8 @@ def test_groups():
 
 
 def test_ranks_that_were_not_asked_for_are_left_out():
-    assert list(evaluated(SHORT, WRONG, ks=(2, 1, 3)).overall["prefix_1"]) == ["top-1", "top-2"]
-    assert list(evaluated(ks=(5, 10)).overall["prefix_1"]) == ["top-5"]
+    assert list(evaluated(SHORT, WRONG, ks=(2, 1, 3)).overall["last_reaction"]) == ["top-1", "top-2"]
+    assert list(evaluated(ks=(5, 10)).overall["last_reaction"]) == ["top-5"]
 
 
 @pytest.mark.parametrize(
@@ -128,74 +117,3 @@ def test_ranks_that_were_not_asked_for_are_left_out():
 def test_wrong_arguments(plans, references, settings, message):
     with pytest.raises(ValueError, match=message):
         evaluate(plans, references, **settings)
-
-
-# What directmultistep 1.1.3 itself counts of the same texts.
-
-
-def _rewritten(route: Route, rng: random.Random) -> Route:
-    """Other SMILES for the same molecules."""
-    molecule = Chem.MolFromSmiles(route.smiles)
-    smiles = Chem.MolToRandomSmilesVect(molecule, 1, randomSeed=rng.randrange(1, 10_000))[0]
-    return Route(smiles, tuple(_rewritten(child, rng) for child in route.children))
-
-
-def _predictions(reference: Route, others: list[Route], rng: random.Random) -> list[str]:
-    """Texts of every kind that a model may write, in a random order, the recorded route more or less among them."""
-    text = reference.to_string()
-    cut = Route(reference.smiles, tuple(Route(child.smiles) for child in reference.children))
-    swapped = Route(reference.smiles, (*cut.children[1:], Route("CCBr")))
-    kinds = [
-        text, reference.shuffled(rng).to_string(), _rewritten(reference, rng).shuffled(rng).to_string(),
-        _rewritten(cut, rng).to_string(), swapped.to_string(), swapped.shuffled(rng).to_string(),
-        rng.choice(others).to_string(), text[: rng.randrange(len(text))], "", "[]", "{}", "None", "{'smiles':5}",
-        text.replace("C", "C(", 1), text + "}",
-        Route(reference.smiles).to_string(),
-    ]  # fmt: skip
-    return [rng.choice(kinds) for _ in range(rng.randint(0, 14))]
-
-
-@pytest.fixture(scope="module")
-def texts():
-    rng = random.Random(7)
-    references = sample_routes(60)
-    assert max(route.depth for route in references) == 2
-    predictions = [_predictions(reference, references, rng) for reference in references]
-    materials = [rng.choice(reference.leaves()) for reference in references]
-    leaves = sorted({leaf for route in references for leaf in route.leaves()})
-    return references, predictions, materials, set(rng.sample(leaves, len(leaves) * 3 // 4))
-
-
-@pytest.mark.parametrize("with_material", [False, True])
-@pytest.mark.parametrize("with_stock", [False, True])
-def test_directmultistep_counts_the_same(texts, with_material, with_stock):
-    theirs = pytest.importorskip("directmultistep.utils.post_process")
-    references, predictions, materials, stock = texts
-    valid = theirs.find_valid_paths([[(text, 0.0) for text in written] for written in predictions])
-    processed, _ = theirs.process_paths(
-        valid,
-        [reference.smiles for reference in references],
-        materials if with_material else None,
-        stock if with_stock else None,
-    )
-    paths = [reference.to_string() for reference in references]
-    _, processed_ranks = theirs.find_matching_paths(processed, paths)
-    assert [
-        directmultistep_rank(
-            written,
-            reference,
-            starting_material=material if with_material else None,
-            stock=stock if with_stock else None,
-        )
-        for written, reference, material in zip(predictions, references, materials, strict=True)
-    ] == processed_ranks
-    assert {1, None} <= set(processed_ranks)
-
-
-def test_texts_are_not_evaluated():
-    text = REFERENCE.to_string()
-    others = [
-        "{'smiles':__import__('os').getcwd()}", text.replace(",", ", "), text.replace("'", '"'), "{'smiles':''}",
-        text.replace("'}", "','children':[]}"), text.replace("'children'", "'child'"), f"dict({text})",
-    ]  # fmt: skip
-    assert directmultistep_rank([*others, text], canonical_route(REFERENCE)) == 1
