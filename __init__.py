@@ -1,6 +1,6 @@
 """Weft: one encoder-decoder family for Hugging Face transformers.
 
-Importing it registers the family with transformers' Auto classes, and the planner with its pipelines ([`register`]). The
+Importing it registers the family with transformers' Auto classes ([`register`]), and the planner with its pipelines. The
 command `weftformer` postpones this until it has read its arguments, so that `weftformer --help` needs no torch.
 """
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING or "weftformer_command" not in sys.modules:
         fast_decoding,
         register,
     )
+    from .routes import registration
 
     register()
+    registration.register()
 
 __all__ = [
     "WeftConfig",

@@ -25,7 +25,7 @@ from weftformer.conversion import SOURCES, export
 from weftformer.conversion.transformers_bart import SAME_NAME
 from weftformer.exporting.ctranslate2 import check_expressible, vocabularies
 from weftformer.exporting.engine import load_translator
-from weftformer.inference.tasks import TextTask, load_task
+from weftformer.serving import TextTask, load_task
 
 # The names of transformers' classes.
 _FAMILIES = {

@@ -189,7 +189,8 @@ class _Worker:
         import ray
         import torch
 
-        importlib.import_module("weftformer.family").register()
+        for module_name in ("family", "routes.registration"):
+            importlib.import_module(f"weftformer.{module_name}").register()
         torch.set_num_threads(threads)
         self.work = work
         work.device = device  # type: ignore[attr-defined]

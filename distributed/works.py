@@ -19,9 +19,9 @@ from ..routes.planning.settings import PlanSettings
 from ..routes.plans import Plan
 
 if TYPE_CHECKING:
-    from ..inference.lines import Answer, Line
     from ..routes.stock import Stock
     from ..routes.tree import Route
+    from ..serving.lines import Answer, Line
 
 FAILED = "failed"
 # The number of targets that a worker gets at once: enough to keep a search full most of the time, few enough to lose.
@@ -89,7 +89,7 @@ class PlanWork:
         n_steps, starting_material, stock: as in [`RoutePlanner.stream`].
         forward_model: as in [`load_forward`].
         device: the device of the model.
-        is_compiled: whether to use `fast_decoding`.
+        use_fast_decoding: whether to use `fast_decoding`.
         dtype: the precision of the models, as in `load_task`.
         told: the settings as given by the user.
     """
@@ -101,14 +101,15 @@ class PlanWork:
     stock: Stock | None = None
     forward_model: str | None = None
     device: str | None = None
-    is_compiled: bool = False
+    use_fast_decoding: bool = False
     dtype: str = "auto"
     told: dict[str, Any] = field(default_factory=dict)
 
     def load(self) -> None:
-        from ..inference.loading import load_forward, load_on
+        from ..routes.serve import load_forward
+        from ..serving.tasks import load_on
 
-        self._planner = load_on(self.model, "routes", self.device, self.is_compiled, self.dtype).planner
+        self._planner = load_on(self.model, "routes", self.device, self.use_fast_decoding, self.dtype).planner
         self._forward = load_forward(self.forward_model, self.device, self.dtype)
         # the settings, which are the same for all targets, are checked with any target
         self._planner.requests(["C"], self.settings, on_error="skip", **self._asked)
@@ -174,7 +175,7 @@ class TextWork:
         with_scores: whether to compute the log-probabilities of the texts.
         num_conditions: the number of conditions of a line.
         device: the device of the model.
-        is_compiled: whether to use `fast_decoding`.
+        use_fast_decoding: whether to use `fast_decoding`.
         engine: the engine that writes the texts, as in `TextTask.use_engine`.
         dtype: the precision of the model, as in `load_task`.
     """
@@ -186,21 +187,21 @@ class TextWork:
     with_scores: bool = False
     num_conditions: int = 0
     device: str | None = None
-    is_compiled: bool = False
+    use_fast_decoding: bool = False
     engine: str = "weft"
     dtype: str = "auto"
 
     @property
     def window(self) -> int:
         """The number of lines that must stay together: sampled texts depend on the others of their window."""
-        from ..inference.lines import window_of
+        from ..serving.lines import window_of
 
         return 1 if self.asked["sampling"] is None else window_of(self.batch_size)
 
     def load(self) -> None:
-        from ..inference.loading import load_on
+        from ..serving.tasks import load_on
 
-        self.task = load_on(self.model, "texts", self.device, self.is_compiled, self.dtype)
+        self.task = load_on(self.model, "texts", self.device, self.use_fast_decoding, self.dtype)
         self.task.use_engine(self.engine)
         self.task.check_conditions(self.num_conditions)
         self.settings = self.task.settings(**self.asked)
@@ -208,7 +209,7 @@ class TextWork:
     def __call__(self, items: Sequence[tuple[int, Line]]) -> list[Row]:
         import torch
 
-        from ..inference.lines import answer_batch
+        from ..serving.lines import answer_batch
 
         begun = time.monotonic()
         if self.asked["sampling"] is not None:
@@ -219,13 +220,13 @@ class TextWork:
         return [self._row(index, answer, seconds) for (index, _), answer in zip(items, answers, strict=True)]
 
     def failed(self, index: int, item: Line, reason: str) -> Row:
-        from ..inference.lines import Answer
+        from ..serving.lines import Answer
 
         return self._row(index, Answer(item.text, problem=reason), None, FAILED)
 
     def batches(self, items: Items, workers: int) -> list[Items]:
         if self.asked["sampling"] is None:
-            from ..inference.lines import window_of
+            from ..serving.lines import window_of
 
             return batches_of(items, lambda line: len(line.text), window_of(self.batch_size), workers)
         return [list(some) for _, some in groupby(items, lambda item: item[0] // self.window)]
@@ -234,7 +235,7 @@ class TextWork:
         return None
 
     def _row(self, index: int, answer: Answer, seconds: float | None, state: str | None = None) -> Row:
-        from ..inference.lines import answer_row
+        from ..serving.lines import answer_row
 
         state = state or ("done" if answer.problem is None else "refused")
         row = {"number": index + 1, "state": state, "seconds": seconds} | answer_row(answer, self.asked["candidates"])

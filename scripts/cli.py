@@ -46,7 +46,6 @@ COMMANDS = {
     "upcycle": "turn a dense model into a mixture of experts",
     "export": "write a model for torch.export, ONNX or CTranslate2",
     "serve": "answer requests for routes or texts over HTTP",
-    "app": "try models on a page in the browser",
     "demo": "see Weft at work in two minutes",
     "routes plan": "plan synthesis routes for a molecule",
     "routes draw": "draw the routes of a file",
@@ -57,7 +56,6 @@ COMMANDS = {
 GROUP = "routes"
 # The optional packages that commands import without a message of their own, by the extra that installs them.
 _EXTRAS = {
-    "app": ("gradio",),
     "chem": ("rdkit", "rdchiral", "scipy", "PIL", "jinja2", "resvg_py"),
     "serve": ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"),
 }
@@ -171,7 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check_and_run(module: ModuleType, args: argparse.Namespace) -> int | None:
     if hasattr(module, "check"):
         module.check(args)
-    importlib.import_module("weftformer.family").register()
+    for module_name in ("family", "routes.registration"):
+        importlib.import_module(f"weftformer.{module_name}").register()
     return module.main(args)
 
 

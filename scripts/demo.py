@@ -111,5 +111,5 @@ def main(args: argparse.Namespace) -> None:
         f"Loss on {NUM_TEST_ROUTES} recorded routes outside its training data: {before:.3f} before, {after:.3f} after "
         f"{args.max_steps} steps.\n"
         f"The model is in {folder}. The demo took {time.monotonic() - started:.0f} s.\n\n"
-        "Next:\n  weftformer routes plan 'SMILES OF YOUR TARGET' --html routes.html\n  weftformer app\n  weftformer --help"
+        "Next:\n  weftformer routes plan 'SMILES OF YOUR TARGET' --html routes.html\n  weftformer serve\n  weftformer --help"
     )

@@ -33,8 +33,8 @@ def main(args: argparse.Namespace) -> None:
         ValueError, OSError: an argument does not fit, the model writes routes, or a file is not valid.
     """
     from weftformer.common.atomic import write_json
-    from weftformer.inference.loading import load_on
-    from weftformer.inference.scoring import score_pairs
+    from weftformer.serving.scoring import score_pairs
+    from weftformer.serving.tasks import load_on
     from weftformer.training.options import DataArguments
     from weftformer.training.pairs import Pairs, trained_columns
 

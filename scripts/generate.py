@@ -27,7 +27,7 @@ from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
     from weftformer.distributed.works import TextWork
-    from weftformer.inference.lines import Answer, Line
+    from weftformer.serving.lines import Answer, Line
 
 EPILOG = """examples:
   weftformer generate 'three one four' --model runs/mine
@@ -87,7 +87,7 @@ def main(args: argparse.Namespace) -> int:
     Raises:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
     """
-    from weftformer.inference.lines import answer_lines
+    from weftformer.serving.lines import answer_lines
 
     if args.join is not None:
         return join(args)
@@ -215,7 +215,7 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
     Raises:
         ValueError: a column is missing, or there is no input. FileNotFoundError: there is no such file.
     """
-    from weftformer.inference.lines import Line
+    from weftformer.serving.lines import Line
 
     names = _names(args.condition_columns)
     name = args.input_file
@@ -282,7 +282,7 @@ def _names(text: str | None) -> list[str]:
 def _work(args: argparse.Namespace) -> TextWork:
     """Return the work on the lines, for this process or for workers."""
     from weftformer.distributed.works import TextWork
-    from weftformer.inference.tasks import Sampling
+    from weftformer.serving.texts import Sampling
 
     sampling = None
     if args.sample:
@@ -299,7 +299,7 @@ def _work(args: argparse.Namespace) -> TextWork:
 
 
 def _line(answer: Answer, as_json: bool, candidates: int) -> str:
-    from weftformer.inference.lines import answer_row
+    from weftformer.serving.lines import answer_row
 
     if as_json:
         return json.dumps(answer_row(answer, candidates), ensure_ascii=False)

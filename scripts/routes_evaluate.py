@@ -125,8 +125,8 @@ def _planned(
     args: argparse.Namespace, settings: PlanSettings, references: list[tuple[Route, str]], stock: Stock | None
 ) -> dict[str, list[Any]]:
     from weftformer.common.atomic import partial_file
-    from weftformer.inference.loading import load_on
     from weftformer.routes.scoring.predicting import conditions_of, predict
+    from weftformer.serving.tasks import load_on
 
     planner = load_on(args.model, "routes", args.device, dtype=args.dtype).planner
     conditions = conditions_of(planner.model, args.conditions)

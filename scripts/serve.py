@@ -59,7 +59,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def serve_replicas(args: argparse.Namespace) -> None:
     """Serve on Ray. Raises as [`main`]."""
-    from weftformer.serving.replicas import serve_here
+    from weftformer.distributed.replicas import serve_here
 
     with _listen(args.host, args.port) as listener:  # fails at once if the port is taken
         port = listener.getsockname()[1]
@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> None:
         ImportError: FastAPI or RDKit is not installed. ValueError: an argument does not fit. OSError: no such model, or the port is taken.
     """
     from weftformer.serving.app import load_app
-    from weftformer.serving.connections import Server, share_memory
+    from weftformer.serving.connections import Server
 
     check_at_least_one(args, "threads")
     key = os.environ.get("WEFT_API_KEY", "")
@@ -89,7 +89,6 @@ def main(args: argparse.Namespace) -> None:
         return
     if args.ray_address is not None or args.threads != 1:
         raise ValueError("--ray-address and --threads require --replicas N.")
-    share_memory()
     limits = Limits(**{field.name: getattr(args, field.name) for field in fields(Limits)})
     # before the model is loaded, to fail at once if the port is taken
     listener = _listen(args.host, args.port)
@@ -97,9 +96,9 @@ def main(args: argparse.Namespace) -> None:
     check_models(args)
     stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
     app = load_app(
-        args.model, stock, args.forward_model, args.device, args.engine, limits,
+        args.model, stock=stock, forward_model=args.forward_model, device=args.device, engine=args.engine,
         # a key from a file often ends in a line break, which no header can have
-        dtype=args.dtype, api_key=key.strip() or None, allowed_hosts=args.allowed_host or ["*"],
+        limits=limits, dtype=args.dtype, api_key=key.strip() or None, allowed_hosts=args.allowed_host or ["*"],
     )  # fmt: skip
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

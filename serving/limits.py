@@ -36,7 +36,7 @@ class Limits:
             The time in seconds for a request's body to arrive (else status 408), and then for its answer (else status
             504).
         header_timeout_s (`float`, *optional*, defaults to 10.0):
-            The time in seconds for a request's header to arrive. After this time, the connection is closed.
+            The time in seconds after which a connection without a request is closed.
         stop_timeout_s (`float`, *optional*, defaults to 25.0):
             The time in seconds for running requests to finish when the server is stopped.
         max_connections (`int`, *optional*, defaults to 512):
@@ -60,7 +60,7 @@ class Limits:
     max_time_limit: float = option(60.0, "largest `time_limit` of a request", least=1e-3, metavar="S")
     timeout_s: float = option(120.0, "seconds until a request times out with 504", least=1e-3, metavar="S")
     header_timeout_s: float = option(
-        10.0, "seconds until a connection without a complete header is closed", least=1e-3, metavar="S"
+        10.0, "seconds until a connection without a request is closed", least=1e-3, metavar="S"
     )
     stop_timeout_s: float = option(25.0, "seconds to finish running requests after SIGTERM", least=0, metavar="S")
     max_connections: int = option(512, "open connections; more are refused with 503", least=1)

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..inference.batching import Batcher
+from .batching import Batcher
 
 _logger = logging.getLogger(__name__)
 

@@ -1,7 +1,9 @@
-"""The page of the server at `/`: its model, settings and example requests. It contacts no other host."""
+"""The page of the server at `/`: a form for requests, and the model with its settings. It contacts no other host."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -12,66 +14,70 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..configuration.version import __version__
-from ..inference.tasks import RouteTask, TextTask
+from .endpoint import Endpoint
 from .limits import Limits
+from .tasks import Task
 
-_POLICY = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-}
-# The body of the example request of each endpoint.
-_EXAMPLES: dict[str, dict[str, Any]] = {
-    "/plan": {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "max_routes": 3},
-    "/translate": {"texts": ["ein Haus", "zwei Hunde"]},
-}
+_FOLDER = Path(__file__).parent
 
 
-def add_page(app: FastAPI, task: RouteTask | TextTask, name: str, limits: Limits) -> None:
+def add_page(app: FastAPI, task: Task, endpoint: Endpoint, *, name: str, limits: Limits, has_key: bool) -> None:
     """Add the page at `/`.
 
     Args:
         app: the application.
-        task: the model.
+        task, endpoint: the model and its requests.
         name: the name of the model.
         limits: the bounds on requests, which the page lists.
+        has_key: whether requests need a key.
     """
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
+    environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
+    template, script = environment.get_template("home.html"), (_FOLDER / "home.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    template, body = environment.get_template("home.html"), dict(_EXAMPLES[task.path])
-    if isinstance(task, RouteTask) and task.stock is not None:
-        body |= {"num_routes": 3, "only_purchasable": True}
-    example = json.dumps(body, ensure_ascii=False)
+    texts = {
+        "version": __version__, "name": name, "path": task.path, "summary": task.summary, "has_key": has_key,
+        "example": json.dumps(task.example, ensure_ascii=False), "settings": _settings(task, limits),
+        "form": _form(endpoint, task.example, limits), "script": script,
+    }  # fmt: skip
 
     @app.get("/", include_in_schema=False)
     async def home(request: Request) -> HTMLResponse:
-        url, settings = str(request.base_url).rstrip("/"), _settings(task, limits)
-        text = template.render(
-            version=__version__, name=name, url=url, path=task.path, example=example, settings=settings
+        text = template.render(texts, url=str(request.base_url).rstrip("/"))
+        return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+
+
+def _form(endpoint: Endpoint, example: dict[str, Any], limits: Limits) -> list[dict[str, Any]]:
+    """Return the fields of the form, from the schema of requests: its kind, bounds, default and description."""
+    found = []
+    properties = endpoint.request.model_json_schema()["properties"]
+    for name, label in endpoint.form.items():
+        if name not in properties or name in limits.refuse:
+            continue
+        about = properties[name]
+        kinds = {kind.get("type"): kind for kind in (about, *about.get("anyOf", ()))}
+        number = kinds.get("integer") or kinds.get("number")
+        kind = (
+            "lines" if name == endpoint.inputs else "check" if "boolean" in kinds else "number" if number else "text"
         )
-        return HTMLResponse(text, headers=_POLICY)
+        value = example[name] if kind == "lines" else about.get("default")
+        found.append({
+            "name": name, "label": label, "hint": about["description"], "kind": kind,
+            "value": "\n".join([value] if isinstance(value, str) else value) if kind == "lines" else value,
+            "least": (number or {}).get("minimum"), "most": (number or {}).get("maximum"),
+        })  # fmt: skip
+    return found
 
 
-def _settings(task: RouteTask | TextTask, limits: Limits) -> dict[str, Any]:
-    found: dict[str, Any] = {"endpoint": task.path}
-    if isinstance(task, RouteTask):
-        stock = task.stock
-        found["stock"] = str(stock) if stock is not None else "none: purchasable molecules are unknown"
-        found["forward model"] = (
-            "none: feasibility is unknown"
-            if task.forward is None
-            else f"predicts the products of reactions, {task.forward.beams} beams"
-        )
-        found |= {f"training data, {key}": _told(value) for key, value in task.planner.about.items()}
-        if task.takes_steps:
-            found["steps tried by default"] = _told(list(task.planner.default_steps))
-    found["largest number of new tokens"] = task.max_new_tokens
-    return found | {
-        f"--{field.name.replace('_', '-')}": _told(getattr(limits, field.name)) for field in fields(limits)
-    }
+def _settings(task: Task, limits: Limits) -> dict[str, str]:
+    bounds = {f"--{field.name.replace('_', '-')}": getattr(limits, field.name) for field in fields(limits)}
+    return {name: _shown(value) for name, value in (task.describe() | bounds).items()}
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return "set by the model" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -28,7 +28,7 @@ def test_registering_again_does_nothing(monkeypatch):
 
 
 def test_models_of_texts_need_no_chemistry():
-    code = "import sys; sys.modules['rdkit'] = None; import weftformer.inference.lines, weftformer.scripts.generate"
+    code = "import sys; sys.modules['rdkit'] = None; import weftformer.serving.lines, weftformer.scripts.generate"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

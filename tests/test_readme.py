@@ -72,8 +72,8 @@ def test_the_picture_is_what_the_command_draws(monkeypatch, capsys):
 
 def test_a_target_is_planned(capsys):
     pytest.importorskip("rdkit")
-    plan, app = commands(section("You have a target molecule"))
-    assert cli.main(plan) == 0 and app == ["app"]
+    plan, serve = commands(section("You have a target molecule"))
+    assert cli.main(plan) == 0 and serve == ["serve"]
     output = capsys.readouterr().out
     lines = output.splitlines()
     # only the shape, because rounding on another processor may swap two close routes

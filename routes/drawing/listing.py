@@ -1,4 +1,4 @@
-"""The best routes of one plan as HTML for another page: a notebook, or `weftformer app`."""
+"""The best routes of one plan as HTML for another page: a notebook, or the page of `weftformer serve`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import weftformer
 from weftformer.scripts import cli
 from weftformer.scripts.arguments import check_model
 
-HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers", "gradio")
+HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers")
 LINES, COLUMNS = 66, 120
 
 

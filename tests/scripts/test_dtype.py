@@ -7,11 +7,10 @@ pytest.importorskip("rdkit")
 pytest.importorskip("fastapi")
 
 from weftformer.exporting import engine as engines
-from weftformer.inference import loading
-from weftformer.inference.tasks import load_task
 from weftformer.routes import Route, write_routes
 from weftformer.scripts import cli
 from weftformer.serving import app as serving_app
+from weftformer.serving import load_task, tasks
 
 from ..conftest import save_both
 from ..models import tiny_text_model
@@ -20,7 +19,6 @@ COMMANDS = {
     "generate": ["generate", "one two", "--model", "TEXTS"],
     "evaluate": ["evaluate", "pairs.csv", "--model", "TEXTS"],
     "serve": ["serve", "--model", "TEXTS", "--port", "0"],
-    "app": ["app", "--text-model", "TEXTS"],
     "routes plan": ["routes", "plan", "CCO", "--model", "ROUTES"],
     "routes evaluate": ["routes", "evaluate", "routes.jsonl", "--model", "ROUTES"],
 }
@@ -33,15 +31,13 @@ def text_folder(tmp_path_factory):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_weights_have_the_given_dtype(command, text_folder, planner_folder, tmp_path, monkeypatch, capsys):
-    if command == "app":
-        pytest.importorskip("gradio")
     seen = []
 
-    def stop(task, *rest):
-        seen.append(task.model.dtype)
+    def stop(model, *rest):
+        seen.append(model.dtype)
         raise ValueError("seen enough")
 
-    for module in (loading, serving_app):
+    for module in (tasks, serving_app):
         monkeypatch.setattr(module, "move_to", stop)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pairs.csv").write_text("source,target\none,two\n")

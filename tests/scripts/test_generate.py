@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from weftformer.exporting import engine as engines
-from weftformer.inference import lines as inference_lines
-from weftformer.inference.tasks import TextSettings, load_task
 from weftformer.scripts import cli
+from weftformer.serving import lines as serving_lines
+from weftformer.serving import load_task
+from weftformer.serving.texts import TextSettings
 
 from ..conftest import save_both
 from ..models import tiny_text_model
@@ -38,7 +39,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(inference_lines, "_BATCHES", 2)  # several windows in a few lines
+    monkeypatch.setattr(serving_lines, "_BATCHES", 2)  # several windows in a few lines
 
 
 def run(folder, *words):
@@ -118,7 +119,7 @@ def test_a_cut_file_is_finished_as_if_it_had_not_been_cut(folder, tmp_path, caps
 
 def test_what_is_computed_stays_when_the_model_fails(folder, tmp_path, monkeypatch):
     (tmp_path / "in.txt").write_text("\n".join(LINES))
-    answer, seen = inference_lines.answer_batch, []
+    answer, seen = serving_lines.answer_batch, []
 
     def fail_later(*arguments):
         seen.append(1)
@@ -126,7 +127,7 @@ def test_what_is_computed_stays_when_the_model_fails(folder, tmp_path, monkeypat
             raise RuntimeError("out of memory")
         return answer(*arguments)
 
-    monkeypatch.setattr(inference_lines, "answer_batch", fail_later)
+    monkeypatch.setattr(serving_lines, "answer_batch", fail_later)
     with pytest.raises(RuntimeError):
         run(folder, "--input-file", "in.txt", "--output-file", "out.txt")
     assert (tmp_path / "out.txt").read_text().count("\n") == 4
@@ -150,12 +151,12 @@ def test_another_engine_writes_the_same(engine, folder, tmp_path, capsys, monkey
 
 @pytest.mark.parametrize("settings", [TextSettings(2, 3), TextSettings(1, 3, candidates=2, sampling={})])
 def test_a_batch_has_so_many_tokens(folder, monkeypatch, settings):
-    monkeypatch.setattr(inference_lines, "_TOKENS", 12)
+    monkeypatch.setattr(serving_lines, "_TOKENS", 12)
     task, sizes = load_task(folder), []
     monkeypatch.setattr(
         task, "write", lambda works, **_: sizes.append([len(w.ids) for w in works]) or [()] * len(works)
     )
-    list(inference_lines.answer_lines(task, map(inference_lines.Line, LINES), settings))
+    list(serving_lines.answer_lines(task, map(serving_lines.Line, LINES), settings))
     assert sum(map(len, sizes)) == 6 and max(map(len, sizes)) > 1
     assert all(len(batch) == 1 or max(batch) * len(batch) * 2 <= 12 for batch in sizes)
 

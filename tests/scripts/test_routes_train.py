@@ -7,12 +7,12 @@ pytest.importorskip("rdkit")
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.inference.tasks import load_task
 from weftformer.routes import Route, RoutePlanner, write_routes
 from weftformer.routes.data.preparation import Preparation, prepare
 from weftformer.routes.data.training_data import RouteArguments, load_routes
 from weftformer.routes.molecules import canonical_smiles
 from weftformer.scripts import cli
+from weftformer.serving import load_task
 
 SMALL = "d_model=32,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=32,decoder_ffn_dim=32,max_target_positions=120"
 QUICK = ["--config-overrides", SMALL, "--beams", "2", "--disable-tqdm", "true", "--use-cpu"]

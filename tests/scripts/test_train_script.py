@@ -11,9 +11,9 @@ from huggingface_hub import ModelCard
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.inference import TextTask, load_task
 from weftformer.scripts import cli
 from weftformer.scripts.parsing import parse_arguments
+from weftformer.serving import TextTask, load_task
 from weftformer.training import WeftTrainer, fit_pairs, fitting
 
 SIZE = {

@@ -14,15 +14,17 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
-from weftformer.inference.batching import Unwanted
 from weftformer.serving import Limits, build_app
+from weftformer.serving.batching import Unwanted
 from weftformer.serving.connections import Server
+from weftformer.serving.translate import translate_endpoint
 
 
 class StubTask:
     """Returns texts in upper case. "wait" runs until `go` is set or it is unwanted, "fail" fails, "bad" is refused."""
 
-    path, max_new_tokens = "/translate", 100
+    path, max_new_tokens, summary, models = "/translate", 100, "Upper case.", []
+    example, describe = {"texts": ["ein Haus", "zwei Hunde"]}, dict
 
     def __init__(self):
         self.go, self.started = threading.Event(), threading.Event()
@@ -45,6 +47,9 @@ class StubTask:
 
     def open_pool(self, key, watch):
         return StubPool(self, watch)
+
+    def endpoint(self, limits):
+        return translate_endpoint(self, limits)
 
 
 class StubPool(dict):

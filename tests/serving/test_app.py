@@ -1,21 +1,19 @@
 """The HTTP API of a real server, with a task that needs no model."""
 
-import asyncio
 import gc
 import html
 import json
 import logging
 import re
 import socket
-import time
 from concurrent.futures import Future
 from functools import partial
 
 import httpx
 import pytest
 
-from weftformer.inference.batching import Item
 from weftformer.serving import Limits, build_app
+from weftformer.serving.batching import Item
 from weftformer.serving.connections import JsonFormatter
 
 from .conftest import running, soon
@@ -33,6 +31,8 @@ def test_health_a_full_queue_and_openapi(server, stub):
     assert server.client.get("/health").json() == {
         "status": "ready", "model": "stub", "endpoint": "/translate", "version": "0.1.0", "waiting": 0, "computing": 0,
     }  # fmt: skip
+    [model] = server.client.get("/v1/models").json()["data"]
+    assert model == {"id": "stub", "object": "model", "owned_by": "weftformer"}
     first = server.later({"texts": "wait"})
     assert stub.started.wait(20)
     second = server.later({"texts": ["a", "b"], "beams": 2})
@@ -49,21 +49,30 @@ def test_health_a_full_queue_and_openapi(server, stub):
     assert schema["components"]["schemas"]["TranslateRequest"]["properties"]["beams"]["maximum"] == 50
 
 
-# What a page could load from elsewhere.
-FOREIGN = re.compile(r"<script|<link|<img|<iframe|@import|url\(|src=", re.IGNORECASE)
-
-
-def test_the_page_says_how_to_ask_and_loads_nothing_from_anywhere(server):
+def test_page_has_a_form_settings_and_links(server):
     response = server.client.get("/")
-    assert not FOREIGN.search(response.text) and "default-src 'none'" in response.headers["content-security-policy"]
+    policy = response.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "script-src 'sha256-" in policy
+    assert not re.search(r"<link|<img|<iframe|@import|url\(|src=", response.text, re.IGNORECASE)
     for link in re.findall(r'href="([^"]*)"', response.text):
         assert server.client.get(f"/{link}").status_code == 200
     text = html.unescape(response.text)
     assert "stub" in text and "POST /translate" in text and "/plan" not in text
+    assert re.findall(r'name="(\w+)"', text[text.index("<form") :]) == ["texts", "beams", "max_new_tokens"]
+    assert re.search(r'name="beams"[^>]*min="1" max="50" value="4"', text) and 'id="key"' not in text
     assert re.search(r"--max-inputs</th><td>3<", text) and re.search(r"--timeout-s</th><td>30<", text)
     [(url, body)] = re.findall(r"curl (\S+) -H 'content-type: application/json' -d '(.*)'", text)
-    response = httpx.post(url, content=body.encode(), headers=JSON, trust_env=False)
-    assert response.json() == {"translations": ["EIN HAUS", "ZWEI HUNDE"]}
+    answer = httpx.post(url, content=body.encode(), headers=JSON, trust_env=False)
+    assert answer.json() == {"translations": ["EIN HAUS", "ZWEI HUNDE"]}
+
+
+def test_answer_as_html_for_the_page(server):
+    answer = server.client.post("/translate", json={"texts": ["<b>", "bad"]}, headers={"accept": "text/html"})
+    assert answer.headers["content-type"].startswith("text/html")
+    assert answer.text == (
+        "<dl><dt>&lt;b&gt;</dt><dd class=text>&lt;B&gt;</dd>"
+        "<dt>bad</dt><dd class=problem>&#x27;bad&#x27; is no text.</dd></dl>"
+    )
 
 
 MALFORMED = {
@@ -71,14 +80,14 @@ MALFORMED = {
     "not utf-8": (b'{"texts": "\xff"}', "utf-8"),
     "too deep": (b"[" * 50_000, "recursion"),
     "half a surrogate pair": (b'{"texts": "\\ud800"}', "unicode"),
-    "another name": (b'{"texts": "a", "temperature": 1}', "body.temperature: Extra inputs"),
-    "NaN as a number": (b'{"texts": "a", "beams": NaN}', "valid integer"),
-    "NaN as a condition": (b'{"texts": "a", "conditions": [NaN]}', "finite number"),
-    "a large number": (b'{"texts": "a", "beams": 10000000000000000000000}', "less than or equal to 50"),
+    "another name": (b'{"texts": "a", "temperature": 1}', "body.temperature"),
+    "NaN": (b'{"texts": "a", "beams": NaN}', "body.beams"),
+    "NaN as a condition": (b'{"texts": "a", "conditions": [NaN]}', "body.conditions"),
+    "a large number": (b'{"texts": "a", "beams": 10000000000000000000000}', "body.beams"),
     "a number of many digits": (b'{"texts": "a", "beams": ' + b"9" * 5000 + b"}", "digits"),
-    "too many": (b'{"texts": ["a", "a", "a", "a"]}', "at most 3 items"),
-    "none": (b'{"texts": []}', "at least 1 item"),
-    "too long": (b'{"texts": "' + b"a" * 2001 + b'"}', "at most 2000 characters: got 'aaaa"),
+    "too many": (b'{"texts": ["a", "a", "a", "a"]}', "body.texts"),
+    "none": (b'{"texts": []}', "body.texts"),
+    "too long": (b'{"texts": "' + b"a" * 2001 + b'"}', "got 'aaaa"),
     "refused by the task": (b'{"texts": ["bad", "bad"]}', "'bad' is no text."),
 }
 
@@ -88,52 +97,36 @@ def test_malformed_input_is_refused_with_the_reason(server, stub):
         response = server.client.post("/translate", content=body, headers=JSON)
         assert response.status_code in (400, 422), name
         assert set(response.json()) == {"detail"} and reason in response.json()["detail"], name
-        assert "Traceback" not in response.text and ".py" not in response.text
-        assert len(response.json()["detail"]) < 700 and stub.computed == []
+        assert ".py" not in response.text and len(response.json()["detail"]) < 700 and stub.computed == []
     assert server.client.post("/translate", content=b'{"texts": "a"}').status_code == 422  # of another kind
-    for method, path, status in (("GET", "/translate", 405), ("POST", "/nothing", 404)):
-        response = server.client.request(method, path)
-        assert response.status_code == status and "detail" in response.json()
+    assert server.client.get("/translate").status_code == 405
     response = server.client.post("/plan", json={"targets": "CCO"})
-    assert response.status_code == 404
-    assert response.json() == {"detail": "stub writes texts, not routes: use POST /translate."}
+    assert response.status_code == 404 and "POST /translate" in response.json()["detail"]
     assert server.client.post("/translate", json={"texts": "a"}).status_code == 200
 
 
 @pytest.mark.parametrize("is_counted", [True, False])
-def test_a_body_that_is_too_large_is_refused(stub, is_counted):
+def test_too_large_a_body_is_refused(stub, is_counted):
     body = json.dumps({"texts": "a", "pad": "x" * 5000}).encode()
     with running(stub, max_request_bytes=1000) as server:
         # an iterator is sent in chunks, without its length
         content = body if is_counted else iter([body[:500], body[500:]])
-        response = server.client.post("/translate", content=content, headers=JSON)
-        assert response.status_code == 413 and response.json() == {"detail": "The body is larger than 1000 bytes."}
+        assert server.client.post("/translate", content=content, headers=JSON).status_code == 413
         assert server.client.post("/translate", json={"texts": "a"}).status_code == 200
 
 
-def test_a_body_that_does_not_arrive_is_given_up(stub):
-    with running(stub, timeout_s=0.3) as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
-        slow.settimeout(20)
-        slow.sendall(
-            b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
-        )
-        assert slow.recv(1000).startswith(b"HTTP/1.1 408 ")
+HEAD = b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
 
 
-@pytest.mark.parametrize("sent", [b"", b"POST /tr", b"GET /health HTTP/1.1\r\nhost: a\r\n\r\nPOST"])
-def test_a_header_that_does_not_arrive_is_given_up(stub, sent):
-    with running(stub, header_timeout_s=0.3) as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
+@pytest.mark.parametrize(("sent", "answer"), [(b"", b""), (HEAD, b"HTTP/1.1 408 ")])
+def test_a_request_or_body_that_does_not_arrive_is_given_up(stub, sent, answer):
+    limits = {"header_timeout_s": 0.3, "timeout_s": 0.3}
+    with running(stub, **limits) as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.settimeout(20)
         slow.sendall(sent)
+        assert slow.recv(1000).startswith(answer)
         while slow.recv(1000):  # until the server closes the connection
             pass
-        # a body has its own time
-        first = server.later({"texts": "wait"})
-        assert stub.started.wait(20)
-        time.sleep(0.5)
-        stub.go.set()
-        soon(lambda: first)
-        assert first[0].status_code == 200
 
 
 def test_connections_are_bounded(stub):
@@ -142,22 +135,23 @@ def test_connections_are_bounded(stub):
         assert client.get("/health").status_code == 200  # stays open
         with socket.create_connection(("127.0.0.1", server.port)):
             assert httpx.get(f"{client.base_url}/health", trust_env=False).status_code == 503
-            assert client.get("/health").status_code == 200
         soon(lambda: httpx.get(f"{client.base_url}/health", trust_env=False).status_code == 200)
 
 
 def test_requests_are_named_logged_and_counted(server, caplog):
     with caplog.at_level(logging.INFO, logger="weftformer.serving"):
-        given = server.client.post("/translate", json={"texts": ["a", "bc"]}, headers={"x-request-id": "mine-1"})
-        made = [server.client.get("/nothing", headers={"x-request-id": f"no\tname{i}"}) for i in range(2)]
-    assert given.headers["x-request-id"] == "mine-1"
-    assert all(re.fullmatch("[0-9a-f]{32}", one.headers["x-request-id"]) for one in made)
-    assert made[0].headers["x-request-id"] != made[1].headers["x-request-id"]
+        named = server.client.post("/translate", json={"texts": ["a", "bc"]}, headers={"x-request-id": "mine-1"})
+        unnamed = [server.client.get("/nothing", headers={"x-request-id": f"no\tname{i}"}) for i in range(2)]
+    assert named.headers["x-request-id"] == "mine-1"
+    ids = [response.headers["x-request-id"] for response in unnamed]
+    assert all(re.fullmatch("[0-9a-f]{32}", name) for name in ids) and ids[0] != ids[1]
     assert re.search(r"mine-1 127\.0\.0\.1 POST '/translate' 200 \d\.\d{3} s", caplog.text)
     (record,) = [record for record in caplog.records if "mine-1" in record.getMessage()]
-    told = json.loads(JsonFormatter().format(record))
-    assert (told["id"], told["status"], told["level"]) == ("mine-1", 200, "INFO") and "time" in told
-    server.client.post("/translate", json={"texts": "fail"})
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["id"], line["status"], line["level"]) == ("mine-1", 200, "INFO") and "time" in line
+    failed = server.client.post("/translate", json={"texts": ["a", "fail"]})
+    assert failed.status_code == 500 and "secret of the house" in caplog.text
+    assert failed.json() == {"detail": "The model failed (RuntimeError); the server's log has the cause."}
     figures = server.client.get("/metrics").text
     for line in (
         'weft_requests_total{path="/translate",status="200"} 1.0', 'weft_requests_total{path="other",status="404"} 2.0',
@@ -176,11 +170,6 @@ def test_head_is_get_without_a_body(server, path):
     assert "frame-ancestors 'none'" in head.headers["content-security-policy"]
 
 
-def test_the_model_is_listed(server):
-    [model] = server.client.get("/v1/models").json()["data"]
-    assert model == {"id": "stub", "object": "model", "owned_by": "weftformer"}
-
-
 def test_an_error_of_the_server_is_a_500(server, stub, monkeypatch):
     monkeypatch.setattr(stub, "works", None)
     response = server.client.post("/translate", json={"texts": "a"})
@@ -188,31 +177,19 @@ def test_an_error_of_the_server_is_a_500(server, stub, monkeypatch):
     assert response.json() == {"detail": "The server failed; its log has the cause."}
 
 
-def test_a_key_and_names_of_the_server(stub):
-    with running(stub, api_key="secret", allowed_hosts=["127.0.0.1"]) as server:
-        post = partial(server.client.post, "/translate", json={"texts": "a"})
-        for headers in ({}, {"authorization": "Bearer other"}, {"authorization": "secret"}):
-            response = post(headers=headers)
-            assert response.status_code == 401 and "requires a key" in response.json()["detail"]
-        assert post(headers={"authorization": "Bearer secret"}).status_code == 200
-        assert [server.client.get(path).status_code for path in ("/health", "/ready", "/metrics")] == [200, 200, 401]
-        assert server.client.get("/health", headers={"host": "evil.example"}).status_code == 400
-
-
 def test_a_key_is_compared_as_bytes_and_asked_for_by_path(stub):
-    with running(stub, api_key="schlüssel") as server:
+    with running(stub, api_key="schlüssel", allowed_hosts=["127.0.0.1"]) as server:
         post = partial(server.client.post, "/translate", json={"texts": "a"})
+        for header in ("", "Bearer other", "schlüssel", "Basic schlüssel"):
+            assert post(headers={"authorization": header.encode()}).status_code == 401
         for scheme in ("Bearer", "bearer"):
             assert post(headers={"authorization": f"{scheme} schlüssel".encode()}).status_code == 200
-        assert post(headers={"authorization": b"Basic schl\xc3\xbcssel"}).status_code == 401
-        assert post(headers={"host": "x/health?"}).status_code == 401
-
-
-def test_tokens_are_counted_beside_the_loop(server, stub, monkeypatch):
-    loops = []
-    monkeypatch.setattr(stub, "count_tokens", lambda answer: loops.append(asyncio._get_running_loop()) or 1)
-    assert server.client.post("/translate", json={"texts": "a"}).status_code == 200
-    assert loops == [None]
+        paths = ("/", "/health", "/ready", "/metrics", "/docs", "/openapi.json")
+        assert [server.client.get(path).status_code for path in paths] == [200, 200, 200, 401, 401, 401]
+        assert 'id="key"' in server.client.get("/").text
+        assert server.client.get("/health", headers={"host": "evil.example"}).status_code == 400
+    with running(stub, api_key="key") as server:
+        assert server.client.get("/metrics", headers={"host": "x/health?"}).status_code == 401
 
 
 def test_fields_may_be_refused(stub):
@@ -220,38 +197,27 @@ def test_fields_may_be_refused(stub):
         response = server.client.post("/translate", json={"texts": "a", "beams": 1})
         assert response.status_code == 422 and response.json()["detail"].startswith("body.beams: ")
         assert server.client.post("/translate", json={"texts": "a"}).status_code == 200
-    with pytest.raises(ValueError, match="refuse='texts' is not allowed: choose one of beams, "):
+        assert 'name="beams"' not in server.client.get("/").text
+    with pytest.raises(ValueError, match="refuse='texts' is not allowed"):
         build_app(stub, name="stub", limits=Limits(refuse=("texts",)))
 
 
-def test_one_text_that_is_refused_or_empty_does_not_harm_the_others(server, stub):
+def test_a_refused_or_empty_text_does_not_harm_the_others(server, stub):
     response = server.client.post("/translate", json={"texts": ["a", "bad", " "]})
     assert response.json() == {"translations": ["A", None, ""], "problems": [None, "'bad' is no text.", None]}
     assert server.client.post("/translate", json={"texts": ""}).json() == {"translations": [""]}
     assert stub.computed == ["a"]
 
 
-def test_the_time_to_stop_is_bounded(stub):
-    with running(stub, stop_timeout_s=0.3) as server:
-        first = server.later({"texts": "wait"})
-        assert stub.started.wait(20)
-        server.stop()
-        soon(lambda: first, 5)
-        assert first[0].status_code == 503
-    assert stub.gave_up == 1
-
-
-def test_an_answer_that_takes_too_long_is_given_up_and_its_computation_ends(stub):
+def test_too_late_an_answer_is_given_up_and_its_computation_ends(stub):
     with running(stub, timeout_s=0.3) as server:
-        first = server.later({"texts": "wait"})
-        assert stub.started.wait(20)
-        soon(lambda: first)
-        assert first[0].status_code == 504 and first[0].json() == {"detail": "No answer within 0.3 s."}
+        response = server.client.post("/translate", json={"texts": "wait"})
+        assert response.status_code == 504 and response.json() == {"detail": "No answer within 0.3 s."}
         soon(lambda: stub.gave_up == 1)
         assert server.client.post("/translate", json={"texts": "b"}).json() == {"translations": ["B"]}
 
 
-def test_a_client_that_leaves_is_not_computed_for(server, stub):
+def test_nothing_is_computed_for_a_client_that_leaves(server, stub):
     server.later({"texts": "wait"}, timeout=1.0)
     assert stub.started.wait(20)
     waiting = server.later({"texts": "never"}, timeout=0.2)
@@ -264,14 +230,6 @@ def test_a_client_that_leaves_is_not_computed_for(server, stub):
     assert "never" not in stub.computed
 
 
-def test_a_failing_model_is_a_500_without_its_secrets(server, caplog):
-    response = server.client.post("/translate", json={"texts": ["a", "fail"]})
-    assert response.status_code == 500
-    assert response.json() == {"detail": "The model failed (RuntimeError); the server's log has the cause."}
-    assert "secret of the house" in caplog.text
-    assert server.client.post("/translate", json={"texts": "b"}).json() == {"translations": ["B"]}
-
-
 def test_stopping_answers_what_is_computed_and_refuses_the_rest(server, stub):
     first = server.later({"texts": "wait"})
     assert stub.started.wait(20)
@@ -279,9 +237,7 @@ def test_stopping_answers_what_is_computed_and_refuses_the_rest(server, stub):
     soon(lambda: server.batcher.waiting == 2)
     server.batcher.stop()
     soon(lambda: second)
-    third = server.client.post("/translate", json={"texts": "c"})
-    assert {second[0].status_code, third.status_code} == {503}
-    assert third.json() == {"detail": "The server is stopping and accepts no more requests."}
+    assert {second[0].status_code, server.client.post("/translate", json={"texts": "c"}).status_code} == {503}
     health, ready = server.client.get("/health"), server.client.get("/ready")
     assert (health.status_code, ready.status_code) == (200, 503) and health.json() == ready.json()
     assert ready.json()["status"] == "stopping"
@@ -290,8 +246,18 @@ def test_stopping_answers_what_is_computed_and_refuses_the_rest(server, stub):
     assert first[0].json() == {"translations": ["WAIT"]}
 
 
+def test_the_time_to_stop_is_bounded(stub):
+    with running(stub, stop_timeout_s=0.3) as server:
+        first = server.later({"texts": "wait"})
+        assert stub.started.wait(20)
+        server.stop()
+        soon(lambda: first, 5)
+        assert first[0].status_code == 503
+    assert stub.gave_up == 1
+
+
 def test_nothing_of_a_request_stays_behind(server, stub):
-    def asked() -> None:
+    def send() -> None:
         # none that fails: pytest keeps what is logged, and with it the frames
         for body in ({"texts": "a"}, {"texts": "bad"}, {"texts": ["a", "a", "a"]}, {"texts": ["a", "a", "a", "a"]}):
             server.client.post("/translate", json=body)
@@ -306,12 +272,12 @@ def test_nothing_of_a_request_stays_behind(server, stub):
 
     before = alive()
     for _ in range(5):
-        asked()
+        send()
     soon(lambda: alive() <= before, 5)
 
 
 @pytest.mark.parametrize("wrong", [{"max_queue": 0}, {"timeout_s": float("nan")}, {"timeout_s": 0.0}])
-def test_bounds_are_positive(wrong):
+def test_limits_are_positive(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"{name}=.* is not allowed: give at least"):
         Limits(**wrong)

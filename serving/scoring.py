@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
     from ..training.encoding import Columns
-    from .tasks import TextSettings, TextTask
+    from .texts import TextSettings, TextTask
 
 
 def score_pairs(

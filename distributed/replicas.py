@@ -17,9 +17,10 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from ..distributed.crew import Workers, connected, gpus_of, import_ray
-from .app import BoundedBody, add_reasons, load_app
-from .limits import Limits
+from ..serving.app import load_app
+from ..serving.limits import Limits
+from ..serving.refusals import BoundedBody, add_reasons
+from .crew import Workers, connected, gpus_of, import_ray
 
 # The number of replicas that are tried before a request is answered with 503.
 _TRIES = 3
@@ -67,9 +68,7 @@ class Replica:
 
         from ..routes.shipped import STOCK
         from ..routes.stock import Stock
-        from .connections import share_memory
 
-        share_memory()
         torch.set_num_threads(args["threads"])
         self.limits, stock = Limits(**args["limits"]), args["stock"]
         if stock is not None:
@@ -77,8 +76,8 @@ class Replica:
                 stock, progress=False, cache=Path(stock) != STOCK, column=args["stock_column"], is_strict=args["stock_strict"]
             )  # fmt: skip
         self.app = load_app(
-            args["model"], stock, args["forward_model"], args["device"], args["engine"], self.limits,
-            dtype=args["dtype"], api_key=api_key, allowed_hosts=args["allowed_hosts"],
+            args["model"], stock=stock, limits=self.limits, api_key=api_key,
+            **{name: args[name] for name in ("forward_model", "device", "engine", "dtype", "allowed_hosts")},
         )  # fmt: skip
         self.batcher = self.app.state.batcher
 
@@ -150,7 +149,7 @@ def build_front(replicas: Any, limits: Limits) -> FastAPI:
 
 
 def application(args: dict[str, Any]) -> Any:
-    """Build the application for Ray Serve, whose `import_path` is `weftformer.serving.replicas:application`.
+    """Build the application for Ray Serve, whose `import_path` is `weftformer.distributed.replicas:application`.
 
     Args:
         args: `model`, and optionally `replicas` (`4`, or `1-4` for as many as requests need), `threads` (of a

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .tasks import TextSettings, TextTask, TextWork, Written
+from .texts import TextSettings, TextTask, TextWork, Written
 
 # The number of batches that are sorted by length together. With more, a batch has more similar lengths. With fewer, an
 # interrupted run loses less.

@@ -17,13 +17,13 @@ pytest.importorskip("fastapi")
 import httpx
 import psutil
 
+from weftformer.distributed import replicas
+from weftformer.distributed.replicas import application, bounds
 from weftformer.scripts import cli
-from weftformer.serving import replicas
-from weftformer.serving.replicas import application, bounds
 
 from ..conftest import save_both
 from ..models import tiny_text_model
-from .conftest import soon
+from ..serving.conftest import soon
 
 pytestmark = pytest.mark.integration
 WORDS = ["one", "two", "three", "four", "five", "six", "nine"]
@@ -56,10 +56,12 @@ def test_the_options_of_a_model_reach_each_replica(monkeypatch, tmp_path, untrai
     monkeypatch.setattr(replicas, "load_app", lambda *args, **more: given.append((args, more)) or Mock())
     words = ["--stock", str(stock), "--stock-column", "what", "--stock-strict", "--engine", "weft", "--max-beams", "3"]
     assert cli.main(["serve", "--model", untrained_folder, "--port", "0", "--replicas", "2", *words]) == 0
-    [((model, known, forward, device, engine, limits), more)] = given
-    assert (model, forward, device, engine, limits.max_beams) == (untrained_folder, None, None, "weft", 3)
-    assert more["dtype"] == "auto"
-    assert known.offer("CCO").price == 3 and known.is_strict and more["api_key"] == "key"
+    [((model,), more)] = given
+    stock, limits = more.pop("stock"), more.pop("limits")
+    assert model == untrained_folder and limits.max_beams == 3 and stock.offer("CCO").price == 3 and stock.is_strict
+    assert more == {
+        "forward_model": None, "device": None, "engine": "weft", "dtype": "auto", "api_key": "key", "allowed_hosts": ["*"],
+    }  # fmt: skip
 
 
 def test_of_200_requests_none_is_lost_when_a_replica_is_killed(tmp_path):

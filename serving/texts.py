@@ -1,161 +1,35 @@
-"""The tasks of a server: routes to targets, or texts from texts. Inputs are checked before they are queued."""
+"""Texts from texts: inputs are checked before they are queued, and written in batches that they may join and leave."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..common.watching import Watch
-from ..hub.card import writes_routes
-from ..hub.loading import check_family, check_finite, load
 from ..modeling.decoding import ContinuousSearch, reason_against
 from ..tokenization.checks import encode_checked
+from .limits import Limits
 
 if TYPE_CHECKING:
-    from ..routes import Plan, PlanSettings, RoutePlanner, Stock
-    from ..routes.planning.targets import PlanRequest
-    from ..routes.scoring.round_trip import ForwardModel
+    from .endpoint import Endpoint
 
 # The default for the largest number of tokens that a text model writes.
 _TEXT_TOKENS = 256
 # The number of rows whose logits are in memory together when texts are scored.
 _SCORED_ROWS = 8
-# The number of candidates whose reactions are predicted between two calls of `watch`.
-_JUDGED_CANDIDATES = 16
 
 
-def _settle(tokenizer: Any) -> None:
+def disable_padding(tokenizer: Any) -> None:
     """Call a tokenizer once without padding and truncation.
 
-    The first such call changes a tokenizer that was saved with them. Later calls come from several threads at once,
+    The first such call turns them off in a tokenizer that was saved with them. Later calls come from several threads at once,
     and must not change it. For this reason, batches are padded here and not by the tokenizer.
     """
     tokenizer("")
-
-
-class RoutePool:
-    """A [`PlanPool`] that gives each route its feasibility, if there is a model that predicts products.
-
-    Args:
-        task: the task.
-        settings, watch: as in [`PlanPool`].
-    """
-
-    def __init__(self, task: RouteTask, settings: PlanSettings, watch: Callable[[], None]):
-        from ..routes.planning.pool import PlanPool  # needs RDKit, which text models do not need
-
-        self._pool = PlanPool(task.model, task.planner.tokenizer, settings, task.stock, watch=watch)
-        self.add, self.remove = self._pool.add, self._pool.remove
-        self.forward, self.watch = task.forward, watch
-
-    def __len__(self) -> int:
-        return len(self._pool)
-
-    def step(self) -> list[tuple[Hashable, Plan]]:
-        """Take a step, as [`PlanPool.step`] does."""
-        plans = self._pool.step()
-        return plans if self.forward is None else [(key, self._judged(plan, self.forward)) for key, plan in plans]
-
-    def _judged(self, plan: Plan, forward: ForwardModel) -> Plan:
-        candidates = []
-        for start in range(0, len(plan.candidates), _JUDGED_CANDIDATES):
-            self.watch()
-            part = replace(plan, candidates=plan.candidates[start : start + _JUDGED_CANDIDATES])
-            candidates += forward.judged(part).candidates
-        return replace(plan, candidates=candidates)
-
-
-class RouteTask:
-    """Plans routes.
-
-    Args:
-        planner: a planner with a model trained on routes.
-        stock: the purchasable molecules. Candidates then list missing ones.
-        max_new_tokens: largest number of new tokens (default: three quarters of the model's positions, because the
-            beginning of a route, which names the target, takes the rest).
-        forward: the forward model, which predicts the product of each reaction.
-    """
-
-    path = "/plan"
-
-    def __init__(
-        self,
-        planner: RoutePlanner,
-        stock: Stock | None = None,
-        max_new_tokens: int | None = None,
-        forward: ForwardModel | None = None,
-    ):
-        from ..routes.planning.targets import no_material_because
-
-        self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
-        positions = self.model.config.max_target_positions
-        self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
-        _settle(planner.tokenizer)
-        self.takes_steps = self.model.config.num_condition_features > 0
-        self.takes_material = no_material_because(self.model) is None
-
-    def works(
-        self,
-        targets: list[str],
-        settings: PlanSettings,
-        *,
-        n_steps: list[int] | None = None,
-        starting_material: str | list[str | None] | None = None,
-        on_error: str = "raise",
-        budget: float | None = None,
-    ) -> list[PlanRequest]:
-        """Check a request.
-
-        Args:
-            targets, settings, starting_material, on_error: as in [`RoutePlanner.stream`].
-            n_steps: the numbers of steps to try for each target.
-            budget: seconds for a search to the stock if the settings have no time limit (default: the budget of the
-                settings).
-
-        Returns:
-            A work for each target.
-
-        Raises:
-            ValueError: a target or a setting is invalid; the message has the reason.
-        """
-        tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
-        settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
-        works = self.planner.requests(
-            targets,
-            settings,
-            n_steps=tried,
-            starting_material=starting_material,
-            stock=self.stock,
-            on_error=on_error,
-        )
-        if budget is None or settings.time_limit is not None:
-            return works
-        limited = replace(settings, time_limit=budget)
-        return [replace(work, settings=limited) if work.searches_steps else work for work in works]
-
-    def count_tokens(self, plan: Plan) -> int:
-        """Return the number of tokens of all candidates."""
-        return sum(len(self.planner.tokenizer.tokenize(candidate.text)) for candidate in plan.candidates)
-
-    def pool_key(self, work: PlanRequest) -> PlanSettings:
-        """Return the settings of the search, which works of one pool have in common."""
-        return work.settings.for_search
-
-    def rows(self, work: PlanRequest) -> int:
-        """Return the number of rows of the searches that a pool runs at once for a work."""
-        from ..routes.planning.pool import AT_ONCE, ROWS
-
-        beams = work.settings.beams
-        return beams * min(len(work.jobs) or AT_ONCE, max(1, ROWS // beams))
-
-    def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> RoutePool:
-        """Return a pool of works with these settings, for a [`Batcher`]."""
-        return RoutePool(self, key, watch)
 
 
 @dataclass(frozen=True)
@@ -252,16 +126,20 @@ class TextTask:
         model: a `WeftForConditionalGeneration`.
         tokenizer: the tokenizer it was trained with.
         max_new_tokens: largest number of new tokens (default: 256, or the model's positions if fewer).
+        engine: as in [`use_engine`].
     """
 
     path = "/translate"
+    summary = "A generated text for each text."
+    example = {"texts": ["ein Haus", "zwei Hunde"]}
 
-    def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None):
+    def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None, engine: str = "weft"):
         self.model, self.tokenizer = model.eval(), tokenizer
-        self.engine: Any = None
+        self.models = [self.model]
+        self.use_engine(engine)
         positions = model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
-        _settle(tokenizer)
+        disable_padding(tokenizer)
 
     def use_engine(self, name: str) -> None:
         """Let another runtime write the texts, if it writes the same ones. The model must not change afterwards.
@@ -274,7 +152,7 @@ class TextTask:
         """
         from ..exporting.engine import Engine
 
-        self.engine = None if name == "weft" else Engine(self.model, name)
+        self.engine: Any = None if name == "weft" else Engine(self.model, name)
 
     def works(
         self, texts: list[str], *, beams: int = 4, max_new_tokens: int | None = None, conditions: Sequence[float] = ()
@@ -344,6 +222,16 @@ class TextTask:
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of a text."""
         return len(self.tokenizer.tokenize(text))
+
+    def describe(self) -> dict[str, Any]:
+        """Return facts about the model, for the page."""
+        return {"largest number of new tokens": self.max_new_tokens}
+
+    def endpoint(self, limits: Limits) -> Endpoint:
+        """Return the endpoint within the limits of a server."""
+        from .translate import translate_endpoint  # needs the extra `serve`
+
+        return translate_endpoint(self, limits)
 
     @torch.no_grad()
     def write(
@@ -421,31 +309,3 @@ class TextTask:
             is_end = self._is_end(written).int()
             scores += log_p.masked_fill(is_end.cumsum(1) > is_end, 0.0).sum(1).tolist()
         return scores
-
-
-def load_task(
-    folder_or_hub_id: str, stock: Stock | None = None, max_new_tokens: int | None = None, dtype: str = "auto"
-) -> RouteTask | TextTask:
-    """Load a model with its tokenizer. A model with the route vocabulary writes routes, unless it was trained on pairs.
-
-    Args:
-        folder_or_hub_id: the folder or repository.
-        stock, max_new_tokens: as in [`RouteTask`] and [`TextTask`].
-        dtype: the precision of the weights, as in `from_pretrained`.
-
-    Raises:
-        ValueError: a stock is given for a model that does not write routes, or the model is of another family or has
-            weights that are NaN.
-        OSError: there is no such model.
-    """
-    check_family(folder_or_hub_id)
-    tokenizer = load(AutoTokenizer, folder_or_hub_id)
-    model = load(AutoModelForSeq2SeqLM, folder_or_hub_id, dtype=dtype)
-    check_finite(model, folder_or_hub_id)
-    if writes_routes(model.config) and "text_columns" not in tokenizer.init_kwargs:
-        from ..routes import RoutePlanner
-
-        return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens)
-    if stock is not None:
-        raise ValueError(f"A stock is only supported for route models, and {folder_or_hub_id} is a text model.")
-    return TextTask(model, tokenizer, max_new_tokens)

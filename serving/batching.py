@@ -1,7 +1,7 @@
-"""A queue of the inputs of requests, and pools that compute them, each in its own thread.
+"""A queue of the inputs of requests, and pools that compute them, in a thread of their own.
 
 A pool is a running computation that inputs join and leave between steps. Inputs with the same key share a pool.
-Requests share the model: inputs begin in turn, one of each request, and pools compute in turn, for a slice of time.
+Requests share the model: inputs begin in turn, one of each request, and pools compute for the same time.
 """
 
 from __future__ import annotations
@@ -18,18 +18,12 @@ from typing import Any, Protocol
 
 _logger = logging.getLogger(__name__)
 
-# Seconds that a pool computes before the next one has a turn. A call of the model is not interrupted.
-_SLICE = 0.02
-# The largest number of rows that are computed at once, and of an input that may begin even without room, so that many
-# wide searches do not block a narrow one. `Batcher._is_behind` keeps many narrow ones from blocking a wide one.
-ROWS, _FEW_ROWS = 240, 10
+# The largest number of rows that are computed at once. A wider input is computed alone.
+ROWS = 240
 
 
 class Pool(Protocol):
     """A running computation."""
-
-    def __len__(self) -> int:
-        """Return the number of inputs in it."""
 
     def add(self, key: Hashable, work: Any) -> None:
         """Add an input under a key of the caller."""
@@ -53,7 +47,7 @@ class Pools(Protocol):
     def open_pool(self, key: Any, watch: Callable[[], None]) -> Pool:
         """Return an empty pool for inputs of this key.
 
-        It calls `watch` before each call of the model, and does not catch [`Unwanted`]. Other pools compute meanwhile.
+        It calls `watch` before each call of the model, and does not catch [`Unwanted`].
         """
 
 
@@ -75,13 +69,11 @@ class Failed(Exception):
 
 @dataclass(eq=False)
 class _Request:
-    """The queued and the running inputs of a request."""
+    """The queued inputs of a request, and the numbers of its running inputs and of their rows."""
 
     waiting: deque[Item] = field(default_factory=deque)
     computing: int = 0
     rows: int = 0
-    number: int = 0  # in the order of arrival
-    passed: int = 0  # inputs of later requests that began while all of its own waited
 
 
 @dataclass(eq=False)
@@ -97,46 +89,19 @@ class Item:
 
 @dataclass(eq=False)
 class _OpenPool:
-    """A pool with its inputs, and those that join before its next step."""
+    """A pool with its inputs, those that join before its next step, and the time of its steps in seconds."""
 
     key: Hashable
+    seconds: float
     pool: Pool | None = None
     members: list[Item] = field(default_factory=list)
     joining: list[Item] = field(default_factory=list)
 
 
-class _Turns:
-    """A lock that threads acquire in turn."""
-
-    def __init__(self) -> None:
-        self._changed = Condition()
-        self._line: deque[object] = deque()  # the first one has the lock
-        self._end = 0.0
-
-    def __enter__(self) -> None:
-        place = object()
-        with self._changed:
-            self._line.append(place)
-            self._changed.wait_for(lambda: self._line[0] is place)
-        self._end = time.monotonic() + _SLICE
-
-    def __exit__(self, *error: object) -> None:
-        with self._changed:
-            self._line.popleft()
-            self._changed.notify_all()
-
-    def pass_on(self) -> None:
-        """Let all other threads have a turn if the slice of time is over."""
-        if len(self._line) > 1 and time.monotonic() >= self._end:
-            self.__exit__()
-            self.__enter__()
-
-
 class Batcher:
     """Computes the inputs of requests.
 
-    A request that already has an input in a pool gets at most half of the free capacity, so that there is room for the
-    next request.
+    A request gets at most half of the capacity, so that there is room for the next request.
 
     Args:
         pools: makes pools.
@@ -147,10 +112,12 @@ class Batcher:
     def __init__(self, pools: Pools, *, max_batch_size: int, max_queue: int):
         self._make, self._max_batch_size, self._max_queue = pools, max_batch_size, max_queue
         self._requests: deque[_Request] = deque()  # those with waiting inputs; the first is next
-        self._changed, self._turns = Condition(), _Turns()
+        self._changed = Condition()
         self._open: dict[Hashable, _OpenPool] = {}
         self._is_stopping = False
-        self.computing = self._rows = self._few = self._submitted = 0
+        self.computing = self._rows = 0
+        self._thread = Thread(target=self._run, name="weft-batches", daemon=True)
+        self._thread.start()
 
     @property
     def waiting(self) -> int:
@@ -175,8 +142,7 @@ class Batcher:
                 raise Stopping
             if self.waiting + len(works) > self._max_queue:
                 raise QueueFull
-            self._submitted += 1
-            request = _Request(number=self._submitted)
+            request = _Request()
             items = [Item(work, self._make.rows(work), request) for work in works]
             request.waiting.extend(items)
             self._requests.append(request)
@@ -190,6 +156,7 @@ class Batcher:
                 item.is_wanted = False
                 if item in item.request.waiting:
                     item.request.waiting.remove(item)
+            self._begin()
 
     def stop(self) -> None:
         """Accept no more inputs. Queued inputs fail with [`Stopping`]."""
@@ -200,6 +167,7 @@ class Batcher:
                     if item.answer.set_running_or_notify_cancel():
                         item.answer.set_exception(Stopping())
             self._requests.clear()
+            self._changed.notify_all()
 
     def give_up(self) -> None:
         """Let the inputs in pools fail with [`Stopping`]."""
@@ -212,79 +180,66 @@ class Batcher:
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the pools are empty, after [`stop`]."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._open, timeout)
+        self._thread.join(timeout)
 
     def _begin(self) -> None:
-        """Let inputs join pools, one of each request in turn, as long as there is room."""
-        refused = 0
-        while refused < len(self._requests):
-            request = self._requests.popleft()
+        """Let inputs join pools, one of each request in turn. An input without room keeps its turn until there is some."""
+        num_refused = 0
+        while num_refused < len(self._requests):
+            request = self._requests[0]
             if not request.waiting:
+                self._requests.popleft()
                 continue
-            self._requests.append(request)
-            if self._has_room(request) and not self._is_behind(request):
-                self._join(request.waiting.popleft())
-                refused = 0
+            rows = request.waiting[0].rows
+            has_share = 2 * request.computing < self._max_batch_size and 2 * (request.rows + rows) <= ROWS
+            if not has_share and request.computing:
+                num_refused += 1
+            elif self.computing and (self.computing == self._max_batch_size or self._rows + rows > ROWS):
+                return
             else:
-                refused += 1
-
-    def _has_room(self, request: _Request) -> bool:
-        inputs, rows, new = self._max_batch_size - self.computing, ROWS - self._rows, request.waiting[0].rows
-        if not request.computing:
-            return inputs > 0 and (new <= max(rows, _FEW_ROWS) or not self.computing)
-        return (
-            2 * (request.computing + 1) <= inputs + request.computing
-            and 2 * (request.rows + new) <= rows + request.rows
-        )
-
-    def _is_behind(self, request: _Request) -> bool:
-        """Return whether a request leaves its rows to an earlier one that `max_batch_size` inputs have overtaken."""
-        earlier = (other for other in self._requests if other.waiting and other.number < request.number)
-        if not any(other.passed >= self._max_batch_size for other in earlier):
-            return False
-        new = request.waiting[0].rows
-        return new > _FEW_ROWS or self._few + new > ROWS // 2
+                self._join(request.waiting.popleft())
+                num_refused = 0
+            self._requests.rotate(-1)
 
     def _join(self, item: Item) -> None:
         # after this call a future cannot be cancelled
         if not item.answer.set_running_or_notify_cancel():
             return
         self._count(item, 1)
-        item.request.passed = 0
-        for other in self._requests:
-            other.passed += other.number < item.request.number and not other.computing
         key = self._make.pool_key(item.work)
         if key not in self._open:
-            self._open[key] = _OpenPool(key)
-            Thread(target=self._work, args=(self._open[key],), name="weft-batches", daemon=True).start()
+            self._open[key] = _OpenPool(key, min((own.seconds for own in self._open.values()), default=0.0))
         self._open[key].joining.append(item)
+        self._changed.notify_all()
 
     def _count(self, item: Item, change: int) -> None:
         self.computing += change
-        item.request.computing += change
         self._rows += change * item.rows
-        self._few += change * item.rows * (item.rows <= _FEW_ROWS)
+        item.request.computing += change
         item.request.rows += change * item.rows
 
-    def _work(self, own: _OpenPool) -> None:
-        with self._turns:
-            while self._step(own):
-                self._turns.pass_on()
-            own.pool = None
+    def _run(self) -> None:
+        """Let the pools take steps, so that all have the same time, until the batcher is stopped and they are empty."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._open or self._is_stopping)
+                if not self._open:
+                    return
+                own = min(self._open.values(), key=lambda own: own.seconds)
+            begun = time.monotonic()
+            self._step(own)
+            own.seconds += time.monotonic() - begun
 
-    def _step(self, own: _OpenPool) -> bool:
-        """Take a step of a pool, and return whether it is still open."""
+    def _step(self, own: _OpenPool) -> None:
         with self._changed:
             joining, own.joining = own.joining, []
             own.members += joining
             if not own.members:
                 del self._open[own.key]
-                self._changed.notify_all()
-                return False
+                return
         try:
             if own.pool is None:
-                own.pool = self._make.open_pool(own.key, partial(self._watch, own.members))
+                own.pool = self._make.open_pool(own.key, partial(_watch, own.members))
             for item in joining:
                 own.pool.add(item, item.work)
             for item in [item for item in own.members if not item.is_wanted]:
@@ -296,15 +251,8 @@ class Batcher:
             if not isinstance(error, Unwanted):
                 _logger.exception("a step of %d inputs failed", len(own.members))
             own.pool = None
-        if own.pool is None:  # any input may be the cause, so each is computed alone
-            for item in list(own.members):
+            for item in list(own.members):  # any input may be the cause, so each is computed alone
                 self._alone(own, item)
-        return True
-
-    def _watch(self, members: Sequence[Item]) -> None:
-        if not any(item.is_wanted for item in members):
-            raise Unwanted
-        self._turns.pass_on()
 
     def _leave(self, own: _OpenPool, item: Item, answer: Any = None, error: Exception | None = None) -> None:
         """Remove an input from a pool, answer it if it is wanted, and let others begin."""
@@ -319,19 +267,21 @@ class Batcher:
 
     def _alone(self, own: _OpenPool, item: Item) -> None:
         """Compute an input in a pool of its own."""
-        left, error = False, None
+        answers: list[Any] = []
+        error: Exception | None = None
         try:
-            pool = self._make.open_pool(own.key, partial(self._watch, [item]))
+            pool = self._make.open_pool(own.key, partial(_watch, [item]))
             pool.add(item, item.work)
-            while item.is_wanted and not left:
-                for _, answer in pool.step():
-                    self._leave(own, item, answer)
-                    left = True
-                self._turns.pass_on()
+            while item.is_wanted and not answers:
+                answers = [answer for _, answer in pool.step()]
         except Unwanted:
             pass
         except Exception as failure:
             _logger.exception("an input failed: %r", item.work)
             error = Failed(type(failure).__name__)  # not the error itself: its traceback keeps tensors alive
-        if not left:
-            self._leave(own, item, error=error)
+        self._leave(own, item, answers[0] if answers else None, error)
+
+
+def _watch(members: Sequence[Item]) -> None:
+    if not any(item.is_wanted for item in members):
+        raise Unwanted

@@ -1,0 +1,328 @@
+"""Routes as a task of the server: POST /plan, and its form on the page.
+
+RDKit and FastAPI are imported when they are needed, because importing `weftformer` registers the task.
+"""
+
+# no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+
+from ..common.options import request_fields
+from ..serving.limits import Limits
+from ..serving.tasks import move_to
+from ..serving.texts import disable_padding
+from .planning.settings import RULES, Constraints, PlanSettings
+
+if TYPE_CHECKING:
+    from ..serving.endpoint import Checked, Endpoint
+    from .planning.planner import RoutePlanner
+    from .planning.targets import PlanRequest
+    from .plans import Candidate, Plan
+    from .scoring.round_trip import ForwardModel
+    from .stock import Stock
+    from .tree import Route
+
+_MOST_STEPS = 32
+# Each SMILES of a target needs its own search.
+_MOST_AUGMENTATIONS = 16
+_MOST_ROUTES = 100
+# The included model reads targets of up to 300 tokens. RDKit takes a second for the worst text of 2,000 characters.
+_MOST_SMILES = 600
+_EXAMPLE = {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "max_routes": 3}
+_FORM = {
+    "targets": "Target molecules (SMILES), one per line", "n_steps": "Steps", "beams": "Beams",
+    "starting_material": "Starting material (SMILES)", "required_leaf": "Required starting material (SMILES)",
+    "num_routes": "Number of routes", "time_limit": "Seconds per target", "only_purchasable": "Only purchasable routes",
+}  # fmt: skip
+
+
+def load_forward(model: str | None, device: str | None = None, dtype: str = "auto") -> Any:
+    """Load the model that predicts products, on a device.
+
+    Args:
+        model: folder or Hub id; None for the included one, "none" for no model.
+        device: as in [`move_to`].
+        dtype: as in [`load_task`].
+
+    Raises:
+        ValueError, OSError: there is no such model or device.
+    """
+    if model == "none":
+        return None
+    from .scoring.round_trip import ForwardModel
+
+    forward = ForwardModel.from_pretrained(model, dtype=dtype)
+    move_to(forward.model, device)
+    return forward
+
+
+def route_task(
+    model: Any,
+    tokenizer: Any,
+    max_new_tokens: int | None = None,
+    stock: Optional["Stock"] = None,
+    forward_model: str | None = "none",
+    engine: str = "auto",
+    dtype: str = "auto",
+) -> "RouteTask":
+    """Make the task of a loaded model, for [`load_task`].
+
+    Args:
+        model, tokenizer, stock, max_new_tokens: as in [`RouteTask`].
+        forward_model, dtype: as in [`load_forward`].
+        engine: the engine of text models; routes have no other than "auto" and "weft".
+
+    Raises:
+        ValueError: another engine is chosen.
+    """
+    if engine not in ("auto", "weft"):
+        raise ValueError(f"--engine {engine} is for text models, and this one writes routes.")
+    from .planning.planner import RoutePlanner
+
+    return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, load_forward(forward_model, dtype=dtype))
+
+
+class RoutePool:
+    """A [`PlanPool`] that gives each route its feasibility, if there is a model that predicts products.
+
+    Args:
+        task: the task.
+        settings, watch: as in [`PlanPool`].
+    """
+
+    def __init__(self, task: "RouteTask", settings: PlanSettings, watch: Callable[[], None]):
+        from .planning.pool import PlanPool
+
+        self._pool = PlanPool(task.model, task.planner.tokenizer, settings, task.stock, watch=watch)
+        self.add, self.remove = self._pool.add, self._pool.remove
+        self.forward = task.forward
+
+    def step(self) -> list[tuple[Hashable, "Plan"]]:
+        """Take a step, as [`PlanPool.step`] does."""
+        plans = self._pool.step()
+        return plans if self.forward is None else [(key, self.forward.judged(plan)) for key, plan in plans]
+
+
+class RouteTask:
+    """Plans routes.
+
+    Args:
+        planner: a planner with a model trained on routes.
+        stock: the purchasable molecules. Candidates then list missing ones.
+        max_new_tokens: largest number of new tokens (default: three quarters of the model's positions, because the
+            beginning of a route, which names the target, takes the rest).
+        forward: the forward model, which predicts the product of each reaction.
+    """
+
+    path = "/plan"
+    summary = "Ranked synthesis routes to target molecules."
+
+    def __init__(
+        self,
+        planner: "RoutePlanner",
+        stock: Optional["Stock"] = None,
+        max_new_tokens: int | None = None,
+        forward: Optional["ForwardModel"] = None,
+    ):
+        from .planning.targets import no_material_because
+
+        self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
+        self.models = [self.model] if forward is None else [self.model, forward.model]
+        positions = self.model.config.max_target_positions
+        self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
+        disable_padding(planner.tokenizer)
+        self.takes_steps = self.model.config.num_condition_features > 0
+        self.takes_material = no_material_because(self.model) is None
+        self.example = _EXAMPLE if stock is None else _EXAMPLE | {"num_routes": 3, "only_purchasable": True}
+
+    def works(
+        self,
+        targets: list[str],
+        settings: PlanSettings,
+        *,
+        n_steps: list[int] | None = None,
+        starting_material: str | list[str | None] | None = None,
+        on_error: str = "raise",
+        budget: float | None = None,
+    ) -> list["PlanRequest"]:
+        """Check a request.
+
+        Args:
+            targets, settings, starting_material, on_error: as in [`RoutePlanner.stream`].
+            n_steps: the numbers of steps to try for each target.
+            budget: seconds for a search to the stock if the settings have no time limit (default: the budget of the
+                settings).
+
+        Returns:
+            A work for each target.
+
+        Raises:
+            ValueError: a target or a setting is invalid; the message has the reason.
+        """
+        tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
+        settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
+        works = self.planner.requests(
+            targets,
+            settings,
+            n_steps=tried,
+            starting_material=starting_material,
+            stock=self.stock,
+            on_error=on_error,
+        )
+        if budget is None or settings.time_limit is not None:
+            return works
+        limited = replace(settings, time_limit=budget)
+        return [replace(work, settings=limited) if work.searches_steps else work for work in works]
+
+    def count_tokens(self, plan: "Plan") -> int:
+        """Return the number of tokens of all candidates."""
+        return sum(len(self.planner.tokenizer.tokenize(candidate.text)) for candidate in plan.candidates)
+
+    def pool_key(self, work: "PlanRequest") -> PlanSettings:
+        """Return the settings of the search, which works of one pool have in common."""
+        return work.settings.for_search
+
+    def rows(self, work: "PlanRequest") -> int:
+        """Return the number of rows of the searches that a pool runs at once for a work."""
+        from .planning.pool import AT_ONCE, ROWS
+
+        beams = work.settings.beams
+        return beams * min(len(work.jobs) or AT_ONCE, max(1, ROWS // beams))
+
+    def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> RoutePool:
+        """Return a pool of works with these settings, for a [`Batcher`]."""
+        return RoutePool(self, key, watch)
+
+    def describe(self) -> dict[str, Any]:
+        """Return facts about the model, the stock and the training data, for the page."""
+        facts: dict[str, Any] = {
+            "stock": str(self.stock) if self.stock is not None else "none: purchasable molecules are unknown",
+            "forward model": "none: feasibility is unknown"
+            if self.forward is None
+            else f"predicts the products of reactions, {self.forward.beams} beams",
+        }
+        facts |= {f"training data, {key}": value for key, value in self.planner.about.items()}
+        if self.takes_steps:
+            facts["steps tried by default"] = list(self.planner.default_steps)
+        return facts | {"largest number of new tokens": self.max_new_tokens}
+
+    def endpoint(self, limits: Limits) -> "Endpoint":
+        """Return the endpoint within the limits of a server."""
+        from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+        from pydantic.json_schema import SkipJsonSchema
+
+        from ..serving.endpoint import Endpoint, one_or_more
+
+        most = min(limits.max_characters, _MOST_SMILES)
+        smiles = Annotated[str, StringConstraints(min_length=1, max_length=most)]
+        target = Annotated[str, StringConstraints(max_length=most)]
+        tried = one_or_more(Annotated[int, Field(ge=1, le=self.planner.most_steps)], _MOST_STEPS) | None
+        materials = smiles | list[smiles | None] | None
+
+        def offered(kind: Any, is_offered: bool) -> Any:
+            """Leave fields that the model refuses out of the schema."""
+            return kind if is_offered else Annotated[kind, SkipJsonSchema()]
+
+        class Targets(BaseModel):
+            model_config = ConfigDict(extra="forbid", strict=True)
+            targets: one_or_more(target, limits.max_inputs) = Field(description="SMILES of a molecule, or a list.")  # type: ignore[valid-type]
+            n_steps: offered(tried, self.takes_steps) = Field(  # type: ignore[valid-type]
+                None,
+                description="Longest path of the routes, in reactions. If a list is given, each number is tried (default: a search to the stock if there is one, else 1 to 5).",
+            )
+            starting_material: offered(materials, self.takes_material) = Field(  # type: ignore[valid-type]
+                None, description="SMILES of a starting material, or a list with one (or null) for each target."
+            )
+            allow: list[Literal[tuple(RULES)]] = Field(  # type: ignore[valid-type]
+                [],
+                max_length=len(RULES),
+                description="Rules to switch off, to allow unreadable molecules, molecules made from themselves, or reactions "
+                "whose reactants lack atoms or are far larger than the product.",
+            )
+            max_routes: int | None = Field(
+                None,
+                ge=1,
+                description="Largest number of distinct routes per target (default: all candidates, including failed ones).",
+            )
+            svg: bool = Field(False, description="Add a drawing to each route.")
+
+        class PlanAnswer(BaseModel):
+            plans: list[dict[str, Any]] = Field(
+                description='For each target: `target`, `problem` and the ranked `candidates`, as in "weftformer routes plan --json", '
+                "with the names of their reactions."
+            )
+
+        largest = {
+            "beams": limits.max_beams, "num_augmentations": _MOST_AUGMENTATIONS, "seed": (1 << 32) - 1,
+            "max_new_tokens": self.max_new_tokens, "time_limit": min(limits.max_time_limit, limits.timeout_s),
+            "num_routes": _MOST_ROUTES,
+        }  # fmt: skip
+        fields = request_fields(PlanSettings, largest) | request_fields(Constraints, {}, smiles)
+        del fields["enforce_limits"]
+        request: Any = create_model("PlanRequest", __base__=Targets, **fields)
+        # the other half of the time is for waiting and drawing
+        check = partial(_check, self, min(limits.max_time_limit, limits.timeout_s / 2))
+        form = {name: label for name, label in _FORM.items() if self.stock is not None or name != "only_purchasable"}
+        return Endpoint(request, "targets", PlanAnswer, check, _respond, _page, form)
+
+
+def _check(task: RouteTask, budget: float, values: dict[str, Any]) -> "list[Checked]":
+    """Return the works of a request. Unreadable molecules in its settings are refused like unreadable targets."""
+    asked = {name: values.pop(name) for name in ("targets", "n_steps", "starting_material")}
+    settings = PlanSettings.from_options(values)
+    works = task.works(asked.pop("targets"), settings, budget=budget, on_error="skip", **asked)
+    return [(work, work.problem) for work in works]
+
+
+def _plans(wanted: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None]) -> list["Plan"]:
+    from .plans import Plan
+
+    return [
+        plan or Plan(target, problem=problem)
+        for target, plan, problem in zip(wanted.targets, answers, problems, strict=True)
+    ]
+
+
+def _respond(
+    wanted: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float
+) -> dict[str, Any]:
+    """Return the plans with the names of their reactions, and drawings if requested. Equal routes share a drawing."""
+
+    @cache
+    def drawing(route: "Route", missing: tuple[str, ...] | None) -> str:
+        from .drawing.svg import route_svg
+
+        return route_svg(route, missing=missing)
+
+    def entry(candidate: "Candidate") -> dict[str, Any]:
+        _check_time(end)
+        row = candidate.to_dict()
+        if wanted.svg and candidate.route is not None:
+            row["svg"] = drawing(candidate.route, candidate.missing)
+        return row
+
+    rows = []
+    for plan in _plans(wanted, answers, problems):
+        candidates = plan.candidates if wanted.max_routes is None else plan.distinct[: wanted.max_routes]
+        rows.append(replace(plan, candidates=[]).to_dict() | {"candidates": [entry(one) for one in candidates]})
+    return {"plans": rows}
+
+
+def _page(wanted: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float) -> str:
+    """Return the best routes of each target, drawn."""
+    from .drawing.listing import plan_html
+
+    parts = []
+    for plan in _plans(wanted, answers, problems):
+        _check_time(end)
+        parts.append(plan_html(plan))
+    return "\n".join(parts)
+
+
+def _check_time(end: float) -> None:
+    if time.monotonic() > end:
+        raise TimeoutError

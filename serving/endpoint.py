@@ -1,0 +1,188 @@
+"""The endpoint of a task: its requests are checked, queued, computed and answered within the limits of the server."""
+
+# no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, BeforeValidator, Field
+from starlette.requests import ClientDisconnect
+
+from .batching import Failed, QueueFull, Stopping
+from .limits import Limits
+
+STOPPING = "The server is stopping and accepts no more requests."
+
+
+class Problem(BaseModel):
+    """An error of a request or of the server."""
+
+    detail: str
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "The body cannot be read."},
+    401: {"model": Problem, "description": "The key is missing or wrong."},
+    408: {"model": Problem, "description": "The body did not arrive in time."},
+    413: {"model": Problem, "description": "The body is too large."},
+    422: {"model": Problem, "description": "An input or a setting is not allowed."},
+    429: {"model": Problem, "description": "Too many inputs are waiting; try again later."},
+    500: {"model": Problem, "description": "The model failed."},
+    503: {"model": Problem, "description": "The server is stopping, or has too many connections."},
+    504: {"model": Problem, "description": "The answer took too long."},
+}
+
+# An input, or None if there is nothing to compute, and the reason why it is refused, or None.
+Checked = tuple[Any, str | None]
+
+
+@dataclass
+class Endpoint:
+    """What a task says about its requests and answers.
+
+    Args:
+        request: the body of a request.
+        inputs: the field with the inputs, which is required.
+        answer: the body of an answer.
+        check: returns the inputs of a request from its fields, or raises a ValueError for the whole request.
+        respond: returns an answer from the request, the answer of the model to each input, or None, the problem of each
+            input, or None, and the time of `time.monotonic` after which it raises a TimeoutError.
+        page: the same as HTML for the page, from the answer that `respond` would get.
+        form: the labels of the fields that the form on the page has, by their names.
+    """
+
+    request: type[BaseModel]
+    inputs: str
+    answer: type[BaseModel]
+    check: Callable[[dict[str, Any]], Sequence[Checked]]
+    respond: Callable[[Any, Sequence[Any], Sequence[str | None], float], Any]
+    page: Callable[[Any, Sequence[Any], Sequence[str | None], float], str]
+    form: dict[str, str]
+
+
+def one_or_more(kind: Any, most: int) -> Any:
+    """Return the type of a list of 1 to `most` items. A single item is accepted as a list of one."""
+    return Annotated[
+        list[kind],
+        Field(min_length=1, max_length=most),
+        BeforeValidator(
+            lambda value: value if isinstance(value, list) else [value], json_schema_input_type=kind | list[kind]
+        ),
+    ]
+
+
+def add_endpoint(app: FastAPI, task: Any, endpoint: Endpoint, limits: Limits) -> None:
+    """Add POST `task.path` to an application.
+
+    Raises:
+        ValueError: `limits.refuse` names a field that cannot be refused.
+    """
+    allowed = endpoint.request.model_fields.keys() - {endpoint.inputs}
+    for name in limits.refuse:
+        if name not in allowed:
+            raise ValueError(f"refuse={name!r} is not allowed: choose one of {', '.join(sorted(allowed))}.")
+
+    @app.post(
+        task.path,
+        summary=task.summary,
+        response_model=endpoint.answer,
+        response_model_exclude_defaults=True,
+        responses=PROBLEMS,
+    )
+    async def answer(wanted: endpoint.request, request: Request) -> Any:  # type: ignore[name-defined]
+        for name in wanted.model_fields_set & set(limits.refuse):
+            raise HTTPException(422, f"body.{name}: This server does not allow this field.")
+        end = time.monotonic() + limits.timeout_s
+        try:  # in a thread, because RDKit would block the event loop
+            checked = await run_in_threadpool(endpoint.check, wanted.model_dump())
+        except ValueError as error:
+            raise HTTPException(422, _of_fields(str(error))) from error
+        checked = [(work, problem and _of_fields(problem)) for work, problem in checked]
+        answers = await _computed(request, task, checked, limits.timeout_s)
+        is_page = "text/html" in request.headers.get("accept", "")
+        respond = endpoint.page if is_page else endpoint.respond
+        try:
+            body = await run_in_threadpool(respond, wanted, answers, [problem for _, problem in checked], end)
+        except TimeoutError:
+            raise _too_late(limits.timeout_s) from None
+        return HTMLResponse(body) if is_page else body
+
+
+async def _computed(request: Request, task: Any, checked: Sequence[Checked], timeout_s: float) -> list[Any]:
+    """Submit the inputs of a request to the batcher, and wait for the answers. Abandon the inputs after an error.
+
+    Args:
+        request: the request, whose body has been read.
+        task: the task.
+        checked: the inputs of the request.
+        timeout_s: the longest time to wait, in seconds.
+
+    Returns:
+        An answer for each input, None for those that are not computed.
+
+    Raises:
+        HTTPException: with the status 422, 429, 500, 503 or 504, and the reason.
+        ClientDisconnect: the client has disconnected.
+    """
+    batcher, metrics = request.app.state.batcher, request.app.state.metrics
+    is_asked = [work is not None and problem is None for work, problem in checked]
+    works = [work for (work, _), asked in zip(checked, is_asked, strict=True) if asked]
+    problems = [problem for _, problem in checked if problem is not None]
+    if len(problems) == len(checked):
+        raise HTTPException(422, "; ".join(dict.fromkeys(problems)))
+    try:
+        items = batcher.submit(works)
+    except QueueFull:
+        reason = (
+            f"{batcher.waiting} inputs are waiting, and the queue has no room for these {len(works)}: try again later."
+        )
+        raise HTTPException(429, reason, headers={"Retry-After": "1"}) from None
+    except Stopping:
+        raise HTTPException(503, STOPPING) from None
+    computed = asyncio.gather(*(asyncio.wrap_future(item.answer) for item in items))
+    # read an error that occurs after the request has ended, because asyncio would report it as never retrieved
+    computed.add_done_callback(lambda future: future.cancelled() or future.exception())
+    left = asyncio.ensure_future(_client_leaves(request))
+    try:
+        await asyncio.wait((computed, left), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if computed.done():
+            answers = computed.result()
+            # thousands of candidates take a second, which would block the event loop
+            metrics.tokens.inc(await run_in_threadpool(lambda: sum(map(task.count_tokens, answers))))
+            return [answers.pop(0) if asked else None for asked in is_asked]
+        if left.done():
+            raise ClientDisconnect
+        raise _too_late(timeout_s)
+    except Stopping:
+        raise HTTPException(503, STOPPING) from None
+    except Failed as error:
+        metrics.failures.inc()
+        raise HTTPException(500, f"The model failed ({error}); the server's log has the cause.") from None
+    finally:
+        batcher.abandon(items)
+        computed.cancel()
+        left.cancel()
+
+
+async def _client_leaves(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _too_late(timeout_s: float) -> HTTPException:
+    """Return the error of a request whose answer takes longer than `timeout_s` seconds."""
+    return HTTPException(504, f"No answer within {timeout_s:g} s.")
+
+
+def _of_fields(reason: str) -> str:
+    """Replace a command's options and Python arguments in a reason by the fields of a request."""
+    reason = re.sub(r" `--no-limits`[^.]*\.", "", reason)
+    reason = re.sub(r"`--[^`]*` \(`(?:Constraints\()?([^`]*?)\)?` in Python\)", r"`\1`", reason)
+    return re.sub(r" \(`--[^`]*`\)", "", reason)

@@ -1,0 +1,100 @@
+"""Refused requests: their bodies are bounded, and their answers say why, in words."""
+
+from __future__ import annotations
+
+import asyncio
+from reprlib import Repr
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..tokenization.checks import shown
+
+# The largest number of characters of a reason. Reasons quote the input, which may be long.
+_REASON = 600
+_REPR = Repr()
+_REPR.maxother = _REPR.maxlong = _REPR.maxstring = 80
+
+
+def add_reasons(app: FastAPI, not_found: str = "Not Found") -> None:
+    """Answer refused requests with `{"detail": reason}`, which quotes only the start of the input.
+
+    Args:
+        app: the application.
+        not_found: the reason for an unknown path.
+    """
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        return problem(422, "; ".join(map(_described, error.errors()[:5])))
+
+    @app.exception_handler(StarletteHTTPException)
+    async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
+        reason = not_found if error.status_code == 404 else error.detail
+        if error.status_code == 400 and error.__cause__ is not None:  # FastAPI's reason does not contain the cause
+            reason = f"The body cannot be read as JSON: {error.__cause__}"
+        return problem(error.status_code, reason, error.headers)
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=499)  # only for the log, with nginx's code
+
+
+def problem(status: int, reason: str, headers: Any = None) -> JSONResponse:
+    """Return an answer with a reason."""
+    # a lone surrogate can be written in JSON, but not in UTF-8
+    reason = reason.encode("utf-8", "backslashreplace").decode()
+    return JSONResponse(
+        {"detail": reason if len(reason) <= _REASON else f"{reason[:_REASON]}..."}, status_code=status, headers=headers
+    )
+
+
+def _described(item: dict[str, Any]) -> str:
+    place = ".".join(map(str, item["loc"]))
+    if item["type"] == "json_invalid":
+        return f"{place}: {item['msg']}: {item['ctx']['error']}"
+    if item["type"] in ("missing", "extra_forbidden"):  # the place is enough for these
+        return f"{place}: {item['msg']}"
+    value = item["input"]
+    return f"{place}: {item['msg']}: got {shown(value) if isinstance(value, str) else _REPR.repr(value)}"
+
+
+class BoundedBody:
+    """Refuses requests whose body does not arrive in time (408) or is too large (413)."""
+
+    def __init__(self, app: ASGIApp, seconds: float, most: int):
+        self.app, self.seconds, self.most = app, seconds, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        deadline: float | None = asyncio.get_running_loop().time() + self.seconds
+        announced, arrived = Headers(scope=scope).get("content-length", ""), 0
+
+        async def receive_in_time() -> Message:
+            nonlocal deadline, arrived
+            if arrived == 0 and announced.isdecimal():
+                self._check(int(announced))
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"The body did not arrive within {self.seconds:g} s.") from None
+            if not message.get("more_body", False):
+                deadline = None  # the body is complete, and further calls wait for the client to disconnect
+            arrived += len(message.get("body", b""))
+            self._check(arrived)
+            return message
+
+        await self.app(scope, receive_in_time, send)
+
+    def _check(self, size: int) -> None:
+        if size > self.most:
+            raise HTTPException(413, f"The body is larger than {self.most} bytes.")

@@ -1,0 +1,66 @@
+"""The endpoint of texts, POST /translate."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from .endpoint import Checked, Endpoint, one_or_more
+from .limits import Limits
+
+
+def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
+    """Return the endpoint of a `TextTask`, within the limits of a server."""
+    text = Annotated[str, StringConstraints(max_length=limits.max_characters)]
+    number = Annotated[float, Field(allow_inf_nan=False, strict=False)]
+
+    class TranslateRequest(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+        texts: one_or_more(text, limits.max_inputs) = Field(description="A text, or a list.")  # type: ignore[valid-type]
+        beams: int = Field(min(4, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search.")
+        max_new_tokens: int | None = Field(
+            None, ge=1, le=task.max_new_tokens, description="Largest number of new tokens of a text."
+        )
+        conditions: list[number] = Field(
+            [],
+            max_length=1024,
+            description="Condition values of each text, for a model that was trained with conditions.",
+        )
+
+    class TranslateAnswer(BaseModel):
+        translations: list[str | None] = Field(description="One for each text; null if it has a problem.")
+        problems: list[str | None] | None = Field(
+            None, description="For each text, why it was not translated, or null; omitted if all were."
+        )
+
+    def check(fields: dict[str, Any]) -> list[Checked]:
+        """An empty text is not computed, and a text that is refused does not harm the others."""
+        checked: list[Checked] = []
+        for text in fields.pop("texts"):
+            try:
+                checked.append((task.works([text], **fields)[0] if text.strip() else None, None))
+            except ValueError as error:
+                checked.append((None, str(error)))
+        return checked
+
+    def respond(
+        wanted: TranslateRequest, answers: Sequence[str | None], problems: Sequence[str | None], end: float
+    ) -> TranslateAnswer:
+        translations = [
+            "" if answer is None and problem is None else answer
+            for answer, problem in zip(answers, problems, strict=True)
+        ]
+        return TranslateAnswer(translations=translations, problems=list(problems) if any(problems) else None)
+
+    def page(
+        wanted: TranslateRequest, answers: Sequence[str | None], problems: Sequence[str | None], end: float
+    ) -> str:
+        rows = [
+            f"<dt>{escape(text)}</dt><dd class={'problem' if problem else 'text'}>{escape(problem or answer or '')}</dd>"
+            for text, answer, problem in zip(wanted.texts, answers, problems, strict=True)
+        ]
+        return f"<dl>{''.join(rows)}</dl>"
+
+    form = {"texts": "Texts, one per line", "beams": "Beams", "max_new_tokens": "Largest number of tokens"}
+    return Endpoint(TranslateRequest, "texts", TranslateAnswer, check, respond, page, form)

@@ -1,0 +1,274 @@
+"""POST /plan: settings, drawings, refusals and time limits of a model that writes routes."""
+
+import dataclasses
+import html
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rdkit")
+
+import weftformer
+from weftformer.routes import Candidate, Constraints, Plan, PlanSettings, Route, Stock
+from weftformer.routes.scoring.round_trip import ForwardModel
+from weftformer.routes.serve import RouteTask, route_task
+
+from .conftest import StubTask, running
+
+
+def schema(server):
+    return server.client.get("/openapi.json").json()["components"]["schemas"]["PlanRequest"]["properties"]
+
+
+def test_a_target_with_many_searches_does_not_keep_another_waiting(planner):
+    task = RouteTask(planner)
+    (many,), (one,) = (task.works(["CCO"], PlanSettings(beams=50), n_steps=steps) for steps in ([1, 2, 3], [1]))
+    assert task.rows(many) == 50 and task.pool_key(many) == task.pool_key(one)
+    pool, ended = task.open_pool(task.pool_key(many), lambda: None), []
+    pool.add("many", many)
+    pool.step()
+    pool.add("one", one)
+    while len(ended) < 2:
+        ended += [key for key, _ in pool.step()]
+    assert ended == ["one", "many"]
+
+
+def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
+    task, calls = RouteTask(planner, Stock(known[0].leaves())), []
+    works, short = task.works, PlanSettings(beams=1, max_new_tokens=1, direct=True)
+    monkeypatch.setattr(task, "works", lambda *args, **more: calls.append((*args, more)) or works(["CCO"], short))
+    body = {
+        "beams": 3, "num_augmentations": 4, "seed": 3, "ranking": "sqrt_length", "on_fail": "drop", "max_new_tokens": 9,
+        "time_limit": 20, "on_salt": "strip", "direct": True, "num_routes": 3, "per_reaction": 2,
+    }  # fmt: skip
+    rules = {
+        "only_purchasable": True, "required_leaf": "OC", "forbidden": ["OCC"], "forbidden_substructures": ["[N+]"],
+    }  # fmt: skip
+    targets = {"targets": "CCO", "n_steps": 2, "starting_material": "CO"}
+    with running(task) as server:
+        for more in (body | rules | {"allow": ["cycles"]}, {"grammar": False, "allow": ["cycles"]}, {}):
+            assert server.client.post("/plan", json=targets | more).status_code == 200
+    others = {"n_steps": [2], "starting_material": "CO", "on_error": "skip", "budget": 60.0}
+    assert calls == [
+        (["CCO"], PlanSettings(**body, constraints=Constraints(acyclic=False, **rules)), others),
+        (["CCO"], PlanSettings(grammar=False), others),
+        (["CCO"], PlanSettings(), others),
+    ]
+
+
+@pytest.mark.parametrize("has_stock", [True, False])
+def test_page_and_schema_show_the_fields_of_the_model(planner, known, monkeypatch, has_stock):
+    routes = {"steps": [1, 3], "starting_material": False}
+    monkeypatch.setattr(planner.model.generation_config, "routes", routes, raising=False)
+    with running(RouteTask(planner, Stock(known[0].leaves()) if has_stock else None)) as server:
+        page, fields = html.unescape(server.client.get("/").text), schema(server)
+        for body, reason in (
+            ({"n_steps": 7}, "body.n_steps"), ({"starting_material": "CO"}, "without a starting material"),
+        ):  # fmt: skip
+            response = server.client.post("/plan", json={"targets": "CCO"} | body)
+            assert response.status_code == 422 and reason in response.json()["detail"]
+    assert "POST /plan" in page and ("stock</th><td>2 molecules<" in page) == has_stock
+    form = re.findall(r'name="(\w+)"', page[page.index("<form") :])
+    expected = ["targets", "n_steps", "beams", "required_leaf", "num_routes", "time_limit"]
+    assert form == expected + ["only_purchasable"] * has_stock
+    kinds = (PlanSettings, Constraints)
+    settings = {field.name for kind in kinds for field in dataclasses.fields(kind) if "help" in field.metadata}
+    assert settings - {"enforce_limits"} | {"allow", "n_steps"} <= set(fields) and "starting_material" not in fields
+    assert fields["on_salt"]["enum"] == ["error", "strip"] and fields["forbidden"]["maxItems"] == 16
+
+
+def test_targets_steps_and_drawings(planner, known):
+    with running(RouteTask(planner)) as server:
+        body = {"targets": [route.smiles for route in known[:2]], "n_steps": [2, 1], "beams": 2}
+        plans = server.client.post("/plan", json=body | {"max_routes": 1, "svg": True}).json()["plans"]
+        assert [plan["target"] for plan in plans] == body["targets"]
+        for plan, route in zip(plans, known, strict=False):
+            (best,) = plan["candidates"]
+            assert best["route"]["smiles"] == route.smiles and best["svg"].startswith("<svg")
+        (step,) = plans[0]["candidates"][0]["reactions"]
+        assert step["name"] == "amide coupling" and step["reaction"].endswith(f">>{known[0].smiles}")
+        whole = server.client.post("/plan", json=body).json()["plans"]
+        assert {c["n_steps"] for c in whole[0]["candidates"]} == {1, 2}
+        assert 2 < len(whole[0]["candidates"]) <= 4  # a beam may have been given up
+        page = server.client.post("/plan", json=body, headers={"accept": "text/html"}).text
+        assert page.count("<details open>") == 2 and page.count("<svg") >= 2
+
+
+class Finished(dict):
+    """A pool that gives every input the same answer at once."""
+
+    def __init__(self, plan):
+        super().__init__()
+        self.plan = plan
+
+    add = dict.__setitem__
+
+    def step(self):
+        return [(self.popitem()[0], self.plan)] if self else []
+
+
+def test_routes_are_drawn_once_and_in_time(planner, known, monkeypatch):
+    routes = [Route("CCO", (Route("C" * carbons),)) for carbons in (1, 2, 3, 4, 4, 3)]
+    plan = Plan("CCO", [Candidate("", float("-inf"), 1, route) for route in routes])
+    drawn, seconds = [], [0.0]
+
+    def draw(route, **settings):
+        drawn.append(route)
+        time.sleep(seconds[0])
+        return f"<svg of {route.to_string()}>"
+
+    monkeypatch.setattr("weftformer.routes.drawing.svg.route_svg", draw)
+    task, body = RouteTask(planner), {"targets": known[0].smiles, "svg": True}
+    monkeypatch.setattr(task, "open_pool", lambda key, watch: Finished(plan))
+    with running(task) as server:
+        rows = server.client.post("/plan", json=body).json()["plans"][0]["candidates"]
+    assert [row["svg"] for row in rows] == [f"<svg of {route.to_string()}>" for route in routes]
+    assert {row["score"] for row in rows} == {None}
+    assert drawn == routes[:4]
+    drawn.clear()
+    seconds[0] = 0.3
+    with running(task, timeout_s=0.5) as server:
+        assert server.client.post("/plan", json=body).status_code == 504
+    assert len(drawn) <= 2
+
+
+def test_the_page_shows_the_best_routes_or_the_reason_for_none(planner, monkeypatch):
+    routes = [Route("CCO", (Route("C" * length),)) for length in range(1, 15)]
+    found = [
+        Candidate(route.to_string(), -1.0, 1, route, missing=(), rank=rank) for rank, route in enumerate(routes, 1)
+    ]
+    none = [Candidate("", -1.0, 1, problem="'<i>' is no route", rank=1)]
+    task = RouteTask(planner)
+    for candidates, is_found in ((found, True), (none, False)):
+        plan = Plan("CCO", candidates)
+        monkeypatch.setattr(task, "open_pool", lambda key, watch, plan=plan: Finished(plan))
+        with running(task) as server:
+            page = server.client.post("/plan", json={"targets": "CCO"}, headers={"accept": "text/html"}).text
+        assert page.count("<svg") == page.count("✓ purchasable") == 10 * is_found
+        assert ("the first 10 are shown" if is_found else "no route was found") in page
+        assert "<i>" not in page and ("&lt;i&gt;" in page) != is_found
+
+
+REFUSED = [
+    ({"targets": "C(C"}, "'C(C' is not a molecule"),
+    ({"targets": "C" * 601}, "body.targets"),
+    ({"n_steps": 0}, "body.n_steps"),
+    ({"n_steps": "2"}, "body.n_steps"),
+    ({"n_steps": 18}, "less than or equal to 17"),  # its positions have room for no more
+    ({"ranking": "best"}, "body.ranking"),
+    ({"time_limit": 61}, "body.time_limit"),
+    ({"only_purchasable": True}, "(only_purchasable) need a stock"),
+    ({"num_routes": 101}, "body.num_routes"),
+    ({"grammar": False, "required_leaf": "CO"}, "Constraints need the grammar: leave out `grammar=False`, or"),
+    ({"allow": ["magic"]}, "body.allow"),
+]
+
+
+def test_a_request_that_cannot_be_planned_is_refused_before_it_waits(planner, monkeypatch):
+    task = RouteTask(planner)
+    monkeypatch.setattr(task, "open_pool", None)
+    with running(task) as server:
+        for body, reason in REFUSED:
+            response = server.client.post("/plan", json={"targets": "CCO"} | body)
+            assert response.status_code == 422 and reason in response.json()["detail"], body
+    with running(task, timeout_s=1.5) as server:
+        response = server.client.post("/plan", json={"targets": "CCO", "time_limit": 2})
+        assert response.status_code == 422 and "less than or equal to 1.5" in response.json()["detail"]
+
+
+def test_a_refused_target_does_not_harm_the_others(planner, known):
+    with running(RouteTask(planner)) as server:
+        body = {"targets": ["C(C", known[0].smiles, "", "CCO.CCN"], "n_steps": 1, "beams": 2}
+        bad, good, empty, two = server.client.post("/plan", json=body).json()["plans"]
+        assert good["problem"] is None and good["candidates"][0]["route"]["smiles"] == known[0].smiles
+        assert "'C(C' is not a molecule" in bad["problem"] and bad["candidates"] == []
+        assert "not a molecule" in empty["problem"]
+        assert '`on_salt="strip"` plans its largest' in two["problem"] and "--" not in two["problem"]
+        answer = server.client.post("/plan", json=body | {"targets": ["C(C", "CCO.CCN"]})
+    assert answer.status_code == 422 and "'C(C' is not a molecule" in answer.json()["detail"]
+
+
+class Chain(RouteTask):
+    """Searches with a table of reactions of the amide and its amine instead of the model."""
+
+    def open_pool(self, key, watch):
+        pool = super().open_pool(key, watch)
+        pool._pool._search.add = self.add
+        pool._pool._search.step = self.step
+        pool._pool._search.remove = lambda tickets: None
+        self.jobs = {}
+        return pool
+
+    def add(self, jobs, deadlines, limits):
+        tickets = [f"{len(self.jobs)} {place}" for place in range(len(jobs))]
+        self.jobs |= dict(zip(tickets, jobs, strict=True))
+        return tickets
+
+    def step(self):
+        time.sleep(0.05)
+        found, self.jobs = self.jobs, {}
+        return [(ticket, self.proposed(job.smiles)) for ticket, job in found.items()]
+
+    @staticmethod
+    def proposed(smiles):
+        used = {"CC(=O)NCc1ccccc1": ("CC(=O)O", "NCc1ccccc1"), "NCc1ccccc1": ("N", "BrCc1ccccc1")}.get(smiles)
+        # what is not in the table is made from one carbon more, and so on
+        route = Route(smiles, tuple(map(Route, used or (f"C{smiles}",))))
+        return [Candidate(route.to_string(), -0.5, 1, route)]
+
+
+def test_a_search_to_the_stock_ends_within_its_budget(planner, library):
+    task, body = Chain(planner, Stock(["CC(=O)O", "N", "BrCc1ccccc1"])), {"beams": 2, "num_routes": 1}
+    with running(task, timeout_s=1.0) as server:
+        answer = server.client.post("/plan", json=body | {"targets": ["CC(=O)NCc1ccccc1", "C1CC"]}).json()["plans"]
+        late = server.client.post("/plan", json=body | {"targets": ["CCO", "CC(=O)NCc1ccccc1"]})
+        own = server.client.post("/plan", json=body | {"targets": "CCO", "time_limit": 0.1, "only_purchasable": True})
+        unread = server.client.post("/plan", json=body | {"targets": "[Pt]", "direct": True})
+        whole = server.client.post("/plan", json={"targets": "CCO", "beams": 1, "direct": True, "max_new_tokens": 9})
+    best = Plan.from_dict(answer[0]).candidates[0]
+    assert best.purchasable and best.route.num_reactions == 2 and "is not a molecule" in answer[1]["problem"]
+    first, second = late.json()["plans"]  # half of the time of the server
+    assert "No route to the stock was found in 0.5 s: " in first["remarks"][0] and first["candidates"][0]["missing"]
+    assert second["candidates"][0]["purchasable"] and second["remarks"] == []
+    [none] = own.json()["plans"][0]["candidates"]
+    assert none["route"] is None and "no route to the stock was found in 0.1 s" in none["problem"]
+    assert unread.status_code == 422 and "[Pt]" in unread.json()["detail"]
+    assert whole.status_code == 200 and not whole.json()["plans"][0]["remarks"]
+
+
+def test_the_example_of_the_documentation(planner):
+    page = (Path(weftformer.__file__).parent / "docs" / "serving.md").read_text(encoding="utf-8")
+    bodies = dict(re.findall(r"curl localhost:8000(/\S+) .*-d '(.*)'", page))
+    assert set(bodies) == {"/plan", "/translate"}
+    for task in (RouteTask(planner), StubTask()):
+        with running(task) as server:
+            assert server.client.post(task.path, json=json.loads(bodies[task.path])).status_code == 200
+
+
+class KnowsTheAmide(ForwardModel):
+    """Predicts the first route's product, and nothing else."""
+
+    def __init__(self, route):
+        self.model, self.beams, self.batch_size, self._known, self.route = None, 5, 16, {}, route
+
+    def _predict(self, batch):
+        amide = self.route.smiles, tuple(sorted(self.route.leaves()))
+        return {one: 2 if one == amide else 0 for one in batch}
+
+
+def test_a_forward_model_judges_routes(planner, known):
+    with running(RouteTask(planner, forward=KnowsTheAmide(known[0]))) as server:
+        body = {"targets": [route.smiles for route in known[:2]], "n_steps": 1, "beams": 2}
+        first, second = server.client.post("/plan", json=body).json()["plans"]
+        assert "predicts the products of reactions, 5 beams" in server.client.get("/").text
+    assert first["candidates"][0]["feasibility"] == 1.0
+    assert [one["forward_rank"] for one in first["candidates"][0]["reactions"]] == [2]
+    assert {one["feasibility"] for one in second["candidates"] if one["route"]} == {0.0}
+
+
+def test_routes_have_no_other_engine(planner):
+    with pytest.raises(ValueError, match="is for text models"):
+        route_task(planner.model, planner.tokenizer, engine="ctranslate2")

@@ -1,0 +1,119 @@
+"""Texts from a model behind the server are those of each text alone."""
+
+import time
+
+import pytest
+
+from weftformer.serving import TextTask, app, load_task, texts
+
+from ..conftest import save_both
+from ..models import tiny_text_model
+from .conftest import running, soon
+
+TEXTS = ["one two three", "two", "three one four one five nine two six", "six six", "", "nine five"]
+
+
+@pytest.fixture(scope="module")
+def text_task():
+    return TextTask(*tiny_text_model([*TEXTS, "four five six seven eight nine"], max_source_positions=40))
+
+
+@pytest.fixture(scope="module")
+def text_folder(text_task, tmp_path_factory):
+    return save_both(tmp_path_factory.mktemp("texts"), text_task.model, text_task.tokenizer)
+
+
+def answers_together(task, bodies):
+    """Return the answers to simultaneous requests, each with its own body."""
+    with running(task, max_batch_size=4) as server:
+        got = [server.later(body) for body in bodies]
+        soon(lambda: all(got), 60)
+    assert [response.status_code for (response,) in got] == [200] * len(got), got[0][0].text
+    return [response.json() for (response,) in got]
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_translations_equal_those_of_each_text_alone(text_task, monkeypatch, in_batches):
+    if in_batches:
+        monkeypatch.setattr(texts, "reason_against", lambda model, **settings: "in batches")
+    sizes, open_pool = [], text_task.open_pool
+
+    def opened(key, watch):
+        pool = open_pool(key, watch)
+        step = pool.step
+
+        def counted():
+            sizes.append(len(pool))
+            time.sleep(0.01)
+            return step()
+
+        pool.step = counted
+        return pool
+
+    monkeypatch.setattr(text_task, "open_pool", opened)
+    bodies = [{"texts": text, "beams": beams, "max_new_tokens": 12} for text in TEXTS[:4] for beams in (1, 3)]
+    answers = answers_together(text_task, bodies)
+    assert max(sizes) > 1
+    for body, answer in zip(bodies, answers, strict=True):
+        inputs = text_task.tokenizer([body["texts"]], return_tensors="pt")
+        ids = text_task.model.generate(**inputs, num_beams=body["beams"], do_sample=False, max_new_tokens=12)
+        assert answer["translations"] == text_task.tokenizer.batch_decode(ids, skip_special_tokens=True)
+    assert len({answer["translations"][0] for answer in answers}) > 1
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_a_pool_whose_inputs_all_left_has_nothing_to_do(text_task, monkeypatch, in_batches):
+    if in_batches:
+        monkeypatch.setattr(texts, "reason_against", lambda model, **settings: "in batches")
+    pool, (work,) = text_task.open_pool(1, lambda: None), text_task.works(["one"])
+    pool.add("one", work)
+    assert in_batches or pool.step() == []
+    pool.remove("one")
+    assert len(pool) == 0 and pool.step() == []
+
+
+def test_settings_and_ends_are_those_saved_with_the_model():
+    task = TextTask(*tiny_text_model(TEXTS))
+    saved = task.model.generation_config
+    saved.max_new_tokens = 7
+    assert task.settings(None, None).max_new_tokens == 7 and task.settings(None, 3).max_new_tokens == 3
+    saved.eos_token_id = task.model.config.eos_token_id = None
+    ((written,),) = task.write(task.works(["one two"], max_new_tokens=4), with_scores=True)
+    assert written.is_cut and written.score < 0
+
+
+@pytest.mark.parametrize(
+    ("text", "conditions", "reason"),
+    [("one " * 50, (), "at most 40"), ("one", [1.0], "expects 0 conditions per text, got 1")],
+)
+def test_a_text_that_does_not_fit_is_refused(text_task, text, conditions, reason):
+    with pytest.raises(ValueError, match=reason):
+        text_task.works([text], conditions=conditions)
+
+
+@pytest.mark.parametrize("options", [{"stock": object()}, {"forward_model": "none"}])
+def test_options_of_route_models_are_refused(text_folder, options):
+    assert isinstance(load_task(text_folder), TextTask)
+    with pytest.raises(ValueError, match="writes texts: it takes no"):
+        app.load_app(text_folder, **options)
+
+
+def test_weights_that_are_nan_are_refused(tmp_path):
+    model, tokenizer = tiny_text_model(TEXTS)
+    next(model.model.decoder.layers[0].parameters()).data.view(-1)[1] = float("nan")
+    folder = save_both(tmp_path, model, tokenizer)
+    with pytest.raises(ValueError, match=r"NaN or infinite, model\.decoder\.layers\.0\.\S+ and 0 other tensors"):
+        load_task(folder)
+
+
+def test_an_engine_writes_what_the_model_writes(tmp_path, monkeypatch):
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("WEFT_COMPILED_FOLDER", str(tmp_path))
+    task = TextTask(*tiny_text_model(["one two three four five six nine"]))
+    body = {"texts": TEXTS, "beams": 1, "max_new_tokens": 6}
+    (expected,) = answers_together(task, [body])
+    task.use_engine("ctranslate2")
+    assert task.open_pool(1, lambda: None).search is None
+    assert answers_together(task, [body]) == [expected]
+    task.use_engine("auto")  # the beam search of this model ends by another rule
+    assert task.open_pool(4, lambda: None).search is not None
