@@ -63,16 +63,11 @@ def address(tmp_path_factory):
 
 @pytest.fixture
 def load(open_page, address):
-    def load(*size, clipboard=True, **settings):
+    def load(*size, **settings):
         script = (
             "window.copied = []; Object.defineProperty(navigator, 'clipboard',"
             "{ value: { writeText: async text => { window.copied.push(text); } } })"
         )
-        if not clipboard:  # as where the page is not trusted with it: what the old way puts there is read back
-            script = (
-                "window.copied = []; Object.defineProperty(navigator, 'clipboard', { value: undefined });"
-                "document.addEventListener('copy', () => window.copied.push(document.activeElement.value))"
-            )
         return open_page(address, *size, script=script, **settings)
 
     return load
@@ -84,22 +79,19 @@ def transform(page, number=0):
     return [float(value) for value in re.findall(r"-?[\d.]+", style)]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_leaves_show_their_colours(load, scheme):
-    page = load(color_scheme=scheme)
+def test_leaves_show_their_colours(load):
+    page = load(color_scheme="dark")
     for kind, place in (("in-stock", "#t1"), ("missing", "#t1"), ("unknown", "#t2")):
         card = page.locator(f"{place} .molecule.{kind} .card:visible").first
         assert card.evaluate("card => getComputedStyle(card).fill") == f"rgb{ImageColor.getrgb(LOOKS[kind].fill)}"
     assert page.locator("#t1 .molecule .drawing:visible").first.bounding_box()["width"] > 30  # as `<use>` shows it
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == {"light": "rgb(246, 247, 249)", "dark": "rgb(18, 22, 28)"}[scheme]
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 28)"
 
 
-@pytest.mark.parametrize("width", [320, 1280])
-def test_the_page_never_moves_sideways(load, width):
+def test_a_narrow_page_never_moves_sideways(load):
+    width = 320
     page = load(width, 740)
-    if width < 621:
-        page.locator("#filters > summary").click()
+    page.locator("#filters > summary").click()
     page.locator('[data-all="open"]').click()
     page.locator("#buy > summary").click()
     page.locator(".failed > summary").click()
@@ -138,27 +130,8 @@ def test_zoom(load):
     assert page.evaluate("scrollY") == scrolled
 
 
-def test_pan(load):
+def test_the_keyboard_reaches_and_copies_all(load):
     page = load(360, 740)
-    page.locator(".view").first.scroll_into_view_if_needed()
-    x, y, scale = transform(page)
-    box = page.locator(".view").first.bounding_box()
-    page.mouse.move(box["x"] + 300, box["y"] + 60)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 200, box["y"] + 75, steps=5)
-    page.mouse.up()
-    assert transform(page) == pytest.approx([x - 100, y + 15, scale], abs=1)
-    assert page.evaluate("copied") == []  # a drag is no click
-    page.locator(".view").first.focus()
-    for _ in range(60):
-        page.keyboard.press("ArrowRight")
-    right = page.locator(".view > svg:visible").first.bounding_box()
-    assert right["x"] + right["width"] == pytest.approx(box["x"] + 1 + 60, abs=2)  # never out of sight
-
-
-@pytest.mark.parametrize("clipboard", [True, False])
-def test_the_keyboard_reaches_and_copies_all(load, clipboard):
-    page = load(360, 740, clipboard=clipboard)
     page.locator("#t1-r1 > details > summary").focus()
     reached = []
     examples = page.locator("#t1-r1 .examples").count()
@@ -166,15 +139,7 @@ def test_the_keyboard_reaches_and_copies_all(load, clipboard):
     for _ in range(5 + len(LONG.molecules()) + examples + len(set(LONG.leaves()))):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.dataset"))
-        if "smiles" in reached[-1]:
-            outer = page.locator(".view").first.bounding_box()
-            inner = page.locator(":focus").bounding_box()
-            assert inner["x"] >= outer["x"] - 1 and inner["x"] < outer["x"] + outer["width"] - 20  # moved into sight
-            edge = page.evaluate("getComputedStyle(document.activeElement.querySelector('.card')).stroke")
-            assert edge == "rgb(29, 78, 216)"
-            page.keyboard.press("Enter")
-        elif "copy" in reached[-1]:
-            assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        if "smiles" in reached[-1] or "copy" in reached[-1]:
             page.keyboard.press("Enter")
     page.wait_for_timeout(50)
     assert [item.get("do") for item in reached[:4]] == ["out", "in", "fit", "save"]
@@ -184,31 +149,6 @@ def test_the_keyboard_reaches_and_copies_all(load, clipboard):
     assert [smiles for smiles in found if smiles] == wanted and found.count(None) == examples
     assert page.evaluate("copied") == wanted
     assert page.locator("#said").inner_text() == f"Copied {wanted[-1]}"
-
-
-def test_closed_routes_open(load):
-    page = load()
-    assert page.locator("#t1-r2 .view").is_hidden() and page.locator("#t1-r1 .view").is_visible()
-    page.locator("#t1-r2 > details > summary").focus()
-    page.keyboard.press("Enter")
-    assert page.locator("#t1-r2 .view").is_visible()
-    expect(page.locator("#t1-r2 .weft-route:visible")).to_have_attribute("style", re.compile("scale"))
-    page.locator('[data-all="close"]').click()
-    assert page.locator("#t1-r1 .view").is_hidden()
-    page.locator("#t1 .about button").click()
-    assert page.evaluate("copied") == ["COc1ccc(CNC(C)=O)cc1"]  # canonical
-
-
-def test_paper_shows_all_routes(load):
-    page = load(700, 900)
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.emulate_media(media="print")
-    assert page.locator("#t1-r2 .view").is_visible() and page.locator("#t1-r1 .tools").first.is_hidden()
-    box = page.locator("#t1-r1 .weft-route:visible").bounding_box()
-    assert box["x"] >= 0 and box["x"] + box["width"] <= 700
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    page.emulate_media(media="screen")
-    assert page.locator("#t1-r2 .view").is_hidden()
 
 
 def shown(page):
@@ -228,25 +168,19 @@ def test_routes_are_sorted_and_filtered(load):
     page.locator("#purchasable").check()
     assert shown(page) == ["t1-r2"] and page.locator("#count").inner_text() == "1 of 3 routes shown"
     assert page.locator("#t2 .none").is_visible() and page.locator("#t1 .none").is_hidden()
-    page.locator("#wanted [type=reset]").click()
+    page.evaluate("location.hash = 't2-r1'")  # a link to a route that is filtered out shows all
+    expect(page.locator("#t2-r1 .view")).to_be_in_viewport()
     expect(page.locator("#count")).to_have_text("")
     assert shown(page) == ["t1-r1", "t1-r2", "t2-r1"] and page.locator("h3:visible").count() == 3
     page.locator("#most").select_option("1")
     assert shown(page) == ["t1-r2", "t2-r1"]
     page.locator("#most").select_option("")
-    page.locator("#precedented").check()
-    assert shown(page) == ["t1-r2", "t2-r1"]
-    page.locator("#precedented").uncheck()
-    page.locator("#sort").select_option("precedented")
-    assert shown(page) == ["t1-r2", "t1-r1", "t2-r1"]
-
-
-def test_routes_are_found(load):
-    page = load()
     for words, found in {
-        "N#Cc1ccc(Br)cc1": ["t1-r1"], "n#cc1ccc(br)cc1": [], "Amide coup": ["t1-r1"], "2.1": ["t2-r1"],
-        "COc1ccc(CNC(C)=O)cc1 CC(=O)Cl": ["t1-r2"], "step": ["t1-r1", "t1-r2", "t2-r1"], "nothing": [],
-    }.items():  # fmt: skip
+        "N#Cc1ccc(Br)cc1": ["t1-r1"],
+        "Amide coup": ["t1-r1"],
+        "2.1": ["t2-r1"],
+        "nothing": [],
+    }.items():
         page.locator("#find").fill(words)
         page.keyboard.press("Enter")  # does not leave the page
         assert shown(page) == found
@@ -274,14 +208,6 @@ def test_the_list_to_buy_is_that_of_the_routes_shown(load):
     expect(page.locator("#t1-r2 > details")).to_have_attribute("open", "")
 
 
-def test_a_link_opens_a_route_that_is_filtered_out(load):
-    page = load()
-    page.locator("#purchasable").check()
-    page.evaluate("location.hash = 't2-r1'")
-    expect(page.locator("#t2-r1 .view")).to_be_in_viewport()
-    assert not page.locator("#purchasable").is_checked()
-
-
 def test_a_saved_picture_stands_alone(load):
     page = load()
     with page.expect_download() as download:
@@ -292,9 +218,3 @@ def test_a_saved_picture_stands_alone(load):
     assert root.tag == "{http://www.w3.org/2000/svg}svg" and "<use" not in text and " id=" not in text
     assert "tabindex" not in text and text.count('class="card"') == len(LONG.molecules())
     assert text.count("<path") > 20
-
-
-def test_can_be_read_without_scripts(load):
-    page = load(360, 740, java_script_enabled=False)
-    assert page.locator("#t1-r1 .weft-route:visible").is_visible()
-    assert page.locator("#t1-r1 .tools").first.is_hidden() and page.locator("#t1-r1 .needs button").first.is_hidden()
