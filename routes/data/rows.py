@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from ..tree import Route
@@ -66,7 +66,6 @@ def route_rows(
     permutations: int = 1,
     starting_material: str = "none",
     aligned: int = 0,
-    leaves: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
     """
     Make the rows of one route, as [`training_pairs`] does.
@@ -82,13 +81,10 @@ def route_rows(
             As in [`training_pairs`].
         aligned (`int`, *optional*, defaults to 0):
             As in [`training_pairs`].
-        leaves (`Sequence[str]`, *optional*):
-            The starting materials that rows may contain. Defaults to all of the route.
 
     Returns:
         `list[dict[str, Any]]`: the rows.
     """
-    leaves = route.leaves() if leaves is None else leaves
     if aligned:
         from .alignment import aligned_routes  # needs RDKit, which other rows do not need
 
@@ -101,8 +97,9 @@ def route_rows(
         if starting_material == "none":
             rows.append(row)
         else:
-            told = [rng.choice(leaves)] if starting_material == "random" else dict.fromkeys(leaves)
-            rows += [{**row, "starting_material": leaf} for leaf in told]
+            leaves = route.leaves()
+            chosen = [rng.choice(leaves)] if starting_material == "random" else dict.fromkeys(leaves)
+            rows += [{**row, "starting_material": leaf} for leaf in chosen]
     return rows
 
 

