@@ -20,54 +20,37 @@ class RefuseNonFiniteScores(LogitsProcessor):
     """Raises a ValueError if scores are NaN or infinite, because they would be decoded to ids that look valid.
 
     Reading from a device waits for all its work. The record of the scores therefore stays on the device. It is read
-    after the first step, which detects damaged weights, and by [`look`] at the end.
+    after the first step, which detects damaged weights, and by [`raise_if_nonfinite`].
     """
 
     def __init__(self):
-        # By device (an assistant model may be on another one) and number of rows: whether each row was finite in all
-        # calls so far, the number of calls for which it was, and the length of the sequences at each call.
-        self._seen: dict[tuple[torch.device, int], tuple[torch.Tensor, torch.Tensor, list[int]]] = {}
-        # the original numbers of the rows, once some have left
-        self._numbers: list[int] | None = None
+        # by device, because an assistant model may be on another one: whether all scores so far were finite
+        self._is_finite: dict[torch.device, torch.Tensor] = {}
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+    def __call__(self, input_ids: torch.LongTensor | None, scores: torch.FloatTensor) -> torch.FloatTensor:
         # processors set single tokens to -inf to forbid them; NaN, +inf and a row of -inf alone are errors
         is_finite = scores.amax(dim=-1).isfinite()  # the maximum of a row with a NaN is NaN
         if scores.device.type != "cpu":
             # sampling from NaN fails an assertion on the device, and the process can then no longer use the device
             scores = cast(torch.FloatTensor, scores.masked_fill(~is_finite[:, None], 0.0))
-        key = (scores.device, len(scores))
-        is_first = key not in self._seen
+        is_first = scores.device not in self._is_finite
+        all_finite = is_finite.all()
+        self._is_finite[scores.device] = all_finite if is_first else all_finite & self._is_finite[scores.device]
         if is_first:
-            self._seen[key] = (torch.ones_like(is_finite), torch.zeros_like(is_finite, dtype=torch.long), [])
-        finite_so_far, calls, lengths = self._seen[key]
-        finite_so_far &= is_finite
-        calls += finite_so_far
-        lengths.append(input_ids.shape[-1])
-        if is_first:
-            self.look()
+            self.raise_if_nonfinite()
         return scores
 
     def select_sources(self, sources: list[int], beams: int) -> None:
-        """Continue with the rows of the given sources, in this order (see `decoding/search.py`)."""
-        self.look()
-        self._seen.clear()
-        rows = [source * beams + row for source in sources for row in range(beams)]
-        self._numbers = rows if self._numbers is None else [self._numbers[row] for row in rows]
+        """Do nothing. Sources may leave the batch, because the record is of all rows together."""
 
-    def look(self) -> None:
+    def raise_if_nonfinite(self) -> None:
         """Read the record. Raise a ValueError if any scores so far were not finite."""
-        for _, calls, lengths in self._seen.values():
-            finite_calls = calls.tolist()
-            first = min(finite_calls)
-            if first < len(lengths):
-                row = finite_calls.index(first)
-                row = row if self._numbers is None else self._numbers[row]
-                raise ValueError(
-                    f"The scores of the next token are NaN or infinite in row {row}, at length "
-                    f"{lengths[first]}: the weights are damaged, or the dtype is too narrow for them (try bfloat16 or "
-                    "float32), or every token is forbidden (by `suppress_tokens`, `prefix_allowed_tokens_fn` and the like)."
-                )
+        if not all(map(bool, self._is_finite.values())):
+            raise ValueError(
+                "The scores of the next token are NaN or infinite: the weights are damaged, or the dtype is too narrow "
+                "for them (try bfloat16 or float32), or every token is forbidden (by `suppress_tokens`, "
+                "`prefix_allowed_tokens_fn` and the like)."
+            )
 
 
 class _WithoutCuDNN:
@@ -204,15 +187,15 @@ class WeftGenerationMixin(GenerationMixin):
         if isinstance(states := kwargs.get("encoder_outputs"), dict):
             kwargs["encoder_outputs"] = type(states)(**states)  # a copy: `generate` expands it for the beams in place
         # before the user's processors, so that their scores are not taken for the model's
-        refusal = RefuseNonFiniteScores()
-        processors = LogitsProcessorList([refusal, *(logits_processor or [])])
+        guard = RefuseNonFiniteScores()
+        processors = LogitsProcessorList([guard, *(logits_processor or [])])
         try:
             with _without_cudnn if self.device.type == "cuda" else nullcontext():
                 output = super().generate(inputs, generation_config, processors, *args, **kwargs)
         except RuntimeError:
-            refusal.look()  # sampling from NaN fails with an error that does not name the cause
+            guard.raise_if_nonfinite()  # sampling from NaN fails with an error that does not name the cause
             raise
-        refusal.look()
+        guard.raise_if_nonfinite()
         if (kind := _OUTPUTS.get(type(output))) is not None:
             output.__class__ = kind
         return output
@@ -289,26 +272,26 @@ class WeftGenerationMixin(GenerationMixin):
             sequences, scores, beam_indices, normalize_logits
         )
 
+    def _sample(self, *args, synced_gpus: bool = False, **kwargs):
+        if self._takes_fast_path(kwargs, synced_gpus):
+            return self.fast_path.decode(self, *args, **kwargs)
+        return super()._sample(*args, synced_gpus=synced_gpus, **kwargs)
+
+    def _beam_search(self, *args, synced_gpus: bool = False, **kwargs):
+        if self._takes_fast_path(kwargs, synced_gpus):
+            return self.fast_path.decode(self, *args, **kwargs)
+        model = self._with_target_vocabulary()
+        return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
+
     def _takes_fast_path(self, model_kwargs: dict[str, Any], synced_gpus: bool) -> bool:
         """Return whether a request takes the fast path.
 
         A request that was prepared for the fast path but may not take it gets an ordinary cache.
         """
-        is_prepared = self.fast_path is not None and self.fast_path.is_fast(model_kwargs)
+        is_prepared = self.fast_path is not None and self.fast_path.is_prepared(model_kwargs)
         if is_prepared and synced_gpus:  # a finished process repeats whole forward passes until all have finished
             model_kwargs[CACHE] = new_cache(self.config)
         return is_prepared and not synced_gpus
-
-    def _sample(self, *args, synced_gpus: bool = False, **kwargs):
-        if self._takes_fast_path(kwargs, synced_gpus):
-            return self.fast_path.sample(self, *args, **kwargs)
-        return super()._sample(*args, synced_gpus=synced_gpus, **kwargs)
-
-    def _beam_search(self, *args, synced_gpus: bool = False, **kwargs):
-        if self._takes_fast_path(kwargs, synced_gpus):
-            return self.fast_path.beam_search(self, *args, **kwargs)
-        model = self._with_target_vocabulary()
-        return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
 
     def _reorder_cache(self, cache, beam_idx):
         """Reorder the cache of beam search, except the keys and values of the source, which all of its beams share.

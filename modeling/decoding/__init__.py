@@ -3,15 +3,14 @@
 from . import dispatch
 from .continuous import ContinuousSearch, Follower, Found, reason_against
 from .dispatch import fast_decoding
-from .search import Stepper, processed
+from .search import decode
 
 __all__ = [
     "ContinuousSearch",
     "Follower",
     "Found",
-    "Stepper",
+    "decode",
     "dispatch",
     "fast_decoding",
-    "processed",
     "reason_against",
 ]

@@ -104,7 +104,7 @@ class DecodingCache:
         """Add the sources of a request, whose cache the prefill has filled. That cache is empty afterwards."""
         written, source = take_states(request.self_attention_cache), take_states(request.cross_attention_cache)
         is_own = self.beams == 1 or written.shape[4] <= self.own_prefix
-        states, _, lengths = shown(written, request.prefix_mask, at_end=is_own)
+        states, _, lengths = gather_visible(written, request.prefix_mask, at_end=is_own)
         if self.is_returned:
             self._whole = written, source, lengths
         self.source.add(source, request.source_mask)
@@ -355,10 +355,10 @@ class SourceCache:
             states: keys and values of all layers (2, L, B, G, M, K), keys first.
             mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
         """
-        states, positions, lengths = shown(states, mask)
+        states, positions, lengths = gather_visible(states, mask)
         if self.lengths:  # only where attention does not read positions of the source
             width = max(states.shape[4], self.states.shape[4])
-            both = (pad(one, (0, 0, 0, width - one.shape[4])) for one in (self.states, states))
+            both = (pad(part, (0, 0, 0, width - part.shape[4])) for part in (self.states, states))
             states, positions = torch.cat(list(both), dim=2), torch.arange(width, device=states.device)[None]
         self.states, self.positions, self.lengths = states, positions, self.lengths + lengths
         self._mask_ends()
@@ -394,7 +394,7 @@ def by_layer(states: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return list(zip(keys.unbind(), values.unbind(), strict=True))
 
 
-def shown(
+def gather_visible(
     states: torch.Tensor, mask: torch.Tensor | None, at_end: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
     """Return the states (2, L, B, G, N, K) that a mask (B, T) shows, their columns (B or 1, N), and each row's number.
@@ -414,7 +414,7 @@ def shown(
     return states.gather(4, index), columns, lengths.tolist()
 
 
-def places(done: Sequence[bool]) -> list[int] | None:
+def compaction_order(done: Sequence[bool]) -> list[int] | None:
     """Return the source in each place after those that are done have left, or None if none or all of them are done.
 
     The last sources take the places of those that leave. All others stay where they are.

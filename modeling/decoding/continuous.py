@@ -8,7 +8,8 @@ Shape suffixes: B sources, S beams of each, W = B * S rows, V tokens of the voca
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList
@@ -16,8 +17,8 @@ from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthC
 
 from ..generation import RefuseNonFiniteScores
 from ..transformers_names import CACHE
-from .cache import places, rows_of
-from .search import Greedy, Search, Stepper
+from .cache import compaction_order, rows_of
+from .search import Greedy, Search
 from .step import GROWING_ROTARY
 
 
@@ -114,39 +115,43 @@ class ContinuousSearch(Search):
         self.may_leave = True
         if isinstance(self.texts, Greedy):
             self.texts.has_scores = True
+        self.guard = RefuseNonFiniteScores()
         self.watches: list[Watch | None] = []
         self.prompts: list[list[int]] = []
         # for each row, the row of the followers' last call that it continues, or -1 for a new one
         self.parents: list[int] = []
-        # the largest number of tokens of the sources that join next
-        self.longest = 0
 
     def __len__(self) -> int:
         return len(self.texts.numbers)
 
     def add(
-        self, inputs: dict[str, torch.Tensor], most: Sequence[int], watches: Sequence[Watch | None] | None = None
+        self,
+        inputs: dict[str, torch.Tensor],
+        max_new_tokens: Sequence[int],
+        watches: Sequence[Watch | None] | None = None,
     ) -> list[int]:
         """Add sources, and return a ticket for each. Their first token is written in the next [`step`].
 
         Args:
             inputs: keywords of `generate` for these sources: `input_ids`, `decoder_input_ids` and so on.
-            most: for each source, the largest number of tokens.
+            max_new_tokens: for each source, the largest number of tokens.
             watches: for each source, the [`Watch`] on it, or None.
 
         Raises:
             ValueError: an input is not allowed.
         """
-        before, self.longest = len(self), max(most)
+        num_before = len(self)
+        prefill = partial(self._prefill_prepared, list(max_new_tokens))
+        prefill.takes_fast_path = True  # type: ignore[attr-defined]
         self.model.generate(
-            **inputs, **self.request, do_sample=False, max_new_tokens=1, max_length=None, custom_generate=self._join
+            **inputs, **self.request, do_sample=False, max_new_tokens=1, max_length=None, custom_generate=prefill
         )
-        self.texts.add(list(most), self.model.device)
-        self.watches += [None] * len(most) if watches is None else watches
-        return self.texts.numbers[before:]
+        self.watches += [None] * len(max_new_tokens) if watches is None else watches
+        return self.texts.numbers[num_before:]
 
-    def _join(
+    def _prefill_prepared(
         self,
+        max_new_tokens: list[int],
         model: Any,
         input_ids: torch.Tensor,
         logits_processor,
@@ -154,35 +159,28 @@ class ContinuousSearch(Search):
         generation_config,
         **model_kwargs,
     ) -> torch.Tensor:
-        """Replace the search in `generate`: compute the prompts, and add the sources to those that are running."""
-        kinds = {type(one) for one in (*logits_processor, *stopping_criteria)}
+        """Replace the search in `generate`: add the sources, with what it has prepared, to those that are running."""
+        kinds = {type(observer) for observer in (*logits_processor, *stopping_criteria)}
         assert kinds <= {RefuseNonFiniteScores, EosTokenCriteria, MaxLengthCriteria}, kinds
-        mask = model_kwargs[CACHE].prefix_mask
-        if self.stepper is None:
-            room = input_ids.shape[1] + self.longest
-            self.stepper = Stepper(model, input_ids, generation_config, model_kwargs, room=room)
-        else:
-            self.stepper.join(input_ids, model_kwargs)
+        prefix_mask = model_kwargs[CACHE].prefix_mask
+        self.prefill(input_ids, model_kwargs, max_new_tokens, room=input_ids.shape[1] + max(max_new_tokens))
         ids_BT = input_ids[:: self.beams]
-        seen = torch.ones_like(ids_BT) if mask is None else mask
-        self.prompts += [ids[is_seen.bool()].tolist() for ids, is_seen in zip(ids_BT, seen, strict=True)]
+        is_prompt = torch.ones_like(ids_BT) if prefix_mask is None else prefix_mask
+        self.prompts += [ids[mask.bool()].tolist() for ids, mask in zip(ids_BT, is_prompt, strict=True)]
         self.parents += [-1] * len(input_ids)
         return input_ids
-
-    _join.takes_fast_path = True  # type: ignore[attr-defined]
 
     @torch.no_grad()
     def step(self) -> list[Found]:  # type: ignore[override]
         """Write one token of each source. Return the results of the sources that are done, which have left."""
-        if self.stepper is None:
+        if self.cache is None:
             return []
-        if not bool(self.stepper.logits.amax(dim=-1).isfinite().all()):
-            raise ValueError("The scores of the next token are NaN or infinite: the weights are damaged.")
         prompts = dict(zip(self.texts.numbers, self.prompts, strict=True))
         found = [
-            Found(one.number, prompts[one.number], one.sequences.tolist(), one.scores.tolist())
-            for one in super().step()
+            Found(source.number, prompts[source.number], source.sequences.tolist(), source.scores.tolist())
+            for source in super().step()
         ]
+        self.guard.raise_if_nonfinite()
         if self.is_over:
             self._leave_all()
         return found
@@ -190,18 +188,18 @@ class ContinuousSearch(Search):
     def _leave_all(self) -> None:
         for follower in self.followers:
             follower.select_sources([], self.beams)
-        self.stepper, self.texts.length = None, 0
+        self.cache, self.texts.length = None, 0
         self.texts.select_sources([])
         self.watches, self.prompts, self.parents = [], [], []
 
     def remove(self, tickets: Sequence[int]) -> None:
         """Remove sources whose results nobody needs any more."""
         done = [number in set(tickets) for number in self.texts.numbers]
-        if self.stepper is None or not any(done):
+        if self.cache is None or not any(done):
             return
         if all(done):
             self._leave_all()
-        elif (sources := places(done)) is not None:
+        elif (sources := compaction_order(done)) is not None:
             self.rows_W = None  # the last step has already reordered the cache
             self._select_sources(sources)
 
@@ -214,7 +212,8 @@ class ContinuousSearch(Search):
         self.prompts = [self.prompts[source] for source in sources]
         self.parents = [self.parents[row] for row in rows_of(sources, self.beams)]
 
-    def _processed(self, scores_WV: torch.Tensor) -> torch.Tensor:
+    def _process(self, scores_WV: torch.Tensor) -> torch.Tensor:
+        scores_WV = self.guard(None, cast(torch.FloatTensor, scores_WV))
         if self.followers:
             prompts = {row: self.prompts[row // self.beams] for row, parent in enumerate(self.parents) if parent < 0}
             last = self.texts.last().tolist() if self.texts.length else [0] * len(self.parents)

@@ -32,11 +32,11 @@ from ..moe import (
 from ..positions import SinusoidalPositions, WeftRotaryEmbedding
 from ..transformers_names import CACHE
 from .cache import FastPathRequest
-from .search import beam_search, is_fast, sample
+from .search import decode
 from .step import GROWING_ROTARY, DecodeStep
 from .weights import Snapshot
 
-__all__ = ["beam_search", "decode_step", "fast_decoding", "is_compiled", "is_fast", "prepared_request", "sample"]
+__all__ = ["decode", "decode_step", "fast_decoding", "is_compiled", "is_prepared", "prepared_request"]
 
 logger = logging.get_logger(__name__)
 
@@ -124,7 +124,8 @@ def reason_against_model(model: Any) -> str | None:
         if type(module) not in _KNOWN_MODULES and type(module).__module__ not in _ACTIVATIONS:
             return f"there is a {type(module).__name__} in the decoder (an adapter, or a module of another package)"
     # `parameters` would walk the modules again
-    weights = [one for module in (model.lm_head, *modules) for one in module._parameters.values() if one is not None]
+    parameters = [parameter for module in (model.lm_head, *modules) for parameter in module._parameters.values()]
+    weights = [weight for weight in parameters if weight is not None]
     kinds = {type(weight).__name__ for weight in weights if type(weight) is not nn.Parameter}
     if kinds:
         return f"weights are of type {', '.join(sorted(kinds))} (quantised or sharded)"
@@ -159,14 +160,14 @@ def reason_against_request(
         return "attention weights, hidden states or router logits are requested"
     if getattr(settings, "is_assistant", False):
         return "the model is the assistant of another model"
-    given = {name for name, value in inputs.items() if value is not None}
-    if given & {"decoder_position_ids", "decoder_position_mask", "position_mask", "decoder_inputs_embeds"}:
+    names = {name for name, value in inputs.items() if value is not None}
+    if names & {"decoder_position_ids", "decoder_position_mask", "position_mask", "decoder_inputs_embeds"}:
         return "positions or embeddings of the target, or a mask of positions, are given"
-    if "position_ids" in given and config.cross_attention_position_type != "none":
+    if "position_ids" in names and config.cross_attention_position_type != "none":
         return "positions of the source are given, and cross-attention reads them"
     # rows with different padding have different offsets
     is_relative = any(config.uses_attention_positions(kind) for kind in ("relative", "bucketed"))
-    if is_relative and "decoder_attention_mask" in given:
+    if is_relative and "decoder_attention_mask" in names:
         return "a mask of the target is given, and attention has relative positions"
     masks = [inputs.get(name) for name in ("attention_mask", "encoder_attention_mask", "decoder_attention_mask")]
     if not all(mask is None or mask.ndim == 2 for mask in masks):
@@ -202,6 +203,11 @@ def prepared_request(
     return FastPathRequest(model.config, beams, prefix_mask, source_mask, generation_config.max_length)
 
 
+def is_prepared(model_kwargs: dict[str, Any]) -> bool:
+    """Return whether `generate` has prepared a request, with these inputs, for the fast path."""
+    return isinstance(model_kwargs.get(CACHE), FastPathRequest)
+
+
 def is_compiled(model: Any) -> bool:
     """Return whether the model's step is, or will be, compiled."""
     return model in _CHOSEN and model.device.type == "cpu"
@@ -212,10 +218,10 @@ def decode_step(model: Any) -> DecodeStep:
     if not is_compiled(model):
         return DecodeStep(model)
     parts = (model.model.decoder, model.lm_head)
-    found = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
-    tensors = list({id(tensor): tensor for tensor in found}.values())  # the head may have the table's
+    tensors = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
+    tensors = list({id(tensor): tensor for tensor in tensors}.values())  # the head may have the table's
     kept, settings = _CHOSEN[model], vars(model.config)
-    if kept is None or not kept[0].fits(parts, tensors, settings):
+    if kept is None or not kept[0].matches(parts, tensors, settings):
         kept = _CHOSEN[model] = Snapshot(parts, tensors, settings), DecodeStep(model, compiled=True)
     return kept[1]
 

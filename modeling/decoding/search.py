@@ -1,7 +1,7 @@
 """transformers' greedy search, sampling and beam search on the fast path, with fewer operations per token.
 
-Sources join and leave between two tokens. `generate` adds all of its sources at once, and [`ContinuousSearch`] adds
-them as they arrive. transformers' own functions handle the rare steps in which a sequence ends or the search may end.
+Sources join and leave between two tokens. [`decode`], which `generate` calls, adds all of its sources at once, and
+[`ContinuousSearch`] adds them as they arrive. transformers' own functions handle the rare steps in which a sequence ends or the search may end.
 
 A source that is done leaves, because its rows would be computed for nothing, and the last source takes its place. The
 result is the same, but the numbers of the rows change. So no source leaves if the request returns values for each row
@@ -23,10 +23,10 @@ from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, Gene
 from transformers.modeling_outputs import ModelOutput
 
 from ..transformers_names import CACHE, SORTS_SAMPLED_BEAMS
-from .cache import DecodingCache, FastPathRequest, places, renumbered, rows_of
+from .cache import DecodingCache, FastPathRequest, compaction_order, renumbered, rows_of
 
 # The score of a beam that must not win, as in transformers.
-OUT = -1e9
+NEG_SCORE = -1e9
 # The longest prefix that is copied for all beams.
 OWN_PREFIX = 16
 # The number of tokens that are allocated at first for each sequence.
@@ -44,18 +44,13 @@ _ROW_BY_ROW = frozenset(
 )  # fmt: skip
 
 
-def is_fast(model_kwargs: dict[str, Any]) -> bool:
-    """Return whether `generate` has prepared this request for the fast path."""
-    return isinstance(model_kwargs.get(CACHE), FastPathRequest)
-
-
-def processed(processors: Iterable[Any], ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+def apply_processors(processors: Iterable[Any], ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     for processor in processors:
         scores = processor(ids, scores)
     return scores
 
 
-def follows(one: Any) -> bool:
+def supports_row_removal(observer: Any) -> bool:
     """Return whether a processor or a criterion gives a row the same result after others have left.
 
     This holds for those of transformers that read single rows, and for any with a method
@@ -63,105 +58,13 @@ def follows(one: Any) -> bool:
     source `sources[i]`, with `beams` rows each.
     """
     # a penalty that ignores pads on the left stores their number for each of the original rows
-    has_numbers_of_rows = isinstance(getattr(one, "prompt_ignore_length", None), torch.Tensor)
-    return (type(one) in _ROW_BY_ROW and not has_numbers_of_rows) or hasattr(one, "select_sources")
+    has_numbers_of_rows = isinstance(getattr(observer, "prompt_ignore_length", None), torch.Tensor)
+    return (type(observer) in _ROW_BY_ROW and not has_numbers_of_rows) or hasattr(observer, "select_sources")
 
 
 def returns_rows(settings: GenerationConfig) -> bool:
     """Return whether a request returns more than sequences and scores (`generate(only_sequences=True)` does not)."""
     return bool(settings.return_dict_in_generate) and not getattr(settings, "only_sequences", False)
-
-
-class Stepper:
-    """Runs the decoder over a prefix, and then over one more token of each row at a time, on the fast or plain path.
-
-    `logits` (W, V) in float32 score the next token.
-
-    Args:
-        model: the model.
-        ids_WT: ids of the prefix.
-        settings: the settings of the request.
-        model_kwargs: the keywords that `generate` passes to a search.
-        room: the number of tokens of each row to allocate memory for, if other sources may join, else None.
-    """
-
-    def __init__(
-        self, model: Any, ids_WT: torch.Tensor, settings: GenerationConfig, model_kwargs: dict, room: int | None = None
-    ):
-        self.model, self.settings, self.kwargs, self.is_fast = model, settings, model_kwargs, is_fast(model_kwargs)
-        self.most = settings.max_length if room is None else None
-        if not self.is_fast:
-            self.outputs = model._prefill(ids_WT, settings, model_kwargs)
-            self.logits = self._last(self.outputs.logits[:, -1], ids_WT.device)
-            return
-        request: FastPathRequest = model_kwargs[CACHE]
-        self.step = model.fast_path.decode_step(model)
-        # one package of a compiled step serves all lengths of a shared prefix, but not its absence
-        own_prefix = OWN_PREFIX if self.step.compiled is None else 0
-        length = request.length if room is None else room
-        self.cache = DecodingCache(request.config, request.beams, length, returns_rows(settings), own_prefix)
-        self.logits = torch.empty(0)
-        self.join(ids_WT, model_kwargs)
-
-    def join(self, ids_WT: torch.Tensor, model_kwargs: dict) -> None:
-        """Add sources, before the next [`advance`]."""
-        request: FastPathRequest = model_kwargs[CACHE]
-        rows, beams = len(ids_WT), request.beams  # all beams of a source have the same prefix
-        kwargs = {name: first_beams(value, rows, beams) for name, value in model_kwargs.items()}
-        logits = self.model._prefill(ids_WT[::beams], self.settings, kwargs).logits[:, -1]
-        logits = self._last(logits, ids_WT.device).repeat_interleave(beams, dim=0)
-        self.logits = logits if not self.cache.sources else torch.cat([self.logits, logits])
-        self.cache.add(request)
-
-    def select_sources(self, sources: list[int], beams: int) -> None:
-        """Continue with the given sources: the new source i is the old source `sources[i]`."""
-        self.cache.batch_select_indices(sources)
-        self.logits = self.logits[rows_of(sources, beams)]
-
-    def final_cache(self, rows_W: torch.Tensor | None = None) -> EncoderDecoderCache | None:
-        """Return the cache as transformers' own searches do, or None if it was not requested.
-
-        Its row i is the old row `rows_W[i]`.
-        """
-        if self.is_fast and not self.cache.is_returned:
-            return None
-        self._reorder(rows_W)
-        return self.cache.as_dynamic() if self.is_fast else self.kwargs.get(CACHE)
-
-    def _reorder(self, rows_W: torch.Tensor | None) -> None:
-        if rows_W is None:
-            return
-        if self.is_fast:
-            self.cache.reorder(rows_W)
-        elif (cache := self.kwargs.get(CACHE)) is not None:
-            self.model._reorder_cache(cache, rows_W)
-
-    @staticmethod
-    def _last(logits: torch.Tensor, device: torch.device) -> torch.Tensor:
-        return logits.to(device=device, dtype=torch.float32)
-
-    def advance(self, ids_WT: torch.Tensor, rows_W: torch.Tensor | None = None) -> torch.Tensor:
-        """Run the decoder over the last token of `ids_WT` and return the logits.
-
-        Row i continues the old row `rows_W[i]`. The plain path needs the whole text, the fast path the last token.
-        """
-        if self.is_fast:
-            self._reorder(rows_W)
-            left = None if self.most is None else self.most - self.cache.lengths[0]
-            logits = self.step.step(ids_WT[:, -1:], self.cache, left)
-        else:
-            self.kwargs = self.model._update_model_kwargs_for_generation(
-                self.outputs, self.kwargs, is_encoder_decoder=True
-            )
-            self._reorder(rows_W)
-            has_cache = self.kwargs.get(CACHE) is not None
-            inputs = self.model.prepare_inputs_for_generation(
-                ids_WT, next_sequence_length=1 if has_cache else None, **self.kwargs
-            )
-            self.outputs = self.model(**inputs, return_dict=True)
-            logits = self.outputs.logits[:, -1]
-        self.logits = self._last(logits, ids_WT.device)
-        return self.logits
 
 
 def first_beams(value: Any, rows: int, beams: int) -> Any:
@@ -211,33 +114,35 @@ class Texts:
         self.model, self.settings, self.count = model, settings, settings.num_beams or 1
         ends: torch.Tensor | None = settings._eos_token_tensor
         # a user's criterion of one of these classes replaces the one that `generate` makes
-        own_ends = [one for one in criteria if type(one) is EosTokenCriteria and one.eos_token_id is ends]
-        lengths = [one for one in criteria if type(one) is MaxLengthCriteria and one.max_length >= settings.max_length]
-        self.criteria = StoppingCriteriaList(one for one in criteria if one not in (*own_ends, *lengths))
+        own_ends = [rule for rule in criteria if type(rule) is EosTokenCriteria and rule.eos_token_id is ends]
+        lengths = [
+            rule for rule in criteria if type(rule) is MaxLengthCriteria and rule.max_length >= settings.max_length
+        ]
+        self.criteria = StoppingCriteriaList(rule for rule in criteria if rule not in (*own_ends, *lengths))
         self.ends = ends if own_ends else None
         self.length = 0
         # For each source: its number, its first column, and the column after its last one.
         self.numbers: list[int] = []
-        self.begins: list[int] = []
+        self.starts: list[int] = []
         self.limits: list[int] = []
-        self.came = 0
+        self.num_added = 0
         self.prefix_WP: torch.Tensor | None = None
 
     def _columns(self) -> int:
         return getattr(self, self.by_token[0]).shape[-1] if self.numbers else _TOKENS
 
-    def _join(self, states: dict[str, torch.Tensor], most: Sequence[int]) -> None:
+    def _join(self, states: dict[str, torch.Tensor], max_len: Sequence[int]) -> None:
         """Append the states of new sources."""
         for name, new in states.items():
             setattr(self, name, torch.cat([getattr(self, name), new]) if self.numbers else new.clone())
-        self.numbers += range(self.came, self.came + len(most))
-        self.came += len(most)
-        self.begins += [self.length] * len(most)
-        self.limits += [self.length + one for one in most]
+        self.numbers += range(self.num_added, self.num_added + len(max_len))
+        self.num_added += len(max_len)
+        self.starts += [self.length] * len(max_len)
+        self.limits += [self.length + limit for limit in max_len]
 
     def select_sources(self, sources: list[int]) -> None:
         """Continue with the given sources: the new source i is the old source `sources[i]`."""
-        for name in ("numbers", "begins", "limits"):
+        for name in ("numbers", "starts", "limits"):
             setattr(self, name, [getattr(self, name)[source] for source in sources])
         for name in self.by_source:
             setattr(self, name, getattr(self, name)[sources])
@@ -248,13 +153,13 @@ class Texts:
         """Make room for another token: drop the columns that no source uses any more, or allocate more."""
         if self.length < getattr(self, self.by_token[0]).shape[-1]:
             return
-        drop = min(self.begins)
+        drop = min(self.starts)
         for name in self.by_token:
             states = getattr(self, name)
             more = torch.full_like(states, -1 if name.endswith("rows") else self.fill)
             setattr(self, name, torch.cat([states[..., drop:], more[..., : drop or None]], dim=-1))
         self.length -= drop
-        self.begins = [begin - drop for begin in self.begins]
+        self.starts = [begin - drop for begin in self.starts]
         self.limits = [limit - drop for limit in self.limits]
 
     def _by_source(self, columns: list[int]) -> Any:
@@ -283,13 +188,13 @@ class Greedy(Texts):
     def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = ()):
         super().__init__(model, settings, criteria)
         # a user's criterion may have end tokens too
-        self.pads_ends = any(hasattr(one, "eos_token_id") for one in criteria)
+        self.pads_ends = any(hasattr(rule, "eos_token_id") for rule in criteria)
         self.fill = 0 if settings._pad_token_tensor is None else int(settings._pad_token_tensor)
 
-    def add(self, most: Sequence[int], device: torch.device | None = None) -> None:
-        zeros = torch.zeros(len(most), device=device)
-        ids_WT = torch.full((len(most), self._columns()), self.fill, device=device)
-        self._join({"ids_WT": ids_WT, "has_ended_W": zeros.bool(), "scores_W": zeros}, most)
+    def add(self, max_len: Sequence[int], device: torch.device | None = None) -> None:
+        zeros = torch.zeros(len(max_len), device=device)
+        ids_WT = torch.full((len(max_len), self._columns()), self.fill, device=device)
+        self._join({"ids_WT": ids_WT, "has_ended_W": zeros.bool(), "scores_W": zeros}, max_len)
 
     def whole(self) -> torch.Tensor:
         """Return the texts with their prefixes (W, P + T)."""
@@ -324,12 +229,12 @@ class Greedy(Texts):
         self.has_ended_W = ended_W
         done = ended_W.tolist()
         if self.length >= min(self.limits):
-            done = [one or self.length >= limit for one, limit in zip(done, self.limits, strict=True)]
+            done = [is_done or self.length >= limit for is_done, limit in zip(done, self.limits, strict=True)]
         return None, done
 
     def written(self, source: int) -> Written:
         """Return the output of a source."""
-        ids = self.ids_WT[source : source + 1, self.begins[source] : self.length]
+        ids = self.ids_WT[source : source + 1, self.starts[source] : self.length]
         return Written(self.numbers[source], ids, self.scores_W[source : source + 1])
 
 
@@ -359,19 +264,19 @@ class Beams(Texts):
         self.any_ended = False
         self.fill = -1 if ends is None else int(settings._pad_token_tensor or ends[0])
 
-    def add(self, most: Sequence[int], device: torch.device | None = None) -> None:
-        shape, columns = (len(most), self.count), self._columns()
+    def add(self, max_len: Sequence[int], device: torch.device | None = None) -> None:
+        shape, columns = (len(max_len), self.count), self._columns()
         texts = torch.full((*shape, columns), self.fill, device=device)
         rows = torch.full((*shape, columns), -1, dtype=torch.int32, device=device)
         scores = torch.zeros(shape, device=device)
-        scores[:, 1:] = OUT  # all beams are equal at first
+        scores[:, 1:] = NEG_SCORE  # all beams are equal at first
         new = {
             "running": texts, "running_rows": rows, "running_scores": scores, "best": texts, "best_rows": rows,
-            "best_scores": torch.full_like(scores, OUT), "has_ended": torch.zeros_like(scores, dtype=torch.bool),
-            "can_improve": torch.ones((len(most), 1), dtype=torch.bool, device=device),
-            "first_rows": torch.arange(self.came, self.came + len(most), device=device)[:, None] * self.count,
+            "best_scores": torch.full_like(scores, NEG_SCORE), "has_ended": torch.zeros_like(scores, dtype=torch.bool),
+            "can_improve": torch.ones((len(max_len), 1), dtype=torch.bool, device=device),
+            "first_rows": torch.arange(self.num_added, self.num_added + len(max_len), device=device)[:, None] * self.count,
         }  # fmt: skip
-        self._join(new, most)
+        self._join(new, max_len)
 
     def whole(self) -> torch.Tensor:
         """Return the texts of the running beams with their prefixes (W, P + T)."""
@@ -398,7 +303,7 @@ class Beams(Texts):
         is_special = bool(ends_BC.any())
         if is_special:
             self._end_some(top_BC, parents_BC, tokens_BC, ends_BC)
-            top_BC = top_BC + ends_BC.to(torch.float32) * OUT
+            top_BC = top_BC + ends_BC.to(torch.float32) * NEG_SCORE
         order_BS = top_BC.topk(self.count).indices
         self.running_scores = top_BC.gather(1, order_BS)
         parents_BS = parents_BC.gather(1, order_BS)
@@ -454,7 +359,7 @@ class Beams(Texts):
             topk_running_sequences=texts, topk_log_probs=top_BC[some], topk_running_beam_indices=rows,
             next_token_hits_stopping_criteria=ends_BC[some],
             top_num_beam_mask=torch.arange(self.candidates, device=top_BC.device) < self.count, num_beams=self.count,
-            cur_len=self.length, decoder_prompt_len=self._by_source([self.begins[source] for source in chosen]),
+            cur_len=self.length, decoder_prompt_len=self._by_source([self.starts[source] for source in chosen]),
             length_penalty=self.settings.length_penalty, early_stopping=self.settings.early_stopping,
         )  # fmt: skip
         self.best[some], self.best_scores[some], self.best_rows[some], self.has_ended[some] = states
@@ -467,7 +372,7 @@ class Beams(Texts):
         can_improve = self.model._check_early_stop_heuristic(
             is_early_stop_heuristic_unsatisfied=self.can_improve, running_beam_scores=self.running_scores,
             beam_scores=self.best_scores, is_sent_finished=self.has_ended, cur_len=self.length,
-            max_length=self._by_source(self.limits), decoder_prompt_len=self._by_source(self.begins),
+            max_length=self._by_source(self.limits), decoder_prompt_len=self._by_source(self.starts),
             early_stopping=settings.early_stopping, length_penalty=settings.length_penalty,
         )  # fmt: skip
         is_full_B = self.has_ended.all(dim=1) & (settings.early_stopping is True)
@@ -478,7 +383,7 @@ class Beams(Texts):
 
     def written(self, source: int) -> Written:
         """Return the output of a source."""
-        columns = slice(self.begins[source], self.length)
+        columns = slice(self.starts[source], self.length)
         best = self.best[source, :, columns], self.best_scores[source], self.best_rows[source, :, columns]
         return Written(self.numbers[source], *best)
 
@@ -504,69 +409,90 @@ class Search:
         self.model, self.settings, self.beams = model, settings, settings.num_beams or 1
         self.processors, self.criteria, self.streamer = processors, criteria, streamer
         # the scores and logits of each step, if `generate` is to return them
-        wants = returns_rows(settings)
-        self.scores: tuple[torch.Tensor, ...] | None = () if wants and settings.output_scores else None
-        self.logits: tuple[torch.Tensor, ...] | None = () if wants and settings.output_logits else None
+        has_rows = returns_rows(settings)
+        self.scores: tuple[torch.Tensor, ...] | None = () if has_rows and settings.output_scores else None
+        self.logits: tuple[torch.Tensor, ...] | None = () if has_rows and settings.output_logits else None
         self.texts: Greedy | Beams = (Greedy if self.beams == 1 else Beams)(model, settings, criteria)
-        self.stepper: Stepper | None = None
+        self.cache: DecodingCache | None = None
+        self.next_logits_WV = torch.empty(0)  # of the next token, in float32
         self.is_over = self.may_leave = False
         # for each row, the row of the previous step that it continues, None if each continues itself
         self.rows_W: torch.Tensor | None = None
 
-    def begin(self, input_ids: torch.Tensor, model_kwargs: dict[str, Any]) -> "Search":
-        """Begin with all sources of a `generate` request."""
-        most = self.settings.max_length - input_ids.shape[1]
-        self.texts.add([most] * (len(input_ids) // self.beams), input_ids.device)
-        self.texts.prefix_WP = input_ids
-        self.stepper = Stepper(self.model, input_ids, self.settings, model_kwargs)
-        has_ends = not isinstance(self.texts, Greedy) or self.texts.pads_ends
-        # a streamer gets all rows, sampling draws for them together, and a compiled step has one package for each
-        # number of rows
-        needs_all = self.streamer is not None or self.settings.do_sample or self.stepper.step.compiled is not None
-        all_follow = all(map(follows, [*self.processors, *self.criteria]))
-        self.may_leave = has_ends and all_follow and not needs_all and not returns_rows(self.settings)
-        return self
+    def prefill(
+        self, ids_WT: torch.Tensor, model_kwargs: dict[str, Any], max_new_tokens: list[int], room: int | None = None
+    ) -> None:
+        """Add sources, whose prefixes the decoder reads here.
+
+        Args:
+            ids_WT: ids of the prefix of each row.
+            model_kwargs: the keywords that `generate` passes to a search.
+            max_new_tokens: for each source, the largest number of tokens.
+            room: the number of tokens of each row to allocate memory for. Defaults to the length of the request.
+        """
+        request: FastPathRequest = model_kwargs[CACHE]
+        if self.cache is None:
+            self.decoder = self.model.fast_path.decode_step(self.model)
+            # one package of a compiled step serves all lengths of a shared prefix, but not its absence
+            own_prefix = OWN_PREFIX if self.decoder.compiled is None else 0
+            length = request.length if room is None else room
+            self.cache = DecodingCache(request.config, request.beams, length, returns_rows(self.settings), own_prefix)
+        rows, beams = len(ids_WT), request.beams  # all beams of a source have the same prefix
+        kwargs = {name: first_beams(value, rows, beams) for name, value in model_kwargs.items()}
+        logits = self.model._prefill(ids_WT[::beams], self.settings, kwargs).logits[:, -1].to(ids_WT.device)
+        logits_WV = logits.float().repeat_interleave(beams, dim=0)
+        self.next_logits_WV = torch.cat([self.next_logits_WV, logits_WV]) if self.cache.sources else logits_WV
+        self.cache.add(request)
+        self.texts.add(max_new_tokens, ids_WT.device)
 
     def step(self) -> list[Written]:
         """Write a token of each row. Return the output of the sources that leave, which at the end are all of them."""
-        assert self.stepper is not None
-        logits = self.stepper.logits
-        scores_WV = self._processed(logits if self.beams == 1 else logits.log_softmax(dim=-1))
+        assert self.cache is not None
+        logits_WV = self.next_logits_WV
+        scores_WV = self._process(logits_WV if self.beams == 1 else logits_WV.log_softmax(dim=-1))
         if self.scores is not None:
             self.scores += (scores_WV.clone(),)
         if self.logits is not None:
-            self.logits += (logits.clone(),)
-        self.rows_W, done = self.texts.extend(scores_WV, logits, self.scores)
+            self.logits += (logits_WV.clone(),)
+        self.rows_W, done = self.texts.extend(scores_WV, logits_WV, self.scores)
         self._follow()
         if self.streamer is not None:
             self.streamer.put(self.texts.last().cpu())
-        kept = places(done) if self.may_leave else None
+        kept = compaction_order(done) if self.may_leave else None
         self.is_over = all(done)
-        found = []
+        written = []
         if self.is_over or kept is not None:
-            found = [self.texts.written(source) for source, is_done in enumerate(done) if is_done]
+            written = [self.texts.written(source) for source, is_done in enumerate(done) if is_done]
         if kept is not None:
             self._select_sources(kept)
         if not self.is_over:
-            self.stepper.advance(self.texts.last()[:, None], self.rows_W)
-        return found
+            if self.rows_W is not None:
+                self.cache.reorder(self.rows_W)
+            last_W1 = self.texts.last()[:, None]
+            self.next_logits_WV = self.decoder.step(last_W1, self.cache).to(last_W1.device, torch.float32)
+        return written
 
     def final_cache(self) -> EncoderDecoderCache | None:
         """Return the cache as transformers' own searches do, or None if it was not requested."""
-        assert self.stepper is not None
-        return self.stepper.final_cache(self.rows_W)
+        assert self.cache is not None
+        if not self.cache.is_returned:
+            return None
+        if self.rows_W is not None:
+            self.cache.reorder(self.rows_W)
+        return self.cache.as_dynamic()
 
-    def _processed(self, scores_WV: torch.Tensor) -> torch.Tensor:
-        return processed(self.processors, self.texts.whole(), scores_WV)
+    def _process(self, scores_WV: torch.Tensor) -> torch.Tensor:
+        return apply_processors(self.processors, self.texts.whole(), scores_WV)
 
     def _follow(self) -> None:
         """Record which rows continue others, before sources leave."""
 
     def _select_sources(self, sources: list[int]) -> None:
         """Continue with the given sources: the new source i is the old source `sources[i]`."""
-        assert self.stepper is not None
+        assert self.cache is not None
         self.texts.select_sources(sources)
-        self.stepper.select_sources(sources, self.beams)
+        self.cache.batch_select_indices(sources)
+        self.next_logits_WV = self.next_logits_WV[rows_of(sources, self.beams)]
         if self.rows_W is not None:
             self.rows_W = renumbered(self.rows_W, sources, self.beams)
         for observer in (*self.processors, *self.criteria):
@@ -574,21 +500,7 @@ class Search:
                 observer.select_sources(sources, self.beams)
 
 
-def _searched(search: Search) -> list[Written]:
-    """Run a search to its end, and return the output of all sources in their order."""
-    found: list[Written] = []
-    while not search.is_over:
-        found += search.step()
-    return sorted(found, key=lambda one: one.number)
-
-
-def _stacked(parts: list[torch.Tensor], fill: int) -> torch.Tensor:
-    """Concatenate the rows of tensors (rows, T), padded to the widest."""
-    width = max(part.shape[1] for part in parts)
-    return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1]), value=fill) for part in parts])
-
-
-def sample(
+def decode(
     model: Any,
     input_ids: torch.LongTensor,
     logits_processor: LogitsProcessorList,
@@ -596,47 +508,55 @@ def sample(
     generation_config: GenerationConfig,
     streamer: Any = None,
     **model_kwargs,
-) -> GenerateEncoderDecoderOutput | torch.Tensor:
-    """Do what `GenerationMixin._sample` does: choose one token per row and step, the likeliest or a sampled one."""
-    search = Search(model, generation_config, logits_processor, stopping_criteria, streamer)
-    found = _searched(search.begin(input_ids, model_kwargs))
-    written = _stacked([one.sequences for one in found], search.texts.fill)
-    ids = torch.cat([input_ids, written], dim=1)
+) -> GenerateEncoderDecoderOutput | GenerateBeamEncoderDecoderOutput | torch.Tensor:
+    """Write all tokens of a request, with the result of `GenerationMixin._sample` or `_beam_search`.
+
+    Greedy search and sampling choose one token per row and step, the likeliest or a sampled one. Beam search returns
+    the best sequences of each source, best first.
+
+    Args:
+        model: the model.
+        input_ids: ids of the prefix of each row.
+        logits_processor, stopping_criteria: those of `generate`.
+        generation_config: the settings of the request.
+        streamer: gets the tokens of greedy search and sampling as they are written.
+        model_kwargs: the other inputs, with a [`FastPathRequest`] as cache.
+    """
+    settings = generation_config
+    search = Search(model, settings, logits_processor, stopping_criteria, streamer)
+    max_new_tokens = settings.max_length - input_ids.shape[1]
+    search.texts.prefix_WP = input_ids
+    search.prefill(input_ids, model_kwargs, [max_new_tokens] * (len(input_ids) // search.beams))
+    has_ends = not isinstance(search.texts, Greedy) or search.texts.pads_ends
+    # a streamer gets all rows, sampling draws for them together, and a compiled step has one package for each number
+    # of rows
+    needs_all = streamer is not None or settings.do_sample or search.decoder.compiled is not None
+    can_remove_rows = all(map(supports_row_removal, [*logits_processor, *stopping_criteria]))
+    search.may_leave = has_ends and can_remove_rows and not needs_all and not returns_rows(settings)
+    sources: list[Written] = []
+    while not search.is_over:
+        sources += search.step()
+    sources.sort(key=lambda source: source.number)
     if streamer is not None:
         streamer.end()
-    if not generation_config.return_dict_in_generate:
-        return ids
-    return GenerateEncoderDecoderOutput(
-        sequences=ids,
-        scores=search.scores,
-        logits=search.logits,
-        **{CACHE: search.final_cache()},
-    )
-
-
-def beam_search(
-    model: Any,
-    input_ids: torch.LongTensor,
-    logits_processor: LogitsProcessorList,
-    stopping_criteria: StoppingCriteriaList,
-    generation_config: GenerationConfig,
-    **model_kwargs,
-) -> GenerateBeamEncoderDecoderOutput | torch.Tensor:
-    """Return the best sequences of each source, best first, as `GenerationMixin._beam_search` does."""
-    search = Search(model, generation_config, logits_processor, stopping_criteria)
-    found, kept = _searched(search.begin(input_ids, model_kwargs)), generation_config.num_return_sequences
-    rows = _stacked([one.rows[:kept] for one in found if one.rows is not None], -1)
-    written = int((rows >= 0).sum(dim=1).max())
-    texts = _stacked([one.sequences[:kept] for one in found], search.texts.fill)[:, :written]
-    sequences = torch.cat([input_ids[:: search.beams].repeat_interleave(kept, dim=0), texts], dim=1)
-    if not generation_config.return_dict_in_generate:
+    kept = 1 if search.beams == 1 else settings.num_return_sequences
+    texts = _stacked([source.sequences[:kept] for source in sources], search.texts.fill)
+    if search.beams > 1:
+        rows = _stacked([source.rows[:kept] for source in sources if source.rows is not None], -1)
+        length = int((rows >= 0).sum(dim=1).max())
+        texts, rows = texts[:, :length], rows[:, :length]
+    prefixes = input_ids[:: search.beams].repeat_interleave(kept, dim=0)
+    sequences = torch.cat([prefixes, texts], dim=1)
+    if not settings.return_dict_in_generate:
         return sequences
-    scores = torch.cat([one.scores[:kept] for one in found])
-    return GenerateBeamEncoderDecoderOutput(
-        sequences=sequences,
-        sequences_scores=scores if generation_config.output_scores else None,
-        beam_indices=rows[:, :written],
-        **{CACHE: search.final_cache()},
-        scores=search.scores,
-        logits=search.logits,
-    )
+    output = {"sequences": sequences, "scores": search.scores, "logits": search.logits, CACHE: search.final_cache()}
+    if search.beams == 1:
+        return GenerateEncoderDecoderOutput(**output)
+    scores = torch.cat([source.scores[:kept] for source in sources]) if settings.output_scores else None
+    return GenerateBeamEncoderDecoderOutput(**output, sequences_scores=scores, beam_indices=rows)
+
+
+def _stacked(parts: list[torch.Tensor], fill: int) -> torch.Tensor:
+    """Concatenate the rows of tensors (rows, T), padded to the widest."""
+    width = max(part.shape[1] for part in parts)
+    return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1]), value=fill) for part in parts])

@@ -6,7 +6,7 @@ same, because only repeated or useless work is saved:
 - The beams of a source have the same source, and the same target tokens up to where they branch. Keys and values of
   both are stored once (`cache.py`), and the beams become rows of one query.
 - Masked source positions are left out.
-- Queries, keys and values are projected in one product, from a certain number of tokens on.
+- Queries, keys and values are projected in one product.
 
 Shape suffixes: L layers, B sources, S beams of each, W = B * S rows, D width, H heads, G key-value heads, R = H / G
 heads that share keys, K width of a head, T tokens of a suffix, N tokens, M source positions.
@@ -25,12 +25,10 @@ from ..masks import additive
 from ..positions import TokenPositions, attention_positions, embed_positions, rotate
 from .cache import DecodingCache, by_layer
 from .compiled import CompiledStep
-from .weights import joined_projections, prepared
+from .weights import joined_projections
 
 # Rotary types whose frequencies transformers changes as a sequence grows.
 GROWING_ROTARY = ("dynamic", "longrope")
-# The number of tokens from which a layout of the weights for a few rows saves time, once it is made.
-PREPARE_FROM = 4
 # Attention weights that count as 0. Products with numbers below 1e-38 take a processor many times as long as others,
 # and a trained model has such numbers in every step.
 _NOTHING = 1e-30
@@ -55,12 +53,8 @@ class DecodeStep(nn.Module):
         kinds = (self.config.self_attention_position_type, self.config.cross_attention_position_type)
         self.has_relative = any(kind in ("relative", "bucketed") for kind in kinds)
         # for each layer, the projections of queries, keys and values in one
-        self.projections: Any = None
-        self.is_new = not compiled
-        self.compiled = None
-        if compiled:
-            self.projections = joined_projections(self.decoder)
-            self.compiled = CompiledStep(self)
+        self.projections = joined_projections(self.decoder)
+        self.compiled = CompiledStep(self) if compiled else None
         rotary = self.decoder.rotary_embedding
         # Inference mode saves bookkeeping, a twentieth of a step, but frequencies that the model keeps must not be
         # made in it.
@@ -68,13 +62,12 @@ class DecodeStep(nn.Module):
         self.without_gradients = torch.no_grad if grows else torch.inference_mode
         self.training = False  # as all of its modules are; `eval` would visit each of them
 
-    def step(self, ids_W1: torch.Tensor, cache: DecodingCache, left: int | None = None) -> torch.Tensor:
+    def step(self, ids_W1: torch.Tensor, cache: DecodingCache) -> torch.Tensor:
         """Return the logits (W, vocabulary) of the next token, and add the keys and values of `ids_W1` to the cache.
 
         Args:
             ids_W1: the last token of each row.
             cache: the cache of the previous tokens.
-            left: the largest number of tokens that may still follow, None if other sources may join.
         """
         cache.grow()
         ids_W = ids_W1.new_empty(len(ids_W1))
@@ -97,12 +90,6 @@ class DecodeStep(nn.Module):
             logits, states = compiled(arguments)
             cache.next_column().copy_(states)
         else:
-            if self.is_new and (left is None or left >= PREPARE_FROM):
-                if ids_W.device.type == "cpu":
-                    self.decoder, self.lm_head, self.projections = prepared(self.decoder, self.lm_head)
-                else:
-                    self.projections = joined_projections(self.decoder)
-            self.is_new = False
             with self.without_gradients():
                 logits, _ = self(*arguments, into=cache.next_column())
             logits = logits.clone()  # processors of the user may change it
@@ -202,15 +189,11 @@ class DecodeStep(nn.Module):
         states_WD = hidden_WD
         if self.has_table:
             states_WD = attention._with_positions(hidden_WD[:, None], positions.query)[:, 0]
-        if self.projections is None:
-            parts = (attention.q_proj(states_WD), attention.k_proj(states_WD), attention.v_proj(hidden_WD))
-            query, key, value = (part.view(len(part), -1, self.width) for part in parts)
-        elif self.has_table:
-            heads = self.projections[index](states_WD).view(len(hidden_WD), -1, self.width)
+        heads = self.projections[index](states_WD).view(len(hidden_WD), -1, self.width)
+        if self.has_table:
             query, key = heads.split([self.heads, self.groups], dim=1)
             value = attention.v_proj(hidden_WD).view(-1, self.groups, self.width)
         else:
-            heads = self.projections[index](states_WD).view(len(hidden_WD), -1, self.width)
             query, key, value = heads.split([self.heads, self.groups, self.groups], dim=1)
         if attention.k_norm is not None:
             key = attention.k_norm(key)

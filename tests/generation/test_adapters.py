@@ -3,13 +3,10 @@
 import pytest
 import torch
 
-from weftformer.modeling.decoding import weights
-
 peft = pytest.importorskip("peft")
 
 REQUESTS = [{"num_beams": 1}, {"num_beams": 3}]
-# long enough for the fast path to lay out weights anew
-LENGTH = {"min_new_tokens": 26, "max_new_tokens": 26}
+LENGTH = {"min_new_tokens": 8, "max_new_tokens": 8}
 
 
 def lora(**settings):
@@ -28,12 +25,6 @@ ADAPTERS = {
     "norms and head": ("rotary", lora(target_modules=["q_proj"], modules_to_save=["final_layer_norm", "lm_head"])),
     "prefix": ("rotary", peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)),
 }
-
-
-@pytest.fixture(autouse=True)
-def packed_weights(monkeypatch):
-    """Small weights are laid out anew too."""
-    monkeypatch.setattr(weights, "_SMALLEST", 0)
 
 
 def adapted(build, name):
@@ -59,7 +50,7 @@ def assert_both_paths_agree(model, source, **reference):
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_both_paths_hear_an_adapter(build, source, name):
+def test_adapters_change_both_paths_alike(build, source, name):
     model = adapted(build, name)
     # a prefix is a cache
     reference = {"cache_implementation": "dynamic"} if name == "prefix" else {"use_cache": False}
@@ -69,7 +60,7 @@ def test_both_paths_hear_an_adapter(build, source, name):
 
 
 @pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "prefix"])
-def test_switched_off_merged_and_unloaded(build, source, steps, name):
+def test_adapters_switched_off_merged_and_unloaded(build, source, steps, name):
     model = adapted(build, name)
     before = [written(build(ADAPTERS[name][0]), source, request) for request in REQUESTS]
     with model.disable_adapter():

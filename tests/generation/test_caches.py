@@ -10,7 +10,7 @@ from .conftest import CLOSE, KINDS, PAD, PADDED
 @pytest.mark.parametrize(
     "settings", [{"cache_implementation": "static"}, {"cache_implementation": "dynamic"}], ids=str
 )
-def test_a_cache_changes_nothing(model, inputs, run, settings):
+def test_caches_equal_no_cache(model, inputs, run, settings):
     sequences, logits = run(model, 8, **inputs, use_cache=False)
     # twice: a static cache is as long as the longest request so far
     for steps in (8, 5):
@@ -44,7 +44,7 @@ def test_steps_of_any_size_equal_one_forward(model, inputs):
 @pytest.mark.parametrize(
     "kind", [kind if kind == "rotary" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )
-def test_a_step_over_a_static_cache_compiles_once_and_into_one_graph(build, source, kind):
+def test_static_cache_compiles_once_into_one_graph(build, source, kind):
     """`generate` compiles the decoding step by itself on an accelerator; here it is told to do so on the CPU."""
     torch._dynamo.reset()
     model = build(kind, torch.float32)
@@ -60,3 +60,13 @@ def test_a_step_over_a_static_cache_compiles_once_and_into_one_graph(build, sour
         assert torch.equal(found, expected)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert not torch._dynamo.utils.counters["graph_break"]
+
+
+def test_plain_beam_search_reorders_the_target_cache_alone(build, source):
+    model = build("rotary")
+    request = {"num_beams": 3, "max_new_tokens": 12, "min_new_tokens": 12, "return_dict_in_generate": True}
+    found = model.generate(source, cache_implementation="dynamic", **request)
+    before = [layer.keys for layer in found.cache.cross_attention_cache.layers]
+    model._reorder_cache(found.cache, torch.arange(len(found.sequences)).flip(0))
+    after = [layer.keys for layer in found.cache.cross_attention_cache.layers]
+    assert all(keys is old for keys, old in zip(after, before, strict=True))

@@ -1,4 +1,6 @@
-"""The fast path of decoding against the plain path: the same tokens and scores over a grid of requests."""
+"""Every way of decoding against transformers' own search: the same tokens, scores and caches over a grid of requests."""
+
+import time
 
 import pytest
 import torch
@@ -7,117 +9,303 @@ from transformers import (
     EncoderDecoderCache,
     LogitsProcessor,
     LogitsProcessorList,
-)  # fmt: skip
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+from transformers.generation import EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria
 from transformers.generation.streamers import BaseStreamer
 
 import weftformer
-from weftformer.modeling.decoding import step, weights
+from weftformer.modeling.decoding import ContinuousSearch, compiled, step
 from weftformer.modeling.decoding.cache import DecodingCache, SourceCache
+from weftformer.modeling.decoding.compiled import CompiledStep
+from weftformer.modeling.decoding.step import DecodeStep
 
-from .conftest import CLOSE, PAD, PADDED, START, few_kinds, grid
+from .conftest import CLOSE, FEW, KINDS, PAD, PADDED, START, few_kinds
 
+# Several tokens end a text, so that texts end at different lengths.
+ENDS = [2, 4, 7, 9, 12]
+
+
+class Writes(StoppingCriteria):
+    """Ends the rows that have just written one of these tokens."""
+
+    def __init__(self, *tokens):
+        self.tokens = torch.tensor(tokens)
+
+    def __call__(self, input_ids, scores, **kwargs):
+        return torch.isin(input_ids[:, -1], self.tokens)
+
+
+class Sure(StoppingCriteria):
+    """Ends all rows once the last scores of some row are far apart; reads the scores of all steps."""
+
+    def __call__(self, input_ids, scores, **kwargs):
+        assert len(scores) == input_ids.shape[1] - 1
+        return (scores[-1].softmax(dim=-1).amax() > 0.6).expand(len(input_ids))
+
+
+class OwnEnds(EosTokenCriteria):
+    """A subclass of transformers' criterion, with an exception added by the user."""
+
+    def __call__(self, input_ids, scores, **kwargs):
+        return super().__call__(input_ids, scores, **kwargs) & (input_ids.shape[1] > 4)
+
+
+class HalvesInPlace(LogitsProcessor):
+    def __call__(self, input_ids, scores):
+        return scores.mul_(0.5)
+
+
+def criteria(*rules):
+    return {"stopping_criteria": StoppingCriteriaList(rules)}
+
+
+BEAMS = {"num_beams": 3, "num_return_sequences": 3}
 REQUESTS = {
     "greedy": {},
-    "beams": {"num_beams": 3},
-    "many beams, all returned": {"num_beams": 7, "num_return_sequences": 7, "max_new_tokens": 28},
-    "early stopping": {"num_beams": 4, "early_stopping": True, "length_penalty": 2.0},
-    "sampling": {"do_sample": True, "temperature": 1.3, "top_k": 9},
-    "several samples": {"do_sample": True, "num_return_sequences": 3, "max_new_tokens": 20},
+    "beams": BEAMS,
+    "many beams": {"num_beams": 7, "num_return_sequences": 7, "max_new_tokens": 28},
+    "early stopping": BEAMS | {"early_stopping": True, "length_penalty": 2.0},
+    "never early": BEAMS | {"early_stopping": "never", "length_penalty": 1.5},
+    "short answers": BEAMS | {"length_penalty": -1.0},
+    "no end": BEAMS | {"eos_token_id": None},
+    "sampling": {"do_sample": True, "temperature": 1.3, "top_k": 9, "num_return_sequences": 3},
+    "sampling beams": {"do_sample": True, "num_beams": 4, "top_k": 12},
     "one token": {"max_new_tokens": 1, "num_beams": 2},
-    "processors": {"num_beams": 3, "no_repeat_ngram_size": 2, "repetition_penalty": 1.4, "min_new_tokens": 6},
-    "processors, greedy": {"suppress_tokens": [5, 6], "forced_eos_token_id": 2, "renormalize_logits": True},
-    "a prefix": {"decoder_input_ids": torch.tensor([[START, 5, 6, 7]] * 4), "num_beams": 2},
-    "many tokens that end": {
-        "num_beams": 4,
-        "num_return_sequences": 2,
-        "eos_token_id": [2, 5, 6, 7],
-        "max_new_tokens": 30,
-    },
-    "ends, greedy": {"eos_token_id": [2, 5, 6, 7, 8, 9], "max_new_tokens": 30},
-    "until nothing can improve": {
-        "num_beams": 3,
-        "early_stopping": "never",
-        "length_penalty": 2.0,
-        "eos_token_id": [2, 5],
-    },
-    "short answers": {"num_beams": 3, "length_penalty": -1.0, "eos_token_id": [2, 5, 9], "max_new_tokens": 20},
-    "no token that ends": {"num_beams": 2, "eos_token_id": None},
-    "beams that sample and end": {"do_sample": True, "num_beams": 4, "eos_token_id": [2, 5, 6, 7], "top_k": 12},
-    "another search": {"num_beams": 4, "num_return_sequences": 4, "custom_generate": "sqrt_length", "max_length": 20},
+    "processors": BEAMS | {"no_repeat_ngram_size": 2, "repetition_penalty": 1.4, "min_new_tokens": 6},
+    "greedy with processors": {"suppress_tokens": [5, 6], "forced_eos_token_id": 2, "renormalize_logits": True},
+    "processor in place": {"logits_processor": LogitsProcessorList([HalvesInPlace()])},
+    "prefix": BEAMS | {"decoder_input_ids": torch.tensor([[START, 5, 6, 8]] * 4)},
+    "padded prefixes": PADDED,
+    "beams with padded prefixes": BEAMS | PADDED,
+    "sqrt_length": {"num_beams": 4, "num_return_sequences": 4, "custom_generate": "sqrt_length"},
+    "greedy sqrt_length": {"custom_generate": "sqrt_length"},
+    "criterion": criteria(Writes(5, 8, 11)),
+    "beams with criterion": BEAMS | criteria(Writes(5, 8, 11)),
+    "criterion that ends all": BEAMS | criteria(Writes(*range(31))),
+    "criterion of scores": BEAMS | criteria(Sure()),
+    "criterion of time": BEAMS | criteria(MaxTimeCriteria(0.0, initial_timestamp=time.time() - 1)),
+    "criteria of length": criteria(Writes(5, 8), MaxLengthCriteria(max_length=7)),
+    "criterion of other ends": BEAMS | criteria(EosTokenCriteria(eos_token_id=[5, 6, 8])),
+    "subclass of a criterion": BEAMS | criteria(OwnEnds(eos_token_id=[5, 6, 8])),
+    "sqrt_length with criterion": BEAMS | criteria(Writes(5, 8)) | {"custom_generate": "sqrt_length"},
 }
+EVERYWHERE = ("greedy", "beams", "padded prefixes")
+JOINED = ("greedy", "beams", "early stopping", "never early")
 
 
-def both_ways(model, inputs, request, steps):
-    settings = {"max_new_tokens": 12, "return_dict_in_generate": True, "output_scores": True, "output_logits": True}
-    if "max_length" in request:
-        settings.pop("max_new_tokens")
-    outputs = []
-    for cache in ({}, {"cache_implementation": "dynamic"}):
-        torch.manual_seed(3)
-        outputs.append(model.generate(**inputs, **(settings | request | cache)))
-        if not cache:
-            prefix = request["decoder_input_ids"].shape[1] if "decoder_input_ids" in request else 1
-            # the first token comes from a forward pass over the prefix
-            assert steps or outputs[0].sequences.shape[1] == prefix + 1, "the fast path was not taken"
-            steps.clear()
+def cases():
+    """Yield each kind of model with each way of decoding and its requests."""
+    for kind in KINDS:
+        names = REQUESTS if kind in FEW else EVERYWHERE
+        yield from ((kind, "fast", name) for name in names)
+        # without scores of rows, sources leave; criteria that read scores need them
+        yield from ((kind, "leaving", name) for name in names if "criteri" not in name and name != "one token")
+        if kind not in ("relative", "bucketed"):  # offsets depend on the whole batch
+            yield from ((kind, "joined", name) for name in JOINED if kind in FEW or name in EVERYWHERE)
+    for kind, name in (("learned", "greedy"), ("bucketed", "beams")):
+        yield kind, "compiled", name
+
+
+def generate(model, inputs, request, **settings):
+    torch.manual_seed(3)
+    return model.generate(**inputs, **({"max_new_tokens": 12, "eos_token_id": ENDS} | request | settings))
+
+
+def with_scores(model, inputs, request, **settings):
+    settings |= {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
+    return generate(model, inputs, request, **settings)
+
+
+PLAIN = {"cache_implementation": "dynamic"}
+
+
+@pytest.mark.parametrize(("model", "way", "name"), list(cases()), indirect=["model"])
+def test_equals_plain_search(model, inputs, steps, monkeypatch, way, name):
+    request = REQUESTS[name]
+    monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 4)
+    plain = with_scores(model, inputs, request, **PLAIN)
     assert not steps, "the plain path was not taken"
-    return outputs
+    if way == "fast":
+        assert_same(with_scores(model, inputs, request), plain)
+    elif way == "leaving":
+        assert torch.equal(generate(model, inputs, request), plain.sequences)
+    elif way == "joined":
+        assert_joined(model, inputs, request, plain)
+    else:
+        monkeypatch.setattr(
+            CompiledStep, "_package", lambda self, shape, given: compiled.exported(self.step, given).module()
+        )
+        weftformer.fast_decoding(model)
+        assert_same(with_scores(model, inputs, request), plain)
+        weftformer.fast_decoding(model, compile=False)
+    is_relative = model.config.has_relative_self_attention and "padded" in name  # offsets differ between rows
+    # the first token is from a forward pass over the prefix
+    assert bool(steps) == (
+        not is_relative and name not in ("one token", "criterion that ends all", "criterion of time")
+    )
 
 
-def assert_same(short, plain):
-    assert torch.equal(short.sequences, plain.sequences)
-    assert set(short.keys()) == set(plain.keys())
+def assert_same(found, plain):
+    assert torch.equal(found.sequences, plain.sequences)
+    assert set(found.keys()) == set(plain.keys())
     for name in ("scores", "logits"):
-        if getattr(plain, name) is not None:
-            for one, other in zip(getattr(short, name), getattr(plain, name), strict=True):
-                torch.testing.assert_close(one, other, **CLOSE)
+        for scores, expected in zip(getattr(found, name), getattr(plain, name), strict=True):
+            torch.testing.assert_close(scores, expected, **CLOSE)
     for name in ("sequences_scores", "beam_indices"):
         if getattr(plain, name, None) is not None:
-            torch.testing.assert_close(getattr(short, name), getattr(plain, name), **CLOSE)
-    assert_same_caches(short.cache, plain.cache)
+            torch.testing.assert_close(getattr(found, name), getattr(plain, name), **CLOSE)
+    assert_same_caches(found.cache, plain.cache)
 
 
 def assert_same_caches(found, expected, **close):
     assert type(found) is type(expected) is EncoderDecoderCache and found.is_updated == expected.is_updated
     for half in ("self_attention_cache", "cross_attention_cache"):
-        one, other = getattr(found, half), getattr(expected, half)
-        assert type(one) is type(other) is DynamicCache
-        assert len(one.layers) == len(other.layers) > 0
-        for layer, plain in zip(one.layers, other.layers, strict=True):
+        own, other = getattr(found, half), getattr(expected, half)
+        assert type(own) is type(other) is DynamicCache and len(own.layers) == len(other.layers) > 0
+        for layer, plain in zip(own.layers, other.layers, strict=True):
             assert type(layer) is type(plain) and layer.keys.dtype == plain.keys.dtype
             torch.testing.assert_close(layer.keys, plain.keys, **(CLOSE | close))
             torch.testing.assert_close(layer.values, plain.values, **(CLOSE | close))
 
 
-@grid(REQUESTS, everywhere=("greedy", "many beams, all returned"))
-def test_both_ways_give_the_same(model, inputs, steps, request_):
-    assert_same(*both_ways(model, inputs, REQUESTS[request_], steps))
+def assert_joined(model, inputs, request, plain):
+    """Check that sources which join a running search one by one get what they get in a batch."""
+    search, tickets, found = ContinuousSearch(model, eos_token_id=ENDS, **request), [], {}
+    for row in range(4):
+        tickets += search.add({name: value[row : row + 1] for name, value in inputs.items()}, [12])
+        found |= {source.ticket: source for source in search.step() + search.step()}
+    while len(search):
+        found |= {source.ticket: source for source in search.step()}
+    count = request.get("num_return_sequences", 1)
+    for row, ticket in enumerate(tickets):
+        rows = slice(row * count, (row + 1) * count)
+        expected = [until_end(ids[1:]) for ids in plain.sequences[rows].tolist()]
+        assert [until_end(ids) for ids in found[ticket].sequences] == expected
+        assert found[ticket].prompt == [START]
+        if "num_beams" in request:
+            torch.testing.assert_close(torch.tensor(found[ticket].scores), plain.sequences_scores[rows], **CLOSE)
+        else:
+            scores = model.compute_transition_scores(plain.sequences, plain.logits, normalize_logits=True)
+            total = scores[row, : len(expected[0])].sum()
+            torch.testing.assert_close(torch.tensor(found[ticket].scores[0]), total, **CLOSE)
+
+
+def until_end(ids):
+    ends = [place for place, token in enumerate(ids) if token in ENDS]
+    return ids[: ends[0] + 1] if ends else ids
+
+
+# Sources that leave
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """The number of rows of each step."""
+    taken, original = [], DecodeStep.step
+    monkeypatch.setattr(
+        DecodeStep, "step", lambda self, ids, *rest: taken.append(len(ids)) or original(self, ids, *rest)
+    )
+    return taken
+
+
+class ByNumber(LogitsProcessor):
+    """A processor that identifies rows by their numbers."""
+
+    def __init__(self):
+        self.numbers = torch.arange(12)
+
+    def __call__(self, input_ids, scores):
+        scores = scores.clone()
+        scores[torch.arange(len(scores)), self.numbers % 5 + 13] += 1.0
+        return scores
+
+
+class ByRemainingNumber(ByNumber):
+    """The same processor, which also works after sources have left."""
+
+    def select_sources(self, sources, beams):
+        self.numbers = self.numbers.view(-1, beams)[sources].flatten()
+
+
+def test_sources_leave_only_if_processors_and_outputs_allow(build, source, rows):
+    model, inputs, request = build("rotary"), {"input_ids": source}, BEAMS | {"max_new_tokens": 24}
+    output = with_scores(model, inputs, request, only_sequences=True)
+    assert min(rows) < max(rows) == 12 and output.scores is None and output.logits is None and output.cache is None
+    whole = with_scores(model, inputs, request)
+    assert torch.equal(output.sequences, whole.sequences) and torch.equal(output.beam_indices, whole.beam_indices)
+    torch.testing.assert_close(output.sequences_scores, whole.sequences_scores)
+    expected = generate(model, inputs, request, logits_processor=LogitsProcessorList([ByNumber()]))
+    rows.clear()
+    found = generate(model, inputs, request, logits_processor=LogitsProcessorList([ByRemainingNumber()]))
+    assert min(rows) < 12 and torch.equal(found, expected)
+    for settings in (
+        {"return_dict_in_generate": True, "output_scores": True},
+        {"logits_processor": LogitsProcessorList([ByNumber()])},
+        criteria(Writes(30)),
+        {"do_sample": True},
+        # a penalty that stores the pads of each row
+        PADDED | {"repetition_penalty": 1.4},
+    ):
+        rows.clear()
+        generate(model, inputs, request, **settings)
+        assert set(rows) == {12}
+
+
+# Cache and step
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_prefixes_of_different_length(model, inputs, steps, beams):
-    request = PADDED | {"num_beams": beams}
-    if model.config.has_relative_self_attention:
-        model.generate(**inputs, **request, max_new_tokens=4)
-        assert not steps  # offsets between rows that are padded differently: the plain path
-    else:
-        assert_same(*both_ways(model, inputs, request, steps))
-
-
-@pytest.mark.parametrize("beams", [1, 3])
-def test_all_positions_of_the_source_are_in_the_cache(build, source, steps, beams):
-    """Those too that nobody may see, which the fast path leaves out: a longer mask may show them."""
+def test_returned_cache_has_masked_source_positions(build, source, steps, beams):
+    """The fast path leaves them out, but a longer mask may show them later."""
     hidden = (source != PAD).long()
     hidden[:, 7:] = 0
-    inputs = {"input_ids": source, "attention_mask": hidden}
-    fast, plain = both_ways(build("rotary"), inputs, {"num_beams": beams}, steps)
-    assert_same(fast, plain)
+    inputs, model = {"input_ids": source, "attention_mask": hidden}, build("rotary")
+    fast = with_scores(model, inputs, {"num_beams": beams})
+    assert steps
+    assert_same(fast, with_scores(model, inputs, {"num_beams": beams}, **PLAIN))
     assert fast.cache.cross_attention_cache.layers[0].keys.shape == (4 * beams, 2, 9, 8)
+
+
+def test_masked_source_positions_are_not_stored():
+    mask = torch.tensor([[1, 0, 1, 0, 0], [0, 1, 0, 0, 0]])
+    states = torch.arange(10.0).view(1, 2, 1, 5, 1)
+    cache = SourceCache()
+    cache.add(torch.stack([states, -states]), mask)
+    keys, values = cache.states[:, 0]
+    assert keys[:, 0, :, 0].tolist() == [[0, 2], [6, 5]] and torch.equal(values, -keys)
+    assert cache.mask[:, 0, 0].tolist() == [[True, True], [True, False]]
+    assert cache.positions.tolist() == [[0, 2], [1, 0]]
+
+
+def test_shared_tokens_are_stored_once_and_capacity_grows(build, source, monkeypatch):
+    monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 3)
+    caches, original = [], DecodingCache.__init__
+    monkeypatch.setattr(
+        DecodingCache, "__init__", lambda self, *args, **kwargs: caches.append(self) or original(self, *args, **kwargs)
+    )
+    model, inputs = build("rotary"), {"input_ids": source}
+    request = {"num_beams": 6, "max_new_tokens": 90, "min_new_tokens": 90}
+    assert_same(with_scores(model, inputs, request), with_scores(model, inputs, request, **PLAIN))
+    (cache,) = caches
+    assert cache.lengths == [90] * 4
+    assert cache.prefix_lengths == cache.prefix_lengths[:1] * 4 and cache.prefix_lengths[0] > 60
+
+
+def test_memory_of_a_long_running_search_is_that_of_its_longest_text(build, source):
+    search = ContinuousSearch(build("rotary"), num_beams=2, eos_token_id=ENDS)
+    for row in range(40):
+        search.add({"input_ids": source[row % 4 : row % 4 + 1]}, [6])
+        search.step()
+    cache = search.cache
+    assert cache.suffixes.shape[2] <= 2 * 16 and cache.suffixes.shape[4] == 64
+    assert cache.source.states.shape[4] < 10 and search.texts.running.shape[2] == 64
 
 
 @few_kinds
 @pytest.mark.parametrize(("request_", "prefix"), [({}, PADDED), ({"do_sample": True, "temperature": 1.5}, {})])
-def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, request_, prefix):
+def test_continuing_from_a_cache_equals_one_generation(model, inputs, request_, prefix):
     settings = {"return_dict_in_generate": True, "output_scores": True} | request_
     torch.manual_seed(7)
     whole = model.generate(**inputs, **settings, **prefix, min_new_tokens=12, max_new_tokens=12)
@@ -138,42 +326,7 @@ def test_an_interrupted_generation_is_the_uninterrupted_one(model, inputs, reque
     assert_same_caches(rest.cache, whole.cache, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-def test_what_only_the_plain_path_can_do_it_does(build, source, beams, steps, monkeypatch):
-    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *args, **kwargs: None)
-    model, settings = build("rotary"), {"num_beams": beams, "max_new_tokens": 12, "return_dict_in_generate": True}
-    for given in ({"synced_gpus": True}, {"decoder_position_ids": torch.tensor([0])}):
-        found = model.generate(source, **settings, **given)
-        plain = model.generate(source, **settings, cache_implementation="dynamic")
-        assert not steps and torch.equal(found.sequences, plain.sequences)
-        assert_same_caches(found.cache, plain.cache)
-
-
-@pytest.mark.parametrize("kind", ["relative", "bucketed"])
-def test_prefixes_of_different_length_have_other_offsets_to_the_source(build, source, steps, kind):
-    model = build("rotary", cross_attention_position_type=kind)
-    request = PADDED | {"num_beams": 3, "max_new_tokens": 6}
-    found = model.generate(source, **request)
-    assert not steps
-    assert torch.equal(found, model.generate(source, **request, cache_implementation="dynamic"))
-
-
-def test_what_beams_share_is_kept_once_and_room_grows(build, source, steps, monkeypatch):
-    monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 3)
-    caches, original = [], DecodingCache.__init__
-    monkeypatch.setattr(
-        DecodingCache, "__init__", lambda self, *args, **kwargs: caches.append(self) or original(self, *args, **kwargs)
-    )
-    model = build("rotary")
-    request = {"num_beams": 6, "max_new_tokens": 90, "min_new_tokens": 90}
-    assert_same(*both_ways(model, {"input_ids": source}, request, steps))
-    (cache,) = caches
-    # the common past of all six beams is kept once
-    assert cache.lengths == [90] * 4
-    assert cache.prefix_lengths == cache.prefix_lengths[:1] * 4 and cache.prefix_lengths[0] > 60
-
-
-def test_a_streamer_hears_each_token(build, source, steps):
+def test_streamer_gets_each_token(build, source, steps):
     class Listener(BaseStreamer):
         def __init__(self):
             self.heard = []
@@ -185,88 +338,55 @@ def test_a_streamer_hears_each_token(build, source, steps):
             self.heard.append("end")
 
     model, heard = build("rotary"), []
-    for cache in ({}, {"cache_implementation": "dynamic"}):
+    for cache in ({}, PLAIN):
         listener = Listener()
         model.generate(source[:1], max_new_tokens=9, streamer=listener, **cache)
         heard.append(listener.heard)
     assert heard[0] == heard[1] and heard[0][-1] == "end" and steps
 
 
-def test_bfloat16_weights_decode(build, source, steps):
-    model = build("learned", num_condition_features=0).to(torch.bfloat16)
-    request = {"num_beams": 3, "max_new_tokens": 8, "output_scores": True, "return_dict_in_generate": True}
-    short = model.generate(source, **request)
-    plain = model.generate(source, **request, cache_implementation="dynamic")
+def test_bfloat16_steps_are_close(build, source, steps):
+    model, inputs = build("learned", num_condition_features=0).to(torch.bfloat16), {"input_ids": source}
+    fast, plain = with_scores(model, inputs, BEAMS), with_scores(model, inputs, BEAMS, **PLAIN)
     assert steps
     # the first step after the prefix; later ones may part where two tokens are a rounding apart
-    torch.testing.assert_close(short.scores[0], plain.scores[0], atol=0.1, rtol=0.1)
-
-
-def test_what_cannot_be_compiled_is_refused(build):
-    with pytest.raises(ValueError, match=r"training mode \(`model.eval\(\)`"):
-        weftformer.fast_decoding(build("rotary").train())
-    growing = build("rotary", rope_parameters=ROTARY["dynamic"])
-    with pytest.raises(ValueError, match='rotary positions of the type "dynamic" change with the length of the text'):
-        weftformer.fast_decoding(growing)
+    torch.testing.assert_close(fast.scores[0], plain.scores[0], atol=0.1, rtol=0.1)
 
 
 ROTARY = {
-    "linear": {"rope_type": "linear", "factor": 4.0, "rope_theta": 100.0},
-    "dynamic": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 100.0},
-    "yarn": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 100.0, "original_max_position_embeddings": 8},
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8},
     "longrope": {
-        "rope_type": "longrope",
-        "factor": 4.0,
-        "rope_theta": 100.0,
-        "short_factor": [1.0] * 4,
-        "long_factor": [2.0] * 4,
+        "rope_type": "longrope", "factor": 4.0, "short_factor": [1.0] * 4, "long_factor": [2.0] * 4,
         "original_max_position_embeddings": 8,
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("scaling", ROTARY)
-def test_scaled_rotary_positions_past_their_first_length(build, source, steps, monkeypatch, scaling):
-    monkeypatch.setattr(weights, "_SMALLEST", 0)  # small weights are laid out anew too
+def test_scaled_rotary_positions_beyond_the_first_length(build, source, steps, scaling):
     limits = {"max_target_positions": 8, "max_source_positions": 12}
-    model = build("rotary", rope_parameters=ROTARY[scaling], **limits)
+    model = build("rotary", rope_parameters=ROTARY[scaling] | {"rope_theta": 100.0}, **limits)
+    request, inputs = BEAMS | {"max_new_tokens": 28}, {"input_ids": source}
     for _ in range(2):  # frequencies of some kinds are those of the longest text so far
-        assert_same(*both_ways(model, {"input_ids": source}, {"max_new_tokens": 28, "num_beams": 3}, steps))
+        assert_same(with_scores(model, inputs, request), with_scores(model, inputs, request, **PLAIN))
+    assert steps
     # training in several processes writes to the buffers in place, which inference mode would forbid
     assert not any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers()))
     model.train()(input_ids=source, labels=source).loss.backward()
 
 
-def test_processors_may_change_scores_in_place(build, source, steps):
-    class Halves(LogitsProcessor):
-        def __call__(self, input_ids, scores):
-            return scores.mul_(0.5)
-
-    request = {"max_new_tokens": 12, "logits_processor": LogitsProcessorList([Halves()])}
-    # in float32, because the logits of other models are copied to it
-    assert_same(*both_ways(build("rotary").float(), {"input_ids": source}, request, steps))
-
-
-def test_source_positions_that_nobody_sees_are_left_out():
-    mask = torch.tensor([[1, 0, 1, 0, 0], [0, 1, 0, 0, 0]])
-    states = torch.arange(10.0).view(1, 2, 1, 5, 1)
-    cache = SourceCache()
-    cache.add(torch.stack([states, -states]), mask)
-    keys, values = cache.states[:, 0]
-    assert keys[:, 0, :, 0].tolist() == [[0, 2], [6, 5]] and torch.equal(values, -keys)
-    assert cache.mask[:, 0, 0].tolist() == [[True, True], [True, False]]
-    assert cache.positions.tolist() == [[0, 2], [1, 0]]
-
-
-def test_weights_that_count_for_nothing_are_zero(build, source, steps, monkeypatch):
+def test_negligible_attention_weights_are_zero(build, source, monkeypatch):
     """A trained model has numbers below 1e-38 among its attention weights, and a product with them takes many times as long."""
     model = build("rotary")
     for layer in model.model.decoder.layers:
         layer.self_attn.q_proj.weight.data *= 100
     seen, mixed = [], step._mixed
     monkeypatch.setattr(step, "_mixed", lambda weights, values: seen.append(weights) or mixed(weights, values))
-    prefix = torch.tensor([[START, *range(3, 23)]] * 4)  # long enough to be shared
-    request = {"num_beams": 3, "decoder_input_ids": prefix, "max_new_tokens": 12}
-    assert_same(*both_ways(model, {"input_ids": source}, request, steps))
-    weights = torch.cat([one.flatten() for one in seen])
+    # long enough to be shared
+    request = BEAMS | {"decoder_input_ids": torch.tensor([[START, *range(3, 23)]] * 4)}
+    inputs = {"input_ids": source}
+    assert_same(with_scores(model, inputs, request), with_scores(model, inputs, request, **PLAIN))
+    weights = torch.cat([part.flatten() for part in seen])
     assert (weights == 0).any() and not ((weights > 0) & (weights < 1e-30)).any()

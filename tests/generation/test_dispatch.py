@@ -8,8 +8,11 @@ from torch.nn.modules.module import register_module_forward_hook
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+import weftformer
 from weftformer import WeftForConditionalGeneration
 from weftformer.modeling.decoding import continuous, dispatch
+
+from .conftest import PADDED
 
 
 def louder(module, query, key, value, attention_mask, **kwargs):
@@ -17,7 +20,7 @@ def louder(module, query, key, value, attention_mask, **kwargs):
     return output * 3.0, weights
 
 
-def assert_plain_and_heard(model, source, steps, before):
+def assert_plain_with_change(model, source, steps, before):
     """Check that a change affects the generated tokens, and that all ways of generation agree."""
     settings = {"min_new_tokens": 12, "max_new_tokens": 12}
     found = model.generate(source, **settings)
@@ -34,9 +37,7 @@ def before(build, source, steps):
 
 
 @pytest.mark.parametrize("name", ["mine", "sdpa", "eager"])
-def test_an_attention_of_the_users_takes_the_plain_path_whatever_its_name(
-    build, source, steps, before, monkeypatch, name
-):
+def test_registered_attention_takes_the_plain_path(build, source, steps, before, monkeypatch, name):
     monkeypatch.setattr(ALL_ATTENTION_FUNCTIONS, "_local_mapping", dict(ALL_ATTENTION_FUNCTIONS._local_mapping))
     monkeypatch.setattr(
         type(ALL_ATTENTION_FUNCTIONS), "_global_mapping", dict(ALL_ATTENTION_FUNCTIONS._global_mapping)
@@ -44,7 +45,7 @@ def test_an_attention_of_the_users_takes_the_plain_path_whatever_its_name(
     ALL_ATTENTION_FUNCTIONS.register(name, louder)
     model = build("rotary")
     model.set_attn_implementation(name)
-    assert_plain_and_heard(model, source, steps, before)
+    assert_plain_with_change(model, source, steps, before)
 
 
 class Softer(WeftForConditionalGeneration):
@@ -56,10 +57,10 @@ class Softer(WeftForConditionalGeneration):
         return output
 
 
-def test_a_subclass_is_heard(build, source, steps, before):
+def test_subclass_takes_the_plain_path(build, source, steps, before):
     model = Softer(build("rotary").config).eval()
     model.load_state_dict(build("rotary").state_dict())
-    assert_plain_and_heard(model, source, steps, before)
+    assert_plain_with_change(model, source, steps, before)
 
 
 def replaces_a_method(model):
@@ -118,14 +119,14 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_the_model_is_heard(build, source, steps, before, change):
+def test_changed_model_takes_the_plain_path(build, source, steps, before, change):
     model = build("rotary")
     change(model)
     model.eval()
-    assert_plain_and_heard(model, source, steps, before)
+    assert_plain_with_change(model, source, steps, before)
 
 
-def test_a_hook_on_every_module_is_called(build, source, steps):
+def test_global_hook_is_called_by_every_layer(build, source, steps):
     seen = []
     handle = register_module_forward_hook(lambda module, args, output: seen.append(type(module).__name__))
     try:
@@ -136,7 +137,7 @@ def test_a_hook_on_every_module_is_called(build, source, steps):
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_experts_with_a_capacity_get_the_tokens_of_the_plain_path(build, source, steps, beams):
+def test_experts_with_capacity_take_the_plain_path(build, source, steps, beams):
     """What an expert drops depends on all tokens of the call: beams of one prefix are several."""
     model = build("sparse", expert_capacity_factor=1.0)
     request = {"num_beams": beams, "min_new_tokens": 4, "max_new_tokens": 4, "return_dict_in_generate": True}
@@ -145,28 +146,49 @@ def test_experts_with_a_capacity_get_the_tokens_of_the_plain_path(build, source,
         for cache in ({}, {"cache_implementation": "dynamic"})
     )
     assert not steps and torch.equal(found.sequences, plain.sequences)
-    for one, other in zip(found.logits, plain.logits, strict=True):
-        torch.testing.assert_close(one, other)
+    torch.testing.assert_close(found.logits, plain.logits)
     assert "capacity" in continuous.reason_against(model)
 
 
-def test_another_machine_takes_the_plain_path_and_says_so_once(build, monkeypatch, caplog):
-    """No weight is on another machine here: the device "meta" stands for all but the CPU."""
+@pytest.mark.parametrize("beams", [1, 3])
+def test_requests_of_the_plain_path_equal_it(build, source, beams, steps, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *args, **kwargs: None)
+    model, settings = build("rotary"), {"num_beams": beams, "max_new_tokens": 12, "return_dict_in_generate": True}
+    for request in ({"synced_gpus": True}, {"decoder_position_ids": torch.tensor([0])}):
+        found = model.generate(source, **settings, **request)
+        plain = model.generate(source, **settings, cache_implementation="dynamic")
+        assert not steps and torch.equal(found.sequences, plain.sequences)
+        assert found.cache.get_seq_length() == plain.cache.get_seq_length() > 0
+
+
+@pytest.mark.parametrize("kind", ["relative", "bucketed"])
+def test_padded_prefixes_with_relative_cross_attention_take_the_plain_path(build, source, steps, kind):
+    model = build("rotary", cross_attention_position_type=kind)
+    request = PADDED | {"num_beams": 3, "max_new_tokens": 6}
+    found = model.generate(source, **request)
+    assert not steps and torch.equal(found, model.generate(source, **request, cache_implementation="dynamic"))
+
+
+def test_models_on_other_devices_take_the_fast_path_only_if_asked(build, monkeypatch, caplog):
+    """The device "meta" stands for all but the CPU."""
     monkeypatch.setattr(dispatch, "_logged_reasons", set())
-    model = build("rotary").to("meta")
     caplog.set_level(logging.DEBUG, logger=dispatch.__name__)
-    settings = model.generation_config
-    for _ in range(3):
-        request = dispatch.prepared_request(model, settings, {}, dispatch._MODES[0], 2)
-        assert request is None
+    model = build("rotary").to("meta")
+    for _ in range(2):
+        assert dispatch.prepared_request(model, model.generation_config, {}, dispatch._MODES[0], 2) is None
     (record,) = [record for record in caplog.records if record.name == dispatch.__name__]
-    assert record.levelno == logging.DEBUG
-    assert record.getMessage() == (
-        "generate uses the plain path: weights are on meta, and `fast_decoding` was not called."
-    )
+    assert record.levelno == logging.DEBUG and "`fast_decoding` was not called" in record.getMessage()
+    assert weftformer.fast_decoding(model) is model
+    assert dispatch.reason_against_model(model) is None and not dispatch.is_compiled(model)
+    weftformer.fast_decoding(model, compile=False)
+    assert dispatch.reason_against_model(model) is not None
+    split = build("rotary", tie_word_embeddings=False)
+    split.lm_head.to("meta")
+    with pytest.raises(ValueError, match="weights are on cpu and meta"):
+        weftformer.fast_decoding(split)
 
 
-def test_conditions_of_a_request_take_the_plain_path(build, source, steps):
+def test_returned_states_autocast_and_training_take_the_plain_path(build, source, steps):
     model = build("rotary")
     for request in (
         {"use_cache": False}, {"cache_implementation": "dynamic"}, {"output_attentions": True},
@@ -182,7 +204,7 @@ def test_conditions_of_a_request_take_the_plain_path(build, source, steps):
     assert steps
 
 
-def test_a_model_with_weights_on_the_disk_writes_the_same(build, source, steps, before, tmp_path):
+def test_offloaded_weights_take_the_plain_path(build, source, steps, before, tmp_path):
     """As `device_map="auto"` splits a model when memory is short."""
     build("rotary").save_pretrained(tmp_path)
     model = WeftForConditionalGeneration.from_pretrained(

@@ -39,7 +39,7 @@ def test_beam_search_equals_a_loop_without_cache(model, inputs, alone):
 
 @few_kinds
 @torch.no_grad()
-def test_a_row_that_ends_is_padded_and_its_neighbours_go_on(model, inputs, alone):
+def test_ended_row_is_padded_and_others_go_on(model, inputs, alone):
     end = int(model.generate(**inputs, max_new_tokens=6)[0, 3])
     output = model.generate(**inputs, max_new_tokens=6, eos_token_id=end)
     for row in range(4):
@@ -53,7 +53,7 @@ def test_a_row_that_ends_is_padded_and_its_neighbours_go_on(model, inputs, alone
 
 @few_kinds
 @torch.no_grad()
-def test_drafts_change_nothing_but_the_speed(model, inputs, build, alone, request):
+def test_assisted_and_lookup_decoding_equal_greedy(model, inputs, build, alone, request):
     assistant = build(request.node.callspec.params["model"], decoder_layers=1, decoder_mlp_layer_types=["dense"])
     assistant.lm_head.weight.copy_(model.lm_head.weight)
     # a prefix that repeats itself, so that there is something to look up

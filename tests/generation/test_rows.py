@@ -11,7 +11,7 @@ def same(found, expected):
     torch.testing.assert_close(found[1], expected[1], **CLOSE)
 
 
-def test_a_row_alone_equals_the_row_in_its_batch(model, inputs, run, alone):
+def test_row_alone_equals_row_in_batch(model, inputs, run, alone):
     sequences, logits = run(model, 6, **inputs)
     for row in range(4):
         same(run(model, 6, **alone(inputs, row)), (sequences[row : row + 1], logits[row : row + 1]))
@@ -25,7 +25,7 @@ def test_pads_in_the_middle_keep_their_positions(model, inputs, run, alone):
     same(run(model, 6, **compact, position_ids=places), run(model, 6, **whole))
 
 
-def test_beams_of_a_row_alone_equal_those_in_its_batch(model, inputs, alone):
+def test_beams_of_row_alone_equal_beams_in_batch(model, inputs, alone):
     settings = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 6}
     settings |= {"return_dict_in_generate": True, "output_scores": True}
     batch = model.generate(**inputs, **settings)
@@ -40,7 +40,7 @@ def test_beams_of_a_row_alone_equal_those_in_its_batch(model, inputs, alone):
 
 
 @few_kinds
-def test_a_mask_hides_what_is_behind_it_and_is_read_from_the_pads(model, inputs, run):
+def test_mask_is_inferred_from_pads_and_hides_tokens(model, inputs, run):
     mask = inputs["input_ids"] != PAD
     inferred = run(model, 5, **inputs)
     same(inferred, run(model, 5, **inputs, attention_mask=mask.long()))
@@ -53,7 +53,7 @@ def test_a_mask_hides_what_is_behind_it_and_is_read_from_the_pads(model, inputs,
 @few_kinds
 @torch.no_grad()
 @pytest.mark.parametrize("beams", [1, 3])
-def test_embeddings_or_states_of_the_encoder_may_be_given(model, inputs, beams):
+def test_embeddings_and_encoder_outputs_equal_ids(model, inputs, beams):
     mask = inputs["input_ids"] != PAD
     expected = model.generate(**inputs, num_beams=beams, max_new_tokens=6)
     rest = {name: value for name, value in inputs.items() if name != "input_ids"} | {"attention_mask": mask}
@@ -69,7 +69,7 @@ def test_embeddings_or_states_of_the_encoder_may_be_given(model, inputs, beams):
 
 
 @pytest.mark.parametrize("settings", [{}, {"cache_implementation": "static"}, {"num_beams": 3}], ids=str)
-def test_forced_prefixes_of_different_lengths(model, inputs, run, alone, settings):
+def test_padded_prefixes_equal_prefixes_alone(model, inputs, run, alone, settings):
     sequences, logits = run(model, 5, **inputs, **PADDED, **settings)
     assert torch.equal(sequences[:, :4], PREFIX)
     for row in range(4):
@@ -82,7 +82,7 @@ def test_forced_prefixes_of_different_lengths(model, inputs, run, alone, setting
 
 @few_kinds
 @pytest.mark.parametrize("settings", [{}, {"use_cache": False}, {"num_beams": 3}], ids=str)
-def test_the_start_token_may_stand_behind_pads_in_every_row(model, inputs, settings):
+def test_start_token_after_pads_equals_unpadded(model, inputs, settings):
     prefix = torch.tensor([[START, 7]] * 4)
     expected = model.generate(**inputs, decoder_input_ids=prefix, max_new_tokens=4, **settings)
     padded = torch.nn.functional.pad(prefix, (2, 0), value=PAD)
@@ -95,7 +95,7 @@ def test_the_start_token_may_stand_behind_pads_in_every_row(model, inputs, setti
 
 @few_kinds
 @pytest.mark.parametrize("beams", [1, 3])
-def test_positions_may_be_given_once_for_all_rows(model, inputs, beams):
+def test_positions_for_all_rows_equal_positions_for_each(model, inputs, beams):
     """Of the source, which cross-attention reads at every step, and of the prefix, which generation continues."""
     source, prefix = torch.arange(9) * 2, torch.tensor([0, 3])
     settings = {"num_beams": beams, "min_new_tokens": 5, "max_new_tokens": 5}
@@ -110,7 +110,7 @@ def test_positions_may_be_given_once_for_all_rows(model, inputs, beams):
 @few_kinds
 @torch.no_grad()
 @pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}], ids=str)
-def test_given_position_masks_are_those_of_a_forward(model, inputs, run, cache):
+def test_position_masks_equal_one_forward(model, inputs, run, cache):
     """Tokens without a position, in the source and in the prefix; those written later have one."""
     source_mask, prefix_mask = torch.arange(9) % 3 > 0, torch.tensor([False, True, False])
     start = torch.tensor([[START, 7, 9]]).expand(4, -1)
@@ -124,7 +124,7 @@ def test_given_position_masks_are_those_of_a_forward(model, inputs, run, cache):
     assert not torch.allclose(logits, plain[:, 2:].float(), atol=1e-3)
 
 
-def test_a_source_of_nothing_but_pads_gives_an_answer_and_disturbs_nobody(model, inputs, run):
+def test_source_of_pads_is_finite_and_changes_no_other_row(model, inputs, run):
     sequences, logits = run(model, 4, **inputs)
     empty = dict(inputs, input_ids=inputs["input_ids"].clone())
     empty["input_ids"][2] = PAD

@@ -149,10 +149,10 @@ def test_without_weft_scores_texts_and_saved_folder_are_the_same(saved):
 @pytest.mark.parametrize("trust", [True, False])
 def test_where_weft_is_imported_its_own_classes_and_the_fast_path_are_taken(trust, saved, monkeypatch):
     taken = []
-    fast = WeftForConditionalGeneration.fast_path.beam_search
+    fast = WeftForConditionalGeneration.fast_path.decode
     monkeypatch.setattr(
         WeftForConditionalGeneration.fast_path,
-        "beam_search",
+        "decode",
         lambda *args, **kwargs: taken.append(1) or fast(*args, **kwargs),
     )
     model = AutoModelForSeq2SeqLM.from_pretrained(saved / "dense", trust_remote_code=trust)

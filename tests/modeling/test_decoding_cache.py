@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from weftformer import WeftConfig
-from weftformer.modeling.decoding.cache import DecodingCache, FastPathRequest, places
+from weftformer.modeling.decoding.cache import DecodingCache, FastPathRequest, compaction_order
 
 from ..models import TINY_CONFIG
 
@@ -99,7 +99,7 @@ def test_each_rank_sees_its_own_past(monkeypatch, beams, together, habit, own_pr
         number += len(histories)
         assert cache.lengths == [len(histories[row]) for row in range(0, len(histories), beams)]
         if chance.random() < 0.1 and not together:
-            kept = places([chance.random() < 0.5 for _ in range(len(histories) // beams)])
+            kept = compaction_order([chance.random() < 0.5 for _ in range(len(histories) // beams)])
             if kept is not None:
                 cache.batch_select_indices(kept)
                 histories = [histories[source * beams + rank] for source in kept for rank in range(beams)]
@@ -140,5 +140,5 @@ def test_a_reordering_copies_only_what_differs(monkeypatch):
         ([False] * 9 + [True], list(range(9))),
     ],
 )
-def test_those_behind_take_the_places_of_those_that_leave(done, expected):
-    assert places(done) == expected
+def test_last_sources_take_the_place_of_done_sources(done, expected):
+    assert compaction_order(done) == expected

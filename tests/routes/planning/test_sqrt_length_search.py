@@ -34,8 +34,9 @@ def search(model, source, steps, beams, **kwargs):
 
 def found(output, beams):
     """For each target its (tokens without what stands behind the end, log p)."""
-    rows = zip(map(trimmed, output.sequences.tolist()), output.sequences_log_probs.tolist(), strict=True)
-    rows = list(rows)
+    lengths = (output.sequences != PAD).sum(dim=1)
+    log_probs = output.sequences_scores * (lengths.float().sqrt() + 1e-6)
+    rows = list(zip(map(trimmed, output.sequences.tolist()), log_probs.tolist(), strict=True))
     return [rows[start : start + beams] for start in range(0, len(rows), beams)]
 
 
@@ -71,17 +72,21 @@ def model():
 
 
 def test_the_score_is_log_p_by_the_root_of_the_length(model):
-    output = search(model, draw(), STEPS, 4, decoder_input_ids=torch.tensor([PREFIX] * 3))
-    lengths = torch.tensor([sum(token != PAD for token in row) for row in output.sequences.tolist()])
-    expected = output.sequences_log_probs / (lengths.float().sqrt() + 1e-6)
-    assert torch.equal(output.sequences_scores, expected)
+    """Of every text, by a forward pass over it."""
+    settings = {"decoder_input_ids": torch.tensor([PREFIX] * 3)}
+    output = search(model, draw(), STEPS, 4, **settings)
+    sources = {"input_ids": draw().repeat_interleave(4, 0), "condition_values": STEPS.repeat_interleave(4, 0)}
+    logits = model(**sources, decoder_input_ids=output.sequences[:, :-1]).logits[:, len(PREFIX) - 1 :]
+    written = output.sequences[:, len(PREFIX) :]
+    has_ended = (written == END).cumsum(dim=1) - (written == END).long() > 0
+    log_probs = logits.log_softmax(-1).gather(2, written[..., None])[..., 0].masked_fill(has_ended, 0.0).sum(dim=1)
+    lengths = (output.sequences != PAD).sum(dim=1)
+    torch.testing.assert_close(
+        output.sequences_scores.double(), log_probs / (lengths.double().sqrt() + 1e-6), atol=1e-5, rtol=1e-5
+    )
     for scores in output.sequences_scores.view(3, 4):
         assert scores.tolist() == sorted(scores.tolist(), reverse=True)
-    settings = {
-        "custom_generate": "sqrt_length",
-        "max_length": LENGTH,
-        "decoder_input_ids": torch.tensor([PREFIX] * 3),
-    }
+    settings |= {"custom_generate": "sqrt_length", "max_length": LENGTH}
     best = model.generate(draw(), condition_values=STEPS, num_beams=4, num_return_sequences=2, **settings)
     assert torch.equal(best.view(3, 2, -1), output.sequences.view(3, 4, -1)[:, :2])
 
@@ -151,7 +156,7 @@ def test_equals_beam_search_optimized(both, beams, prefix):
     theirs, tokens = originals_search(BeamSearchOptimized, original, beams)
     start = None if prefix is None else torch.tensor([prefix])
     for row in range(3):  # in a batch, the second target of the original continues the beams of the first
-        one = source[row : row + 1], STEPS[row : row + 1].long()
-        (expected,) = theirs.decode(*one, path_start_BL=start, progress_bar=False)
+        inputs = source[row : row + 1], STEPS[row : row + 1].long()
+        (expected,) = theirs.decode(*inputs, path_start_BL=start, progress_bar=False)
         assert [as_text(list(ids), tokens) for ids, _ in results[row]] == [text.strip(" ") for text, _ in expected]
         assert [total for _, total in results[row]] == pytest.approx([total for _, total in expected], abs=2e-4)
