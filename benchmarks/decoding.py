@@ -80,10 +80,10 @@ def agreement(first: Any, other: Any) -> str:
     if first == other:
         return "same texts" if isinstance(first[0], str) else "same tokens"
     parted = []
-    for one, two in zip(first, other, strict=True):
-        if one != two:
-            shorter = min(len(one), len(two))
-            parted.append(next((i for i in range(shorter) if one[i] != two[i]), shorter))
+    for left, right in zip(first, other, strict=True):
+        if left != right:
+            shorter = min(len(left), len(right))
+            parted.append(next((i for i in range(shorter) if left[i] != right[i]), shorter))
     return f"other tokens from token {min(parted) + 1} on"
 
 
@@ -211,13 +211,13 @@ def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
     Raises:
         ValueError: a file cannot be read, or has no such figures.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    cases: dict[str, list[dict[str, Any]]] = {}
     for file in files:
         try:
-            found |= json.loads(file.read_text(encoding="utf-8"))["cases"]
+            cases |= json.loads(file.read_text(encoding="utf-8"))["cases"]
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"{file} has no figures of `python -m weftformer.benchmarks --json`: {error}.") from error
-    return {name: found[name] for name in CASES if name in found}
+    return {name: cases[name] for name in CASES if name in cases}
 
 
 def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
@@ -225,7 +225,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     print(json.dumps(report["machine"]))
     for name, case in CASES.items():
         needs = case.needs if isinstance(case, FileCase) else ()
-        has_files = all(getattr(arguments, one) is not None for one in needs)
+        has_files = all(getattr(arguments, argument) is not None for argument in needs)
         if name not in arguments.cases and (arguments.cases or not has_files):
             continue
         if arguments.new_tokens and isinstance(case, Case | TranslationCase):
@@ -233,7 +233,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
         if isinstance(case, TranslationCase):
             case = replace(case, sources=arguments.sources)
         if isinstance(case, FileCase):
-            case = replace(case, **{one: getattr(arguments, one) for one in needs})
+            case = replace(case, **{argument: getattr(arguments, argument) for argument in needs})
         rows = compare(case, case.contenders(not arguments.no_compile), arguments)
         report["cases"][name] = rows
         print(as_table(rows), flush=True)

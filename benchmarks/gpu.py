@@ -187,8 +187,8 @@ def _cudnn(is_on: bool) -> Iterator[None]:
         torch.backends.cuda.enable_cudnn_sdp(was_on)
 
 
-def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return ((found.to(expected) - expected).abs().max() / expected.abs().max()).item()
+def difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    return ((actual.to(expected) - expected).abs().max() / expected.abs().max()).item()
 
 
 @check(KINDS)
@@ -211,9 +211,9 @@ def tokens_as_on_a_cpu(bench: Bench, case: str) -> Result:
 
     def tokens(bench: Bench, path: str) -> torch.Tensor:
         own, ids = copy.deepcopy(model).to(bench.device), prefix.to(bench.device)
-        given: Row = {"decoder_input_ids": ids, "decoder_attention_mask": ids.ne(0).long()}
-        given["num_beams"] = 1 if search == "greedy" else 4
-        return bench.generate(own, bench.batch(size), path, **given).cpu()
+        settings: Row = {"decoder_input_ids": ids, "decoder_attention_mask": ids.ne(0).long()}
+        settings["num_beams"] = 1 if search == "greedy" else 4
+        return bench.generate(own, bench.batch(size), path, **settings).cpu()
 
     same = (tokens(bench, path) == tokens(cpu, "plain")).all(dim=1)
     return bool(same.all()), {"same texts": same.float().mean().item()}
@@ -272,10 +272,14 @@ def host_reads(bench: Bench, case: str) -> Result:
             run()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    found = [f"{Path(one.filename).name}:{one.lineno}" for one in seen if "synchronizing CUDA" in str(one.message)]
+    reads = [
+        f"{Path(warning.filename).name}:{warning.lineno}"
+        for warning in seen
+        if "synchronizing CUDA" in str(warning.message)
+    ]
     allowed = 40 if task == "decoding" else 30 if case == "training sparse fp32" else 0
-    places = ", ".join(sorted(set(found))[:8])
-    return len(found) <= allowed, {"reads": len(found), "places": places}
+    places = ", ".join(sorted(set(reads))[:8])
+    return len(reads) <= allowed, {"reads": len(reads), "places": places}
 
 
 @check(("dense", "sparse"))
@@ -351,7 +355,7 @@ def attention_implementations(bench: Bench, name: str) -> Result:
         return output.logits.detach()
 
     largest, ms = difference(run(), expected), bench.ms(run, runs=5, warm_ups=1)
-    is_finite = all(bool(one.grad.isfinite().all()) for one in model.parameters())
+    is_finite = all(bool(parameter.grad.isfinite().all()) for parameter in model.parameters())
     return is_finite and largest < 0.1, {"ms": ms, "difference": largest, "finite gradients": is_finite}
 
 
@@ -369,7 +373,7 @@ def experts_implementations(bench: Bench, case: str) -> Result:
         figures["training step ms"] = bench.ms(partial(bench.step(model), batch), runs=5, warm_ups=2)
     except torch.OutOfMemoryError:  # "batched_mm" copies the weights for each token
         figures["training step ms"] = "out of memory"
-    return all(bool(one.isfinite().all()) for one in model.parameters()), figures
+    return all(bool(parameter.isfinite().all()) for parameter in model.parameters()), figures
 
 
 @check(("one device", "FSDP2", "DDP"))
@@ -498,7 +502,7 @@ def main(arguments: argparse.Namespace) -> int:
     chosen = chosen_cases(arguments.checks or list(CHECKS))
     if arguments.figures is not None:
         read = [json.loads(file.read_text(encoding="utf-8")) for file in arguments.figures]
-        rows = {(row["check"], row["case"]): row for one in read for row in one["rows"]}
+        rows = {(row["check"], row["case"]): row for file_rows in read for row in file_rows["rows"]}
         write(read[-1] | {"rows": list(rows.values())}, arguments.into)
         return 0
     device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")

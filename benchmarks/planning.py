@@ -105,9 +105,9 @@ class RoutesCase(FileCase):
             with tempfile.TemporaryDirectory() as folder, quiet():
                 file = Path(folder) / "settings.yaml"
                 file.write_text(yaml.safe_dump(settings), encoding="utf-8")
-                found = (
+                routes = (
                     generate_routes(route.smiles, route.depth, None, self.beams, peer, file) for route in self.targets
                 )
-                return ["\n".join(texts) for texts in found]
+                return ["\n".join(texts) for texts in routes]
 
         return run

@@ -53,15 +53,15 @@ def fill_places(file: Path, tables: dict[str, str]) -> None:
     """
     text = file.read_text(encoding="utf-8")
     place = re.compile(r"<!-- benchmark (\S+) -->\n.*?<!-- end -->", re.DOTALL)
-    if not any(found[1] in tables for found in place.finditer(text)):
+    if not any(hit[1] in tables for hit in place.finditer(text)):
         raise ValueError(
             f"{file} has no place for a table: add the lines `<!-- benchmark {next(iter(tables))} -->` (or "
             f"`{next(reversed(tables))}` as the name) and `<!-- end -->`."
         )
 
-    def filled(found: re.Match) -> str:
-        name = found[1]
-        return f"<!-- benchmark {name} -->\n{tables[name]}\n<!-- end -->" if name in tables else found[0]
+    def filled(hit: re.Match) -> str:
+        name = hit[1]
+        return f"<!-- benchmark {name} -->\n{tables[name]}\n<!-- end -->" if name in tables else hit[0]
 
     with atomic_write(file) as temporary:
         temporary.write_text(place.sub(filled, text), encoding="utf-8")

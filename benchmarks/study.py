@@ -51,11 +51,11 @@ def train(command: str, words: Sequence[str], folder: Path) -> dict[str, float]:
         ValueError: the folder has the model of another command, the command failed or did not evaluate.
     """
     about = folder / "study.json"
-    wanted = {"command": command, "words": list(words)}
+    arguments = {"command": command, "words": list(words)}
     if not about.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(about, wanted)
-    elif json.loads(about.read_text(encoding="utf-8")) != wanted:
+        write_json(about, arguments)
+    elif json.loads(about.read_text(encoding="utf-8")) != arguments:
         raise ValueError(
             f"{folder} has a model trained with other arguments: give another --output-dir or another name."
         )
@@ -87,10 +87,10 @@ def as_table(results: Mapping[str, Sequence[float]], measure: str, seeds: Sequen
         lines.append(f"| {name} | {' | '.join(cells)} |")
     first, *others = results
     for name in others:
-        found = [there - here for here, there in zip(results[first], results[name], strict=True)]
-        cells = [f"{value:+.3f}" for value in [*found, statistics.mean(found)]]
+        differences = [there - here for here, there in zip(results[first], results[name], strict=True)]
+        cells = [f"{value:+.3f}" for value in [*differences, statistics.mean(differences)]]
         if len(seeds) > 1:
-            low, high = student_interval(found)
+            low, high = student_interval(differences)
             cells[-1] += f" [{low:+.3f}, {high:+.3f}]"
         lines.append(f"| {name}, minus {first} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -105,17 +105,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if argv is None else argv)
     behind = words.index("--") if "--" in words else len(words)
     args, common = build_parser().parse_args(words[:behind]), words[behind + 1 :]
-    ways = {name: shlex.split(given) for name, _, given in (way.partition("=") for way in args.ways)}
+    ways = {name: shlex.split(words_of_way) for name, _, words_of_way in (way.partition("=") for way in args.ways)}
     if len(ways) < len(args.ways) or not all(ways) or not all("=" in way for way in args.ways):
         raise ValueError(f"Ways are NAME=WORDS with different names: got {', '.join(args.ways)}.")
-    for word in (word for given in (common, *ways.values()) for word in given):
+    for word in (word for words_of_way in (common, *ways.values()) for word in words_of_way):
         if word.replace("_", "-").split("=")[0] in _OWN:
             raise ValueError(f"{word} is set by the study: give --seeds and --output-dir before the --.")
     results: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     for seed in args.seeds:
-        for name, given in ways.items():
-            asked = [word.replace("{seed}", str(seed)) for word in [*common, *given, "--seed", "{seed}"]]
-            results[name].append(train(args.command, asked, args.output_dir / f"{name.replace(' ', '-')}-{seed}"))
+        for name, words_of_way in ways.items():
+            arguments = [word.replace("{seed}", str(seed)) for word in [*common, *words_of_way, "--seed", "{seed}"]]
+            results[name].append(train(args.command, arguments, args.output_dir / f"{name.replace(' ', '-')}-{seed}"))
     for measure in args.measures:
         if missing := [name for name, rows in results.items() for row in rows if f"eval_{measure}" not in row]:
             raise ValueError(

@@ -57,9 +57,9 @@ class TrainingCase:
                 return None
             model.eval()
             with torch.no_grad():
-                found = model(**batch).logits
+                output = model(**batch).logits
             model.train()
-            return found
+            return output
 
         return Contender(name, steps(model.train(), lambda: model(**batch).loss), check=logits)
 

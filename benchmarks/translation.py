@@ -94,7 +94,7 @@ def difference_of_logits(peer: PreTrainedModel, model: PreTrainedModel, batch: B
     starts = torch.full((len(batch["input_ids"]), 1), model.config.decoder_start_token_id)
     # any ids would do
     targets = torch.cat([starts, batch["input_ids"]], dim=1)[:, : model.config.max_target_positions]
-    logits = [one(**batch, decoder_input_ids=targets).logits for one in (peer, model)]
+    logits = [some_model(**batch, decoder_input_ids=targets).logits for some_model in (peer, model)]
     return float((logits[0] - logits[1]).abs().max() / logits[0].abs().max())
 
 
@@ -138,10 +138,10 @@ class TranslationCase(FileCase):
         with (
             gzip.open(file, "rt", encoding="utf-8") if file.endswith(".gz") else open(file, encoding="utf-8") as lines
         ):
-            found = list(itertools.islice(filter(None, map(str.strip, lines)), self.sources))
-        if not found:
+            texts = list(itertools.islice(filter(None, map(str.strip, lines)), self.sources))
+        if not texts:
             raise ValueError(f"{file} has no texts.")
-        return found
+        return texts
 
     @property
     def units(self) -> int:

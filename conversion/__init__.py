@@ -54,16 +54,16 @@ def detect(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]
         ValueError: no source knows the keys, or several do.
     """
     model_type = (source_config or {}).get("model_type")
-    found = [source for source in SOURCES.values() if model_type in source.model_types]
-    found = found or [source for source in SOURCES.values() if source.recognises(weights)]
-    if len(found) != 1:
-        names = ", ".join(f"{source.name} ({source.title})" for source in found or SOURCES.values())
+    matching = [source for source in SOURCES.values() if model_type in source.model_types]
+    matching = matching or [source for source in SOURCES.values() if source.recognises(weights)]
+    if len(matching) != 1:
+        names = ", ".join(f"{source.name} ({source.title})" for source in matching or SOURCES.values())
         raise ValueError(
-            f"{'Several sources have' if found else 'No source has'} these keys: {', '.join(list(weights)[:5])}, ... "
-            f"{'Choose one of' if found else 'Supported sources:'} {names}."
-            + ("" if found else " Keys under other names can be mapped with `--rename PATTERN=REPLACEMENT`.")
+            f"{'Several sources have' if matching else 'No source has'} these keys: {', '.join(list(weights)[:5])}, ... "
+            f"{'Choose one of' if matching else 'Supported sources:'} {names}."
+            + ("" if matching else " Keys under other names can be mapped with `--rename PATTERN=REPLACEMENT`.")
         )
-    return found[0]
+    return matching[0]
 
 
 __all__ = [

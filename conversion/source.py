@@ -94,18 +94,18 @@ class DoesNotFit(ValueError):
             The keys of the table, with the missing, unexpected and wrong ones.
     """
 
-    def __init__(self, source: "Source", found: TableResult):
+    def __init__(self, source: "Source", result: TableResult):
         problems = [
             f"{len(keys)} {name} ({', '.join(keys[:3])}{', ...' if len(keys) > 3 else ''})"
-            for name, keys in (("missing", found.missing), ("unexpected", found.unexpected), ("wrong", found.wrong))
+            for name, keys in (("missing", result.missing), ("unexpected", result.unexpected), ("wrong", result.wrong))
             if keys
         ]
-        rename = " Map keys under other names with `--rename PATTERN=REPLACEMENT`." if found.unexpected else ""
+        rename = " Map keys under other names with `--rename PATTERN=REPLACEMENT`." if result.unexpected else ""
         self.summary = (
             f"The weights and the configuration of {source.title} do not fit: {'; '.join(problems)}.{rename}"
         )
-        self.found = found
-        super().__init__(f"{self.summary}\n{found.describe()}")
+        self.found = result
+        super().__init__(f"{self.summary}\n{result.describe()}")
 
 
 @dataclass
@@ -266,13 +266,13 @@ def convert(
     # no source has the selection bias of balanced routing, which starts at zero
     new = (*source.new, "model.encoder.layers.<layer>.mlp.router.selection_bias",
            "model.decoder.layers.<layer>.mlp.router.selection_bias")  # fmt: skip
-    found = to_weft(weights, source.table(config, source_config), config, shapes, new)
+    result = to_weft(weights, source.table(config, source_config), config, shapes, new)
     # names as they are in the file
-    for names in (found.missing, found.unexpected, found.wrong):
+    for names in (result.missing, result.unexpected, result.wrong):
         names[:] = [name.removeprefix(prefix) for name in names]
-    if not found.fits:
-        raise DoesNotFit(source, found)
-    return Conversion(source, config, model_class, found, source_config)
+    if not result.fits:
+        raise DoesNotFit(source, result)
+    return Conversion(source, config, model_class, result, source_config)
 
 
 def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[str, Any] | None = None) -> Weights:

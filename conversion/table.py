@@ -42,8 +42,8 @@ def _regex(pattern: str) -> re.Pattern:
 
 def match(pattern: str, key: str) -> Places | None:
     """Return the values of a pattern's placeholders in a key, or None if the key does not match."""
-    found = _regex(pattern).fullmatch(key)
-    return None if found is None else found.groupdict()
+    hit = _regex(pattern).fullmatch(key)
+    return None if hit is None else hit.groupdict()
 
 
 def fill(pattern: str, places: Places) -> str:
@@ -167,24 +167,24 @@ def to_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftConfi
         shapes: the shapes of all tensors of the Weft model, by their keys.
         new: patterns of Weft's keys that this source does not have.
     """
-    found = TableResult()
+    result = TableResult()
     open_keys = dict.fromkeys(weights)
     for entry in table:
         fitting = {key: places for key in open_keys if (places := match(entry.source, key)) is not None}
         if isinstance(entry, Ignored):
-            found.left += [(key, entry.reason) for key in fitting if not _differs(entry, key, weights, found)]
+            result.left += [(key, entry.reason) for key in fitting if not _differs(entry, key, weights, result)]
             used = list(fitting)
         else:
-            used = _apply(entry, fitting, weights, config, shapes, found)
+            used = _apply(entry, fitting, weights, config, shapes, result)
         for key in used:
             open_keys.pop(key)
-    found.unexpected += list(open_keys)
-    for key in sorted(set(shapes) - set(found.weights)):
+    result.unexpected += list(open_keys)
+    for key in sorted(set(shapes) - set(result.weights)):
         if any(match(pattern, key) is not None for pattern in new):
-            found.new.append(key)
+            result.new.append(key)
         else:
-            found.missing.append(f"{_origin(key, table)} (for {key})")
-    return found
+            result.missing.append(f"{_origin(key, table)} (for {key})")
+    return result
 
 
 def _origin(key: str, table: Table) -> str:
@@ -196,16 +196,16 @@ def _origin(key: str, table: Table) -> str:
     return "nothing in this source"
 
 
-def _differs(entry: Ignored, key: str, weights: Mapping[str, torch.Tensor], found: TableResult) -> bool:
+def _differs(entry: Ignored, key: str, weights: Mapping[str, torch.Tensor], result: TableResult) -> bool:
     """Return whether a tensor differs from the one it must be equal to, and record it in `found`."""
     other = weights.get(entry.same_as) if entry.same_as else None
     if other is None or torch.equal(other, weights[key]):
         return False
-    found.wrong.append(f"{key} differs from {entry.same_as}, but the two must be equal: Weft has one tensor for both")
+    result.wrong.append(f"{key} differs from {entry.same_as}, but the two must be equal: Weft has one tensor for both")
     return True
 
 
-def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, found: TableResult) -> list[str]:
+def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, result: TableResult) -> list[str]:
     """Convert the keys that match a rule, group by group, and return the used ones."""
     groups: dict[tuple, list[str]] = {}
     gathered = rule.gathered
@@ -219,22 +219,22 @@ def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, foun
         if not targets:
             continue  # the keys match, but a model of this configuration has no such tensor
         used += keys
-        found.wrong += [f"{key} has values that are NaN or infinite" for key in keys if not _is_finite(weights[key])]
+        result.wrong += [f"{key} has values that are NaN or infinite" for key in keys if not _is_finite(weights[key])]
         try:
             tensors = rule.operation.forward([weights[key] for key in keys], heads_of(config, targets[0][0]))
         except RuntimeError as error:  # a shape that the operation cannot split or join
-            found.wrong.append(f"{_shapes_of(keys, weights)} cannot be split or joined: {error}")
+            result.wrong.append(f"{_shapes_of(keys, weights)} cannot be split or joined: {error}")
             continue
         for tensor, names in zip(tensors, targets, strict=True):
             for name in names:
                 if tuple(tensor.shape) != tuple(shapes[name]):
-                    found.wrong.append(
+                    result.wrong.append(
                         f"{name} would have shape {tuple(tensor.shape)} from {_shapes_of(keys, weights)}, but "
                         f"the configuration requires {tuple(shapes[name])}"
                     )
-                found.weights[name] = tensor
+                result.weights[name] = tensor
     if used:
-        found.matched.append((f"{rule.source} -> {', '.join(rule.targets)}", len(used)))
+        result.matched.append((f"{rule.source} -> {', '.join(rule.targets)}", len(used)))
     return used
 
 

@@ -106,10 +106,12 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     )
     fields |= {"scale_embedding": False, "norm_type": "stdnorm", "norm_eps": 1e-6}
     fields |= {"dropout": 0.1, "activation_dropout": 0.1}
-    given = {"source_vocabulary", "target_vocabulary"} & set(source_config)
-    if len(given) == 1:
-        raise ValueError(f"The configuration has only {given.pop()}: give source_vocabulary and target_vocabulary.")
-    if given:
+    vocabularies = {"source_vocabulary", "target_vocabulary"} & set(source_config)
+    if len(vocabularies) == 1:
+        raise ValueError(
+            f"The configuration has only {vocabularies.pop()}: give source_vocabulary and target_vocabulary."
+        )
+    if vocabularies:
         fields |= special_tokens(source_config["source_vocabulary"], source_config["target_vocabulary"])
     return fields
 

@@ -97,19 +97,19 @@ def compare_ctranslate2(
     logits = model(
         input_ids=sources, attention_mask=mask, decoder_input_ids=torch.cat([starts, targets], dim=1)
     ).logits
-    wanted = logits.log_softmax(dim=-1).gather(-1, torch.cat([targets, ends], dim=1)[..., None])[..., 0]
-    difference = (wanted - torch.tensor([result.log_probs for result in scored])).abs().max().item()
+    expected = logits.log_softmax(dim=-1).gather(-1, torch.cat([targets, ends], dim=1)[..., None])[..., 0]
+    difference = (expected - torch.tensor([result.log_probs for result in scored])).abs().max().item()
 
     # length_penalty=0 compares sums of log-probabilities, because the two have different length penalties
     with _plain_generation(model):
-        found = model.generate(
+        sequences = model.generate(
             sources, attention_mask=mask, num_beams=_BEAMS, length_penalty=0.0, max_new_tokens=_NEW_TOKENS
         )
     results = translator.translate_batch(
         rows, beam_size=_BEAMS, length_penalty=0, max_decoding_length=_NEW_TOKENS, min_decoding_length=0
     )
     same = 0
-    for row, result in zip(found[:, 1:].tolist(), results, strict=True):
+    for row, result in zip(sequences[:, 1:].tolist(), results, strict=True):
         written = row[: row.index(end)] if end in row else row
         same += [target_words[index] for index in written] == result.hypotheses[0]
     return Comparison(difference, same, len(rows))

@@ -162,8 +162,8 @@ def _spec(config: WeftConfig) -> Any:
 
 def words(tokenizer: PreTrainedTokenizerBase | None, size: int) -> list[str]:
     """Return the names of the tokens in CTranslate2: those of the tokenizer, or their ids."""
-    known = {} if tokenizer is None else {index: word for word, index in tokenizer.get_vocab().items()}
-    return [known.get(index, str(index) if tokenizer is None else f"<unused{index}>") for index in range(size)]
+    names = {} if tokenizer is None else {index: word for word, index in tokenizer.get_vocab().items()}
+    return [names.get(index, str(index) if tokenizer is None else f"<unused{index}>") for index in range(size)]
 
 
 def vocabularies(config: WeftConfig, tokenizer: PreTrainedTokenizerBase | None) -> tuple[list[str], list[str]]:

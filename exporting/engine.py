@@ -77,7 +77,7 @@ class Engine:
         prepared, others = self.model._prepare_generation_config(None, **search)
         if set(others) - {"input_ids", "attention_mask"} or prepared.return_dict_in_generate:
             return "the request has inputs other than tokens, or returns more than texts"
-        if any(not isinstance(one, Watch) for one in settings.get("logits_processor") or ()):
+        if any(not isinstance(processor, Watch) for processor in settings.get("logits_processor") or ()):
             return "logits processors are set"
         config = self.model.config
         ends, start = prepared.eos_token_id, prepared.decoder_start_token_id
@@ -121,16 +121,16 @@ class Engine:
             return self._own(**inputs, **settings)
         if self._translator is None:
             self._translator = load_translator(self.model, compute_type=self.compute_type)
-        found = self._translated(input_ids, attention_mask, settings)
-        return self._compared(found, inputs, settings) if self._to_compare else found
+        ids = self._translated(input_ids, attention_mask, settings)
+        return self._compared(ids, inputs, settings) if self._to_compare else ids
 
-    def _compared(self, found: torch.Tensor, inputs: dict[str, torch.Tensor], settings: dict[str, Any]) -> Any:
+    def _compared(self, ids: torch.Tensor, inputs: dict[str, torch.Tensor], settings: dict[str, Any]) -> Any:
         """Compare the first texts with Weft's. Return all texts, or Weft's if a difference turns the engine off."""
         count = min(self._to_compare, len(inputs["input_ids"]))
         expected = self._own(**{name: value[:count] for name, value in inputs.items()}, **settings)
         rows = self._without_pads(expected)
         each = len(rows) // count  # texts per source
-        same = [rows[i : i + each] == self._without_pads(found[i : i + each]) for i in range(0, len(rows), each)]
+        same = [rows[i : i + each] == self._without_pads(ids[i : i + each]) for i in range(0, len(rows), each)]
         self._to_compare -= count
         self._same += sum(same)
         compared = COMPARED - self._to_compare
@@ -144,7 +144,7 @@ class Engine:
             logger.warning_once(
                 f"Generating with CTranslate2: {self._same} of the first {compared} texts are the same as Weft's."
             )
-        return found
+        return ids
 
     def _without_pads(self, ids: torch.Tensor) -> list[list[int]]:
         """Return each row without its start token, up to its first end token."""
@@ -154,8 +154,8 @@ class Engine:
     def _translated(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None, settings: dict[str, Any]
     ) -> torch.Tensor:
-        for one in settings.get("logits_processor") or ():
-            one.check()
+        for processor in settings.get("logits_processor") or ():
+            processor.check()
         search = {name: value for name, value in settings.items() if name not in _OF_NO_EFFECT}
         prepared: GenerationConfig = self.model._prepare_generation_config(None, **search)[0]
         config = self.model.config

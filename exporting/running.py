@@ -104,10 +104,10 @@ class Exported:
         return rows
 
 
-def _difference(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> float:
-    if [tensor.shape for tensor in expected] != [tensor.shape for tensor in found]:
+def _difference(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor]) -> float:
+    if [tensor.shape for tensor in expected] != [tensor.shape for tensor in actual]:
         return math.inf
-    largest = max((one - other).abs().max().item() for one, other in zip(expected, found, strict=True))
+    largest = max((one - other).abs().max().item() for one, other in zip(expected, actual, strict=True))
     return math.inf if math.isnan(largest) else largest
 
 
@@ -131,10 +131,10 @@ def largest_difference(model: WeftForConditionalGeneration, exported: Exported) 
     for batch, source in _SAMPLES:
         inputs = encoder.example(batch, source, seed=source)
         tokens = start_tokens(model.config, batch)
-        (expected, own), (found, state) = reference.begin(inputs), exported.begin(inputs)
-        differences.append(_difference(expected, found))
+        (expected, own), (outputs, state) = reference.begin(inputs), exported.begin(inputs)
+        differences.append(_difference(expected, outputs))
         for _ in range(_STEPS):
-            (expected, own), (found, state) = reference.advance(tokens, own), exported.advance(tokens, state)
-            differences.append(_difference(expected, found))
+            (expected, own), (outputs, state) = reference.advance(tokens, own), exported.advance(tokens, state)
+            differences.append(_difference(expected, outputs))
             tokens = expected[0].argmax(dim=-1, keepdim=True)
     return max(differences)

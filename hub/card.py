@@ -214,11 +214,11 @@ def build_card(facts: Facts) -> ModelCard:
         tags=["weft", "encoder-decoder", *moe, *kind, *facts.tags],
         datasets=list(facts.datasets) or None,
         base_model=base if base is None or isinstance(base, str) else list(base),
-        metrics=list(dict.fromkeys(one.metric for one in facts.results)) or None,
+        metrics=list(dict.fromkeys(item.metric for item in facts.results)) or None,
         model_name=title if facts.results else None,
-        eval_results=[one.for_index(task or "text-generation") for one in facts.results] or None,
+        eval_results=[item.for_index(task or "text-generation") for item in facts.results] or None,
     )
-    texts = {one.name: getattr(facts, one.name) for one in fields(facts)}
+    texts = {item.name: getattr(facts, item.name) for item in fields(facts)}
     extra = {
         "title": title,
         "is_routes": is_routes,
@@ -270,12 +270,12 @@ def architecture(facts: Facts) -> dict[str, str]:
 
 
 def _positions(config: WeftConfig) -> str:
-    found = []
+    kinds = []
     if config.position_embedding_type != "none":
-        found.append(f"{config.position_embedding_type} embeddings")
+        kinds.append(f"{config.position_embedding_type} embeddings")
     if config.position_embedding_type == "learned":
-        found.append(f"up to {config.max_source_positions:,} source and {config.max_target_positions:,} target tokens")
+        kinds.append(f"up to {config.max_source_positions:,} source and {config.max_target_positions:,} target tokens")
     for kind in ("self", "cross"):
         if (name := getattr(config, f"{kind}_attention_position_type")) != "none":
-            found.append(f"{name} in {kind}-attention")
-    return ", ".join(found) or "none"
+            kinds.append(f"{name} in {kind}-attention")
+    return ", ".join(kinds) or "none"

@@ -41,8 +41,8 @@ def bibtex(name: str) -> str:
 
 def preset_facts(name: str) -> dict[str, Any]:
     """Return the facts in `model_cards/facts.yaml` about a preset."""
-    known = written_facts()["presets"][name]
-    return known | ({"citation": bibtex(known["citation"])} if "citation" in known else {})
+    facts = written_facts()["presets"][name]
+    return facts | ({"citation": bibtex(facts["citation"])} if "citation" in facts else {})
 
 
 def count_parameters(
@@ -90,7 +90,7 @@ def decoding_settings(model: WeftPreTrainedModel) -> dict[str, Any]:
     }
 
 
-def facts_of(model: WeftPreTrainedModel, name: str, **known: Any) -> Facts:
+def facts_of(model: WeftPreTrainedModel, name: str, **given_facts: Any) -> Facts:
     """
     Return the facts about a model.
 
@@ -108,7 +108,7 @@ def facts_of(model: WeftPreTrainedModel, name: str, **known: Any) -> Facts:
     total, active = count_parameters(model.config, type(model))
     preset = preset_of(model.config)
     of_preset = preset_facts(preset) if preset else {}
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "preset": preset,
         "origin": of_preset.get("origin"),
         "citation": of_preset.get("citation", bibtex("directmultistep") if writes_routes(model.config) else None),
@@ -116,7 +116,7 @@ def facts_of(model: WeftPreTrainedModel, name: str, **known: Any) -> Facts:
         "model_class": type(model).__name__,
         "decoding": decoding_settings(model),
     }
-    return Facts(name=name, config=model.config, parameters=total, active_parameters=active, **(found | known))
+    return Facts(name=name, config=model.config, parameters=total, active_parameters=active, **(facts | given_facts))
 
 
 def converted_card(
@@ -148,7 +148,7 @@ def converted_card(
     Returns:
         `huggingface_hub.ModelCard`
     """
-    known = written_facts()["sources"][source]
+    source_facts = written_facts()["sources"][source]
     keys = ", ".join(f"`{key}`" for key in new)
     random = [f"These weights are random and need training before use: {keys}."] if new else []
     facts = facts_of(
@@ -156,9 +156,9 @@ def converted_card(
         name,
         summary=f"Weights of {title} as a Weft model: the same numbers, with transformers' `generate`, caches and Trainer.",
         has_tokenizer=has_tokenizer,
-        parity=known["parity"],
-        **({"citation": bibtex(known["citation"])} if "citation" in known else {}),
-        license_note=f"the licence of the original weights applies. {known.get('license', '')}".rstrip(" ."),
+        parity=source_facts["parity"],
+        **({"citation": bibtex(source_facts["citation"])} if "citation" in source_facts else {}),
+        license_note=f"the licence of the original weights applies. {source_facts.get('license', '')}".rstrip(" ."),
         data="The weights were trained before they were converted. How they were trained is not recorded here.",
         limits=random,
     )

@@ -57,20 +57,20 @@ def measured(
     Returns:
         `list[MetricResult]`
     """
-    found = []
+    results = []
     for key, value in metrics.items():
         name = key.removeprefix(f"{prefix}_")
         if name == key or name in _NO_METRICS or not isinstance(value, (int, float)):
             continue
         low, high, method = (intervals or {}).get(name, (None, None, None))
         split = {"eval": "validation"}.get(prefix, prefix)
-        found.append(
+        results.append(
             MetricResult(
                 metric=name, name=_NAMES.get(name, name), value=round(value, 6), dataset=dataset, low=low, high=high,
                 method=method, n=n, split=split, percent=name == "exact_match",
             )
         )  # fmt: skip
-    return found
+    return results
 
 
 def trained_card(  # noqa: PLR0913, the arguments are those of `Trainer.create_model_card`
@@ -86,7 +86,7 @@ def trained_card(  # noqa: PLR0913, the arguments are those of `Trainer.create_m
     dataset_tags: str | Sequence[str] | None = None,
     dataset: str | Sequence[str] | None = None,
     dataset_args: str | Sequence[str] | None = None,
-    **known: Any,
+    **given_facts: Any,
 ) -> ModelCard:
     """
     Build the card of a trained model.
@@ -111,7 +111,7 @@ def trained_card(  # noqa: PLR0913, the arguments are those of `Trainer.create_m
     if finetuned_from is None and start and not Path(start).exists():
         finetuned_from = start
     names = ", ".join(f"`{name}`" for name in _listed(dataset) or _listed(dataset_tags))
-    found = {
+    facts = {
         "language": _listed(language),
         "license": license,
         "license_note": None if license else "whoever publishes them chooses it",
@@ -125,7 +125,7 @@ def trained_card(  # noqa: PLR0913, the arguments are those of `Trainer.create_m
         "results": _logged(trainer, names),
     }
     name = str(trainer.hub_model_id or model_name or Path(str(trainer.args.output_dir)).name)
-    return build_card(facts_of(model, name, **(found | known)))
+    return build_card(facts_of(model, name, **(facts | given_facts)))
 
 
 def training_table(trainer: "Trainer", model: WeftPreTrainedModel) -> dict[str, str]:
@@ -139,7 +139,7 @@ def training_table(trainer: "Trainer", model: WeftPreTrainedModel) -> dict[str, 
     before = getattr(trainer, "_initial_global_step", 0)  # of the checkpoint that the run resumed from
     share = f" (steps {before + 1:,} to {state.global_step:,})" if 0 < before < state.global_step else ""
     muon = "Muon, and {} for other weights" if getattr(args, "muon", False) else "{}"
-    found: dict[str, Any] = {
+    rows_by_name: dict[str, Any] = {
         "optimizer": f"{muon.format(getattr(args.optim, 'value', args.optim))}, betas {args.adam_beta1} and {args.adam_beta2}",
         "highest learning rate": f"{args.learning_rate:g}",
         "schedule": f"{getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type)}, warm-up of {warmup}",
@@ -158,7 +158,7 @@ def training_table(trainer: "Trainer", model: WeftPreTrainedModel) -> dict[str, 
         "training loss, last logged": f"{loss:.4g}" if (loss := _last(log, "loss")) is not None else None,
         "software": f"weftformer {__version__}, transformers {transformers.__version__}, torch {torch.__version__}",
     }
-    return {name: str(value) for name, value in found.items() if value is not None}
+    return {name: str(value) for name, value in rows_by_name.items() if value is not None}
 
 
 def hardware(args: Any) -> str:
@@ -190,4 +190,4 @@ def _last(log: Iterable[Mapping[str, Any]], key: str) -> float | None:
 
 
 def _listed(value: str | Sequence[str] | None) -> list[str]:
-    return [value] if isinstance(value, str) else [one for one in value or () if one]
+    return [value] if isinstance(value, str) else [item for item in value or () if item]

@@ -189,9 +189,9 @@ def encode_route(tokenizer: PreTrainedTokenizerFast, route_string: str, *, max_l
             too long (the message names both lengths).
     """
     ids = encode_checked(tokenizer, route_string, add_special_tokens=False)
-    if found := _SPECIAL.search(route_string):
+    if hit := _SPECIAL.search(route_string):
         raise ValueError(
-            f"route contains {found[0]!r} at index {found.start()}, which is a special token and never part of a route; "
+            f"route contains {hit[0]!r} at index {hit.start()}, which is a special token and never part of a route; "
             'write routes as str(route).replace(" ", "")'
         )
     ids = [*ids, _TOKENS.index(_EOS)]
@@ -202,9 +202,9 @@ def encode_route(tokenizer: PreTrainedTokenizerFast, route_string: str, *, max_l
 
 def _check_smiles(what: str, smiles: str, limit: int, limit_name: str) -> None:
     """Check that a SMILES fits into the layout. In a SMILES that passes, each character is one token."""
-    if found := _NOT_SMILES.search(smiles):
+    if hit := _NOT_SMILES.search(smiles):
         raise ValueError(
-            f"{what} contains {found[0]!r} at index {found.start()}, which is reserved for the layout and not allowed in SMILES: {smiles!r}"
+            f"{what} contains {hit[0]!r} at index {hit.start()}, which is reserved for the layout and not allowed in SMILES: {smiles!r}"
         )
     length = len(smiles) + _TEMPLATE_TOKENS
     if length > limit:

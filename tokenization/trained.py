@@ -54,11 +54,11 @@ def train_tokenizer(
     """
     if isinstance(texts, str):
         raise TypeError("texts is one string, which would be read character by character; pass a list of texts")
-    most = _MOST_TOKENS if vocab_size is None else vocab_size
+    max_tokens = _MOST_TOKENS if vocab_size is None else vocab_size
     least = (_EXAMPLES if vocab_size is None else 2) if min_frequency is None else min_frequency
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     smallest = len(alphabet) + len(_SPECIAL_TOKENS)
-    if most < smallest:
+    if max_tokens < smallest:
         raise ValueError(
             f"vocab_size={vocab_size} is too small: {len(alphabet)} bytes and {len(_SPECIAL_TOKENS)} special tokens "
             f"need at least {smallest}"
@@ -67,7 +67,7 @@ def train_tokenizer(
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=most,
+        vocab_size=max_tokens,
         min_frequency=least,
         special_tokens=list(_SPECIAL_TOKENS),
         initial_alphabet=alphabet,

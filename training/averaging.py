@@ -29,13 +29,13 @@ def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForCo
     """
     if count < 1:
         raise ValueError(f"count={count} is not allowed: average at least 1 checkpoint.")
-    found = checkpoints(folder)[:count]
-    if not found:
+    folders = checkpoints(folder)[:count]
+    if not folders:
         raise ValueError(f"{folder} has no checkpoint-<step> to average.")
     sums: dict[str, torch.Tensor] = {}
-    for checkpoint in found:
+    for checkpoint in folders:
         model = load(WeftForConditionalGeneration, checkpoint, dtype=torch.float32)
         for name, value in model.state_dict().items():
             sums[name] = sums[name] + value.double() if name in sums else value.double()
-    model.load_state_dict({name: (total / len(found)).float() for name, total in sums.items()})
+    model.load_state_dict({name: (total / len(folders)).float() for name, total in sums.items()})
     return model

@@ -93,12 +93,12 @@ class TokenBudgetSampler(Sampler[list[int]]):
     def _sizes(longest: np.ndarray, max_tokens: int, num_processes: int) -> list[int]:
         """Return the number of rows of each batch. `longest` has the longer side of each row, in sorted order."""
         sizes: list[int] = []
-        size = most = 0
+        size = longest_in_batch = 0
         for length in longest.data:  # iterates over Python integers
-            most = max(most, length)
-            if (size + 1) * most > max_tokens:
+            longest_in_batch = max(longest_in_batch, length)
+            if (size + 1) * longest_in_batch > max_tokens:
                 sizes.append(size)
-                size, most = 0, length
+                size, longest_in_batch = 0, length
             size += 1
         sizes.append(size)
         # each process gets the same number of batches
@@ -130,8 +130,8 @@ def padded(lengths: np.ndarray, collator: Any) -> np.ndarray:
     multiple, limits = (getattr(collator, name, None) for name in ("pad_to_multiple_of", "limits"))
     if multiple is None:
         return lengths
-    most = [np.iinfo(lengths.dtype).max if limit is None else limit for limit in limits or (None, None)]
-    return np.minimum(-(-lengths // multiple) * multiple, np.array(most, dtype=lengths.dtype)[:, None])
+    largest = [np.iinfo(lengths.dtype).max if limit is None else limit for limit in limits or (None, None)]
+    return np.minimum(-(-lengths // multiple) * multiple, np.array(largest, dtype=lengths.dtype)[:, None])
 
 
 class PairCollator(DataCollatorForSeq2Seq):

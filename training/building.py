@@ -137,15 +137,15 @@ def build_model(
     return model
 
 
-def _read_sizes(given: dict[str, Any]) -> DistributedConfig:
+def _read_sizes(options: dict[str, Any]) -> DistributedConfig:
     check_release()
     names = [field.name for field in fields(DistributedConfig)]
-    for name, value in given.items():
+    for name, value in options.items():
         if name not in names:
             raise ValueError(f"distributed_config has no key `{name}`.{closest(name, names)}")
         if name.endswith("_size"):
             integer(1, optional=True).check(f"distributed_config {name}", value)
-    sizes = DistributedConfig(**given)
+    sizes = DistributedConfig(**options)
     if sizes.pp_size > 1:
         raise ValueError(
             f"distributed_config pp_size={sizes.pp_size} is not supported: use fsdp_size or tp_size instead."
@@ -160,10 +160,10 @@ def build_distributed_config(args: ModelArguments, training_args: WeftTrainingAr
         ValueError: a key is unknown, a size is not allowed, the number of processes is another, or the Trainer cannot
             train a model that is split in this way.
     """
-    given = parse_overrides(args.distributed_config, "distributed_config")
-    if not given:
+    options = parse_overrides(args.distributed_config, "distributed_config")
+    if not options:
         return None
-    sizes = _read_sizes(given)
+    sizes = _read_sizes(options)
     processes = data_parallel_size(sizes) * sizes.tp_size
     if processes == 1 and training_args.world_size == 1:
         return None

@@ -28,8 +28,8 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 def checkpoints(folder: str | os.PathLike) -> list[Path]:
     """Return the `checkpoint-<step>` folders in a folder, last step first."""
-    found = Path(folder).iterdir() if Path(folder).is_dir() else []
-    steps = {path: match for path in found if path.is_dir() and (match := _CHECKPOINT.fullmatch(path.name))}
+    entries = Path(folder).iterdir() if Path(folder).is_dir() else []
+    steps = {path: match for path in entries if path.is_dir() and (match := _CHECKPOINT.fullmatch(path.name))}
     return sorted(steps, key=lambda path: int(steps[path][1]), reverse=True)
 
 
@@ -66,13 +66,13 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
         return None
     if args.world_size == 1:
         return _last_whole_checkpoint(args)
-    found: list[Any] = [None, None]
+    answer: list[Any] = [None, None]
     if args.is_main_process:
         try:
-            found[0] = _last_whole_checkpoint(args)
+            answer[0] = _last_whole_checkpoint(args)
         except ValueError as error:  # the others would wait for an answer
-            found[1] = str(error)
-    checkpoint, problem = broadcast_object_list(found)
+            answer[1] = str(error)
+    checkpoint, problem = broadcast_object_list(answer)
     if problem is not None:
         raise ValueError(problem)
     if checkpoint is not None and not Path(checkpoint).is_dir():
@@ -88,8 +88,8 @@ def _last_whole_checkpoint(args: WeftTrainingArguments) -> str | None:
     is_sharded = (
         args.uses_fsdp_of_accelerate or bool(args.deepspeed) or parse_flag_from_env("ACCELERATE_USE_DEEPSPEED")
     )
-    given = args.checkpoint_to_resume()
-    candidates = [Path(given)] if given else checkpoints(args.output_dir)
+    requested = args.checkpoint_to_resume()
+    candidates = [Path(requested)] if requested else checkpoints(args.output_dir)
     problems = []
     for folder in candidates:
         missing = [] if is_sharded else missing_files(folder, args.world_size)

@@ -65,14 +65,14 @@ def load_file_stream(file: str, no_header: bool = False) -> IterableDataset:
 def _matching(file: str) -> list[str]:
     if Path(file).is_file():
         return [file]
-    found: list[str] = []
+    files: list[str] = []
     for pattern in filter(None, map(str.strip, file.split(","))):
         names = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
         if not names and glob.has_magic(pattern):
             raise FileNotFoundError(f"no file matches {pattern}.")
         check_exist(*(names or [pattern]))
-        found += names
-    return found
+        files += names
+    return files
 
 
 def load_file(file: str, target_file: str | None = None, no_header: bool = False) -> Dataset:

@@ -176,11 +176,11 @@ def fit_pairs(
 
     def build() -> WeftForConditionalGeneration:
         model = build_model(model_args, config, distributed_config)
-        most = pairs.limits(config)[1]
+        max_target_length = pairs.limits(config)[1]
         if not data_args.max_target_length and not data_args.streaming:
             # an untrained model does not stop by itself, and outputs may be longer than all targets
-            most = min(most, 2 * max(map(longest, data.values())) + 16)
-        set_generation_defaults(model, most, training_args)
+            max_target_length = min(max_target_length, 2 * max(map(longest, data.values())) + 16)
+        set_generation_defaults(model, max_target_length, training_args)
         return model
 
     def evaluate(trainer: WeftTrainer) -> dict[str, Any]:

@@ -59,10 +59,12 @@ def bootstrap_interval(
         score = metric.corpus_score(list(predictions), [list(references)], n_bootstrap=1000)
     except TypeError:  # sacrebleu's zeros have another type than its other scores, and `statistics` cannot mix the two
         return None
-    found = json.loads(score.format(width=6, is_json=True, signature=str(metric.get_signature())))
-    if "confidence_mean" not in found:
+    summary = json.loads(score.format(width=6, is_json=True, signature=str(metric.get_signature())))
+    if "confidence_mean" not in summary:
         return None
-    return found["confidence_mean"] - found["confidence_var"], found["confidence_mean"] + found["confidence_var"]
+    return summary["confidence_mean"] - summary["confidence_var"], summary["confidence_mean"] + summary[
+        "confidence_var"
+    ]
 
 
 METRICS: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
@@ -131,12 +133,12 @@ class TextMetrics:
         """Return the ends of the 95 % intervals of `scores()`, where they exist, each with the name of its method."""
         if not self.references:
             return {}
-        found: dict[str, tuple[float, float, str]] = {}
+        intervals: dict[str, tuple[float, float, str]] = {}
         if is_scipy_available():
             number = len(self.references)
             right = round(exact_match(self.predictions, self.references) * number)
-            found["exact_match"] = (*wilson_interval(right, number), "Wilson")
+            intervals["exact_match"] = (*wilson_interval(right, number), "Wilson")
         for name in self.names:
             if name in _NEED_SACREBLEU and (ends := bootstrap_interval(name, self.predictions, self.references)):
-                found[name] = (*ends, "bootstrap")
-        return found
+                intervals[name] = (*ends, "bootstrap")
+        return intervals

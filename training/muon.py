@@ -45,12 +45,12 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
         `torch.Tensor` of shape `(n, rows, columns)`: the singular values are 0.44 to 1.56 if they were at least 0.002
         of the matrix's norm, and smaller otherwise.
     """
-    found = matrices / (1.01 * matrices.norm(dim=(1, 2), keepdim=True)).clamp(min=1e-7)
+    result = matrices / (1.01 * matrices.norm(dim=(1, 2), keepdim=True)).clamp(min=1e-7)
     for a, b, c in _POLAR_EXPRESS:
-        products = found @ found.mT
+        products = result @ result.mT
         products = torch.baddbmm(products, products, products, beta=b, alpha=c)
-        found = torch.baddbmm(found, products, found, beta=a)
-    return found
+        result = torch.baddbmm(result, products, result, beta=a)
+    return result
 
 
 class Muon(torch.optim.AdamW):
@@ -75,12 +75,12 @@ class Muon(torch.optim.AdamW):
 
     def __init__(self, params: Iterable[dict[str, Any]], matrices: Iterable[nn.Parameter], **settings: Any):
         chosen, groups = set(matrices), []
-        if any(isinstance(one, DTensor) for one in chosen):
+        if any(isinstance(parameter, DTensor) for parameter in chosen):
             raise ValueError("Muon needs whole matrices, but this model is sharded over processes: leave --muon out.")
         for group in params:
             for is_matrix in (False, True):
-                some = [one for one in group["params"] if (one in chosen) == is_matrix]
-                groups.append({**group, "params": some, "is_matrix": is_matrix})
+                parameters = [parameter for parameter in group["params"] if (parameter in chosen) == is_matrix]
+                groups.append({**group, "params": parameters, "is_matrix": is_matrix})
         super().__init__(groups, **settings)
 
     @torch.no_grad()
@@ -105,12 +105,12 @@ class Muon(torch.optim.AdamW):
             matrix.grad = None
             update = update.mT if update.shape[-2] > update.shape[-1] else update
             shapes[update.shape[-2:]].append((matrix, update.reshape(-1, *update.shape[-2:])))
-        for shape, some in shapes.items():
-            matrices, updates = zip(*some, strict=True)
+        for shape, pairs in shapes.items():
+            matrices, updates = zip(*pairs, strict=True)
             together = torch.cat(updates).to(torch.bfloat16 if updates[0].is_cuda else torch.float32)
             scale = group["lr"] * 0.2 * max(shape) ** 0.5
             for matrix, update in zip(
-                matrices, orthogonal(together).split([len(one) for one in updates]), strict=True
+                matrices, orthogonal(together).split([len(part) for part in updates]), strict=True
             ):
                 update = update.mT if matrix.shape[-2] > matrix.shape[-1] else update
                 matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(scale * update.reshape(matrix.shape))

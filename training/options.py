@@ -38,8 +38,8 @@ def check_exist(*files: str | None) -> None:
     for path in files:
         if path and not Path(path).is_file():
             beside = Path(path).parent
-            found = sorted(entry.name for entry in beside.iterdir()) if beside.is_dir() else []
-            hint = closest(Path(path).name, found) if found else f" There is no folder {beside} either."
+            neighbours = sorted(entry.name for entry in beside.iterdir()) if beside.is_dir() else []
+            hint = closest(Path(path).name, neighbours) if neighbours else f" There is no folder {beside} either."
             raise FileNotFoundError(f"the file {path} does not exist.{hint}")
 
 

@@ -152,13 +152,13 @@ class Pairs:
         """
         limits = []
         for side in ("source", "target"):
-            given, rows = getattr(self.args, f"max_{side}_length"), getattr(config, f"max_{side}_positions")
-            if config.has_position_table and given is not None and given > rows:
+            limit, rows = getattr(self.args, f"max_{side}_length"), getattr(config, f"max_{side}_positions")
+            if config.has_position_table and limit is not None and limit > rows:
                 raise ValueError(
-                    f"max_{side}_length={given} is more than the model's max_{side}_positions={rows}, the rows of its position table: "
-                    f"give at most {rows}, or enlarge the table of a new model (--config-overrides max_{side}_positions={given})."
+                    f"max_{side}_length={limit} is more than the model's max_{side}_positions={rows}, the rows of its position table: "
+                    f"give at most {rows}, or enlarge the table of a new model (--config-overrides max_{side}_positions={limit})."
                 )
-            limits.append(rows if given is None else given)
+            limits.append(rows if limit is None else limit)
         return limits[0], limits[1]
 
     def encode(self, tokenizer: PreTrainedTokenizerFast, config: WeftConfig, seed: int = 42) -> dict[str, Any]:
@@ -214,10 +214,10 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
     if "validation" in splits or not args.validation_split:
         return
     rows, share = len(keys), args.validation_split
-    wanted = int(share) if share >= 1 else max(1, round(rows * share))
-    if wanted >= rows:
+    size = int(share) if share >= 1 else max(1, round(rows * share))
+    if size >= rows:
         raise ValueError(
-            f"validation_split={share} would take {wanted} of {rows} training pairs: give a smaller value, a "
+            f"validation_split={share} would take {size} of {rows} training pairs: give a smaller value, a "
             "--validation-file, or 0 for no evaluation."
         )
     groups: dict[int, list[int]] = {}
@@ -226,7 +226,7 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
     equal_inputs = list(groups.values())
     held_out: list[int] = []
     for group in np.random.default_rng(seed).permutation(len(equal_inputs)):
-        if len(held_out) + len(equal_inputs[group]) <= wanted:
+        if len(held_out) + len(equal_inputs[group]) <= size:
             held_out += equal_inputs[group]
     held_out = held_out or min(equal_inputs, key=len)
     if len(held_out) == rows:
@@ -260,15 +260,15 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
     source = args.source_column or ("source" if "source" in free and args.target_column != "source" else None)
     target = args.target_column or ("target" if "target" in free and source != "target" else None)
     others = [column for column in free if column not in (source, target)]
-    wanted = [source, target].count(None)
-    if len(others) < wanted:
+    num_missing = [source, target].count(None)
+    if len(others) < num_missing:
         raise ValueError(
             f"{origin} needs a source column and a target column, and has {list_names(dataset.column_names)}: in a txt "
             "file, separate source and target by a tab, or give the targets as a second file "
             "(--train-target-file)."
         )
-    if wanted and len(others) > wanted:
-        first, second = (shlex.quote(name) for name in (source or others[-wanted], target or others[-1]))
+    if num_missing and len(others) > num_missing:
+        first, second = (shlex.quote(name) for name in (source or others[-num_missing], target or others[-1]))
         raise ValueError(
             f"{origin} has the columns {list_names(dataset.column_names)}: name the source and the target column, for example "
             f"--source-column {first} --target-column {second}."
@@ -286,12 +286,12 @@ def trained_columns(model: str) -> dict[str, str]:
     return get_tokenizer_config(model).get("text_columns", {})
 
 
-def _in_memory(rows: Dataset | IterableDataset, most: int | None) -> Dataset:
+def _in_memory(rows: Dataset | IterableDataset, limit: int | None) -> Dataset:
     """Return a split with flattened dictionaries. Of a stream, only the first `most` rows are fetched."""
     if isinstance(rows, Dataset):
         return rows.flatten()
     tables = [
-        flattened(table) for table in (rows if most is None else rows.take(most)).with_format("arrow").iter(10_000)
+        flattened(table) for table in (rows if limit is None else rows.take(limit)).with_format("arrow").iter(10_000)
     ]
     return Dataset(pyarrow.concat_tables(tables)) if tables else Dataset.from_dict({})
 

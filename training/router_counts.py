@@ -45,10 +45,10 @@ def build_sum_counts(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> Sum
     total = _sum_over_processes if is_spread else torch.clone
     if len(batches) <= 1:
         return total if is_spread else None
-    known = _count_tokens(trainer, batches)
-    if known is None:
+    own_counts = _count_tokens(trainer, batches)
+    if own_counts is None:
         return None
-    tokens = total(known)
+    tokens = total(own_counts)
     return lambda counts: torch.cat([total(counts)[:, :-1], tokens[:, -1:]], dim=-1)
 
 

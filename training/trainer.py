@@ -103,7 +103,7 @@ class WeftTrainer(ShardedModelTrainer):
             self.args.learning_rate = _default_rate(weft_model(self.model))
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.add_callback(PushCodeCallback())
-        bars = [one for one in self.callback_handler.callbacks if type(one) is ProgressCallback]
+        bars = [callback for callback in self.callback_handler.callbacks if type(callback) is ProgressCallback]
         if bars and not sys.stderr.isatty():  # a notebook has a callback of its own
             self.remove_callback(ProgressCallback)
             self.add_callback(ProgressLinesCallback)
