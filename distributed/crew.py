@@ -198,7 +198,7 @@ class _Worker:
         return ray.get_runtime_context().get_node_id()
 
     def do(self, items: Items) -> list[Row]:
-        return self.work(items)
+        return list(self.work(items))
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..common.progress import Progress
 from . import crew
@@ -45,6 +45,7 @@ def run(
     what: str,
     unit: str,
     is_shown: bool = True,
+    describe: Callable[[Row], str] | None = None,
 ) -> Counter[str]:
     """Process the items that are not done, and write their rows.
 
@@ -55,6 +56,7 @@ def run(
         workers: the workers on Ray, or None to do the work in this process.
         what, unit: for the progress, as in [`Progress`].
         is_shown: whether to show it.
+        describe: returns a text to print for a finished row.
 
     Returns:
         The number of items in each state, including items of earlier runs.
@@ -73,18 +75,25 @@ def run(
         parts.add([])  # writes the rows that have waited long enough
         progress.update(0)
 
-    batches = _here(work, left) if workers is None else crew.run(work, left, workers, watch, tell=progress.print)
+    batches = (
+        _here(work, left, watch) if workers is None else crew.run(work, left, workers, watch, tell=progress.print)
+    )
     try:
         with progress:
             for rows in batches:
                 parts.add([row.line for row in rows])
                 states.update(row.state for row in rows)
+                if describe is not None:
+                    for row in rows:
+                        progress.print(describe(row))
                 progress.update(len(rows))
     finally:
         parts.flush()
     return states
 
 
-def _here(work: Work, items: Items) -> Iterator[list[Row]]:
+def _here(work: Work, items: Items, watch: Callable[[], None]) -> Iterator[list[Row]]:
     work.load()
-    yield from map(work, work.batches(items, 1))
+    for batch in work.batches(items, None):
+        for row in work(batch, watch):
+            yield [row]

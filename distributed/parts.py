@@ -19,8 +19,6 @@ from typing import Any
 import xxhash
 from pyarrow import fs
 
-from ..routes.files.plan_files import check_settings
-
 # A part is written this many seconds after the one before, which bounds the work of workers that is lost if their
 # driver is killed, or after this many rows, which bounds its memory.
 SECONDS, ROWS = 10.0, 1000
@@ -51,13 +49,16 @@ class Parts:
         self._waiting: list[str] = []
         self._written = 0.0
 
-    def begin(self, command: str, settings: Mapping[str, Any], rows: Iterable[str]) -> None:
+    def begin(
+        self, command: str, settings: Mapping[str, Any], rows: Iterable[str], remedy: str = "give another folder"
+    ) -> None:
         """Begin a job, or continue an existing one.
 
         Args:
             command: "routes plan" or "generate".
             settings: the settings by option name. Values must be JSON.
             rows: a text that identifies each row.
+            remedy: what else to do, for messages.
 
         Raises:
             ValueError: the folder has other contents, or a job with other settings or rows.
@@ -75,18 +76,27 @@ class Parts:
         names = self._names()  # first, because another shard may begin the job in between
         if (before := self._job()) is None:
             if names:
-                raise ValueError(f"{self.place} is not empty and has no {_JOB}: give another folder.")
+                raise ValueError(f"{self.place} is not empty and has no {_JOB}: {remedy}.")
             self._files.create_dir(self._root)
             self._write(_JOB, json.dumps(job, indent=2) + "\n")
             return
         if before["command"] != command:
-            raise ValueError(f"{self.place} belongs to `weftformer {before['command']}`: give another folder.")
-        check_settings(self.place, before["settings"], job["settings"], "another folder")
+            raise ValueError(f"{self.place} belongs to `weftformer {before['command']}`: {remedy}.")
+        self._check_settings(before["settings"], job["settings"], remedy)
         if (before["rows"], before["input"]) != (count, job["input"]):
             raise ValueError(
                 f"{self.place} belongs to another input ({before['rows']:,} rows, and this one has {count:,}): give that input, or "
-                "another folder."
+                f"{remedy}."
             )
+
+    def _check_settings(self, before: Mapping[str, Any], now: Mapping[str, Any], remedy: str) -> None:
+        for name in dict.fromkeys([*before, *now]):
+            values = before.get(name), now.get(name)
+            if values[0] != values[1]:
+                told = [f"--{name} {_in_words(value)}" if value else f"no --{name}" for value in values]
+                raise ValueError(
+                    f"{self.place} was started with {told[0]}, but this run has {told[1]}: use the same settings, or {remedy}."
+                )
 
     def states(self) -> dict[int, str]:
         """Return the states of the rows that are done, by index, counted from 0."""
@@ -166,3 +176,7 @@ class Parts:
         with self._files.open_output_stream(hidden) as file:
             file.write(text.encode())
         self._files.move(hidden, self._path(name))
+
+
+def _in_words(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..routes.files.plan_files import plan_line
 from ..routes.files.targets import Target
 from ..routes.planning.settings import PlanSettings
 from ..routes.plans import Plan
@@ -48,14 +47,14 @@ class Work(Protocol):
     def load(self) -> None:
         """Load the model."""
 
-    def __call__(self, items: Items) -> list[Row]:
-        """Process some items."""
+    def __call__(self, items: Items, watch: Callable[[], None] | None = None) -> Iterable[Row]:
+        """Process some items. `watch` is called now and then."""
 
     def failed(self, index: int, item: Any, reason: str) -> Row:
         """Return the row of an item on which workers failed."""
 
-    def batches(self, items: Items, workers: int) -> list[Items]:
-        """Return the items in batches, in the order of their distribution."""
+    def batches(self, items: Items, workers: int | None) -> list[Items]:
+        """Return the items in batches for this number of workers, in the order of their distribution, or for this process."""
 
     def seconds(self, items: Items) -> float | None:
         """Return the longest time that a batch may take, after which its worker is considered stuck."""
@@ -92,6 +91,7 @@ class PlanWork:
         use_fast_decoding: whether to use `fast_decoding`.
         dtype: the precision of the models, as in `load_task`.
         told: the settings as given by the user.
+        on_first: as in [`RoutePlanner.stream`], in this process.
     """
 
     model: str
@@ -104,6 +104,7 @@ class PlanWork:
     use_fast_decoding: bool = False
     dtype: str = "auto"
     told: dict[str, Any] = field(default_factory=dict)
+    on_first: Callable[[Any, Route], None] | None = None
 
     def load(self) -> None:
         from ..routes.serve import load_forward
@@ -114,36 +115,32 @@ class PlanWork:
         # the settings, which are the same for all targets, are checked with any target
         self._planner.requests(["C"], self.settings, on_error="skip", **self._asked)
 
-    def plans(
-        self,
-        items: Items,
-        watch: Callable[[], None] | None = None,
-        on_first: Callable[[Any, Route], None] | None = None,
-    ) -> Iterator[tuple[int, Plan]]:
-        """Yield the index and the plan of each target, as their searches end. Unreadable targets come first.
-
-        Args:
-            items: the targets.
-            watch, on_first: as in [`RoutePlanner.stream`].
-        """
-        for index, one in items:
-            if one.problem is not None:
-                yield index, Plan(one.smiles, [], one.problem, one.id)
-        asked = [item for item in items if item[1].problem is None]
-        for place, plan in (
-            self._stream([one.smiles for _, one in asked], watch=watch, on_first=on_first) if asked else ()
-        ):
-            index, one = asked[place]
-            yield index, replace(plan if self._forward is None else self._forward.judged(plan), id=one.id)
-
-    def __call__(self, items: Sequence[tuple[int, Target]]) -> list[Row]:
-        targets = dict(items)
-        return [self._row(index, targets[index], plan) for index, plan in self.plans(items)]
+    def __call__(self, items: Sequence[tuple[int, Target]], watch: Callable[[], None] | None = None) -> Iterator[Row]:
+        for index, target in items:
+            if target.problem is not None:
+                yield self._row(index, target, Plan(target.smiles, [], target.problem))
+        readable = [item for item in items if item[1].problem is None]
+        if not readable:
+            return
+        stream = self._planner.stream(
+            [target.smiles for _, target in readable],
+            self.settings,
+            on_error="skip",  # the other targets are still worth planning
+            progress=False,
+            watch=watch,
+            on_first=self.on_first,
+            **self._asked,
+        )
+        for place, plan in stream:
+            index, target = readable[place]
+            yield self._row(index, target, plan if self._forward is None else self._forward.judged(plan))
 
     def failed(self, index: int, item: Target, reason: str) -> Row:
-        return self._row(index, item, Plan(item.smiles, [], reason, item.id), FAILED)
+        return self._row(index, item, Plan(item.smiles, [], reason), FAILED)
 
-    def batches(self, items: Items, workers: int) -> list[Items]:
+    def batches(self, items: Items, workers: int | None) -> list[Items]:
+        if workers is None:
+            return [items]
         return batches_of(items, lambda target: len(target.smiles), _TARGETS, workers)
 
     def seconds(self, items: Items) -> float | None:
@@ -151,16 +148,15 @@ class PlanWork:
             return None
         return 120 + 3 * len(items) * self.settings.budget
 
-    def _stream(self, targets: list[str], **calls: Any) -> Iterable[tuple[int, Plan]]:
-        # "skip", because the other targets are still worth planning
-        return self._planner.stream(targets, self.settings, on_error="skip", progress=False, **self._asked, **calls)
-
     @property
     def _asked(self) -> dict[str, Any]:
         return {"n_steps": self.n_steps, "starting_material": self.starting_material, "stock": self.stock}
 
     def _row(self, index: int, target: Target, plan: Plan, state: str | None = None) -> Row:
-        return Row(index, state or plan.state, plan_line(index, target, plan, self.told, state))
+        state = state or plan.state
+        row = {"number": index + 1, "state": state, "id": target.id, "given": target.smiles, "settings": self.told}
+        row |= replace(plan, id=target.id).to_dict()
+        return Row(index, state, json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 @dataclass
@@ -178,6 +174,7 @@ class TextWork:
         use_fast_decoding: whether to use `fast_decoding`.
         engine: the engine that writes the texts, as in `TextTask.use_engine`.
         dtype: the precision of the model, as in `load_task`.
+        told: the settings as given by the user.
     """
 
     model: str
@@ -190,6 +187,7 @@ class TextWork:
     use_fast_decoding: bool = False
     engine: str = "weft"
     dtype: str = "auto"
+    told: dict[str, Any] = field(default_factory=dict)
 
     @property
     def window(self) -> int:
@@ -206,7 +204,7 @@ class TextWork:
         self.task.check_conditions(self.num_conditions)
         self.settings = self.task.settings(**self.asked)
 
-    def __call__(self, items: Sequence[tuple[int, Line]]) -> list[Row]:
+    def __call__(self, items: Sequence[tuple[int, Line]], watch: Callable[[], None] | None = None) -> list[Row]:
         import torch
 
         from ..serving.lines import answer_batch
@@ -224,11 +222,11 @@ class TextWork:
 
         return self._row(index, Answer(item.text, problem=reason), None, FAILED)
 
-    def batches(self, items: Items, workers: int) -> list[Items]:
+    def batches(self, items: Items, workers: int | None) -> list[Items]:
         if self.asked["sampling"] is None:
             from ..serving.lines import window_of
 
-            return batches_of(items, lambda line: len(line.text), window_of(self.batch_size), workers)
+            return batches_of(items, lambda line: len(line.text), window_of(self.batch_size), workers or 1)
         return [list(some) for _, some in groupby(items, lambda item: item[0] // self.window)]
 
     def seconds(self, items: Items) -> float | None:

@@ -187,7 +187,8 @@ def share(args: argparse.Namespace, lines: Iterable[Line]) -> int:
         told["dtype"] = args.dtype
     if args.sample:  # otherwise they do not affect the texts
         told |= {"seed": args.seed, "batch-size": args.batch_size}
-    states = run_shared("generate", args, work, items, told, (repr(tuple(line)) for line in items), "lines")
+    work.told = told
+    states = run_shared("generate", args, work, items, (repr(tuple(line)) for line in items), "lines")
     return 0 if states.total() == states["done"] else 1
 
 

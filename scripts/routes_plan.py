@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from weftformer.common.atomic import atomic_write, is_stream
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form
+from weftformer.routes.plans import Candidate, Plan
 from weftformer.scripts.arguments import (
     add_export,
     add_model_options,
@@ -27,18 +32,18 @@ from weftformer.scripts.plan_options import add_plan_options, plan_settings, tol
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared
 
 if TYPE_CHECKING:
+    from weftformer.distributed.parts import Parts
     from weftformer.distributed.works import PlanWork
-    from weftformer.routes.files.plan_files import PlanLog
     from weftformer.routes.files.targets import Target
     from weftformer.routes.judging import Judgement
     from weftformer.routes.planning.settings import PlanSettings
-    from weftformer.routes.plans import Candidate, Plan
     from weftformer.routes.tree import Route
 
 EPILOG = """examples:
   weftformer routes plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --html routes.html
   weftformer routes plan --input-file targets.sdf --model runs/demo --output-file routes.jsonl --time-limit 60 --resume"""
 
+COMMAND = "routes plan"
 # The exit status when at least one target has no route.
 NO_ROUTE = 3
 # The largest number of targets without a route that are named at the end.
@@ -66,9 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group("files")
     add = files.add_argument
     add("--output-file", type=output_place, metavar="FILE",
-        help="output file, written target by target, in the format of its name or --format")  # fmt: skip
+        help="output file, in the format of its name or --format; finished targets are kept in FILE.parts until then")  # fmt: skip
     add("--format", choices=PLAN_FORMS, metavar="FORM", help=", ".join(PLAN_FORMS))
-    add("--resume", action="store_true", help="continue where --output-file ends")
+    add("--resume", action="store_true", help="continue after the finished targets of an interrupted run")
     add("--overwrite", action="store_true", help="replace --output-file")
     add("--json", type=Path, metavar="FILE", help="write all candidates as one JSON list")
     add_export(files)
@@ -109,65 +114,60 @@ def main(args: argparse.Namespace) -> int:
     """
 
     if args.join is not None:
-        return join(args)
+        from weftformer.distributed.parts import Parts
+
+        parts = Parts(args.join)
+        states = Counter(row["state"] for row in parts.rows(COMMAND))
+        _save(args, parts)
+        return _status(states)
     take_shipped_model(args)
     settings = plan_settings(args)
     targets = read(args)
-    return share(args, settings, targets) if is_shared(args) else plan_here(args, settings, targets)
-
-
-def plan_here(args: argparse.Namespace, settings: PlanSettings, targets: list[Target]) -> int:
-    """Plan the targets, and print and write each when it is done. Returns and raises as [`main`]."""
-    from weftformer.common.progress import Progress
-    from weftformer.routes.shipped import provenance
-
-    log = _log(args)
-    done = log.done(targets) if log is not None and args.resume else {}
-    is_shown = not args.no_progress
-    progress = Progress("plan", len(targets), "targets", done=len(done), is_shown=is_shown)
     work = _work(args, settings)
-    left = [(index, one) for index, one in enumerate(targets) if index not in done]
-    if any(one.problem is None for _, one in left):
-        work.load()  # now, to report errors of the model before a file is opened
+    names = (f"{target.id}\t{target.smiles}" for target in targets)
+    if is_shared(args):
+        return _status(run_shared(COMMAND, args, work, targets, names, "targets"))
+    if len(targets) == 1:
+        work.on_first = _print_first
+    with _folder(args) as folder:
+        run_shared(
+            COMMAND, args, work, targets, names, "targets", place=folder,
+            describe=lambda row: described(Plan.from_dict(json.loads(row.line)), args.show),
+        )  # fmt: skip
+        return _finish(args, folder, work)
 
-    def first(_: Any, route: Route) -> None:
-        progress.print(f"\nFirst purchasable route; the search continues:\n{route.format_tree()}")
 
-    plans = work.plans(
-        left,
-        watch=lambda: progress.update(0),  # a long search shows the progress of the run, too
-        on_first=first if len(targets) == 1 else None,
-    )
-    lines = {index: plan.summary for index, plan in done.items()}
-    is_kept = any((args.html, args.picture, args.json, args.export))  # plans that are only written are not kept
-    kept = dict(done) if is_kept else {}
-    if log is not None and done:
-        print(f"{len(done):,} of {len(targets):,} targets are in {log.path} already.", file=sys.stderr)
-    sink = None if log is None else log.open(append=args.resume)
+def _print_first(_: Any, route: Route) -> None:
+    print(f"\nFirst purchasable route; the search continues:\n{route.format_tree()}", flush=True)
+
+
+@contextmanager
+def _folder(args: argparse.Namespace) -> Iterator[Path]:
+    """Yield the folder for the finished targets, from which the outputs are made. It stays if the run is interrupted.
+
+    Raises:
+        ValueError: there is a folder of an interrupted run, but neither --resume nor --overwrite, or --resume is given
+            without such a folder.
+    """
+    file = args.output_file
+    if file is None or is_stream(file):
+        with TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    parts = file.with_name(f"{file.name}.parts")
+    if args.overwrite:
+        shutil.rmtree(parts, ignore_errors=True)
+    if parts.exists() and not args.resume:
+        raise ValueError(f"{parts} is from an interrupted run: --resume continues it, and --overwrite starts again.")
+    if args.resume and file.exists() and not parts.exists():
+        raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite starts again.")
     try:
-        with progress:
-            for index, plan in plans:
-                if log is not None and sink is not None:
-                    sink.write(log.line(index, targets[index], plan))
-                    sink.flush()
-                lines[index] = plan.summary
-                progress.print(described(plan, args.show))
-                if is_kept:
-                    kept[index] = plan
-                progress.update(1)
-    except (KeyboardInterrupt, BrokenPipeError):
-        if log is not None:
-            print(
-                f"{len(lines):,} of {len(targets):,} targets are in {log.path}: --resume continues.", file=sys.stderr
-            )
+        yield parts
+    except BaseException:
+        if not any(parts.glob("part-*")):
+            shutil.rmtree(parts, ignore_errors=True)
         raise
-    finally:
-        if sink is not None:
-            sink.close()
-    print(f"\n{table([lines[index] for index in sorted(lines)])}")
-    about = provenance(args.model, args.stock, None if work.stock is None else len(work.stock))
-    _finish(args, log, [kept[index] for index in sorted(kept)], about)
-    return _without_routes([lines[index] for index in sorted(lines)])
+    shutil.rmtree(parts)
 
 
 def _without_routes(lines: list[dict[str, Any]]) -> int:
@@ -231,31 +231,6 @@ def _form(args: argparse.Namespace) -> str:
     return args.format or plan_form(args.output_file) or "jsonl"
 
 
-def _log(args: argparse.Namespace) -> PlanLog | None:
-    """Return the log of finished targets: the output itself, or a file beside it from which the output is made.
-
-    Raises:
-        ValueError: there is a file of an interrupted run, but neither --resume nor --overwrite, or --resume is given
-            without such a file.
-    """
-    from weftformer.routes.files.plan_files import PlanLog
-
-    file = args.output_file
-    if file is None:
-        return None
-    told = _told(args)
-    if _form(args) == "jsonl" and file.suffix != ".gz":
-        return PlanLog(file, told)
-    part = file.with_name(f"{file.name}.part")
-    if part.exists() and not (args.resume or args.overwrite):
-        raise ValueError(
-            f"{part} is from an interrupted run: --resume continues after its last complete line, and --overwrite starts again."
-        )
-    if args.resume and file.exists() and not part.exists():
-        raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite starts again.")
-    return PlanLog(part, told)
-
-
 def _told(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that determine the routes. A resumed run must have the same."""
     names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model", "dtype")
@@ -278,53 +253,23 @@ def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:
     )  # fmt: skip
 
 
-def share(args: argparse.Namespace, settings: PlanSettings, targets: list[Target]) -> int:
-    """Plan the targets with workers or as one shard, and write parts.
-
-    Returns:
-        As [`main`].
-
-    Raises:
-        ValueError, OSError: as in [`run_shared`].
-    """
-    work = _work(args, settings)
-    names = (f"{one.id}\t{one.smiles}" for one in targets)
-    states = run_shared("routes plan", args, work, targets, work.told, names, "targets")
-    return _status(states)
-
-
 def _status(states: Counter[str]) -> int:
     return 0 if states.total() == states["done"] + states["unfinished"] else NO_ROUTE
 
 
-def join(args: argparse.Namespace) -> int:
-    """Write the plans in the parts of `--join` as one file.
-
-    Returns:
-        As [`main`].
+def _save(args: argparse.Namespace, parts: Parts) -> None:
+    """Write the plans in a folder of parts as one file.
 
     Raises:
         ValueError: targets are missing; the message names them. OSError: a file cannot be read or written.
     """
-    from weftformer.common.atomic import atomic_write
-    from weftformer.distributed.parts import Parts
-    from weftformer.routes.plans import Plan
-
-    states: Counter[str] = Counter()
-
-    def counted() -> Iterator[dict[str, Any]]:
-        for row in Parts(args.join).rows("routes plan"):
-            states[row["state"]] += 1
-            yield row
-
-    rows = counted()
+    rows = parts.rows(COMMAND)
     if _form(args) == "jsonl" and args.output_file.suffix != ".gz":
         with atomic_write(args.output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
     else:
         export(args.output_file, map(Plan.from_dict, rows), _form(args))
     print(f"Saved the routes in {args.output_file}.")
-    return _status(states)
 
 
 def _plain(value: Any) -> Any:
@@ -402,26 +347,32 @@ def table(lines: list[dict[str, Any]]) -> str:
     )
 
 
-def _finish(args: argparse.Namespace, log: PlanLog | None, plans: list[Plan], about: dict[str, str]) -> None:
-    """Write the files that need all plans."""
+def _finish(args: argparse.Namespace, folder: Path, work: PlanWork) -> int:
+    """Print the table of all targets and write the files. Returns as [`main`]."""
+    from weftformer.distributed.parts import Parts
     from weftformer.routes.drawing.page import save_page
+    from weftformer.routes.shipped import provenance
 
-    if log is not None:
-        if log.path != args.output_file:
-            export(args.output_file, log.plans(), _form(args))
-            log.path.unlink()
-        print(f"Saved the routes in {args.output_file}.")
-    if args.json is not None:
-        export(args.json, plans, "json")
-        print(f"Saved all candidates in {args.json}.")
-    for file in args.export:
-        export(file, plans)
-        print(f"Saved {file}.")
-    if args.html is not None:
-        save_page(plans, args.html, about=about)
-        print(f"Drew all routes in {args.html}.")
-    if args.picture is not None:
-        draw(plans, args.picture)
+    parts = Parts(str(folder))
+    lines = [Plan.from_dict(row).summary for row in parts.rows(COMMAND)]
+    print(f"\n{table(lines)}")
+    if args.output_file is not None:
+        _save(args, parts)
+    if any((args.json, args.export, args.html, args.picture)):
+        plans = [Plan.from_dict(row) for row in parts.rows(COMMAND)]
+        if args.json is not None:
+            export(args.json, plans, "json")
+            print(f"Saved all candidates in {args.json}.")
+        for file in args.export:
+            export(file, plans)
+            print(f"Saved {file}.")
+        if args.html is not None:
+            about = provenance(args.model, args.stock, None if work.stock is None else len(work.stock))
+            save_page(plans, args.html, about=about)
+            print(f"Drew all routes in {args.html}.")
+        if args.picture is not None:
+            draw(plans, args.picture)
+    return _without_routes(lines)
 
 
 def draw(plans: Sequence[Plan], file: Path) -> None:

@@ -4,7 +4,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,19 +66,21 @@ def run_shared(
     args: argparse.Namespace,
     work: Any,
     items: Iterable[Any],
-    told: dict[str, Any],
     names: Iterator[str],
     unit: str,
+    place: Path | None = None,
+    describe: Callable[[Any], str] | None = None,
 ) -> Counter[str]:
-    """Do the work of `args.shard` on `args.workers`, and print a summary.
+    """Do the work of `args.shard` on `args.workers`, and print a summary, or do all of it in this process.
 
     Args:
         command: the name of the command.
-        work: the work on the items.
+        work: the work on the items, with the settings `told` by the names of their options.
         items: the whole input.
-        told: the settings, by the names of their options.
         names: a text for each item that distinguishes it from others.
         unit: the name of the items, in the plural.
+        place: the folder of the rows, if this process does all the work (default: `--output-file`).
+        describe: as in `distributed.job.run`.
 
     Returns:
         The number of items in each state.
@@ -92,15 +94,21 @@ def run_shared(
     workers = None
     if args.workers is not None:
         workers = crew.Workers(args.workers, args.threads, args.ray_address, args.device)
-    parts = Parts(str(args.output_file))
-    parts.begin(command, told, names)
+    parts = Parts(str(place or args.output_file))
+    parts.begin(command, work.told, names, "give another folder" if place is None else "start again with --overwrite")
     mine = job.of_shard(list(enumerate(items)), args.shard, getattr(work, "window", 1))
     begun = time.monotonic()
     try:
-        states = job.run(work, mine, parts, workers, what=command, unit=unit, is_shown=not args.no_progress)
-    except KeyboardInterrupt:
-        print(f"Finished rows are in {parts.place}: run the same command to continue.", file=sys.stderr)
+        states = job.run(
+            work, mine, parts, workers, what=command, unit=unit, is_shown=not args.no_progress, describe=describe
+        )
+    except (KeyboardInterrupt, BrokenPipeError):
+        if place is None or args.output_file is not None:
+            option = "" if place is None else " with --resume"
+            print(f"Finished {unit} are in {parts.place}: run the same command{option} to continue.", file=sys.stderr)
         raise
+    if place is not None:
+        return states
     seconds = time.monotonic() - begun
     counts = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
     share = states["done"] / max(1, states.total())

@@ -1,112 +1,17 @@
-"""Files of plans: the JSON lines that grow while targets are planned, and the reader of finished plans.
-
-`streams` writes finished plans. A line is `Plan.to_dict` with the number of the target in its file, its SMILES as
-given, and the settings of the run, so that another run can continue after it.
-"""
+"""The reader of files of plans, and of routes of any program as plans."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...common.atomic import complete_lines, open_lines
 from ..plans import Candidate, Plan
 from ..tree import Route
 from .entries import read_entries
-from .targets import Target
-
-
-class PlanLog:
-    """The file to which a run adds a line for each target that is done.
-
-    Args:
-        path: the file.
-        settings: the settings of the run by option name. Values must be JSON.
-    """
-
-    def __init__(self, path: Path, settings: Mapping[str, Any]):
-        self.path, self.settings = path, dict(settings)
-
-    def done(self, targets: Sequence[Target]) -> dict[int, Plan]:
-        """Return the plans of the targets that an earlier run finished, by index. An incomplete last line is removed.
-
-        Raises:
-            ValueError: the file is of another kind, or was begun with other settings or for other targets.
-        """
-        found: dict[int, Plan] = {}
-        if not complete_lines(self.path):
-            return found
-        try:
-            rows = [(row["number"] - 1, row["given"], row["settings"], plan) for plan, row in read_plans(self.path)]
-        except (KeyError, TypeError, ValueError) as error:
-            told = f": {error}" if isinstance(error, ValueError) else "."
-            raise ValueError(f"{self.path} is not a file of an unfinished run{told}") from error
-        for line, (index, given, settings, plan) in enumerate(rows, 1):
-            check_settings(self.path, settings, self.settings, "--overwrite to start again")
-            if not 0 <= index < len(targets) or (targets[index].id, targets[index].smiles) != (plan.id, given):
-                here = f"it is {targets[index].smiles}" if 0 <= index < len(targets) else "it does not exist"
-                raise ValueError(
-                    f"{self.path}, line {line}: target {index + 1} is {given} (id {plan.id}), but in this run {here}: the file is for "
-                    "other targets. Use --overwrite to start again."
-                )
-            found[index] = plan
-        return found
-
-    def open(self, *, append: bool) -> Any:
-        """Open the file to add lines, at its end or from the beginning."""
-        return open_lines(self.path, append=append)
-
-    def line(self, index: int, target: Target, plan: Plan) -> str:
-        """Return the line of a plan."""
-        return plan_line(index, target, plan, self.settings)
-
-    def plans(self) -> Iterator[Plan]:
-        """Yield the plans of the file in the order of their targets. Only one is in memory at a time."""
-        places = {}
-        with self.path.open("rb") as file:
-            place = file.tell()
-            while line := file.readline():
-                places[json.loads(line)["number"]] = place
-                place = file.tell()
-            for number in sorted(places):
-                file.seek(places[number])
-                yield Plan.from_dict(json.loads(file.readline()))
-
-
-def plan_line(index: int, target: Target, plan: Plan, settings: Mapping[str, Any], state: str | None = None) -> str:
-    """Return the line of a plan in a file that grows.
-
-    Args:
-        index: the index of the target, counted from 0.
-        target, plan, settings: the content of the line.
-        state: the state of the target (default: `plan.state`).
-    """
-    row = {"number": index + 1, "state": state or plan.state, "id": target.id, "given": target.smiles}
-    row |= {"settings": dict(settings)} | plan.to_dict()
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
-
-
-def check_settings(place: Any, before: Mapping[str, Any], now: Mapping[str, Any], remedy: str) -> None:
-    """Refuse to continue a run that was started with other settings.
-
-    Raises:
-        ValueError: a setting differs. The message names `place`, the setting and the remedy.
-    """
-    for name in dict.fromkeys([*before, *now]):
-        values = before.get(name), now.get(name)
-        if values[0] != values[1]:
-            told = [f"--{name} {_in_words(value)}" if value else f"no --{name}" for value in values]
-            raise ValueError(
-                f"{place} was started with {told[0]}, but this run has {told[1]}: use the same settings, or {remedy}."
-            )
-
-
-def _in_words(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str, Any]]]:

@@ -94,7 +94,7 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(texts, tm
     capsys.readouterr()
     assert generate(texts, *words[:-1], "2") == 1
     assert (
-        "parts was started with --beams 1, but this run has --beams 2: use the same settings, or another folder."
+        "parts was started with --beams 1, but this run has --beams 2: use the same settings, or give another folder."
         in (capsys.readouterr().err)
     )
     (tmp_path / "lines.txt").write_text("one\n")

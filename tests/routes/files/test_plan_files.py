@@ -1,4 +1,4 @@
-"""What is written of plans is read again, in every form; and a run goes on where its file ends."""
+"""What is written of plans is read again, in every form."""
 
 import csv
 import json
@@ -14,9 +14,8 @@ from rdkit import Chem
 from rdkit.Chem import AllChem
 
 from weftformer.routes import Candidate, Plan, Route, Stock, read_routes, write_routes
-from weftformer.routes.files.plan_files import PlanLog, read_plans
+from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_plans
-from weftformer.routes.files.targets import Target
 from weftformer.routes.plans import ranked
 
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
@@ -177,47 +176,6 @@ def test_the_name_of_a_file_asks_for_a_form(name, form):
     assert plan_form(Path(name)) == form
 
 
-TARGETS = [Target("the ester", "O(C)C(C)=O"), Target("7", "C("), Target("third", "CCO")]
-
-
-@pytest.fixture
-def begun(tmp_path):
-    log = PlanLog(tmp_path / "plans.jsonl", {"model": "runs/a", "beams": 5, "forbid": ["CO", "CN"]})
-    with log.open(append=False) as file:
-        for index in (1, 0):
-            file.write(log.line(index, TARGETS[index], PLANS[index]))
-    return log
-
-
-def test_a_run_goes_on_behind_the_last_whole_line(begun):
-    whole = begun.path.read_bytes()
-    begun.path.write_bytes(whole + b'{"number":3,"id":"th')
-    again = PlanLog(begun.path, begun.settings)
-    assert again.done(TARGETS) == {1: PLANS[1], 0: PLANS[0]} and begun.path.read_bytes() == whole
-    with again.open(append=True) as file:
-        third = Plan("CCO", id="third")
-        file.write(again.line(2, TARGETS[2], third))
-    assert list(again.plans()) == [PLANS[0], PLANS[1], third]  # in the order of the targets
-    assert [route.canonical() for route in read_routes(begun.path)] == [SHORT.canonical(), ESTER.canonical()]
-    assert PlanLog(begun.path.with_name("new"), {}).done(TARGETS) == {}
-
-
-def test_other_settings_targets_and_files_are_refused(begun):
-    for settings, said in (
-        ({"forbid": ["CO"]}, "was started with --forbid CO CN, but this run has --forbid CO:"),
-        ({"salts": "strip"}, "was started with no --salts, but this run has --salts strip"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            PlanLog(begun.path, begun.settings | settings).done(TARGETS)
-    for targets in (TARGETS[:1], [TARGETS[0], TARGETS[2]], [Target("another", TARGETS[0].smiles), TARGETS[1]]):
-        with pytest.raises(ValueError, match="the file is for other targets"):
-            begun.done(targets)
-    for line in ('{"route": {"smiles": "CCO"}}\n', "CCO\n"):
-        begun.path.write_text(line)
-        with pytest.raises(ValueError, match=r"plans\.jsonl is not a file of an unfinished run"):
-            begun.done(TARGETS)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -253,8 +211,3 @@ def test_targets_of_one_id_are_told_apart(tmp_path):
     for form in READ:
         write_plans(tmp_path / form, twice, form)
         assert [plan.target for plan, _ in read_plans(tmp_path / form)] == ["COC(C)=O", CHIRAL.smiles]
-    targets = [Target("same", "COC(C)=O"), Target("same", CHIRAL.smiles)]
-    log = PlanLog(tmp_path / "log", {})
-    with log.open(append=False) as file:
-        file.write(log.line(1, targets[1], twice[1]))
-    assert log.done(targets) == {1: twice[1]}
