@@ -1,12 +1,13 @@
 """Training arguments: those of transformers' Trainer and the options of this package (`options.py`)."""
 
 import os
+import sys
 from dataclasses import dataclass
 
 import torch
 from accelerate.utils import parse_flag_from_env
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
-from transformers.utils.import_utils import is_torch_tf32_available
+from transformers.utils.import_utils import is_in_notebook, is_torch_tf32_available
 
 from .options import TrainingOptions
 
@@ -35,7 +36,7 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
                 "--overwrite-output-dir and --resume-from-checkpoint true are mutually exclusive: give one (set the other to false if "
                 "a file of arguments has it)."
             )
-        self._let_steps_set_strategies()
+        self._set_dependent_defaults()
         is_default = self.accelerator_config is None
         super().__post_init__()
         if self.device.type == "cpu":  # otherwise torch warns that there is nothing to pin memory for
@@ -55,7 +56,9 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
             if is_default:  # else the next batch waits for the end of the step
                 self.accelerator_config.non_blocking = True
 
-    def _let_steps_set_strategies(self) -> None:
+    def _set_dependent_defaults(self) -> None:
+        if self.disable_tqdm is None:  # in a log file, a bar would write a line for each step
+            self.disable_tqdm = not (sys.stderr.isatty() or is_in_notebook())
         for what in ("save", "eval"):  # a number of steps has no effect with another strategy
             is_default = getattr(self, f"{what}_strategy") == getattr(type(self), f"{what}_strategy")
             if is_default and getattr(self, f"{what}_steps") is not None:

@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from accelerate.utils import extract_model_from_parallel
 from torch.utils.hooks import RemovableHandle
-from transformers import PrinterCallback, TrainerCallback
-from transformers.trainer_utils import has_length
+from transformers import TrainerCallback
 
-from ..common.progress import Progress
 from ..hub import export_code
 from ..modeling import WeftPreTrainedModel
 from ..modeling.moe import Router, expert_load
@@ -23,45 +21,6 @@ def weft_model(model) -> Any:
     """Return the Weft model without the wrappers of compilation, distributed training and PEFT."""
     model = extract_model_from_parallel(model, keep_torch_compile=False)
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT
-
-
-class ProgressLinesCallback(PrinterCallback):
-    """
-    Shows progress if the output is not a terminal: a line every few seconds, and each log as it comes.
-
-    [`WeftTrainer`] uses it in place of transformers' `ProgressCallback`, which would write something for each step.
-    """
-
-    def __init__(self):
-        self._training: Progress | None = None
-        self._prediction: Progress | None = None
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        self._training = Progress(
-            "training", state.max_steps, "steps", done=state.global_step, is_shown=state.is_world_process_zero
-        )
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if self._training is not None:
-            self._training.update(state.global_step - self._training.done)
-
-    def on_train_end(self, args, state, control, **kwargs):
-        if self._training is not None:
-            self._training.close()
-            self._training = None
-
-    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
-        if self._prediction is None:
-            total = len(eval_dataloader) if has_length(eval_dataloader) else None
-            self._prediction = Progress("evaluating", total, "batches", is_shown=state.is_world_process_zero)
-        self._prediction.update()
-
-    def on_evaluate(self, args, state, control, **kwargs):
-        if self._prediction is not None:
-            self._prediction.close()
-            self._prediction = None
-
-    on_predict = on_evaluate
 
 
 class PushCodeCallback(TrainerCallback):

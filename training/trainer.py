@@ -4,7 +4,6 @@ import logging
 import math
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -17,7 +16,7 @@ from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import AutocastKwargs, gather_object
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import IntervalStrategy, PreTrainedModel, ProgressCallback
+from transformers import IntervalStrategy, PreTrainedModel
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
@@ -28,7 +27,7 @@ from ..modeling import WeftPreTrainedModel
 from ..modeling.parallel import is_fully_sharded, undivided_tables
 from .arguments import check_one_gpu
 from .batching import TokenBudgetSampler, padded, row_lengths
-from .callbacks import ExpertStatisticsCallback, ProgressLinesCallback, PushCodeCallback, weft_model
+from .callbacks import ExpertStatisticsCallback, PushCodeCallback, weft_model
 from .checkpoints import ShardedModelTrainer
 from .muon import Muon, layer_matrices
 from .options import TrainingOptions
@@ -103,10 +102,6 @@ class WeftTrainer(ShardedModelTrainer):
             self.args.learning_rate = _default_rate(weft_model(self.model))
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.add_callback(PushCodeCallback())
-        bars = [callback for callback in self.callback_handler.callbacks if type(callback) is ProgressCallback]
-        if bars and not sys.stderr.isatty():  # a notebook has a callback of its own
-            self.remove_callback(ProgressCallback)
-            self.add_callback(ProgressLinesCallback)
         config = weft_model(self.model).config
         if self.is_deepspeed_enabled and config.router_bias_update_rate:
             raise ValueError(

@@ -1,6 +1,7 @@
 """Arguments from the command line and from files, and the messages about invalid ones."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -141,3 +142,10 @@ def test_accelerate_does_no_fsdp_on_a_cpu(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ValueError, match=r"ACCELERATE_USE_FSDP=true .* --distributed-config fsdp_size="):
         parse_arguments(NEEDED)
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_bar_is_off_outside_a_terminal(monkeypatch, is_terminal):
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: is_terminal, write=len, flush=lambda: None))
+    assert WeftTrainingArguments("out", use_cpu=True).disable_tqdm is not is_terminal
+    assert WeftTrainingArguments("out", use_cpu=True, disable_tqdm=False).disable_tqdm is False

@@ -119,17 +119,3 @@ def test_selection_biases_with_deepspeed_are_refused(model, monkeypatch, tmp_pat
     monkeypatch.setattr(Trainer, "create_accelerator_and_postprocess", with_deepspeed)
     with pytest.raises(ValueError, match="router_bias_update_rate"):
         WeftTrainer(model, Seq2SeqTrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True))
-
-
-def test_lines_instead_of_a_bar_where_there_is_no_terminal(model, tmp_path, capsys):
-    rows = [{"input_ids": [5, 6, 7], "labels": [8, 9, 10]}] * 8
-    settings = Seq2SeqTrainingArguments(
-        output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=2, logging_steps=2, save_strategy="no",
-        report_to="none", use_cpu=True, disable_tqdm=False,
-    )  # fmt: skip
-    trainer = WeftTrainer(model, settings, train_dataset=rows, eval_dataset=rows)
-    trainer.train()
-    trainer.evaluate()
-    shown = capsys.readouterr()
-    assert "training: 4 of 4 steps" in shown.err and "evaluating: 1 of 1 batches" in shown.err
-    assert "\r" not in shown.err and shown.out.count("'loss'") == 2
