@@ -2,7 +2,6 @@
 
     python -m weftformer.benchmarks.gpu                                        # all checks, in some minutes
     python -m weftformer.benchmarks.gpu decoding "training_step:large dense"   # a check, and cases of another
-    python -m weftformer.benchmarks.gpu --figures runs/gpu.json --into docs/gpu.md   # the tables of a page
 
 Each case prints a line: PASS, FAIL or SKIP (it cannot run on this machine), and its figures. The exit code is 1 if one failed.
 Times are medians after warm-ups, with the device synchronized, and include the whole call. With `--device cpu`, the default
@@ -12,7 +11,6 @@ without a GPU, all models are tiny and no time decides. Only torch, transformers
 import argparse
 import copy
 import gc
-import json
 import os
 import statistics
 import sys
@@ -38,7 +36,6 @@ from transformers.generation import CompileConfig
 
 import weftformer
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.benchmarks.report import fill_places
 from weftformer.common.atomic import write_json
 from weftformer.scripts.cli import Parser, run_script
 
@@ -443,41 +440,19 @@ def as_line(row: Row) -> str:
     return f"{row['state']} {row['check']:26s} {row['case']:22s} {row['seconds']:6.1f} s  {figures}"
 
 
-def as_markdown(rows: Sequence[Row]) -> str:
-    """Return the cases of one check as a table."""
-    columns = dict.fromkeys(name for row in rows for name in row["figures"])
-    cells = [["case", *columns], ["---"] * (len(columns) + 1)]
-    cells += [[row["case"], *(_text(row["figures"].get(name, "")) for name in columns)] for row in rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in cells)
-
-
 def machine(bench: Bench) -> str:
     name = f"{torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}" if bench.is_gpu else "CPU"
     versions = (f"{package.__name__} {package.__version__}" for package in (torch, transformers, weftformer))
     return f"{name}, {os.cpu_count()} CPU cores, {', '.join(versions)}"
 
 
-def write(report: Row, files: Sequence[Path]) -> None:
-    """Write the rows into .json files, and a table for each check into others."""
-    names = dict.fromkeys(row["check"] for row in report["rows"])
-    tables = {name: as_markdown([row for row in report["rows"] if row["check"] == name]) for name in names}
-    for file in files:
-        if file.suffix == ".json":
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_json(file, report)
-        else:
-            fill_places(file, tables | {"machine": report["machine"]})
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [CHECK[:CASES] ...] [--into FILE ...] [--option value ...]"
+    parser.usage = "%(prog)s [CHECK[:CASES] ...] [--json FILE] [--device cpu]"
     add = parser.add_argument
     add("checks", nargs="*", metavar="CHECK",
         help=f"checks to run, of {', '.join(CHECKS)} (default: all); the beginning of a case behind `:` chooses cases")  # fmt: skip
-    add("--into", type=Path, nargs="+", default=[Path("runs/gpu.json")], metavar="FILE",
-        help="a .json file for all results, with whole errors, and .md files with lines `<!-- benchmark CHECK -->` and "
-        "`<!-- end -->`, between which tables are written (default: runs/gpu.json)")  # fmt: skip
-    add("--figures", type=Path, nargs="+", metavar="FILE", help="run nothing, and read the results of .json files")
+    add("--json", type=Path, default=Path("runs/gpu.json"), metavar="FILE",
+        help="a file for all results, with whole errors (default: %(default)s)")  # fmt: skip
     add("--device", choices=("cuda", "cpu"), help="(default: cuda if there is one)")
 
 
@@ -500,21 +475,16 @@ def chosen_cases(words: Sequence[str]) -> list[tuple[str, str]]:
 
 def main(arguments: argparse.Namespace) -> int:
     chosen = chosen_cases(arguments.checks or list(CHECKS))
-    if arguments.figures is not None:
-        read = [json.loads(file.read_text(encoding="utf-8")) for file in arguments.figures]
-        rows = {(row["check"], row["case"]): row for file_rows in read for row in file_rows["rows"]}
-        write(read[-1] | {"rows": list(rows.values())}, arguments.into)
-        return 0
     device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     bench = Bench(device, _ON_A_CPU if device == "cpu" else SIZES)
     report: Row = {"machine": machine(bench), "rows": []}
     print(report["machine"], flush=True)
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
     for name, case in chosen:
         row = run_case(bench, name, case)
         report["rows"].append(row)
         print(as_line(row), flush=True)
-        write(report, [file for file in arguments.into if file.suffix == ".json"])
-    write(report, [file for file in arguments.into if file.suffix != ".json"])
+        write_json(arguments.json, report)
     return int(any(row["state"] == "FAIL" for row in report["rows"]))
 
 
