@@ -133,7 +133,7 @@ class PlanWork:
         )
         for place, plan in stream:
             index, target = readable[place]
-            yield self._row(index, target, plan if self._forward is None else self._forward.judged(plan))
+            yield self._row(index, target, plan if self._forward is None else self._forward.with_forward_ranks(plan))
 
     def failed(self, index: int, item: Target, reason: str) -> Row:
         return self._row(index, item, Plan(item.smiles, [], reason), FAILED)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from .drawing.page import routes_page, save_page
     from .drawing.svg import route_png, route_svg, save_picture
     from .files import read_routes, write_routes
-    from .judging import Judgement, judge
     from .planning.one_step import WeftReactionModel
     from .planning.planner import RoutePlanner
     from .planning.settings import NO_CONSTRAINTS, Constraints, PlanSettings
     from .plans import Candidate, Plan
+    from .precedents import Judgement, judge
     from .scoring.comparison import edit_distance, is_convergent
     from .scoring.evaluation import Evaluation, evaluate
     from .stock import Stock
@@ -30,7 +30,7 @@ _NAMES = {
     "drawing.page": ("routes_page", "save_page"),
     "drawing.svg": ("route_png", "route_svg", "save_picture"),
     "files": ("read_routes", "write_routes"),
-    "judging": ("Judgement", "judge"),
+    "precedents": ("Judgement", "judge"),
     "planning.one_step": ("WeftReactionModel",),
     "planning.planner": ("RoutePlanner",),
     "planning.settings": ("NO_CONSTRAINTS", "Constraints", "PlanSettings"),

@@ -42,7 +42,7 @@ class Offer:
     catalogue_number: str | None = None
 
     @property
-    def in_words(self) -> str:
+    def description(self) -> str:
         """Form, price, vendor and catalogue number as a text for an order; empty if the stock has no such data."""
         price = None if self.price is None else price_in_words(self.price, self.unit)
         form = self.form and f"as {self.form}" + (f" ({self.sold_as})" if self.sold_as else "")

@@ -13,7 +13,7 @@ from .offers import Offer, price_in_words, price_sum
 from .tree import Route
 
 if TYPE_CHECKING:
-    from .judging import Judgement
+    from .precedents import Judgement
     from .stock import Stock
 
 # The beginning of the reason why a search found no route.
@@ -54,7 +54,7 @@ class Candidate:
         """Whether all starting materials are in the stock; None without a stock. The route may still not work."""
         return None if self.missing is None else not self.missing
 
-    def held_against(self, stock: Stock | None) -> Candidate:
+    def with_stock(self, stock: Stock | None) -> Candidate:
         """Return the candidate with the missing materials and the offers of this stock."""
         if stock is None or self.route is None:
             return replace(self, missing=None, offers=())
@@ -82,7 +82,7 @@ class Candidate:
 
     @cached_property
     def fails_because(self) -> str | None:
-        """The reason why steps of the route fail (see [`~judging.Judgement`]); None if none fails.
+        """The reason why steps of the route fail (see [`~precedents.Judgement`]); None if none fails.
 
         A plan read from a file has the saved value.
         """
@@ -97,7 +97,7 @@ class Candidate:
         Raises:
             ImportError: rdchiral is not installed.
         """
-        return [] if self.route is None else _judging().judge_route(self.route)
+        return [] if self.route is None else _precedents().judge_route(self.route)
 
     @property
     def steps(self) -> list[tuple[Route, Judgement, int | None]]:
@@ -127,7 +127,7 @@ class Candidate:
 
         For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `name` (its common
         name), `class` (of the ten classes of USPTO-50K), `forward_rank`, and `state`, `precedents`, `remarks` and `reason`, as
-        in [`~judging.Judgement`].
+        in [`~precedents.Judgement`].
         """
         if self.route is None:
             return None
@@ -298,9 +298,9 @@ class Plan:
         )
 
 
-def _judging() -> Any:
+def _precedents() -> Any:
     try:
-        from .judging import judgement
+        from .precedents import judgement
     except ModuleNotFoundError as error:
         raise ImportError(f"Judging routes needs {error.name}: pip install weftformer[chem]") from error
     return judgement
@@ -346,14 +346,14 @@ def ranked(
             precedented; among these, those with fewer steps that only move the problem. The score decides last.
         per_step: let the score per step decide, because the whole score favours short texts.
     """
-    best = [candidate.held_against(stock) for candidate in candidates]
+    best = [candidate.with_stock(stock) for candidate in candidates]
 
     def place(one: Candidate) -> tuple[Any, ...]:
         fails = on_fail == "rank_last" and one.fails_because is not None
         if not by_evidence or one.route is None:
             return fails, by_evidence, by_evidence, 0, -one.score
         steps = one.route.num_reactions if per_step else 1
-        moves = _judging().count_moves(one.route, one.judgements)
+        moves = _precedents().count_unproductive(one.route, one.judgements)
         return fails, not one.purchasable, not one.precedented, moves, -one.score / max(1, steps)
 
     if on_fail == "drop":
@@ -361,7 +361,7 @@ def ranked(
     return list(_numbered(sorted(best, key=place), per_reaction))
 
 
-def standing_out(candidates: Iterable[Candidate]) -> list[str]:
+def best_route_remark(candidates: Iterable[Candidate]) -> list[str]:
     """Return a sentence about ranked candidates if the best purchasable route is not the most probable one, else nothing."""
     routes = [one for one in candidates if one.rank]
     bought = next((one for one in routes if one.purchasable), None)

@@ -20,7 +20,7 @@ from .planning.settings import RULES, Constraints, PlanSettings
 if TYPE_CHECKING:
     from ..serving.endpoint import Checked, Endpoint
     from .planning.planner import RoutePlanner
-    from .planning.targets import PlanRequest
+    from .planning.requests import PlanRequest
     from .plans import Candidate, Plan
     from .scoring.round_trip import ForwardModel
     from .stock import Stock
@@ -104,7 +104,7 @@ class RoutePool:
     def step(self) -> list[tuple[Hashable, "Plan"]]:
         """Take a step, as [`PlanPool.step`] does."""
         plans = self._pool.step()
-        return plans if self.forward is None else [(key, self.forward.judged(plan)) for key, plan in plans]
+        return plans if self.forward is None else [(key, self.forward.with_forward_ranks(plan)) for key, plan in plans]
 
 
 class RouteTask:
@@ -128,7 +128,7 @@ class RouteTask:
         max_new_tokens: int | None = None,
         forward: Optional["ForwardModel"] = None,
     ):
-        from .planning.targets import no_material_because
+        from .planning.requests import no_material_because
 
         self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
         self.models = [self.model] if forward is None else [self.model, forward.model]
@@ -188,10 +188,11 @@ class RouteTask:
 
     def rows(self, work: "PlanRequest") -> int:
         """Return the number of rows of the searches that a pool runs at once for a work."""
-        from .planning.pool import AT_ONCE, ROWS
+        from .planning.pool import ROWS
+        from .planning.stock_search import MAX_CONCURRENT_EXPANSIONS
 
         beams = work.settings.beams
-        return beams * min(len(work.jobs) or AT_ONCE, max(1, ROWS // beams))
+        return beams * min(len(work.jobs) or MAX_CONCURRENT_EXPANSIONS, max(1, ROWS // beams))
 
     def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> RoutePool:
         """Return a pool of works with these settings, for a [`Batcher`]."""

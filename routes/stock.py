@@ -321,7 +321,7 @@ class Stock:
     def offers(self, route: Route) -> list[Offer]:
         """Return the offers of the starting materials for which the stock has more data."""
         found = [self.offer(smiles) for smiles in dict.fromkeys(route.leaves())]
-        return [offer for offer in found if offer is not None and offer.in_words]
+        return [offer for offer in found if offer is not None and offer.description]
 
     def without(self, target: str) -> Callable[[str], bool]:
         """Return a function that tests whether a canonical SMILES is in the stock and not a form of the target."""

@@ -75,7 +75,7 @@ def main(args: argparse.Namespace) -> None:
         plans = _first(plans, limit)
         print(f"Only the first {limit} are drawn: raise --limit for more.")
     if stock is not None:
-        plans = [replace(plan, candidates=[one.held_against(stock) for one in plan.candidates]) for plan in plans]
+        plans = [replace(plan, candidates=[one.with_stock(stock) for one in plan.candidates]) for plan in plans]
     drawn = [candidate for plan in plans for candidate in plan.distinct]
     if not drawn and not (is_planned and args.picture is None):
         raise ValueError(f"{args.routes} contains no route.")

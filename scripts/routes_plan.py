@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from weftformer.distributed.parts import Parts
     from weftformer.distributed.works import PlanWork
     from weftformer.routes.files.targets import Target
-    from weftformer.routes.judging import Judgement
     from weftformer.routes.planning.settings import PlanSettings
+    from weftformer.routes.precedents import Judgement
     from weftformer.routes.tree import Route
 
 EPILOG = """examples:
@@ -300,7 +300,7 @@ def described(plan: Plan, count: int) -> str:
             f"{wrong}\n{candidate.route.format_tree()}"
         )
         text += [_step(number, *step) for number, step in enumerate(candidate.steps, 1)]
-        text += [f"buy {offer.smiles}: {offer.in_words}" for offer in candidate.offers]
+        text += [f"buy {offer.smiles}: {offer.description}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []
     return "\n".join(text)
 

@@ -223,11 +223,11 @@ def browser() -> Any:
 @pytest.fixture
 def library(monkeypatch) -> Any:
     """Sets the transformations that propose reactions. By default there are none, and searches to the stock end."""
-    from weftformer.routes import judging
+    from weftformer.routes import precedents
 
     def proposes(*rows: Any) -> None:
-        own = judging.Library(rows)
-        monkeypatch.setattr(judging, "shipped_library", lambda: own)
+        own = precedents.Library(rows)
+        monkeypatch.setattr(precedents, "shipped_library", lambda: own)
 
     proposes()
     return proposes

@@ -18,10 +18,10 @@ from markupsafe import Markup
 
 from ...common.atomic import atomic_write
 from ...configuration.version import __version__
-from ..judging import judge_step
 from ..molecules import canonical_or_given
 from ..offers import Offer
 from ..plans import Candidate, Plan
+from ..precedents import judge_step
 from ..tree import Route
 from .depiction import Depiction, depict
 from .layout import nodes

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..judging import judge_step
 from ..molecules import canonical_or_given
+from ..precedents import judge_step
 from ..tree import Route
 from .depiction import TEXT_HEIGHT, Depiction, depict_route
 from .layout import Box, children_of, nodes, tidy_tree

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReaction
 
 from ..molecules import drawn_smiles
-from .search import Job, RouteSearch
+from .model_search import Job, RouteSearch
+from .requests import check_source
 from .settings import PlanSettings
-from .targets import check_source
 
 if TYPE_CHECKING:
     from ..plans import Candidate

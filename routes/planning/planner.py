@@ -16,9 +16,9 @@ from ..shipped import MODEL
 from ..stock import Stock
 from ..tree import Route
 from .pool import PlanPool
+from .requests import BEAMS_OF_A_TOKEN, PlanRequest, Steps, about_routes, default_steps, make_requests, most_steps
+from .retro_star import Step
 from .settings import PlanSettings
-from .shelf_search import Step
-from .targets import BEAMS_OF_A_TOKEN, PlanRequest, Steps, about_routes, default_steps, most_steps, read_targets
 
 
 class RoutePlanner:
@@ -33,7 +33,7 @@ class RoutePlanner:
         self.model = model.eval()
         self.tokenizer = tokenizer
         # the reactions of molecules that were searched, by the settings of the search
-        self._remembered: dict[PlanSettings, dict[str, Sequence[Step]]] = {}
+        self._expanded: dict[PlanSettings, dict[str, Sequence[Step]]] = {}
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | PathLike | None = None, **kwargs) -> RoutePlanner:
@@ -114,10 +114,8 @@ class RoutePlanner:
         )
         asked = next((one.settings for one in requests if one.problem is None), settings)
         key = asked.for_search
-        remembered = self._remembered.setdefault(key, {})
-        pool = PlanPool(
-            self.model, self.tokenizer, key, stock, batch_size, watch, together=True, remembered=remembered
-        )
+        expanded = self._expanded.setdefault(key, {})
+        pool = PlanPool(self.model, self.tokenizer, key, stock, batch_size, watch, together=True, expanded=expanded)
         pool.on_first = on_first
         return self._run(requests, asked, pool, progress)
 
@@ -134,7 +132,7 @@ class RoutePlanner:
             ValueError: as in [`plan`].
         """
         settings.check_stock(stock)
-        return read_targets(self.model, self.tokenizer, targets, settings, stock=stock, **asked)
+        return make_requests(self.model, self.tokenizer, targets, settings, stock=stock, **asked)
 
     @staticmethod
     def _run(

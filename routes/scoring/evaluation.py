@@ -28,9 +28,9 @@ import numpy as np
 
 from ...common.statistics import Estimate, bootstrap_means, of_shares, wilson_interval
 from ..faults import why_it_fails
-from ..judging import judge_route
 from ..molecules import canonical_route, canonical_smiles
 from ..plans import Candidate, Plan
+from ..precedents import judge_route
 from ..stock import Stock
 from ..tree import Route
 from .comparison import edit_distance, is_convergent

@@ -14,8 +14,8 @@ from ..data.training_data import read_canonical
 from ..files.plan_files import read_plans
 from ..molecules import canonical_or_given
 from ..planning.planner import RoutePlanner
+from ..planning.requests import no_material_because
 from ..planning.settings import PlanSettings
-from ..planning.targets import no_material_because
 from ..plans import Plan
 from ..tree import Route
 from .conditions import CONDITIONS

@@ -120,7 +120,7 @@ class ForwardModel:
         except ValueError:
             return None
 
-    def judged(self, plan: Plan) -> Plan:
+    def with_forward_ranks(self, plan: Plan) -> Plan:
         """Return the plan with the rank of the product of each reaction of each route."""
         routes = [candidate.route for candidate in plan.candidates if candidate.route is not None]
         found = iter(self.ranks(_reaction(step) for route in routes for step in route.steps()))

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Plan, Route, Stock
-from weftformer.routes.plans import ranked, standing_out
+from weftformer.routes.plans import best_route_remark, ranked
 
 
 def leaf(*smiles: str) -> tuple[Route, ...]:
@@ -94,7 +94,7 @@ def test_the_most_probable_route_is_named_where_it_is_not_the_best_purchasable()
         (Stock([ACID, "CC(C)(C)OC(=O)NCc1ccccc1"]), ["Best purchasable: rank 1. Most probable: rank 2."]),
         (Stock([ACID, AMINE]), []), (Stock([]), []), (None, []),
     ):  # fmt: skip
-        assert standing_out(ranked(scored, stock, by_evidence=True)) == told
+        assert best_route_remark(ranked(scored, stock, by_evidence=True)) == told
 
 
 def test_a_plan_is_written_and_read():
@@ -114,7 +114,7 @@ def test_a_plan_is_written_and_read():
 
 def test_judging_needs_a_library_and_reading_does_not(monkeypatch):
     data = Plan("COC(C)=O", ranked(found(ESTER))).to_dict()
-    for name in [name for name in sys.modules if name.startswith("weftformer.routes.judging")]:
+    for name in [name for name in sys.modules if name.startswith("weftformer.routes.precedents")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "rdchiral", None)
     monkeypatch.setitem(sys.modules, "rdchiral.initialization", None)

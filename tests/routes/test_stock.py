@@ -144,7 +144,7 @@ def test_another_form_is_in_stock_and_says_which(tmp_path, smiles, sold, form):
     for stock in (read(tmp_path / "list.smi"), read(tmp_path / "list.smi")):  # the second is from the cache
         offer = stock.offer(smiles)
         assert (offer.form, offer.sold_as) == (form, stock_module._name_of(sold, "smiles")) and smiles in stock
-        assert offer.in_words == f"as {form} ({offer.sold_as})"
+        assert offer.description == f"as {form} ({offer.sold_as})"
     assert smiles not in read(tmp_path / "list.smi", is_strict=True)
     both = Stock(stock_module._name_of(one, "smiles") for one in (sold, smiles))
     assert both.offer(smiles) == Offer(smiles)  # the molecule itself comes first
@@ -182,8 +182,8 @@ def test_prices_vendors_and_numbers_are_kept(tmp_path):
     for stock in (read(tmp_path / "list.csv"), read(tmp_path / "list.csv")):
         assert str(stock) == "4 molecules (salts or mixtures: 1, lines that are not molecules: 1)"
         assert stock.offer("C(O)C") == Offer("C(O)C", price=8.0, unit="EUR", vendor="Other", catalogue_number="A-2")
-        assert stock.offer("NCC").in_words == "as HCl salt (CCN.Cl), 1,250.00 EUR, Acme, B-1"
-        assert stock.offer("c1ccccc1").in_words == "Acme, B-2" and stock.offer("CCC") == Offer("CCC")
+        assert stock.offer("NCC").description == "as HCl salt (CCN.Cl), 1,250.00 EUR, Acme, B-1"
+        assert stock.offer("c1ccccc1").description == "Acme, B-2" and stock.offer("CCC") == Offer("CCC")
     route = Route("CC", tuple(map(Route, ("CCO", "CCN", "c1ccccc1", "CCC", "CCO", "CCCC"))))
     (one,) = ranked([Candidate("", 0.0, None, route)], stock)
     assert one.missing == ("CCCC",) and one.price == 1258.0 and len(one.offers) == 3

@@ -10,9 +10,9 @@ pytest.importorskip("rdkit")
 
 from weftformer.routes import Route
 from weftformer.routes.drawing.page import routes_page
-from weftformer.routes.judging.judgement import Judgement
-from weftformer.routes.judging.transformations import Example
 from weftformer.routes.plans import Candidate, Plan
+from weftformer.routes.precedents.judgement import Judgement
+from weftformer.routes.precedents.transformations import Example
 
 AMIDE = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1")))
 LONGER = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)Cl"), Route("NCc1ccccc1", (Route("N#Cc1ccccc1"),))))

@@ -11,7 +11,8 @@ from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings, Route, Stock
 from weftformer.routes.faults import REAGENTS
 from weftformer.routes.molecules import canonical_or_given, canonical_route, missing_atoms, read_molecule
-from weftformer.routes.planning import constraints, search
+from weftformer.routes.planning import constraints
+from weftformer.routes.planning import model_search as search
 from weftformer.routes.planning.constraints import ConstrainedGrammar
 from weftformer.routes.planning.grammar import START, RouteGrammar
 from weftformer.routes.planning.planner import RoutePlanner

@@ -8,7 +8,7 @@ import transformers
 
 import weftformer  # noqa: F401  registers the pipeline
 from weftformer.routes import Stock
-from weftformer.routes.planning.search import RouteSearch
+from weftformer.routes.planning.model_search import RouteSearch
 
 
 def test_plans_as_the_planner_does(planner, known, planner_folder):

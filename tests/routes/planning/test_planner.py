@@ -8,10 +8,10 @@ import torch
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings, Route
 from weftformer.routes.molecules import canonical_smiles, drawn_smiles
-from weftformer.routes.planning import search
+from weftformer.routes.planning import model_search as search
+from weftformer.routes.planning.model_search import Job
 from weftformer.routes.planning.planner import RoutePlanner
-from weftformer.routes.planning.search import Job
-from weftformer.routes.planning.targets import _logger
+from weftformer.routes.planning.requests import _logger
 from weftformer.routes.plans import Candidate, pooled
 from weftformer.tokenization import encode_route, encode_source
 

@@ -8,12 +8,12 @@ import pytest
 
 from weftformer.modeling.decoding import cache
 from weftformer.routes import NO_CONSTRAINTS, Candidate, Constraints, PlanSettings, Route, Stock
-from weftformer.routes.judging import Library, Transformation
-from weftformer.routes.planning import pool as pool_module
-from weftformer.routes.planning import search as module
+from weftformer.routes.planning import model_search as module
+from weftformer.routes.planning import stock_search as stock_module
+from weftformer.routes.planning.model_search import Job, RouteSearch
 from weftformer.routes.planning.pool import PlanPool
-from weftformer.routes.planning.search import Job, RouteSearch
-from weftformer.routes.planning.shelf_search import ShelfSearch
+from weftformer.routes.planning.retro_star import RetroStarSearch
+from weftformer.routes.precedents import Library, Transformation
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -194,12 +194,10 @@ class Proposals:
         return [no_route, *(Candidate(route.to_string(), score, 1, route) for route, score in routes.items())]
 
 
-def to_the_stock(planner, targets, stock, remembered=None, constraints=None, together=True, on_first=None, **settings):
+def to_the_stock(planner, targets, stock, expanded=None, constraints=None, together=True, on_first=None, **settings):
     """Plans of a pool over the table, and the molecules that its searches were asked for."""
     settings, stock = PlanSettings(beams=3, constraints=constraints, **settings), Stock(stock)
-    pool = PlanPool(
-        planner.model, planner.tokenizer, settings.for_search, stock, remembered=remembered, together=together
-    )
+    pool = PlanPool(planner.model, planner.tokenizer, settings.for_search, stock, expanded=expanded, together=together)
     pool._search = search = Proposals(planner)
     pool.on_first = on_first
     for target, request in zip(targets, planner.requests(targets, settings, stock=stock), strict=True):
@@ -229,13 +227,13 @@ def test_recorded_steps_come_first(planner):
     assert first.score == pytest.approx(-0.5 - 0.3 - 2 * 0.3) and second.score == pytest.approx(-0.1 - 1 - 0.3)
 
 
-def test_what_was_searched_is_remembered(planner):
-    remembered, stock = {}, ["CC(=O)O", "N", "BrCc1ccccc1"]
-    [plan], asked = to_the_stock(planner, [AMIDE], stock, remembered)
-    assert set(remembered) == set(asked) and len(asked) == len(set(asked))
-    [same], asked = to_the_stock(planner, [AMIDE], stock, remembered)
+def test_what_was_searched_is_expanded(planner):
+    expanded, stock = {}, ["CC(=O)O", "N", "BrCc1ccccc1"]
+    [plan], asked = to_the_stock(planner, [AMIDE], stock, expanded)
+    assert set(expanded) == set(asked) and len(asked) == len(set(asked))
+    [same], asked = to_the_stock(planner, [AMIDE], stock, expanded)
     assert asked == [] and same == plan
-    [other], asked = to_the_stock(planner, [AMINE], [ALCOHOL, "N"], remembered)
+    [other], asked = to_the_stock(planner, [AMINE], [ALCOHOL, "N"], expanded)
     assert asked == ["BrCc1ccccc1"] and len(other.routes) == 2  # of another stock too
 
 
@@ -247,7 +245,7 @@ def test_why_nothing_was_found(planner, monkeypatch):
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], constraints=Constraints(only_purchasable=True))
     assert not plan.routes and plan.remarks == ()
     assert plan.nothing_because.startswith("no route was found: no route ends in the stock: ")
-    monkeypatch.setattr(pool_module, "ShelfSearch", partial(ShelfSearch, most_reactions=1))
+    monkeypatch.setattr(stock_module, "RetroStarSearch", partial(RetroStarSearch, most_reactions=1))
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N", "BrCc1ccccc1"])
     assert plan.remarks[0].startswith("No route of at most 1 reactions ends in the stock: ")
 
@@ -307,7 +305,7 @@ def test_the_library_goes_on_alone_when_the_model_has_routes_enough(planner, lib
     to_the_stock(
         planner, [AMIDE], ["CNC(C)=O", "c1ccccc1"], num_routes=1, time_limit=1
     )  # reads the recorded reactions
-    pool_module._library_steps.cache_clear()
+    stock_module._library_steps.cache_clear()
     steps, step, propose = [], Proposals.step, Library.propose
     monkeypatch.setattr(Library, "propose", lambda *given: time.sleep(0.05) or propose(*given))
     monkeypatch.setattr(Proposals, "step", lambda search: steps.append(search) or step(search))

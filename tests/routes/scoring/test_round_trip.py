@@ -60,7 +60,7 @@ def test_a_plan_has_the_rank_of_each_step(forward):
         Candidate("", -2.0, None, None, "no route"),
         Candidate("", -3.0, 0, Route("CCO")),
     ]
-    found = forward.judged(Plan(half.smiles, candidates)).candidates
+    found = forward.with_forward_ranks(Plan(half.smiles, candidates)).candidates
     assert found[0].forward_ranks == (0, 1)  # the amine is made first
     assert [one.feasibility for one in found] == [0.5, None, None]
     assert Candidate.from_dict(json.loads(json.dumps(found[0].to_dict()))) == found[0]

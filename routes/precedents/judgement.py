@@ -34,7 +34,9 @@ CLASSES = {
 # The name of a step whose product differs from a reactant only in its stereochemistry.
 _STEREO_ALONE = "change of stereochemistry"
 # Unproductive steps besides protections: the same synthetic problem remains after them.
-_MOVES = frozenset({_STEREO_ALONE, "acetal formation", "Boc protection", "silyl protection", "transesterification"})
+_UNPRODUCTIVE = frozenset(
+    {_STEREO_ALONE, "acetal formation", "Boc protection", "silyl protection", "transesterification"}
+)
 # Two steps that convert one ester into another: cleavage to the acid, then esterification.
 _ESTER_CLEAVAGES = frozenset(
     {
@@ -85,9 +87,9 @@ class Judgement:
         return self.name or self.reaction_class
 
     @property
-    def moves(self) -> bool:
+    def is_unproductive(self) -> bool:
         """Whether the step is unproductive: a protection, an epimerisation, or an ester made from another ester."""
-        return self.name in _MOVES or self.reaction_class == CLASSES[5]
+        return self.name in _UNPRODUCTIVE or self.reaction_class == CLASSES[5]
 
 
 def judge(product: str, reactants: Sequence[str], library: Library | None = None) -> Judgement:
@@ -119,7 +121,7 @@ def judge_route(route: Route) -> list[Judgement]:
     ]
 
 
-def count_moves(route: Route, judgements: Sequence[Judgement]) -> int:
+def count_unproductive(route: Route, judgements: Sequence[Judgement]) -> int:
     """Return the number of unproductive steps of a route. An ester that is made from the acid of another ester counts as one.
 
     Args:
@@ -132,7 +134,7 @@ def count_moves(route: Route, judgements: Sequence[Judgement]) -> int:
         one.name in _ESTER_FORMATIONS and any(child.smiles in cleaved for child in step.children)
         for step, one in zip(steps, judgements, strict=True)
     )
-    return sum(one.moves for one in judgements) + swaps
+    return sum(one.is_unproductive for one in judgements) + swaps
 
 
 def judge_step(route: Route) -> Judgement:

@@ -3,7 +3,7 @@ from itertools import product as combinations
 
 import pytest
 
-from weftformer.routes.planning.shelf_search import STEP_COST, ShelfSearch, Step
+from weftformer.routes.planning.retro_star import STEP_COST, RetroStarSearch, Step
 
 MOLECULES = "ABCDEFGH"
 
@@ -51,18 +51,18 @@ def run(search, steps):
     """Answer what the search wants, in an order of its own where several are wanted."""
     rng, asked = random.Random(0), []
     while not search.is_exhausted:
-        while (wanted := search.wanted()) is not None:
+        while (wanted := search.next_molecule()) is not None:
             asked.append(wanted)
         if asked:
             one = asked.pop(rng.randrange(len(asked)))
-            search.tell(one, steps[one])
-    return search.found
+            search.add_reactions(one, steps[one])
+    return search.solutions
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_cheapest_route_is_found_and_no_other_costs(seed):
     steps, bought = network(seed)
-    search = ShelfSearch("A", lambda one: one != "A" and one in bought)
+    search = RetroStarSearch("A", lambda one: one != "A" and one in bought)
     found, expected = run(search, steps), all_routes("A", steps, bought)
     costs = [round(one.cost, 6) for one in found]
     assert bool(found) == bool(expected)
@@ -80,44 +80,44 @@ def test_no_more_routes_are_put_together_than_are_wanted():
         "A": [Step(("B", "C", "D"), 0.1)],
         **{one: [Step((f"{one}{way}",), 0.1) for way in range(8)] for one in "BCD"},
     }
-    search = ShelfSearch("A", lambda one: len(one) == 2, most_routes=5)
-    while (wanted := search.wanted()) is not None:
-        search.tell(wanted, steps[wanted])
-    assert len(search.found) == 5 and not search.goes_on and not search.is_exhausted
+    search = RetroStarSearch("A", lambda one: len(one) == 2, most_routes=5)
+    while (wanted := search.next_molecule()) is not None:
+        search.add_reactions(wanted, steps[wanted])
+    assert len(search.solutions) == 5 and not search.goes_on and not search.is_exhausted
 
 
 def test_routes_come_in_the_order_of_their_costs_if_each_molecule_is_answered_at_once():
     steps, bought = network(3)
-    search = ShelfSearch("A", lambda one: one != "A" and one in bought)
+    search = RetroStarSearch("A", lambda one: one != "A" and one in bought)
     while not search.is_exhausted:
-        if (wanted := search.wanted()) is not None:
-            search.tell(wanted, steps[wanted])
-    costs = [one.cost for one in search.found]
+        if (wanted := search.next_molecule()) is not None:
+            search.add_reactions(wanted, steps[wanted])
+    costs = [one.cost for one in search.solutions]
     assert len(costs) > 1 and costs == sorted(costs)
 
 
 def test_a_molecule_is_wanted_once():
     steps, bought = network(5)
-    search, asked = ShelfSearch("A", lambda one: one != "A" and one in bought), []
+    search, asked = RetroStarSearch("A", lambda one: one != "A" and one in bought), []
     while not search.is_exhausted:
-        if (wanted := search.wanted()) is not None:
+        if (wanted := search.next_molecule()) is not None:
             asked.append(wanted)
-            search.tell(wanted, steps[wanted])
+            search.add_reactions(wanted, steps[wanted])
     assert len(asked) == len(set(asked)) == search.num_expanded
 
 
 def test_the_number_of_reactions_and_the_memory_are_bounded():
     chain = {"A": [Step(("B",), 1.0)], "B": [Step(("C",), 1.0)], "C": [Step(("D",), 1.0)]}
-    assert not run(ShelfSearch("A", "D".__eq__, most_reactions=2), chain)
-    assert run(ShelfSearch("A", "D".__eq__, most_reactions=3), chain)
-    search = ShelfSearch("A", "D".__eq__, most_reactions=2)
+    assert not run(RetroStarSearch("A", "D".__eq__, most_reactions=2), chain)
+    assert run(RetroStarSearch("A", "D".__eq__, most_reactions=3), chain)
+    search = RetroStarSearch("A", "D".__eq__, most_reactions=2)
     run(search, chain)
     assert [one.route.leaves() for one in search.unfinished(3)] == [["C"]]  # what was found is told
     assert search.is_cut
     wide = {"A": [Step((f"B{n}",), float(n)) for n in range(100)]} | {f"B{n}": [] for n in range(100)}
-    search = ShelfSearch("A", "never".__eq__, most_states=10)
-    search.tell(search.wanted(), wide["A"])
-    search.wanted()
+    search = RetroStarSearch("A", "never".__eq__, most_states=10)
+    search.add_reactions(search.next_molecule(), wide["A"])
+    search.next_molecule()
     assert len(search._queue) <= 2 * 10
 
 
@@ -128,8 +128,8 @@ def test_a_last_reaction_does_not_take_the_place_of_others():
         "B": [Step((f"B{way}",), 0.1 * way) for way in range(8)],
         "C": [Step(("C1",), 0.1)],
     }
-    search = ShelfSearch("A", lambda one: len(one) == 2, per_reaction=3)
-    while (wanted := search.wanted()) is not None:
-        search.tell(wanted, steps.get(wanted, ()))
-    assert [one.route.leaves() for one in search.found] == [["B0"], ["B1"], ["B2"], ["C1"]]
-    assert len(run(ShelfSearch("A", lambda one: len(one) == 2), steps)) == 9
+    search = RetroStarSearch("A", lambda one: len(one) == 2, per_reaction=3)
+    while (wanted := search.next_molecule()) is not None:
+        search.add_reactions(wanted, steps.get(wanted, ()))
+    assert [one.route.leaves() for one in search.solutions] == [["B0"], ["B1"], ["B2"], ["C1"]]
+    assert len(run(RetroStarSearch("A", lambda one: len(one) == 2), steps)) == 9

@@ -1,4 +1,4 @@
-"""Builds a library of transformations from reactions with atom maps: `python -m weftformer.routes.judging.extraction MAPPED LIBRARY`.
+"""Builds a library of transformations from reactions with atom maps: `python -m weftformer.routes.precedents.extraction MAPPED LIBRARY`.
 
 Each line of MAPPED is a JSON object: `mapped` (reaction SMILES with atom maps, or null), `reaction` (the same without), `class` (1-10 or null), `id`
 (or null), such as rxnmapper's maps (https://github.com/rxn4chemistry/rxnmapper) make them. Templates are rdchiral's, with neighbours of one bond

@@ -13,7 +13,7 @@ from ...tokenization import PRODUCT_LENGTH, encode_source
 from ...tokenization.checks import shown
 from ..molecules import canonical_smiles, drawn_smiles, largest_organic_part, one_molecule
 from ..tree import MAX_DEPTH
-from .search import Job, beginning
+from .model_search import Job, beginning
 from .settings import PlanSettings
 
 _logger = logging.get_logger(__name__)
@@ -38,7 +38,8 @@ class PlanRequest:
     Args:
         target: the canonical SMILES, or the given text if there is a problem.
         jobs: the searches for whole routes; empty if single steps are searched.
-        told: the number of steps given to the model in a search of single steps; None for a model without this condition.
+        step_condition: the number of steps given to the model in a search of single steps; None for a model without
+            this condition.
         settings: the settings of the plan.
         remarks: notes for the reader of its plan.
         problem: the reason why the target cannot be planned.
@@ -49,7 +50,7 @@ class PlanRequest:
     settings: PlanSettings = field(default_factory=PlanSettings)
     remarks: tuple[str, ...] = ()
     problem: str | None = None
-    told: int | None = None
+    step_condition: int | None = None
 
     @property
     def searches_steps(self) -> bool:
@@ -57,7 +58,7 @@ class PlanRequest:
         return self.problem is None and not self.jobs
 
 
-def read_targets(
+def make_requests(
     model: Any,
     tokenizer: Any,
     targets: Sequence[str],
@@ -91,7 +92,7 @@ def read_targets(
     is_asked = n_steps is not None or any(materials)
     if not settings.direct and (is_asked or not can_search(model, settings, stock)):
         settings = replace(settings, direct=True)
-    told = 1 if model.config.num_condition_features else None
+    step_condition = 1 if model.config.num_condition_features else None
     requests = []
     for target, tried, begin in zip(targets, steps, materials, strict=True):
         try:
@@ -107,7 +108,9 @@ def read_targets(
         else:
             texts = _augmented(model, tokenizer, smiles, begin, settings)
             jobs = tuple(Job(text, count, begin) for text in texts for count in tried)
-            requests.append(PlanRequest(smiles, jobs if settings.direct else (), settings, remarks, told=told))
+            requests.append(
+                PlanRequest(smiles, jobs if settings.direct else (), settings, remarks, step_condition=step_condition)
+            )
     return requests
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from weftformer.routes import Route, judge
 from weftformer.routes.faults import why_it_fails
-from weftformer.routes.judging import Transformation, count_moves, judge_route, transformations
-from weftformer.routes.judging.extraction import build, extract, write
-from weftformer.routes.judging.transformations import Library, difference
+from weftformer.routes.precedents import Transformation, count_unproductive, judge_route, transformations
+from weftformer.routes.precedents.extraction import build, extract, write
+from weftformer.routes.precedents.transformations import Library, difference
 
 from ..trees import made
 
@@ -71,9 +71,9 @@ def test_a_route_fails_where_a_step_does(route, states, reason):
 
 def test_steps_that_only_move_the_problem():
     inverted = judge("CC[C@H](C)N", ["CC[C@@H](C)N"])
-    assert (inverted.name, inverted.moves) == ("change of stereochemistry", True)
-    assert judge("CC(C)(C)OC(=O)NCc1ccccc1", ["CC(C)(C)OC(=O)OC(=O)OC(C)(C)C", "NCc1ccccc1"]).moves
-    assert not judge(AMIDE, [ACID, AMINE]).moves
+    assert (inverted.name, inverted.is_unproductive) == ("change of stereochemistry", True)
+    assert judge("CC(C)(C)OC(=O)NCc1ccccc1", ["CC(C)(C)OC(=O)OC(=O)OC(C)(C)C", "NCc1ccccc1"]).is_unproductive
+    assert not judge(AMIDE, [ACID, AMINE]).is_unproductive
 
 
 def test_an_ester_of_the_acid_of_another_ester_moves_the_problem():
@@ -82,7 +82,7 @@ def test_an_ester_of_the_acid_of_another_ester_moves_the_problem():
     swapped = Route("CCOC(=O)c1ccccc1", (hydrolysis, Route("CCO")))
     assert [one.name for one in judge_route(swapped)] == ["methyl ester hydrolysis", "esterification"]
     made = Route("CCOC(=O)c1ccccc1", (Route(acid), Route("CCO")))
-    assert [count_moves(one, judge_route(one)) for one in (swapped, hydrolysis, made)] == [1, 0, 0]
+    assert [count_unproductive(one, judge_route(one)) for one in (swapped, hydrolysis, made)] == [1, 0, 0]
 
 
 @pytest.mark.parametrize(

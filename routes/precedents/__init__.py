@@ -1,6 +1,6 @@
 """Judges reactions: precedents in recorded chemistry, and remarks."""
 
-from .judgement import CLASSES, Judgement, count_moves, judge, judge_route, judge_step
+from .judgement import CLASSES, Judgement, count_unproductive, judge, judge_route, judge_step
 from .transformations import Library, Transformation, shipped_library
 
 __all__ = [
@@ -8,7 +8,7 @@ __all__ = [
     "Judgement",
     "Library",
     "Transformation",
-    "count_moves",
+    "count_unproductive",
     "judge",
     "judge_route",
     "judge_step",

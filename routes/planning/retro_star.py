@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from ..tree import Route
 
-# Added to the cost of each reaction: a step costs a chemist a day whatever a model thinks of it.
+# Added to the cost of each reaction, because a step of probability 1 would be free. 0.3 is the cost of a step of
+# probability 0.74. It was not tuned.
 STEP_COST = 0.3
 # The number of states with the same molecules left to make that are pursued. They differ in the reactions so far.
 _ALIKE = 3
@@ -50,7 +51,7 @@ class _State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class Solution:
     """A route to purchasable molecules, with its total cost, and whether each of its reactions is recorded."""
 
     route: Route
@@ -58,10 +59,10 @@ class Found:
     is_recorded: bool
 
 
-class ShelfSearch:
+class RetroStarSearch:
     """
-    The search for one target. [`wanted`] returns a molecule whose reactions the search needs, [`tell`] receives them,
-    and `found` collects the routes.
+    The search for one target. [`next_molecule`] returns a molecule whose reactions the search needs, [`add_reactions`] receives them,
+    and `solutions` collects the routes.
 
     Args:
         target (`str`):
@@ -104,7 +105,7 @@ class ShelfSearch:
         self._waiting: dict[str, list[_State]] = {}
         self._stuck: list[_State] = []  # their first molecule has no usable reaction
         self._alike: Counter[tuple[bool, tuple[str, ...]]] = Counter()
-        self.found: list[Found] = []
+        self.solutions: list[Solution] = []
 
     @property
     def is_exhausted(self) -> bool:
@@ -114,18 +115,18 @@ class ShelfSearch:
     @property
     def goes_on(self) -> bool:
         """Whether a state is left, and fewer than `most_routes` routes are found."""
-        return not self.is_exhausted and (self._most_routes is None or len(self.found) < self._most_routes)
+        return not self.is_exhausted and (self._most_routes is None or len(self.solutions) < self._most_routes)
 
     @property
     def num_expanded(self) -> int:
         """The number of molecules whose reactions are known."""
         return len(self._steps)
 
-    def wanted(self) -> str | None:
+    def next_molecule(self) -> str | None:
         """Return the next molecule whose reactions the search needs.
 
         Return None if the search needs the reactions of earlier molecules first, or has examined many states, so that
-        the caller can check the time. Routes that are found on the way are added to `found`.
+        the caller can check the time. Routes that are found on the way are added to `solutions`.
         """
         for _ in range(_AT_A_TIME):
             if not self._queue or not self.goes_on:
@@ -137,7 +138,7 @@ class ShelfSearch:
                     continue
                 self._of_reaction[last] += not state.open
             if not state.open:
-                self.found.append(self._found(state))
+                self.solutions.append(self._solution(state))
                 continue
             molecule = state.open[0]
             steps = self._steps.get(molecule)
@@ -150,20 +151,20 @@ class ShelfSearch:
                 return molecule
         return None
 
-    def unfinished(self, most: int) -> list[Found]:
+    def unfinished(self, most: int) -> list[Solution]:
         """Return the unfinished routes with the shortest SMILES left to make, the cheapest first among equals."""
         states = [*self._queue, *self._stuck, *(state for waiting in self._waiting.values() for state in waiting)]
         nearest = heapq.nsmallest(most, (one for one in states if one.made), key=_distance)
-        return [self._found(state) for state in nearest]
+        return [self._solution(state) for state in nearest]
 
-    def tell(self, molecule: str, steps: Sequence[Step]) -> None:
-        """Give the search the reactions of a molecule that [`wanted`] returned."""
+    def add_reactions(self, molecule: str, steps: Sequence[Step]) -> None:
+        """Give the search the reactions of a molecule that [`next_molecule`] returned."""
         self._steps[molecule] = steps
         for state in self._waiting.pop(molecule, ()):
             heapq.heappush(self._queue, state)
 
-    def _found(self, state: _State) -> Found:
-        return Found(_route(self.target, dict(state.made)), state.cost, _is_recorded(state.made))
+    def _solution(self, state: _State) -> Solution:
+        return Solution(_route(self.target, dict(state.made)), state.cost, _is_recorded(state.made))
 
     def _expand(self, state: _State, steps: Sequence[Step]) -> None:
         molecule, rest = state.open[0], state.open[1:]
