@@ -26,7 +26,7 @@ from weftformer.benchmarks.training_step import SparseTrainingCase, TrainingCase
 from weftformer.benchmarks.translation import TranslationCase
 from weftformer.common.atomic import write_json
 from weftformer.hub.trained import cpu_name
-from weftformer.scripts.arguments import check_at_least_one
+from weftformer.scripts.arguments import positive
 
 CASES: dict[str, Any] = {
     "reference": Case("beam 5", beams=5),
@@ -181,15 +181,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--only", nargs="+", metavar="NAME",
         help="only contenders whose names contain one of these, and always the first")  # fmt: skip
     add = parser.add_argument_group("how it is measured").add_argument
-    add("--runs", type=int, default=5, metavar="N", help="timed runs of each contender (default: %(default)s)")
-    add("--warm-ups", type=int, default=3, metavar="N", help="untimed runs before those (default: %(default)s)")
-    add("--threads", type=int, default=2, metavar="N", help="threads of torch (default: %(default)s)")
+    add("--runs", type=positive, default=5, metavar="N", help="timed runs of each contender (default: %(default)s)")
+    add("--warm-ups", type=positive, default=3, metavar="N", help="untimed runs before those (default: %(default)s)")
+    add("--threads", type=positive, default=2, metavar="N", help="threads of torch (default: %(default)s)")
     add("--new-tokens", type=int, metavar="N", help="tokens to generate when decoding (default: the case's)")
     add("--model", metavar="FOLDER",
         help="for the case routes: a trained dms-flash-10m; for translation: a trained text model with its tokenizer")  # fmt: skip
     add("--routes", metavar="FILE", help="for the case routes: a file of routes")
     add("--texts", metavar="FILE", help="for translation: source texts, one per line, gzipped or not")
-    add("--sources", type=int, default=32, metavar="N",
+    add("--sources", type=positive, default=32, metavar="N",
         help="for translation: only the first N texts (default: %(default)s)")  # fmt: skip
     add("--no-compile", action="store_true", help="leave compiled contenders out")
 
@@ -198,7 +198,6 @@ def main(arguments: argparse.Namespace) -> None:
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         raise ValueError(f"there is no case {unknown[0]!r}: choose from {', '.join(CASES)}.")
-    check_at_least_one(arguments, "runs", "warm_ups", "threads", "sources")
     torch.set_num_threads(arguments.threads)
     cases = measured(arguments) if arguments.figures is None else read_figures(arguments.figures)
     for file in arguments.into:

@@ -205,15 +205,10 @@ class TextWork:
         self.settings = self.task.settings(**self.asked)
 
     def __call__(self, items: Sequence[tuple[int, Line]], watch: Callable[[], None] | None = None) -> list[Row]:
-        import torch
-
-        from ..serving.lines import answer_batch
+        from ..serving.lines import answer_window
 
         begun = time.monotonic()
-        if self.asked["sampling"] is not None:
-            torch.manual_seed(self.seed + items[0][0] // self.window)
-        lines = [line for _, line in items]
-        answers = answer_batch(self.task, lines, self.settings, self.batch_size, self.with_scores)
+        answers = answer_window(self.task, items, self.settings, self.batch_size, self.seed, self.with_scores)
         seconds = (time.monotonic() - begun) / len(items)
         return [self._row(index, answer, seconds) for (index, _), answer in zip(items, answers, strict=True)]
 

@@ -52,29 +52,33 @@ def add_model_options(add: Any, what: str = "model", compiles: bool = False) -> 
             "operations, without compiling")  # fmt: skip
 
 
-def check_folders(arguments: argparse.Namespace, *names: str) -> None:
-    """Check that files can be written. Otherwise, the error would come only when the work is done.
+def positive(text: str) -> int:
+    """Convert an argument to a number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
-    Args:
-        names: arguments with a path, a list of them, or None.
 
-    Raises:
-        ValueError: naming the argument.
-    """
-    for name in names:
-        given = getattr(arguments, name)
-        for file in given if isinstance(given, list) else [given]:
-            if file is None or is_stream(file):
-                continue
-            option, folder = f"--{name.replace('_', '-')} {file}", file.parent
-            if file.is_symlink():
-                folder = Path(os.path.realpath(file)).parent
-            if not folder.is_dir():
-                raise ValueError(f"{option}: there is no folder {folder}.")
-            if file.is_dir():
-                raise ValueError(f"{option} is a folder: give the name of a file.")
-            if not os.access(folder, os.W_OK):
-                raise ValueError(f"{option}: the folder {folder} cannot be written to.")
+def new_file(text: str) -> Path:
+    """Convert an argument to the path of a file that can be written. Otherwise, the error would come only after the work."""
+    file = Path(text)
+    folder = Path(os.path.realpath(file)).parent if file.is_symlink() else file.parent
+    if is_stream(file):
+        return file
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no folder {folder}")
+    if file.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder: give the name of a file")
+    if not os.access(folder, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text}: the folder {folder} cannot be written to")
+    return file
+
+
+def plain_file(text: str) -> Path:
+    """Convert an argument to the path of a file as [`new_file`], which is written without compression."""
+    if text.endswith((".gz", ".zst")):
+        raise argparse.ArgumentTypeError(f"{text} would not be compressed: choose a name without this ending")
+    return new_file(text)
 
 
 def add_export(parser: Any) -> None:
@@ -88,7 +92,7 @@ def _exported(name: str) -> Path:
 
     if plan_form(Path(name)) is None:
         raise argparse.ArgumentTypeError(f"{name}: give a name that ends in one of {', '.join(ENDINGS)}")
-    return Path(name)
+    return new_file(name)
 
 
 def export(file: Path, plans: Iterable[Plan], form: str | None = None) -> None:
@@ -107,36 +111,8 @@ def export(file: Path, plans: Iterable[Plan], form: str | None = None) -> None:
         print(f"{file}: {len(left_out)} entries were left out. The first: {left_out[0]}", file=sys.stderr)
 
 
-def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:
-    """Refuse numbers below 1.
-
-    Args:
-        names: arguments with a number, or None.
-
-    Raises:
-        ValueError: naming the argument.
-    """
-    for name in names:
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {value}.")
-
-
-def check_plain(arguments: argparse.Namespace, name: str) -> None:
-    """Refuse the name of a compressed file.
-
-    Raises:
-        ValueError: naming the argument.
-    """
-    file = str(getattr(arguments, name))
-    if file.endswith((".gz", ".zst")):
-        raise ValueError(
-            f"--{name.replace('_', '-')} {file} would not be compressed: choose a name without this ending."
-        )
-
-
 def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
-    """Refuse to overwrite an existing file, unless it is to be continued or replaced.
+    """Refuse a file that cannot be written, or an existing one, unless it is to be continued or replaced.
 
     Raises:
         ValueError: naming the arguments.
@@ -145,14 +121,20 @@ def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
         raise ValueError("--resume continues a file: give --output-file.")
     if resume and overwrite:
         raise ValueError("--resume and --overwrite are mutually exclusive: give one.")
-    if file is not None and file.exists() and not (resume or overwrite):
+    if file is None:
+        return
+    try:
+        new_file(str(file))
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"--output-file {error}.") from error
+    if file.exists() and not (resume or overwrite):
         raise ValueError(
             f"{file} exists: --resume continues after its last complete line, and --overwrite starts again."
         )
 
 
 def check_model(model: str, option: str = "--model") -> None:
-    """Refuse a model that is neither a folder nor on the Hub. The Hub gets one request.
+    """Refuse a folder that does not exist or has no model. Whether there is a model of a Hub id shows when it is loaded.
 
     Args:
         model: the folder or Hub id.
@@ -169,8 +151,6 @@ def check_model(model: str, option: str = "--model") -> None:
         raise ValueError(f"{option} {model} is a file: give the folder of a model.")
     elif model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1:
         raise ValueError(f"{option} {model}: there is no such folder.")
-    else:
-        _check_hub(model, option)
 
 
 def check_models(arguments: argparse.Namespace) -> None:
@@ -178,22 +158,6 @@ def check_models(arguments: argparse.Namespace) -> None:
     check_model(arguments.model)
     if arguments.forward_model not in (None, "none"):
         check_model(arguments.forward_model, "--forward-model")
-
-
-def _check_hub(model: str, option: str) -> None:
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        if not isinstance(try_to_load_from_cache(model, "config.json"), str):
-            get_hf_file_metadata(hf_hub_url(model, "config.json"))
-    except Exception as error:  # the HTTP library raises its own errors
-        if isinstance(error, HfHubHTTPError) and error.response.status_code not in (401, 404):
-            return  # such as a gated model: transformers explains it
-        first = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"{option} {model}: there is no such folder here, and it cannot be downloaded from the Hub ({first})."
-        ) from error
 
 
 def take_shipped_model(arguments: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from weftformer.scripts.arguments import check_at_least_one
+from weftformer.scripts.arguments import positive
 
 # None of them is a product in the training data of the shipped model, even if stereochemistry is ignored.
 DRUGS = {
@@ -71,8 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output-dir", type=Path, default=Path("runs/demo-output"), metavar="FOLDER",
         help="folder for the page and the trained model; files of an earlier run are replaced (default: %(default)s)")  # fmt: skip
     add("--model", metavar="MODEL", help="folder or Hub id of another route model (default: the included one)")  # fmt: skip
-    add("--beams", type=int, default=10, metavar="N", help="width of the search (default: %(default)s)")
-    add("--max-steps", type=int, default=150, metavar="N", help="training steps (default: %(default)s)")
+    add("--beams", type=positive, default=10, metavar="N", help="width of the search (default: %(default)s)")
+    add("--max-steps", type=positive, default=150, metavar="N", help="training steps (default: %(default)s)")
     add("--seed", type=int, default=0, help="seed of the training (default: %(default)s)")
 
 
@@ -83,7 +83,6 @@ def main(args: argparse.Namespace) -> None:
         ValueError: a number is below 1.
         OSError: there is no such model, or the folder cannot be written.
     """
-    check_at_least_one(args, "beams", "max_steps")
     import datasets
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
 

@@ -3,9 +3,8 @@ output. `weftformer routes evaluate` scores routes."""
 
 import argparse
 import sys
-from pathlib import Path
 
-from weftformer.scripts.arguments import add_model_options, check_at_least_one, check_folders, check_model
+from weftformer.scripts.arguments import add_model_options, check_model, new_file, positive
 from weftformer.training.options import check_exist
 
 
@@ -14,16 +13,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", metavar="FILE", help="pairs: csv, tsv, json, jsonl, parquet, txt, ...")
     add("--model", required=True, help="folder or Hub id of a trained text model")
-    add("--limit", type=int, metavar="N", help="only the first N pairs")
+    add("--limit", type=positive, metavar="N", help="only the first N pairs")
     for side in ("source", "target"):
         add(f"--{side}-column", metavar="NAME", help=f"column of the {side}s (default: as in training)")
     add("--condition-columns", metavar="A,B", help="numeric columns, as in training")
-    add("--beams", type=int, metavar="N", help="width of the search (default: as saved with the model)")
-    add("--max-new-tokens", type=int, metavar="N",
+    add("--beams", type=positive, metavar="N", help="width of the search (default: as saved with the model)")
+    add("--max-new-tokens", type=positive, metavar="N",
         help="longest text, in tokens (default: as saved with the model, else 256)")  # fmt: skip
-    add("--batch-size", type=int, default=32, metavar="N", help="pairs per batch (default: %(default)s)")
+    add("--batch-size", type=positive, default=32, metavar="N", help="pairs per batch (default: %(default)s)")
     add_model_options(add)
-    add("--json", type=Path, metavar="FILE", help="write the scores and their intervals")
+    add("--json", type=new_file, metavar="FILE", help="write the scores and their intervals")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -67,7 +66,5 @@ def main(args: argparse.Namespace) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Find mistakes that would otherwise show only after scoring."""
-    check_at_least_one(args, "limit", "beams", "max_new_tokens", "batch_size")
-    check_folders(args, "json")
     check_exist(args.file)
     check_model(args.model)

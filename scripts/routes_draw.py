@@ -13,9 +13,9 @@ from weftformer.routes.plans import Plan
 from weftformer.scripts.arguments import (
     add_export,
     add_stock_options,
-    check_at_least_one,
-    check_folders,
     export,
+    new_file,
+    positive,
     read_stock,
 )
 
@@ -27,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("routes", type=Path, metavar="ROUTES",
         help="output of `weftformer routes plan`, or routes in any format that `weftformer routes prepare` reads")  # fmt: skip
-    add("--html", type=Path, metavar="FILE", help="draw the routes on one page, target by target")
-    add("--picture", type=Path, metavar="FILE",
+    add("--html", type=new_file, metavar="FILE", help="draw the routes on one page, target by target")
+    add("--picture", type=new_file, metavar="FILE",
         help="draw each route to an .svg or .png file (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
     add_export(parser)
     add_stock_options(add, "purchasable molecules, to mark the starting materials; replaces the marks in the file")
-    add("--limit", type=int, metavar="N",
+    add("--limit", type=positive, metavar="N",
         help=f"only the first N routes (default: {LIMIT}, or all if the file is from `weftformer routes plan --json`)")  # fmt: skip
 
 
@@ -63,8 +63,6 @@ def main(args: argparse.Namespace) -> None:
 
     if args.html is None and args.picture is None and not args.export:
         raise ValueError("Nothing to write: give --html FILE, --picture FILE or --export FILE.")
-    check_at_least_one(args, "limit")
-    check_folders(args, "html", "picture", "export")
     if args.picture is not None:
         check_picture(args.picture)
     stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from weftformer.routes.scoring.conditions import CONDITIONS
 from weftformer.scripts.arguments import (
     add_model_options,
-    check_at_least_one,
-    check_folders,
     check_model,
-    check_plain,
+    new_file,
+    plain_file,
+    positive,
     read_stock,
 )
 from weftformer.scripts.plan_options import add_plan_options, plan_settings
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="score these files instead, from Weft or another program; several are compared")  # fmt: skip
     add("--stock", type=Path, metavar="FILE",
         help="purchasable molecules: counts the targets with a purchasable route")  # fmt: skip
-    add("--limit", type=int, metavar="N", help="only N random targets")
+    add("--limit", type=positive, metavar="N", help="only N random targets")
     add("--seed", type=int, default=0, metavar="N",
         help="seed of the targets, starting materials, augmentations and intervals (default: %(default)s)")  # fmt: skip
     add("--ks", type=int, nargs="+", default=[1, 5, 10, 50], metavar="K",
@@ -56,13 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "steps+material, nothing (default: steps, if the model supports them, and nothing)")  # fmt: skip
     names = ("beams", "ranking", "num_augmentations", "grammar", "on_fail", "max_new_tokens", "time_limit", "direct")
     add_plan_options(planning, *names)
-    add("--batch-size", type=int, metavar="N",
+    add("--batch-size", type=positive, metavar="N",
         help="concurrent searches (default: 80 beams in total, 160 for a search to the stock)")  # fmt: skip
     add_model_options(add)
-    add("--save-predictions", type=Path, metavar="FILE",
+    add("--save-predictions", type=plain_file, metavar="FILE",
         help="write all candidates, one target per line (to FILE.part until done, which can be scored too)")  # fmt: skip
     add = parser.add_argument_group("output").add_argument
-    add("--json", type=Path, metavar="FILE", help="write all scores as JSON, also by depth and shape, and all ranks")
+    add(
+        "--json",
+        type=new_file,
+        metavar="FILE",
+        help="write all scores as JSON, also by depth and shape, and all ranks",
+    )
     add("--markdown", action="store_true", help="print the tables in Markdown")
 
 
@@ -109,13 +114,10 @@ def main(args: argparse.Namespace) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Find mistakes that would otherwise show only after planning."""
-    check_at_least_one(args, "limit", "batch_size")
     if min(args.ks) < 1:
         raise ValueError(f"--ks must be at least 1: got {min(args.ks)}.")
     if args.predictions and (args.conditions or args.save_predictions):
         raise ValueError("--with and --save-predictions require --model: --predictions plans nothing.")
-    check_folders(args, "json", "save_predictions")
-    check_plain(args, "save_predictions")
     check_exist(str(args.routes), *map(str, args.predictions or ()))
     if args.model is not None:
         check_model(args.model)

@@ -1,5 +1,5 @@
 """Plan synthesis routes for target molecules, best first, with the included model or a model of `routes train`.
-Exit status: 0, 3 when at least one target has no route, 2 for an unknown option, 1 after any other error."""
+Exit status: 0, 3 when at least one target has no route, 2 for a wrong option, 1 after any other error."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from weftformer.scripts.arguments import (
     add_export,
     add_model_options,
     add_stock_options,
-    check_folders,
     check_models,
     check_output,
     export,
+    new_file,
     read_stock,
     take_shipped_model,
 )
@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="plan whole routes whose longest path has N reactions (default: search to the stock)")  # fmt: skip
     add_stock_options(add, "purchasable molecules: SMILES or InChIKeys, one per line or in a table, .gz too")
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
-    add("--html", type=Path, metavar="FILE", help="draw all routes on one page for a browser")
-    add("--picture", type=Path, metavar="FILE", help="draw the best route of each target, as .svg or .png")
+    add("--html", type=new_file, metavar="FILE", help="draw all routes on one page for a browser")
+    add("--picture", type=new_file, metavar="FILE", help="draw the best route of each target, as .svg or .png")
     add_model_options(add, compiles=True)
     files = parser.add_argument_group("files")
     add = files.add_argument
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=PLAN_FORMS, metavar="FORM", help=", ".join(PLAN_FORMS))
     add("--resume", action="store_true", help="continue after the finished targets of an interrupted run")
     add("--overwrite", action="store_true", help="replace --output-file")
-    add("--json", type=Path, metavar="FILE", help="write all candidates as one JSON list")
+    add("--json", type=new_file, metavar="FILE", help="write all candidates as one JSON list")
     add_export(files)
     add("--smiles-column", metavar="NAME", help="column with the SMILES (default: smiles, target, ...)")
     add("--id-column", metavar="NAME", help="column, or field of an .sdf, with the names (default: id, name, ...)")
@@ -201,7 +201,6 @@ def check(args: argparse.Namespace) -> None:
     if args.stock is not None and not args.stock.is_file():
         raise ValueError(f"--stock {args.stock}: there is no such file.")
     if not is_shared(args):
-        check_folders(args, "output_file", "json", "html", "picture", "export")
         check_output(args.output_file, args.resume, args.overwrite)
     if args.picture is not None:
         check_picture(args.picture)

@@ -2,10 +2,8 @@
 is trained on the included sample of recorded routes."""
 
 import argparse
-import sys
 
 from weftformer.routes.data.arguments import RouteArguments, RouteTrainingOptions
-from weftformer.scripts import cli
 from weftformer.scripts.arguments import add_common_options
 
 EPILOG = """These are the most used options. `weftformer routes train --help-all` shows all options.
@@ -34,7 +32,3 @@ def main(args: argparse.Namespace) -> None:
 
     parser = ArgumentParser([RouteArguments, RouteTrainingArguments], prog="weftformer routes train")
     train(*parser.parse(args.words))
-
-
-if __name__ == "__main__":
-    sys.exit(cli.main(["routes", "train", *sys.argv[1:]]))

@@ -11,8 +11,8 @@ from weftformer.scripts.arguments import (
     add_engine,
     add_model_options,
     add_stock_options,
-    check_at_least_one,
     check_models,
+    positive,
     read_stock,
     take_shipped_model,
 )
@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--allowed-host", action="append", metavar="NAME",
         help="an allowed host name; *.example.org allows all subdomains (repeatable; default: any)")  # fmt: skip
     add("--replicas", metavar="N[-M]", help="serve on Ray: N replicas of the model, or N-M to scale with requests")
-    add("--threads", type=int, default=1, metavar="N", help="CPUs and threads of a replica (default: %(default)s)")
+    add(
+        "--threads", type=positive, default=1, metavar="N", help="CPUs and threads of a replica (default: %(default)s)"
+    )
     add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
     add_options(parser.add_argument_group("bounds"), Limits)
 
@@ -80,7 +82,6 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.serving.app import load_app
     from weftformer.serving.connections import Server
 
-    check_at_least_one(args, "threads")
     key = os.environ.get("WEFT_API_KEY", "")
     if key and not key.strip():
         raise ValueError("WEFT_API_KEY is blank: give a key, or unset it.")

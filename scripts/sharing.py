@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from weftformer.scripts.arguments import positive
+
 # Options that need all plans in memory.
 _OF_PLANS = ("json", "html", "picture", "export")
 # Options that do not apply to a folder of parts.
@@ -16,8 +18,8 @@ _ALONE = ("overwrite", "format", *_OF_PLANS)
 
 def add_sharing_options(add: Any) -> None:
     """Add the options; `add` is `add_argument` of a parser or a group."""
-    add("--workers", type=int, metavar="N", help="N Ray workers, which write parts to the folder --output-file")
-    add("--threads", type=int, default=1, metavar="N", help="CPUs and threads of a worker (default: %(default)s)")
+    add("--workers", type=positive, metavar="N", help="N Ray workers, which write parts to the folder --output-file")
+    add("--threads", type=positive, default=1, metavar="N", help="CPUs and threads of a worker (default: %(default)s)")
     add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
     add("--shard", metavar="K/N", help="only the K-th of N shares, for job arrays; also writes parts")
     add("--join", metavar="FOLDER", help="join the parts in FOLDER to --output-file, or list missing rows")

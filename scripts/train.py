@@ -2,15 +2,13 @@
 
 import argparse
 import shlex
-import sys
 
-from weftformer.scripts import cli
 from weftformer.scripts.arguments import add_common_options
 from weftformer.training.options import DataArguments, ModelArguments, TrainingOptions
 
 EPILOG = """These are the most used options. `weftformer train --help-all` shows all options, including those of transformers'
 Seq2SeqTrainingArguments. A YAML or JSON file as the first argument sets options by name. Start several processes with
-`torchrun --nproc_per_node N -m weftformer.scripts.train` or `accelerate launch -m weftformer.scripts.train`.
+`torchrun --nproc_per_node N -m weftformer train` or `accelerate launch -m weftformer train`.
 
 examples:
   weftformer train --train-file pairs.csv --source-column question --target-column answer --preset modern-tiny \\
@@ -66,7 +64,3 @@ def set_up_logging(is_main_process: bool) -> None:
     logging.getLogger("weftformer").setLevel(logging.INFO if is_main_process else logging.ERROR)
     if not is_main_process:
         datasets.disable_progress_bars()
-
-
-if __name__ == "__main__":
-    sys.exit(cli.main(["train", *sys.argv[1:]]))

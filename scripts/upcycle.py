@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from weftformer.scripts.arguments import check_at_least_one
+from weftformer.scripts.arguments import positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,13 +12,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
     add("--experts", type=int, default=8, metavar="N", help="experts per sparse layer (default: %(default)s)")
     add("--experts-per-token", type=int, default=2, metavar="N", help="experts per token (default: %(default)s)")
-    add("--every", type=int, default=2, metavar="N",
+    add("--every", type=positive, default=2, metavar="N",
         help="make every Nth layer of both stacks sparse (default: %(default)s)")  # fmt: skip
     add("--seed", type=int, default=0, help="seed of the routers' initial weights (default: %(default)s)")
 
 
 def main(args: argparse.Namespace) -> None:
-    check_at_least_one(args, "every")
     if not args.model.is_dir():
         raise FileNotFoundError(f"{args.model} is not a folder.")
     from transformers import AutoModelForSeq2SeqLM

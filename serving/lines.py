@@ -62,19 +62,13 @@ def answer_lines(
     Yields:
         Lists of answers, one per window of lines, in the order of the lines.
     """
-    lines = iter(lines)
-    window = window_of(batch_size)
     # A resumed run skips windows that are complete. It computes an incomplete window again from its start, because
     # the sampled text of a line depends on the other lines of the window.
-    for number in itertools.count():
-        taken = list(itertools.islice(lines, window))
-        if not taken:
-            return
-        begin = max(0, first - number * window)
-        if begin < len(taken):
-            if settings.sampling is not None:
-                torch.manual_seed(seed + number)
-            yield answer_batch(task, taken, settings, batch_size, with_scores)[begin:]
+    numbered = enumerate(lines)
+    while items := list(itertools.islice(numbered, window_of(batch_size))):
+        if items[-1][0] >= first:
+            answers = answer_window(task, items, settings, batch_size, seed, with_scores)
+            yield answers[max(0, first - items[0][0]) :]
 
 
 def answer_row(answer: Answer, candidates: int) -> dict[str, Any]:
@@ -91,25 +85,32 @@ def answer_row(answer: Answer, candidates: int) -> dict[str, Any]:
     return row
 
 
-def answer_batch(
-    task: TextTask, lines: Sequence[Line], settings: TextSettings, batch_size: int | None, with_scores: bool
+def answer_window(
+    task: TextTask,
+    items: Sequence[tuple[int, Line]],
+    settings: TextSettings,
+    batch_size: int | None,
+    seed: int,
+    with_scores: bool,
 ) -> list[Answer]:
-    """Generate texts for some lines, in batches of similar lengths, as [`answer_lines`] does."""
-    answers = [Answer(line.text) for line in lines]
+    """Generate texts for some numbered lines, those of one window if they are sampled. See [`answer_lines`]."""
+    if settings.sampling is not None:
+        torch.manual_seed(seed + items[0][0] // window_of(batch_size))
+    answers = [Answer(line.text) for _, line in items]
     works: dict[int, TextWork] = {}
-    for index, line in enumerate(lines):
+    for place, (_, line) in enumerate(items):
         if line.text.strip():
             try:
-                works[index] = task.work(line.text, settings, line.conditions)
+                works[place] = task.work(line.text, settings, line.conditions)
             except ValueError as error:
-                answers[index] = Answer(line.text, problem=str(error))
-    order = sorted(works, key=lambda index: len(works[index].ids))
+                answers[place] = Answer(line.text, problem=str(error))
+    order = sorted(works, key=lambda place: len(works[place].ids))
     while order:
         # the last line is the longest, so the others have at most as many tokens
         rows = max(settings.beams, settings.candidates)  # of a line
         size = batch_size or max(1, _TOKENS // (len(works[order[-1]].ids) * rows))
         order, batch = order[:-size], order[-size:]
-        written = task.write([works[index] for index in batch], with_scores=with_scores)
-        for index, texts in zip(batch, written, strict=True):
-            answers[index] = Answer(lines[index].text, texts)
+        written = task.write([works[place] for place in batch], with_scores=with_scores)
+        for place, texts in zip(batch, written, strict=True):
+            answers[place] = Answer(answers[place].source, texts)
     return answers

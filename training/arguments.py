@@ -95,6 +95,6 @@ def check_one_gpu(args: TrainingArguments) -> None:
     if args.n_gpu > 1:
         raise ValueError(
             f"One process cannot train on {args.n_gpu} GPUs: start one process for each GPU with `torchrun --nproc-per-node "
-            f"{args.n_gpu} -m weftformer.scripts.train ...` (or routes_train, or your own script), or choose one GPU with "
+            f"{args.n_gpu} -m weftformer train ...` (or routes train, or your own script), or choose one GPU with "
             "CUDA_VISIBLE_DEVICES=0."
         )

@@ -171,7 +171,7 @@ def build_distributed_config(args: ModelArguments, training_args: WeftTrainingAr
         raise ValueError(
             f"distributed_config is for {processes} processes (dp_replicate_size={sizes.dp_replicate_size} x fsdp_size="
             f"{sizes.fsdp_size} x tp_size={sizes.tp_size}), and there are {training_args.world_size}: start it with "
-            f"torchrun --nproc_per_node {processes} -m weftformer.scripts.train, or give sizes whose product is "
+            f"torchrun --nproc_per_node {processes} -m weftformer train, or give sizes whose product is "
             f"{training_args.world_size}."
         )
     is_cpu = training_args.device.type == "cpu"

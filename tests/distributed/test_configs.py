@@ -14,7 +14,7 @@ NAMES = ["ddp", "deepspeed_zero3", "expert_parallel", "fsdp2", "tensor_parallel"
 
 def parsed(name):
     """Return the arguments that `accelerate launch --config_file` reads from a file."""
-    command = ["--config_file", str(FOLDER / f"{name}.yaml"), "-m", "weftformer.scripts.train", "--seed", "1"]
+    command = ["--config_file", str(FOLDER / f"{name}.yaml"), "-m", "weftformer", "train", "--seed", "1"]
     return _validate_launch_command(launch_command_parser().parse_args(command))[0]
 
 

@@ -167,7 +167,7 @@ def test_killed_and_back_by_itself(new_nodes, alone_training, data, tmp_path, mo
         settings = {name: value for name, value in KILLED.items() if name != "fields"} | {"ddp_backend": "gloo"}
         return alone_training.arguments(data, output, KILLED["fields"], **settings)
 
-    new_nodes(tmp_path / "left alone", ["-m", "weftformer.scripts.train", *command(whole)], 1).end()
+    new_nodes(tmp_path / "left alone", ["-m", "weftformer", "train", *command(whole)], 1).end()
     folder.mkdir()
     (folder / "hold").write_text("save 4")
     nodes = new_nodes(folder, [NODE, folder, *command(run)], 1)

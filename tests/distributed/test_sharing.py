@@ -114,12 +114,10 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(texts, tm
         ),
         (["--join", "nothing", "--output-file", "x"], "nothing has no job.json of `weftformer generate`"),
         (["--shard", "1/1", "--threads", "8", "--output-file", "x"], "--threads require --workers N"),
-        (["--output-file", "x.gz"], "--output-file x.gz would not be compressed"),
         (["--join", "nothing"], "--join FOLDER requires --output-file FILE"),
         (["--output-file", "s3://bucket/x"], "is a folder for parts: give --workers N"),
         (["--output-file", "smb://host/x", "--shard", "1/1"], "smb"),
         (["--ray-address", "auto"], "require --workers N"),
-        (["--workers", "0", "--output-file", "x"], "--workers 0 and --threads 1 must be at least 1"),
         (["--workers", "10000", "--output-file", "x"], "--workers 10000 with 1 CPU each do not fit"),
         (
             ["--workers", "1", "--ray-address", "127.0.0.1:1", "--output-file", "x"],

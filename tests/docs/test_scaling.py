@@ -26,8 +26,9 @@ def slurm() -> str:
 def started(words: list[str]):
     """Return the arguments that torchrun parses, and those that `weftformer train` parses of the rest."""
     run = get_args_parser().parse_args(words)
-    assert run.module and run.training_script == "weftformer.scripts.train"
-    model, _, training = parse_arguments([*run.training_script_args, "--use-cpu"])
+    command, *options = run.training_script_args
+    assert run.module and (run.training_script, command) == ("weftformer", "train")
+    model, _, training = parse_arguments([*options, "--use-cpu"])
     return run, model, training
 
 
@@ -88,8 +89,8 @@ def assert_sound(run, model, training) -> None:
 def test_the_commands_for_ray_and_for_shards_are_read_and_fit_their_machines():
     pytest.importorskip("fastapi")
     pytest.importorskip("ray")
+    from weftformer.distributed.replicas import bounds
     from weftformer.serving.limits import Limits
-    from weftformer.serving.replicas import bounds
 
     parser = build_parser(["routes plan"])[1]["routes plan"]
     texts = [block for block in blocks(PAGE, "bash") if "#SBATCH" in block and "torchrun" not in block]
@@ -107,7 +108,7 @@ def test_the_commands_for_ray_and_for_shards_are_read_and_fit_their_machines():
         args.workers == group["minReplicas"] * int(group["rayStartParams"]["num-cpus"]) and args.ray_address == "auto"
     )
     (app,) = served["applications"]
-    assert app["import_path"] == "weftformer.serving.replicas:application" and bounds(app["args"]["replicas"]) == (
+    assert app["import_path"] == "weftformer.distributed.replicas:application" and bounds(app["args"]["replicas"]) == (
         1,
         8,
     )

@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 import types
+from argparse import ArgumentTypeError
+from pathlib import Path
 
 import pytest
 
 import weftformer
 from weftformer.scripts import cli
-from weftformer.scripts.arguments import check_model
+from weftformer.scripts.arguments import check_model, new_file, plain_file, positive
 
 HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers")
 LINES, COLUMNS = 66, 120
@@ -73,7 +75,7 @@ def test_help_and_mistakes_import_nothing_heavy(helps):
     code, _, err, _ = helps["convert"]
     assert code == 2 and "the following arguments are required: PATH, OUT" in err
     code, _, err, _ = helps["generate --beams x"]
-    assert code == 2 and "argument --beams: invalid int value" in err
+    assert code == 2 and "argument --beams: 'x' is not a whole number" in err
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -132,17 +134,35 @@ def test_arguments_and_exit_code_pass_through(fake, capsys):
     assert capsys.readouterr().err.endswith("weftformer fake: error: unrecognized arguments: --nothing\n")
 
 
-def test_the_hub_is_asked_once_for_a_model_that_is_not_there(monkeypatch):
-    asked = []
+@pytest.mark.parametrize(
+    ("convert", "text", "reason"),
+    [
+        (positive, "0", "at least 1"),
+        (new_file, "nowhere/out.txt", "there is no folder nowhere"),
+        (new_file, ".", "is a folder"),
+        (plain_file, "out.txt.gz", "would not be compressed"),
+    ],
+)
+def test_a_wrong_value_of_an_option_is_refused(convert, text, reason):
+    with pytest.raises(ArgumentTypeError, match=reason):
+        convert(text)
 
-    def offline(url):
-        asked.append(url)
-        raise ConnectionError("no network")
 
-    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", offline)
-    with pytest.raises(ValueError, match=r"--model runs/none: there is no such folder here, .* \(no network\)"):
-        check_model("runs/none")
-    assert len(asked) == 1 and asked[0].endswith("runs/none/resolve/main/config.json")
+def test_new_files_and_numbers_are_converted(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for name in ("link", "new"):
+        assert new_file(str(tmp_path / name)) == plain_file(str(tmp_path / name)) == tmp_path / name
+    assert positive("3") == 3 and new_file("/dev/null") == Path("/dev/null")
+
+
+@pytest.mark.parametrize("model", ["file", "folder", "./none", "a/b/c"])
+def test_a_folder_without_a_model_is_refused(tmp_path, monkeypatch, model):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("folder").mkdir()
+    with pytest.raises(ValueError, match=f"--model {model}"):
+        check_model(model)
+    check_model("name/of-the-hub")
 
 
 @pytest.mark.parametrize(

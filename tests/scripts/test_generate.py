@@ -119,7 +119,7 @@ def test_a_cut_file_is_finished_as_if_it_had_not_been_cut(folder, tmp_path, caps
 
 def test_what_is_computed_stays_when_the_model_fails(folder, tmp_path, monkeypatch):
     (tmp_path / "in.txt").write_text("\n".join(LINES))
-    answer, seen = serving_lines.answer_batch, []
+    answer, seen = serving_lines.answer_window, []
 
     def fail_later(*arguments):
         seen.append(1)
@@ -127,7 +127,7 @@ def test_what_is_computed_stays_when_the_model_fails(folder, tmp_path, monkeypat
             raise RuntimeError("out of memory")
         return answer(*arguments)
 
-    monkeypatch.setattr(serving_lines, "answer_batch", fail_later)
+    monkeypatch.setattr(serving_lines, "answer_window", fail_later)
     with pytest.raises(RuntimeError):
         run(folder, "--input-file", "in.txt", "--output-file", "out.txt")
     assert (tmp_path / "out.txt").read_text().count("\n") == 4
@@ -218,11 +218,10 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
     [
         (["--input-file", "nowhere.txt"], "the file nowhere.txt does not exist"),
         (["one", "--input-file", "in.txt"], "are mutually exclusive"),
-        (["one", "--beams", "0"], "--beams must be at least 1: got 0"),
         (["one", "--top-k", "3"], "--top-k requires --sample"),
         (["one", "--num-return-sequences", "2"], "above 1 requires --json-lines"),
         (["one", "--resume"], "give --output-file"),
-        (["one", "--output-file", "nowhere/out.txt"], "--output-file nowhere/out.txt: there is no folder nowhere"),
+        (["one", "--output-file", "out.txt.gz"], "--output-file out.txt.gz would not be compressed"),
         (["one", "--source-column", "question"], "--condition-columns require a table"),
         (["--input-file", "in.csv", "--source-column", "answer"], "no column 'answer': it has number, question."),
         (["--model", "nowhere/at/all", "one"], "--model nowhere/at/all: there is no such folder"),

@@ -92,7 +92,6 @@ def test_pictures(files):
     ("words", "said"),
     [
         (["routes.jsonl"], "Nothing to write"),
-        (["routes.jsonl", "--html", "a.html", "--limit", "0"], "--limit"),
         (["empty.jsonl", "--html", "a.html"], "contains no route"),
         (["cut.json", "--html", "a.html"], "cut.json, [1]: "),
     ],

@@ -147,7 +147,6 @@ def test_the_draw_of_targets_is_repeated_by_its_seed(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--model", "MODEL", "--batch-size", "0"], "--batch-size"),
         (["--model", "MODEL", "--ks", "5", "0"], "--ks"),
         (["--model", "MODEL", "--limit", "5"], "--limit 5 exceeds the 4 routes of"),
         (["--predictions", "PLANS", "--with", "steps"], "--with"),
