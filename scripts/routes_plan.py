@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group("files")
     add = files.add_argument
     add("--output-file", type=output_place, metavar="FILE",
-        help="output file, in the format of its name or --format; finished targets are kept in FILE.parts until then")  # fmt: skip
+        help="output file, in the format of its name or --format (from FILE.parts at the end)")  # fmt: skip
     add("--format", choices=PLAN_FORMS, metavar="FORM", help=", ".join(PLAN_FORMS))
     add("--resume", action="store_true", help="continue after the finished targets of an interrupted run")
     add("--overwrite", action="store_true", help="replace --output-file")
