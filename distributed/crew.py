@@ -18,13 +18,11 @@ from typing import Any
 from .works import Items, Row, Work
 
 # An item is left out after it has ended, or failed in, this many workers.
-STRIKES = 2
+MAX_FAILURES = 2
 # A run fails after this many workers in a row have died while they loaded the model.
-_MOST_FAILED_LOADS = 3
+_MAX_FAILED_LOADS = 3
 # Seconds for a cluster to answer, and between two checks of the deadlines.
 _ANSWER, _LOOK = 5.0, 1.0
-# Seconds after which a message says that no worker has started.
-_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,6 @@ def run(
     items: Items,
     workers: Workers,
     watch: Callable[[], None] | None = None,
-    tell: Callable[[str], None] = print,
 ) -> Iterator[list[Row]]:
     """Process items on workers, and yield their rows batch by batch, as they are done.
 
@@ -148,17 +145,16 @@ def run(
         items: the inputs of the work.
         workers: the number of workers, and where they run.
         watch: called about once a second.
-        tell: called with messages for the user.
 
     Raises:
         ValueError: no cluster answers, it has no room for so many workers, or the model cannot be loaded.
     """
     with connected(workers) as (ray, device):
-        crew = _Crew(ray, work, workers, device, tell)
+        crew = _Crew(ray, work, workers, device)
         try:
             yield from crew.run(work.batches(items, workers.count), watch or (lambda: None))
         finally:
-            crew.dismiss()
+            crew.stop()
 
 
 def gpus_of(device: str | None) -> int:
@@ -202,8 +198,8 @@ class _Worker:
 
 
 @dataclass
-class _Duty:
-    """The current task of a worker: a batch, or loading the model if `batch` is None."""
+class Assignment:
+    """What a worker is doing: a batch, or loading the model if `batch` is None."""
 
     actor: Any
     batch: Items | None = None
@@ -211,108 +207,104 @@ class _Duty:
 
 
 class _Crew:
-    def __init__(self, ray: Any, work: Work, workers: Workers, device: str, tell: Callable[[str], None]):
-        self.ray, self.work, self.workers, self.device, self.tell = ray, work, workers, device, tell
+    def __init__(self, ray: Any, work: Work, workers: Workers, device: str):
+        self.ray, self.work, self.workers, self.device = ray, work, workers, device
         # only actors reserve CPUs: whatever else Ray runs does not have to wait for a pool that takes all of them
         self._kind = ray.remote(num_cpus=workers.threads, num_gpus=gpus_of(device), max_restarts=0)(_Worker)
         self._shared = ray.put(work)  # stored once, because the stock may be large
-        self._duties: dict[Any, _Duty] = {}  # by the references of their results
+        self._assignments: dict[Any, Assignment] = {}  # by the references of their results
         self._idle: list[Any] = []
         self._nodes: dict[Any, str] = {}  # by the actor
         self._waiting: deque[Items] = deque()
-        self._strikes: Counter[int] = Counter()
+        self._failures: Counter[int] = Counter()
         self._failed_loads = 0
 
     def run(self, batches: list[Items], watch: Callable[[], None]) -> Iterator[list[Row]]:
         self._waiting.extend(batches)
         for _ in range(min(self.workers.count, len(batches))):
-            self._hire()
-        begun, is_told = time.monotonic(), False
-        while self._waiting or any(duty.batch is not None for duty in self._duties.values()):
-            self._hand_out()
-            ready, _ = self.ray.wait(list(self._duties), timeout=_LOOK)
+            self._start_worker()
+        while self._waiting or any(assignment.batch is not None for assignment in self._assignments.values()):
+            self._assign()
+            ready, _ = self.ray.wait(list(self._assignments), timeout=_LOOK)
             watch()
             for reference in ready:
-                rows = self._collect(reference, self._duties.pop(reference))
+                rows = self._collect(reference, self._assignments.pop(reference))
                 if rows:
                     yield rows
             now = time.monotonic()
-            for duty in self._duties.values():
-                if now > duty.deadline:  # its death is handled in the next round
-                    self.ray.kill(duty.actor)
-            if not is_told and not self._nodes and now - begun > _PATIENCE:
-                is_told = True
-                self.tell(
-                    "No worker has started yet: other jobs use the CPUs of the cluster, or the model loads slowly."
-                )
+            for assignment in self._assignments.values():
+                if now > assignment.deadline:  # its death is handled in the next round
+                    self.ray.kill(assignment.actor)
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """End all workers."""
-        for actor in [*self._idle, *(duty.actor for duty in self._duties.values())]:
+        for actor in [*self._idle, *(assignment.actor for assignment in self._assignments.values())]:
             self.ray.kill(actor)
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         actor = self._kind.remote()
-        self._duties[actor.load.remote(self._shared, self.workers.threads, self.device)] = _Duty(actor)
+        self._assignments[actor.load.remote(self._shared, self.workers.threads, self.device)] = Assignment(actor)
 
-    def _hand_out(self) -> None:
+    def _assign(self) -> None:
         while self._waiting and self._idle:
             actor, batch = self._idle.pop(), self._waiting.popleft()
             seconds = self.work.seconds(batch)
             deadline = float("inf") if seconds is None else time.monotonic() + seconds
-            self._duties[actor.do.remote(batch)] = _Duty(actor, batch, deadline)
+            self._assignments[actor.do.remote(batch)] = Assignment(actor, batch, deadline)
 
-    def _collect(self, reference: Any, duty: _Duty) -> list[Row]:
+    def _collect(self, reference: Any, assignment: Assignment) -> list[Row]:
         """Return the rows of a worker, or the rows of its abandoned items if it failed."""
         try:
-            found = self.ray.get(reference)
+            result = self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:
-            if duty.batch is None:  # each worker would fail in the same way
+            if assignment.batch is None:  # each worker would fail in the same way
                 raise (
                     error.cause if isinstance(error.cause, (ValueError, OSError)) else ValueError(str(error.cause))
                 ) from error
-            self._idle.append(duty.actor)
-            return self._again(duty.batch, f"raised {type(error.cause).__name__}: {error.cause}", is_its_own=True)
+            self._idle.append(assignment.actor)
+            return self._repeat(
+                assignment.batch, f"raised {type(error.cause).__name__}: {error.cause}", is_its_own=True
+            )
         except self.ray.exceptions.RayError as error:
-            return self._died(duty, error)
-        self._idle.append(duty.actor)
-        if duty.batch is None:
-            self._nodes[duty.actor], self._failed_loads = found, 0
+            return self._died(assignment, error)
+        self._idle.append(assignment.actor)
+        if assignment.batch is None:
+            self._nodes[assignment.actor], self._failed_loads = result, 0
             return []
-        return found
+        return result
 
-    def _died(self, duty: _Duty, error: Exception) -> list[Row]:
-        self.ray.kill(duty.actor)  # it may be alive but out of reach
+    def _died(self, assignment: Assignment, error: Exception) -> list[Row]:
+        self.ray.kill(assignment.actor)  # it may be alive but out of reach
         alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
-        if duty.batch is None:
+        if assignment.batch is None:
             self._failed_loads += 1
-            if self._failed_loads >= _MOST_FAILED_LOADS:
+            if self._failed_loads >= _MAX_FAILED_LOADS:
                 first = str(error).strip().partition("\n")[0]
                 raise ValueError(
-                    f"{_MOST_FAILED_LOADS} workers died while they loaded the model: memory is too small for {self.workers.count}, or a "
+                    f"{_MAX_FAILED_LOADS} workers died while they loaded the model: memory is too small for {self.workers.count}, or a "
                     f"library is broken. {first}"
                 )
-            self._hire()
+            self._start_worker()
             return []
-        is_late = time.monotonic() > duty.deadline
+        is_late = time.monotonic() > assignment.deadline
         reason = "took too long" if is_late else "ended its worker (out of memory, or a crash)"
-        rows = self._again(duty.batch, reason, is_its_own=self._nodes.pop(duty.actor, "") in alive)
+        rows = self._repeat(assignment.batch, reason, is_its_own=self._nodes.pop(assignment.actor, "") in alive)
         if self._waiting:
-            self._hire()
+            self._start_worker()
         return rows
 
-    def _again(self, batch: Items, reason: str, is_its_own: bool) -> list[Row]:
+    def _repeat(self, batch: Items, reason: str, is_its_own: bool) -> list[Row]:
         """Queue a batch again, and return the rows of the items that have failed too often."""
         if not is_its_own:
             self._waiting.appendleft(batch)
             return []
         rows = []
-        self._strikes.update(index for index, _ in batch)
+        self._failures.update(index for index, _ in batch)
         for index, item in reversed(batch):
-            if self._strikes[index] >= STRIKES:
+            if self._failures[index] >= MAX_FAILURES:
                 rows.append(
                     self.work.failed(
-                        index, item, f"Left out after {STRIKES} failed attempts. The last attempt {reason}."
+                        index, item, f"Left out after {MAX_FAILURES} failed attempts. The last attempt {reason}."
                     )
                 )
             else:

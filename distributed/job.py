@@ -75,9 +75,7 @@ def run(
         parts.add([])  # writes the rows that have waited long enough
         progress.update(0)
 
-    batches = (
-        _here(work, left, watch) if workers is None else crew.run(work, left, workers, watch, tell=progress.print)
-    )
+    batches = _here(work, left, watch) if workers is None else crew.run(work, left, workers, watch)
     try:
         with progress:
             for rows in batches:

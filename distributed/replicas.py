@@ -10,7 +10,8 @@ import asyncio
 import os
 import signal
 import threading
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,6 @@ _SCOPE = (
     "type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client",
     "server",
 )  # fmt: skip
-# The arguments of the application with their defaults.
-_ARGUMENTS: dict[str, Any] = {
-    "model": None, "replicas": 1, "threads": 1, "stock": None, "stock_column": None, "stock_strict": False,
-    "forward_model": None, "device": None, "dtype": "auto", "engine": "auto", "allowed_hosts": ["*"], "limits": {},
-}  # fmt: skip
-
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
 
 
@@ -46,38 +41,64 @@ def bounds(replicas: str | int) -> tuple[int, int]:
         ValueError: the text is neither.
     """
     first, dash, last = str(replicas).partition("-")
-    try:
-        found = int(first), int(last if dash else first)
-    except ValueError:
-        found = 0, 0
-    if not 1 <= found[0] <= found[1]:
+    last = last if dash else first
+    if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
         raise ValueError(f"--replicas {replicas} is not allowed: give a number, or bounds such as 1-4.")
-    return found
+    return int(first), int(last)
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of [`application`].
+
+    Args:
+        model: folder or Hub id. Files must have these names on every node.
+        replicas: a number such as 4, or bounds such as "1-4" for as many as requests need.
+        threads: the CPUs and threads of a replica.
+        stock, stock_column, stock_strict: a file of purchasable molecules, as in `Stock.from_file`.
+        forward_model, device, dtype, engine, allowed_hosts: as in `load_app`.
+        limits: fields of [`Limits`].
+    """
+
+    model: str
+    replicas: str | int = 1
+    threads: int = 1
+    stock: str | None = None
+    stock_column: str | None = None
+    stock_strict: bool = False
+    forward_model: str | None = None
+    device: str | None = None
+    dtype: str = "auto"
+    engine: str = "auto"
+    allowed_hosts: Sequence[str] = ("*",)
+    limits: dict[str, Any] = field(default_factory=dict)
 
 
 class Replica:
     """A model with the application of one process, called without a connection.
 
     Args:
-        args: all arguments of [`application`]. The files must have these names on every node.
+        args: the arguments of the application.
         api_key: as in [`load_app`].
     """
 
-    def __init__(self, args: dict[str, Any], api_key: str | None):
+    def __init__(self, args: Arguments, api_key: str | None):
         import torch
 
         from ..routes.shipped import STOCK
         from ..routes.stock import Stock
 
-        torch.set_num_threads(args["threads"])
-        self.limits, stock = Limits(**args["limits"]), args["stock"]
-        if stock is not None:
+        torch.set_num_threads(args.threads)
+        stock = None
+        if args.stock is not None:
+            is_shipped = Path(args.stock) == STOCK
             stock = Stock.from_file(
-                stock, progress=False, cache=Path(stock) != STOCK, column=args["stock_column"], is_strict=args["stock_strict"]
-            )  # fmt: skip
+                args.stock, progress=False, cache=not is_shipped, column=args.stock_column, is_strict=args.stock_strict
+            )
+        self.limits = Limits(**args.limits)
         self.app = load_app(
-            args["model"], stock=stock, limits=self.limits, api_key=api_key,
-            **{name: args[name] for name in ("forward_model", "device", "engine", "dtype", "allowed_hosts")},
+            args.model, stock=stock, limits=self.limits, api_key=api_key, forward_model=args.forward_model,
+            device=args.device, dtype=args.dtype, engine=args.engine, allowed_hosts=args.allowed_hosts,
         )  # fmt: skip
         self.batcher = self.app.state.batcher
 
@@ -152,9 +173,7 @@ def application(args: dict[str, Any]) -> Any:
     """Build the application for Ray Serve, whose `import_path` is `weftformer.distributed.replicas:application`.
 
     Args:
-        args: `model`, and optionally `replicas` (`4`, or `1-4` for as many as requests need), `threads` (of a
-            replica), `stock`, `stock_column`, `stock_strict`, `forward_model`, `device`, `dtype`, `engine`,
-            `allowed_hosts` and `limits` (fields of [`Limits`]). The key is in `WEFT_API_KEY`.
+        args: fields of [`Arguments`]. The key is in `WEFT_API_KEY`.
 
     Returns:
         The application for `ray.serve.run`.
@@ -165,17 +184,12 @@ def application(args: dict[str, Any]) -> Any:
     import_ray()
     from ray import serve
 
-    if wrong := [*(args.keys() - _ARGUMENTS.keys()), *({"model"} - args.keys())]:
-        raise ValueError(
-            f"{wrong[0]} is unknown or missing: model is required, and the arguments are {', '.join(_ARGUMENTS)}."
-        )
-    args = _ARGUMENTS | args
-    if unknown := args["limits"].keys() - {field.name for field in fields(Limits)}:
-        raise ValueError(
-            f"limit {min(unknown)} is not allowed: choose one of {', '.join(field.name for field in fields(Limits))}."
-        )
-    limits = Limits(**args["limits"])
-    least, most = bounds(args["replicas"])
+    try:
+        arguments = Arguments(**args)
+        limits = Limits(**arguments.limits)
+    except TypeError as error:
+        raise ValueError(f"An argument is unknown or missing: {error}") from error
+    least, most = bounds(arguments.replicas)
     # the inputs of a replica, waiting or running: its batcher itself refuses more
     room = limits.max_queue + limits.max_batch_size
     scaled: dict[str, Any] = {"num_replicas": least}
@@ -189,7 +203,7 @@ def application(args: dict[str, Any]) -> Any:
         **scaled,
         max_ongoing_requests=room,
         graceful_shutdown_timeout_s=limits.timeout_s + limits.stop_timeout_s,
-        ray_actor_options={"num_cpus": args["threads"], "num_gpus": gpus_of(args["device"])},
+        ray_actor_options={"num_cpus": arguments.threads, "num_gpus": gpus_of(arguments.device)},
     )(Replica)
 
     class Front:
@@ -202,22 +216,22 @@ def application(args: dict[str, Any]) -> Any:
     front = serve.deployment(
         name="front", max_ongoing_requests=limits.max_connections, ray_actor_options={"num_cpus": 0}
     )(serve.ingress()(Front))
-    return front.bind(replicas.bind(args, os.environ.get("WEFT_API_KEY", "").strip() or None))
+    return front.bind(replicas.bind(arguments, os.environ.get("WEFT_API_KEY", "").strip() or None))
 
 
-def serve_here(args: dict[str, Any], host: str, port: int, address: str | None = None) -> None:
+def serve_here(args: Arguments, host: str, port: int, address: str | None = None) -> None:
     """Serve on Ray until SIGTERM or Ctrl-C.
 
     Args:
-        args: as in [`application`].
+        args: the arguments of the application.
         host, port: the address of the server.
         address: as in [`Workers`].
 
     Raises:
         ValueError: as in [`application`], no cluster answers, it has no room for the replicas, or they do not start.
     """
-    least, most = bounds(args["replicas"])
-    workers = Workers(most, args["threads"], address, args["device"])
+    least, most = bounds(args.replicas)
+    workers = Workers(most, args.threads, address, args.device)
     stopped = threading.Event()
     with connected(workers, "--replicas") as (_, device):
         from ray import serve
@@ -227,10 +241,10 @@ def serve_here(args: dict[str, Any], host: str, port: int, address: str | None =
         serve.start(http_options={"host": host, "port": port})
         try:
             try:
-                serve.run(application(args | {"device": device}), name="weft")
+                serve.run(application(vars(args) | {"device": device}), name="weft")
             except RuntimeError as error:  # a replica that could not load its model
                 raise ValueError(str(error)) from error
-            print(f"{args['model']} at http://{host}:{port}, {least} to {most} replicas", flush=True)
+            print(f"{args.model} at http://{host}:{port}, {least} to {most} replicas", flush=True)
             stopped.wait()
         finally:
             serve.delete("weft")  # other applications of the cluster stay, and running requests finish

@@ -18,11 +18,6 @@ from weftformer.scripts.arguments import (
 )
 from weftformer.serving.limits import Limits
 
-# Options that are arguments of the application on Ray.
-_OF_REPLICAS = (
-    "model", "replicas", "threads", "stock_column", "stock_strict", "forward_model", "device", "dtype", "engine",
-)  # fmt: skip
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "weftformer serve [--model MODEL] [--stock FILE] [--port N] [--option value ...]"
@@ -61,16 +56,18 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def serve_replicas(args: argparse.Namespace) -> None:
     """Serve on Ray. Raises as [`main`]."""
-    from weftformer.distributed.replicas import serve_here
+    from weftformer.distributed.replicas import Arguments, serve_here
 
     with _listen(args.host, args.port) as listener:  # fails at once if the port is taken
         port = listener.getsockname()[1]
     take_shipped_model(args)
     check_models(args)
-    limits = {field.name: getattr(args, field.name) for field in fields(Limits)}
-    given = {name: getattr(args, name) for name in _OF_REPLICAS}
-    given |= {"stock": args.stock and str(args.stock), "allowed_hosts": args.allowed_host or ["*"], "limits": limits}
-    serve_here(given, args.host, port, args.ray_address)
+    arguments = Arguments(
+        args.model, args.replicas, args.threads, args.stock and str(args.stock), args.stock_column, args.stock_strict,
+        args.forward_model, args.device, args.dtype, args.engine, args.allowed_host or ["*"],
+        {field.name: getattr(args, field.name) for field in fields(Limits)},
+    )  # fmt: skip
+    serve_here(arguments, args.host, port, args.ray_address)
 
 
 def main(args: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -34,17 +35,12 @@ def test_arguments_are_checked_before_anything_starts(capsys, untrained_folder):
     for wrong in ("0", "4-1", "a", "1-"):
         with pytest.raises(ValueError, match="give a number, or bounds such as 1-4"):
             bounds(wrong)
-    for given, said in (
-        ({}, "model is unknown or missing"),
-        ({"model": "x", "beams": 3}, "beams is unknown or missing"),
-        ({"model": "x", "limits": {"a": 1}}, "limit a"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            application(given)
+    for wrong in ({}, {"model": "x", "beams": 3}, {"model": "x", "limits": {"a": 1}}):
+        with pytest.raises(ValueError, match="unknown or missing"):
+            application(wrong)
     words = ["serve", "--model", untrained_folder, "--port", "0"]
     assert cli.main([*words, "--replicas", "9999"]) == 1
     assert "--replicas 9999 with 1 CPU each do not fit" in capsys.readouterr().err
-    assert cli.main([*words, "--threads", "2"]) == 1 and "require --replicas N" in capsys.readouterr().err
 
 
 def test_the_options_of_a_model_reach_each_replica(monkeypatch, tmp_path, untrained_folder):
@@ -52,7 +48,7 @@ def test_the_options_of_a_model_reach_each_replica(monkeypatch, tmp_path, untrai
     stock.write_text("what,price\nCCO,3\n")
     given = []
     monkeypatch.delattr(replicas.Replica, "__del__")  # a coroutine, which Ray awaits
-    monkeypatch.setattr(replicas, "serve_here", lambda args, *place: replicas.Replica(args | {"threads": 1}, "key"))
+    monkeypatch.setattr(replicas, "serve_here", lambda args, *place: replicas.Replica(replace(args, threads=1), "key"))
     monkeypatch.setattr(replicas, "load_app", lambda *args, **more: given.append((args, more)) or Mock())
     words = ["--stock", str(stock), "--stock-column", "what", "--stock-strict", "--engine", "weft", "--max-beams", "3"]
     assert cli.main(["serve", "--model", untrained_folder, "--port", "0", "--replicas", "2", *words]) == 0
