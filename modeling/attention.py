@@ -10,9 +10,10 @@ from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from ..configuration.configuration_weft import WeftConfig
-from .layers import HeadRMSNorm, Recorded, at_least_float32
+from .layers import HeadRMSNorm, at_least_float32
 from .masks import cross_attention_implementation, mask_and_bias
 from .positions import AttentionPositions, TokenPositions, rotate
+from .recorders import Recorded
 from .transformers_names import ALL_ATTENTION_FUNCTIONS
 
 KeysValues = tuple[torch.Tensor, torch.Tensor]
@@ -76,7 +77,7 @@ def eager_attention_forward(
     return torch.matmul(weights_BHLM, value).transpose(1, 2).contiguous(), weights_BHLM
 
 
-class AttentionBase(Recorded):
+class AttentionBase(Recorded, nn.Module):
     """The projections, head norms and position tables that self-attention and cross-attention have in common."""
 
     is_causal = False

@@ -1,14 +1,12 @@
 """Checks of inputs. An input that would crash or silently give nonsense raises a ValueError that names the remedy.
 
-Every call checks the names and shapes of its inputs. Reading values waits for the device, so a model checks the values
-of its first batch only, before any kernel sees them ([`check_first_batch`]). Later values are checked only after an
-operation has failed, such as a lookup on the CPU of an id without a row ([`with_hint`]). No values are read inside
-`torch.compile` and `torch.export`.
+Every call checks the names and shapes of its inputs. Reading values waits for the device, so a model on another device
+than the CPU checks the values of its first batch only. No values are read inside `torch.compile` and `torch.export`.
 """
 
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,29 +27,20 @@ _CALLER_KWARGS = frozenset(getattr(TransformersKwargs, "__annotations__", ())) |
 }  # fmt: skip
 
 
-Result = TypeVar("Result")
-
-
 def is_tracing() -> bool:
     return torch.compiler.is_compiling() or torch.compiler.is_exporting() or torch.jit.is_tracing()
 
 
-def check_first_batch(model: Any, check: Callable[[], None]) -> None:
-    """Call `check`, which reads the values of inputs, if this is the model's first batch."""
-    if not (is_tracing() or model._has_checked_values):
-        check()
-        model._has_checked_values = True
+# Reading values from these devices takes a few microseconds.
+READABLE_DEVICES = ("cpu",)
 
 
-def with_hint(compute: Callable[[], Result], check: Callable[[], None]) -> Result:
-    """Return `compute()`. If it raises an IndexError, call `check`, which raises a clearer error if it can."""
+def reads_values(model: Any, device: torch.device) -> bool:
+    """Return whether to check the values of inputs on this device in this call of a model."""
     if is_tracing():
-        return compute()
-    try:
-        return compute()
-    except IndexError:
-        check()
-        raise
+        return False
+    is_first, model._has_checked_values = not model._has_checked_values, True
+    return is_first or device.type in READABLE_DEVICES
 
 
 def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
@@ -69,7 +58,7 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
         del kwargs[name]
 
 
-def plain_table(table: nn.Module) -> nn.Embedding:
+def unwrap_embedding(table: nn.Module) -> nn.Embedding:
     """Return the embedding table itself, even if an adapter wraps it."""
     return next(part for part in table.modules() if isinstance(part, nn.Embedding))
 
@@ -84,7 +73,7 @@ def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: n
         return
     if ids is None:
         assert embeds is not None
-        check_states(embeds, plain_table(table).embedding_dim, name.replace("input_ids", "inputs_embeds"))
+        check_states(embeds, unwrap_embedding(table).embedding_dim, name.replace("input_ids", "inputs_embeds"))
         return
     if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"`{name}` must be integers of shape (batch, length): got {tuple(ids.shape)} of {ids.dtype}.")
@@ -146,11 +135,11 @@ def check_mask(mask: torch.Tensor | None, batch: int, heads: int, queries: int, 
     """Check that a mask is (batch, keys), or 4-D (batch or 1, heads or 1, queries, keys)."""
     if mask is None or is_tracing():
         return
-    fits = tuple(mask.shape) == (batch, keys) if mask.ndim == 2 else (
+    is_allowed = tuple(mask.shape) == (batch, keys) if mask.ndim == 2 else (
         mask.ndim == 4 and mask.shape[0] in (1, batch) and mask.shape[1] in (1, heads)
         and tuple(mask.shape[2:]) == (queries, keys)
     )  # fmt: skip
-    if not fits:
+    if not is_allowed:
         raise ValueError(
             f"`{name}` has shape {tuple(mask.shape)}, but must be ({batch}, {keys}), or 4-D "
             f"({batch} or 1, {heads} or 1, {queries}, {keys}): one column for each position, cached ones included."
@@ -214,7 +203,7 @@ def check_labels(labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> N
         )
 
 
-def check_labels_are_kept(config: WeftConfig) -> None:
+def require_labels_for_router_loss(config: WeftConfig) -> None:
     """Raise a ValueError if the routers need labels, in a training pass whose loss is computed elsewhere."""
     if config.has_sparse_layers and (
         config.router_aux_loss_coef or config.router_z_loss_coef or config.router_bias_update_rate

@@ -125,10 +125,8 @@ class WeftGenerationMixin(GenerationMixin):
                 Ids that each target begins with. Shorter prefixes are padded on the left.
             decoder_attention_mask (`torch.Tensor` of shape `(batch, prefix)`, *optional*):
                 1 for the tokens of the prefixes and 0 for pads.
-            position_ids, position_mask (`torch.Tensor` of shape `(source,)` or `(batch, source)`, *optional*):
-                Positions of the source and which tokens have one, see [`WeftEncoder.forward`].
-            decoder_position_ids, decoder_position_mask (`torch.Tensor` of shape `(prefix,)` or `(batch, prefix)`, *optional*):
-                Positions of the prefix and which tokens have one, see [`WeftDecoder.forward`].
+            position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
+                Positions of the source, see [`WeftEncoder.forward`].
             only_sequences (`bool`, *optional*, defaults to `False`):
                 Whether `return_dict_in_generate=True` requests only the sequences, `beam_indices` and, with
                 `output_scores=True`, `sequences_scores`. The fast path then keeps no step scores, logits or cache, and
@@ -176,10 +174,9 @@ class WeftGenerationMixin(GenerationMixin):
         for name, ids in (("input_ids", source), ("decoder_input_ids", kwargs.get("decoder_input_ids"))):
             if isinstance(ids, torch.Tensor) and ids.ndim == 2 and ids.numel() and not ids.is_floating_point():
                 check_ids(ids, sizes[name], name)
-        for name in ("position_ids", "position_mask", "decoder_position_ids", "decoder_position_mask"):
-            value = kwargs.get(name)
-            if value is not None and (value.ndim == 1 or value.shape[0] == 1):
-                kwargs[name] = value.view(1, -1).expand(self._batch_size(source, kwargs), -1)
+        positions = kwargs.get("position_ids")
+        if positions is not None and (positions.ndim == 1 or positions.shape[0] == 1):
+            kwargs["position_ids"] = positions.view(1, -1).expand(self._batch_size(source, kwargs), -1)
         cache, prefix = kwargs.get(CACHE), kwargs.get("decoder_input_ids")
         if cache is not None and prefix is not None and prefix.shape[1] > cache.get_seq_length() > 0:
             # without a mask of this length, transformers takes all ids as new ones and adds them to the cache
@@ -349,38 +346,24 @@ class WeftGenerationMixin(GenerationMixin):
     def prepare_inputs_for_generation(self, input_ids, **kwargs):
         """Return the inputs of the next forward pass, as in transformers.
 
-        Positions follow the decoder's mask. Arguments that only the encoder or `generate` reads are left out.
+        Arguments that only the encoder or `generate` reads are left out.
         """
         kwargs = rename_cache(kwargs, CACHE)
         for name in ("condition_values", "tokenizer", "assistant_tokenizer"):
             kwargs.pop(name, None)
         if self.config.cross_attention_position_type == "none":
             kwargs.pop("position_ids", None)
-            kwargs.pop("position_mask", None)
-        mask = kwargs.get("decoder_attention_mask")
-        if kwargs.get("decoder_position_ids") is None and mask is not None and mask.ndim == 2:
-            kwargs["decoder_position_ids"] = (mask.long().cumsum(dim=-1) - 1).clamp(min=0)
-        position_ids, position_mask = kwargs.get("decoder_position_ids"), kwargs.pop("decoder_position_mask", None)
-        if position_mask is not None:  # tokens after the prefix have positions
-            position_mask = torch.nn.functional.pad(
-                position_mask, (0, input_ids.shape[1] - position_mask.shape[1]), value=True
-            )
         inputs = super().prepare_inputs_for_generation(input_ids, **kwargs)
         inputs["past_key_values"] = kwargs.get(CACHE)  # PEFT 0.21 replaces it by a prefix if it is empty
-        new = inputs["decoder_input_ids"].shape[1]
-        if position_mask is not None:
-            inputs["decoder_position_mask"] = position_mask[:, -new:]
-        if self.config.has_relative_self_attention:
-            inputs |= self._key_positions(position_ids, position_mask, kwargs.get(CACHE))
         return inputs
 
     @staticmethod
-    def _key_positions(position_ids, position_mask, cache) -> dict[str, torch.Tensor]:
-        """Return the positions of all keys, cached ones included, padded to the length of a static cache."""
-        given = {"decoder_key_position_ids": position_ids, "decoder_key_position_mask": position_mask}
-        length = cache.get_max_length() if cache is not None and cache.is_compileable else 0
-        return {
-            name: torch.nn.functional.pad(value, (0, max(length - value.shape[1], 0)))
-            for name, value in given.items()
-            if value is not None
-        }
+    def create_masks_for_generate(*args, attention_mask: torch.Tensor | None = None, **kwargs) -> torch.Tensor | None:
+        """Return a 2-D mask with a column for each token that a static cache has room for.
+
+        transformers would pass a 4-D mask, but positions are counted from a 2-D mask.
+        """
+        if attention_mask is None:
+            return None
+        columns = kwargs[CACHE].get_max_length() - attention_mask.shape[1]
+        return torch.nn.functional.pad(attention_mask, (0, columns))

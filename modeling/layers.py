@@ -1,31 +1,15 @@
 """Parts of layers: norms, the dense feed-forward, and modules that stay in fp32 in a half-precision model."""
 
-from collections import OrderedDict
-from typing import Any
-
 import torch
 from torch import nn
 
 from ..configuration.configuration_weft import WeftConfig
-from .transformers_names import ACT2FN, OutputRecorder
+from .transformers_names import ACT2FN
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     """Return float64 for float64, which must not lose precision, and float32 for any other dtype."""
     return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-class Recorded(nn.Module):
-    """A module whose outputs transformers records with a hook, installed when the outputs are first requested.
-
-    The hook is a local function, which cannot be pickled, so a copy drops it and gets its own.
-    """
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        hooks = state["_forward_hooks"].items()
-        kept = {key: hook for key, hook in hooks if getattr(hook, "__module__", None) != OutputRecorder.__module__}
-        return state | {"_forward_hooks": OrderedDict(kept)}
 
 
 class Float32Buffers(nn.Module):

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import partial
 from itertools import islice
 from types import ModuleType
 from typing import Any, ClassVar, Unpack, cast
@@ -27,25 +27,23 @@ from ..configuration.configuration_weft import WeftConfig
 from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, self_attention_cache
 from .checks import (
     check_condition_values,
-    check_first_batch,
     check_ids,
     check_inputs,
     check_kwargs,
     check_label_values,
     check_labels,
-    check_labels_are_kept,
     check_length,
     check_mask,
     check_positions,
     check_states,
     inferred_mask,
-    is_tracing,
-    plain_table,
+    reads_values,
+    require_labels_for_router_loss,
+    unwrap_embedding,
     with_batch_dimension,
-    with_hint,
 )
 from .generation import WeftGenerationMixin
-from .layers import FeedForward, Recorded, build_norm, dropout
+from .layers import FeedForward, build_norm, dropout
 from .loading import LoadingMixin
 from .losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
 from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_lost_bias
@@ -59,6 +57,7 @@ from .positions import (
     embed_positions,
     positions_of_tokens,
 )
+from .recorders import Recorded, traceable
 from .transformers_names import (
     CACHE,
     HasCache,
@@ -66,7 +65,6 @@ from .transformers_names import (
     TransformersKwargs,
     can_return_tuple,
     capture_outputs,
-    install_recorders,
     layer_recorder,
     merge_with_config_defaults,
     takes_either_cache_name,
@@ -78,31 +76,14 @@ from .transformers_names import (
 logger = logging.get_logger(__name__)
 
 
-# The outputs also name the fields that the model fills, because a later transformers may rename its own.
 @dataclass
 class WeftDecoderOutput(HasCache, MoEModelOutputWithPastAndCrossAttentions):
     """The output of [`WeftDecoder`], whose cache is both `cache` and `past_key_values`."""
-
-    last_hidden_state: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-    cross_attentions: tuple[torch.Tensor, ...] | None = None
-    router_logits: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass
 class WeftModelOutput(HasCache, Seq2SeqMoEModelOutput):
     """The output of [`WeftModel`], whose cache is both `cache` and `past_key_values`."""
-
-    last_hidden_state: torch.Tensor | None = None
-    decoder_hidden_states: tuple[torch.Tensor, ...] | None = None
-    decoder_attentions: tuple[torch.Tensor, ...] | None = None
-    decoder_router_logits: tuple[torch.Tensor, ...] | None = None
-    cross_attentions: tuple[torch.Tensor, ...] | None = None
-    encoder_last_hidden_state: torch.Tensor | None = None
-    encoder_hidden_states: tuple[torch.Tensor, ...] | None = None
-    encoder_attentions: tuple[torch.Tensor, ...] | None = None
-    encoder_router_logits: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass
@@ -120,14 +101,6 @@ class WeftSeq2SeqLMOutput(HasCache, Seq2SeqLMOutput):
             As in [`~modeling_outputs.Seq2SeqMoEModelOutput`].
     """
 
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    decoder_hidden_states: tuple[torch.Tensor, ...] | None = None
-    decoder_attentions: tuple[torch.Tensor, ...] | None = None
-    cross_attentions: tuple[torch.Tensor, ...] | None = None
-    encoder_last_hidden_state: torch.Tensor | None = None
-    encoder_hidden_states: tuple[torch.Tensor, ...] | None = None
-    encoder_attentions: tuple[torch.Tensor, ...] | None = None
     aux_loss: torch.Tensor | None = None
     z_loss: torch.Tensor | None = None
     encoder_router_logits: tuple[torch.Tensor, ...] | None = None
@@ -282,7 +255,7 @@ class WeftDecoderLayer(ResidualLayer):
         return self._add_residual(self.final_layer_norm, residual, hidden_states)
 
 
-class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
+class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     """The base class of all Weft models: initialization, loading, and the class attributes that transformers reads."""
 
     config: WeftConfig
@@ -299,17 +272,12 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
     # The module that splits a model over processes (`parallel.py`). The installed package sets it. Code that travels
     # with weights has none.
     parallelism: ClassVar[ModuleType | None] = None
-    # Whether the values of the first batch have been checked, see `checks.py`.
+    # Whether the values of a batch have been checked, see `checks.py`.
     _has_checked_values = False
 
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
         refuse_lost_bias(config)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # copies have no recorders yet, see `Recorded`
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_output_capturing_hooks_installed"}
 
     # transformers would search the source of this file for attention and experts, but they are in other files
     @classmethod
@@ -427,24 +395,14 @@ class WeftPreTrainedModel(LoadingMixin, PreTrainedModel):
         # one in use
         return [layer.mlp.router for stack in stacks for layer in stack.layers if hasattr(layer.mlp, "router")]
 
-    def update_router_biases(self) -> None:
-        """
-        Move the selection bias of every expert against its load in all processes, and set the load to 0.
-
-        Call it after each step of an optimizer that works on copies of the weights, as in DeepSpeed. After the step
-        of an optimizer that works on the weights themselves, this is automatic. With `router_bias_update_rate=0` it
-        does nothing.
-        """
-        for router in self.routers():
-            router.update_selection_bias()
-
 
 class WeftStack(WeftPreTrainedModel):
     """The base class of encoder and decoder: embeddings, layers and final norm."""
 
     layer_class: type[WeftEncoderLayer] | type[WeftDecoderLayer]
-    # the name of the ids in messages
+    # the name of the ids in messages, and the field that limits positions
     ids_name: ClassVar[str]
+    positions_field: ClassVar[str]
 
     def __init__(self, config: WeftConfig, vocab_size: int, num_layers: int, num_positions: int):
         super().__init__(config)
@@ -456,27 +414,23 @@ class WeftStack(WeftPreTrainedModel):
         self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
         self.gradient_checkpointing = False
 
-    def _check_values(self, ids: torch.Tensor | None, *tables: tuple[TokenPositions, int, str]) -> None:
-        """Read the values of inputs, and raise a ValueError if a table lacks one of them.
+    def _check_values(self, ids: torch.Tensor | None, positions: TokenPositions, length: int | None) -> None:
+        """Raise a ValueError if a table lacks a token or a position.
 
         Args:
             ids: ids of tokens, if they were given.
-            tables: positions, the rows of their learned table, and the field of the configuration that sets the rows.
+            positions: positions of the tokens.
+            length: the number of positions that were counted from 0, if that is known without reading them.
         """
-        if ids is not None:
-            check_ids(ids, plain_table(self.embed_tokens).num_embeddings, self.ids_name)
-        for positions, rows, field in tables:
-            check_positions(positions.indices_BT, rows, field)
-
-    @torch.compiler.assume_constant_result
-    def _install_recorders(self) -> bool:
-        """Install transformers' recorders of outputs.
-
-        transformers installs them when outputs are first requested, with a lock that no compiled graph can contain.
-        This method runs while a graph is traced, and is not part of the graph.
-        """
-        install_recorders(self)
-        return True
+        reads = reads_values(self, positions.ids_BT.device)
+        if ids is not None and reads:
+            check_ids(ids, unwrap_embedding(self.embed_tokens).num_embeddings, self.ids_name)
+        if self.config.has_position_table:
+            rows = getattr(self.config, self.positions_field)
+            if length is not None:
+                check_length(length, rows, self.positions_field)
+            elif reads:
+                check_positions(positions.indices_BT, rows, self.positions_field)
 
     def _embed(
         self, inputs_embeds: torch.Tensor, positions: TokenPositions, condition: torch.Tensor | None = None
@@ -494,26 +448,13 @@ class WeftStack(WeftPreTrainedModel):
         return hidden_states if self.layer_norm is None else self.layer_norm(hidden_states)
 
 
-def token_positions(position_ids, position_mask, default, batch: int, length: int, name: str) -> TokenPositions:
-    """Return the given or the default ids with the given mask, both of shape (B or 1, T)."""
-    ids = default if position_ids is None else with_batch_dimension(position_ids, batch, length, f"{name}_ids")
-    mask = None if position_mask is None else with_batch_dimension(position_mask, batch, length, f"{name}_mask").bool()
-    return TokenPositions(ids if ids.ndim == 2 else ids[None], mask)
-
-
-def traceable(forward: Callable) -> Callable:
-    """Wrap the `forward` of a stack so that output recorders, if needed, are installed before a graph is traced."""
-
-    @wraps(forward)
-    def wrapper(self, *args, **kwargs):
-        if is_tracing() and any(
-            kwargs.get(f"output_{name}", getattr(self.config, f"output_{name}", False))
-            for name in self._can_record_outputs
-        ):
-            self._install_recorders()
-        return forward(self, *args, **kwargs)
-
-    return wrapper
+def token_positions(position_ids: Any, default_BT: torch.Tensor, batch: int, length: int, name: str) -> TokenPositions:
+    """Return the given or the default positions, of shape (B or 1, T), with the mask that may be given with them."""
+    if position_ids is None:
+        return TokenPositions(default_BT)
+    ids, mask = position_ids if isinstance(position_ids, tuple) else (position_ids, None)
+    ids_BT = with_batch_dimension(ids, batch, length, name)
+    return TokenPositions(ids_BT, None if mask is None else with_batch_dimension(mask, batch, length, name).bool())
 
 
 class WeftEncoder(WeftStack):
@@ -527,7 +468,7 @@ class WeftEncoder(WeftStack):
     """
 
     layer_class = WeftEncoderLayer
-    ids_name = "input_ids"
+    ids_name, positions_field = "input_ids", "max_source_positions"
     _can_record_outputs = {
         "hidden_states": WeftEncoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
@@ -550,8 +491,7 @@ class WeftEncoder(WeftStack):
         input_ids: torch.LongTensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        position_mask: torch.BoolTensor | None = None,
+        position_ids: torch.LongTensor | tuple[torch.Tensor, torch.Tensor] | None = None,
         condition_values: torch.Tensor | None = None,
         **kwargs,
     ) -> MoEModelOutput:
@@ -565,10 +505,9 @@ class WeftEncoder(WeftStack):
                 the pads.
             inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
                 Embeddings in place of `input_ids`.
-            position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
-                Positions of the tokens. Defaults to 0, 1, 2, ..., which counts pads too.
-            position_mask (`torch.BoolTensor` of the same shape, *optional*):
-                False for tokens that have no position.
+            position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, or a tuple, *optional*):
+                Positions of the tokens. Defaults to 0, 1, 2, ..., which counts pads too. A tuple has the positions and
+                a mask of the same shape, False for tokens that have no position.
             condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
                 Numbers that scale the learned vectors added at every source position.
 
@@ -594,40 +533,30 @@ class WeftEncoder(WeftStack):
             kwargs.pop(name, None)
         check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
         check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids")
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        assert given is not None
-        batch, length = given.shape[:2]
+        inputs = input_ids if inputs_embeds is None else inputs_embeds
+        assert inputs is not None
+        batch, length = inputs.shape[:2]
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         check_mask(attention_mask, batch, self.config.encoder_attention_heads, length, length, "attention_mask")
         check_condition_values(self.config, condition_values, batch)
-        default = torch.arange(length, device=given.device)
-        positions = token_positions(position_ids, position_mask, default, batch, length, "position")
-        tables = []
-        if self.config.has_position_table:
-            table = (self.config.max_source_positions, "max_source_positions")
-            tables.append((positions, *table))
-            if position_ids is None and position_mask is None:
-                check_length(length, *table)
-        check = partial(self._check_values, input_ids, *tables)
-        check_first_batch(self, check)
+        columns = torch.arange(length, device=inputs.device)[None]
+        positions = token_positions(position_ids, columns, batch, length, "position_ids")
+        self._check_values(input_ids, positions, length if position_ids is None else None)
 
-        def run() -> torch.Tensor:
-            embeds = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-            condition = None
-            if self.condition_proj is not None and condition_values is not None:
-                condition = self.condition_proj(condition_values.to(embeds.dtype))[:, None]
-            hidden_states = self._embed(embeds, positions, condition)
-            mask = encoder_mask(self.config, embeds, attention_mask)
-            layer_positions = attention_positions(
-                self.config.self_attention_position_type, self.config,
-                positions, positions, positions, self.rotary_embedding, embeds,
-            )  # fmt: skip
-            token_mask = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
-            for layer in self.layers:
-                hidden_states = layer(hidden_states, mask, layer_positions, token_mask=token_mask, **kwargs)
-            return self._finish(hidden_states)
-
-        return MoEModelOutput(last_hidden_state=with_hint(run, check))
+        embeds = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        condition = None
+        if self.condition_proj is not None and condition_values is not None:
+            condition = self.condition_proj(condition_values.to(embeds.dtype))[:, None]
+        hidden_states = self._embed(embeds, positions, condition)
+        mask = encoder_mask(self.config, embeds, attention_mask)
+        layer_positions = attention_positions(
+            self.config.self_attention_position_type, self.config,
+            positions, positions, positions, self.rotary_embedding, embeds,
+        )  # fmt: skip
+        token_mask = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, mask, layer_positions, token_mask=token_mask, **kwargs)
+        return MoEModelOutput(last_hidden_state=self._finish(hidden_states))
 
 
 class WeftDecoder(WeftStack):
@@ -640,7 +569,7 @@ class WeftDecoder(WeftStack):
     """
 
     layer_class = WeftDecoderLayer
-    ids_name = "decoder_input_ids"
+    ids_name, positions_field = "decoder_input_ids", "max_target_positions"
     _can_record_outputs = {
         "hidden_states": layer_recorder(WeftDecoderLayer, "decoder_layers"),
         "attentions": OutputRecorder(SelfAttention, index=1),
@@ -668,12 +597,8 @@ class WeftDecoder(WeftStack):
         cache: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         use_cache: bool | None = None,
-        position_ids: torch.LongTensor | None = None,
-        position_mask: torch.BoolTensor | None = None,
-        key_position_ids: torch.LongTensor | None = None,
-        key_position_mask: torch.BoolTensor | None = None,
-        encoder_position_ids: torch.LongTensor | None = None,
-        encoder_position_mask: torch.BoolTensor | None = None,
+        position_ids: torch.LongTensor | tuple[torch.Tensor, torch.Tensor] | None = None,
+        encoder_position_ids: torch.LongTensor | tuple[torch.Tensor, torch.Tensor] | None = None,
         is_causal: bool | None = None,
         token_mask: torch.Tensor | None = None,
         **kwargs,
@@ -696,20 +621,11 @@ class WeftDecoder(WeftStack):
                 Embeddings in place of `input_ids`.
             use_cache (`bool`, *optional*):
                 Whether to return keys and values. Defaults to the configuration's `use_cache`.
-            position_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, *optional*):
-                Positions of the tokens. Defaults to a count of the tokens that a 2-D `attention_mask` shows, else to
-                0, 1, 2, ... after the cached ones.
-            position_mask (`torch.BoolTensor` of the same shape, *optional*):
-                False for tokens that have no position.
-            key_position_ids (`torch.LongTensor` of shape `(batch, cached + target)`, *optional*):
-                Positions of cached and new tokens. Only relative positions use them. They are required if
-                `position_ids` are given together with a filled cache.
-            key_position_mask (`torch.BoolTensor` of the same shape, *optional*):
-                False for cached and new tokens that have no position.
-            encoder_position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, *optional*):
+            position_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, or a tuple, *optional*):
+                Positions of the tokens, with a mask as in [`WeftEncoder.forward`]. Defaults to a count of the tokens
+                that a 2-D `attention_mask` shows, else to 0, 1, 2, ... after the cached ones.
+            encoder_position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, or a tuple, *optional*):
                 Positions of the source, which cross-attention with positions reads. Defaults to 0, 1, 2, ...
-            encoder_position_mask (`torch.BoolTensor` of the same shape, *optional*):
-                False for source tokens that have no position.
             is_causal (`bool`, *optional*):
                 False lets every target position see all others. Defaults to True.
             token_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
@@ -735,8 +651,8 @@ class WeftDecoder(WeftStack):
         """
         check_kwargs(kwargs, WeftDecoder.forward, "WeftDecoder.forward")
         check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids")
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        assert given is not None
+        inputs = input_ids if inputs_embeds is None else inputs_embeds
+        assert inputs is not None
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
             if cache is not None:
@@ -744,87 +660,56 @@ class WeftDecoder(WeftStack):
             cache = None  # the backward pass would add the keys and values a second time
         elif use_cache and cache is None:
             cache = new_cache(self.config)
-        batch, length = given.shape[:2]
-        heads = self.config.decoder_attention_heads
+        (batch, length), heads = inputs.shape[:2], self.config.decoder_attention_heads
         own_cache = self_attention_cache(cache)
         past = 0 if own_cache is None else own_cache.get_seq_length()
         if isinstance(past, int):  # a static cache counts in a tensor, and reading it would wait for the device
             keys = past + length
-            if own_cache is not None and attention_mask is not None and attention_mask.ndim == 4:
-                keys = own_cache.get_mask_sizes(length, 0)[0]
+            if own_cache is not None and attention_mask is not None and attention_mask.shape[-1] != keys:
+                keys = own_cache.get_mask_sizes(length, 0)[0]  # a static cache also has free columns
             check_mask(attention_mask, batch, heads, length, keys, "decoder_attention_mask")
-        shown = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
-        if token_mask is None and shown is not None:
-            token_mask = shown[:, -length:]
-        if shown is None:
-            default = torch.arange(length, device=given.device) + past
-        else:
-            default = positions_of_tokens(shown)[:, -length:]
-        positions = token_positions(position_ids, position_mask, default, batch, length, "decoder_position")
-        tables = []
-        if self.config.has_position_table:
-            table = (self.config.max_target_positions, "max_target_positions")
-            tables.append((positions, *table))
-            if position_ids is None and position_mask is None and shown is None and isinstance(past, int):
-                check_length(past + length, *table)
-        source_positions = None
+        columns = torch.arange(length, device=inputs.device) + past
+        visible_mask = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
+        if token_mask is None and visible_mask is not None:
+            token_mask = visible_mask[:, columns]
+        default = columns[None] if visible_mask is None else positions_of_tokens(visible_mask)[:, columns]
+        positions = token_positions(position_ids, default, batch, length, "position_ids")
+        is_counted = position_ids is None and visible_mask is None and isinstance(past, int)
+        self._check_values(input_ids, positions, past + length if is_counted else None)
+        key_positions = self._key_positions(positions, position_ids is not None, visible_mask, own_cache)
+
+        embeds = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        hidden_states = self._embed(embeds, positions)
+        mask = decoder_mask(self._masking(is_causal), embeds, attention_mask, own_cache)
+        self_positions = attention_positions(
+            self.config.self_attention_position_type, self.config,
+            positions, key_positions, positions, self.rotary_embedding, embeds, looks_ahead=False,
+        )  # fmt: skip
+        source_mask = cross_positions = None
         if encoder_hidden_states is not None:
             check_states(encoder_hidden_states, self.config.d_model, "encoder_hidden_states", batch)
             source = encoder_hidden_states.shape[1]
             check_mask(encoder_attention_mask, batch, heads, length, source, "encoder_attention_mask")
-            default = torch.arange(source, device=given.device)
-            source_positions = token_positions(
-                encoder_position_ids, encoder_position_mask, default, batch, source, "encoder_position"
-            )
-            if self.config.cross_attention_position_type == "additive":
-                # the table of cross-attention has rows for source and target
-                table = (
-                    max(self.config.max_source_positions, self.config.max_target_positions),
-                    "max_source_positions",
-                )
-                tables.append((source_positions, *table))
-                if encoder_position_ids is None and encoder_position_mask is None:
-                    check_length(source, *table)
-        check = partial(self._check_values, input_ids, *tables)
-        check_first_batch(self, check)
-
-        def run() -> torch.Tensor:
-            embeds = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-            hidden_states = self._embed(embeds, positions)
-            mask = decoder_mask(self._masking(is_causal), embeds, attention_mask, own_cache)
-            keys = positions
-            if self.config.has_relative_self_attention and own_cache is not None:
-                has_ids = position_ids is not None
-                keys = self._key_positions(
-                    positions, has_ids, key_position_ids, key_position_mask, shown, own_cache, batch
-                )
-            self_positions = attention_positions(
-                self.config.self_attention_position_type, self.config,
-                positions, keys, positions, self.rotary_embedding, embeds, looks_ahead=False,
+            source_positions = self._source_positions(encoder_position_ids, encoder_hidden_states)
+            source_mask = cross_mask(self.config, embeds, encoder_hidden_states, encoder_attention_mask)
+            cross_positions = attention_positions(
+                self.config.cross_attention_position_type, self.config,
+                positions, source_positions, source_positions, self.rotary_embedding, embeds, is_cross=True,
             )  # fmt: skip
-            source_mask = cross_positions = None
-            if encoder_hidden_states is not None and source_positions is not None:
-                source_mask = cross_mask(self.config, embeds, encoder_hidden_states, encoder_attention_mask)
-                cross_positions = attention_positions(
-                    self.config.cross_attention_position_type, self.config,
-                    positions, source_positions, source_positions, self.rotary_embedding, embeds, is_cross=True,
-                )  # fmt: skip
-            for layer in self.layers:
-                hidden_states = layer(
-                    hidden_states,
-                    mask,
-                    self_positions,
-                    encoder_hidden_states,
-                    encoder_attention_mask=source_mask,
-                    cross_positions=cross_positions,
-                    cache=cache,
-                    is_causal=is_causal,
-                    token_mask=token_mask,
-                    **kwargs,
-                )
-            return self._finish(hidden_states)
-
-        return WeftDecoderOutput(last_hidden_state=with_hint(run, check), **{CACHE: cache})
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                mask,
+                self_positions,
+                encoder_hidden_states,
+                encoder_attention_mask=source_mask,
+                cross_positions=cross_positions,
+                cache=cache,
+                is_causal=is_causal,
+                token_mask=token_mask,
+                **kwargs,
+            )
+        return WeftDecoderOutput(last_hidden_state=self._finish(hidden_states), **{CACHE: cache})
 
     def _resize_token_embeddings(self, *args, **kwargs):
         table = super()._resize_token_embeddings(*args, **kwargs)
@@ -840,41 +725,49 @@ class WeftDecoder(WeftStack):
         config.is_causal = is_causal
         return config
 
-    @staticmethod
+    def _source_positions(self, position_ids: Any, states: torch.Tensor) -> TokenPositions:
+        """Return the given or the default positions of the source, which cross-attention reads."""
+        batch, length = states.shape[:2]
+        default = torch.arange(length, device=states.device)[None]
+        positions = token_positions(position_ids, default, batch, length, "encoder_position_ids")
+        if self.config.cross_attention_position_type == "additive":
+            # the table of cross-attention has rows for source and target
+            rows = max(self.config.max_source_positions, self.config.max_target_positions)
+            if position_ids is None:
+                check_length(length, rows, "max_source_positions")
+            elif reads_values(self, states.device):
+                check_positions(positions.indices_BT, rows, "max_source_positions")
+        return positions
+
     def _key_positions(
-        positions: TokenPositions, has_ids: bool, ids, mask, shown, cache: Cache, batch: int
+        self, positions: TokenPositions, is_given: bool, mask: torch.Tensor | None, cache: Cache | None
     ) -> TokenPositions:
         """Return the positions of cached and new keys, which relative positions need.
 
         Args:
             positions: positions of this call's tokens.
-            has_ids: whether these were given, not counted.
-            ids, mask: `key_position_ids` and `key_position_mask`, if they are given.
-            shown: the 2-D mask of the keys, if there is one.
+            is_given: whether these were given, not counted.
+            mask: the 2-D mask of the keys, if there is one.
             cache: the cache of self-attention.
-            batch: the number of rows.
         """
-        new = positions.ids_BT.shape[1]
+        if cache is None or not self.config.has_relative_self_attention:
+            return positions
+        past, new = cache.get_seq_length(), positions.ids_BT.shape[1]
         length = cache.get_mask_sizes(new, 0)[0]
-        is_filled = not (isinstance(past := cache.get_seq_length(), int) and past == 0)
-        new_mask = positions.mask_BT if mask is None else None
-        if is_filled and (new_mask is not None or (has_ids and ids is None)):
-            raise ValueError(
-                "With relative positions and a filled cache, `decoder_position_ids` need the positions of the cached "
-                "tokens too: pass `decoder_key_position_ids` of shape (batch, cached + new), and with "
-                "`decoder_position_mask` also `decoder_key_position_mask`."
+        if is_given:
+            if not (isinstance(past, int) and past == 0):
+                raise ValueError(
+                    "`position_ids` cannot be given with relative positions and a filled cache, which has no positions "
+                    "of its tokens: leave them out."
+                )
+            ids_BT, mask_BT = (
+                None if values is None else nn.functional.pad(values, (0, length - new)) for values in positions
             )
-        if new_mask is not None:
-            mask = nn.functional.pad(new_mask, (0, length - new))
-        if ids is None:
-            if has_ids:
-                ids = positions.ids_BT
-            elif shown is not None:
-                ids = positions_of_tokens(shown)
-            else:
-                ids = torch.arange(length, device=positions.ids_BT.device)[None]
-            ids = nn.functional.pad(ids, (0, length - ids.shape[1]))  # a static cache has free columns
-        return token_positions(ids, mask, ids, batch, length, "decoder_key_position")
+            assert ids_BT is not None
+            return TokenPositions(ids_BT, mask_BT)
+        if mask is None:
+            return TokenPositions(torch.arange(length, device=positions.ids_BT.device)[None])
+        return TokenPositions(nn.functional.pad(positions_of_tokens(mask), (0, length - mask.shape[1])))
 
 
 class WeftModel(WeftPreTrainedModel):
@@ -937,12 +830,7 @@ class WeftModel(WeftPreTrainedModel):
         inputs_embeds: torch.FloatTensor | None = None,
         decoder_inputs_embeds: torch.FloatTensor | None = None,
         use_cache: bool | None = None,
-        position_ids: torch.LongTensor | None = None,
-        position_mask: torch.BoolTensor | None = None,
-        decoder_position_ids: torch.LongTensor | None = None,
-        decoder_position_mask: torch.BoolTensor | None = None,
-        decoder_key_position_ids: torch.LongTensor | None = None,
-        decoder_key_position_mask: torch.BoolTensor | None = None,
+        position_ids: torch.LongTensor | tuple[torch.Tensor, torch.Tensor] | None = None,
         condition_values: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         is_causal: bool | None = None,
@@ -951,12 +839,12 @@ class WeftModel(WeftPreTrainedModel):
     ) -> WeftModelOutput:
         r"""
         Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
+            input_ids, attention_mask, inputs_embeds, position_ids, condition_values (*optional*):
                 See [`WeftEncoder.forward`].
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Ids of the target tokens. If `decoder_inputs_embeds` are not given either, they default to `input_ids`
                 shifted right, as in BART. A target with its own vocabulary needs one of the two.
-            decoder_attention_mask, cache, decoder_inputs_embeds, use_cache, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask, is_causal, decoder_token_mask (*optional*):
+            decoder_attention_mask, cache, decoder_inputs_embeds, use_cache, is_causal, decoder_token_mask (*optional*):
                 See [`WeftDecoder.forward`], where these names have no `decoder_`.
             encoder_outputs (`MoEModelOutput` or `tuple`, *optional*):
                 Outputs of the encoder for this source, so that it does not run again.
@@ -992,7 +880,6 @@ class WeftModel(WeftPreTrainedModel):
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
                 position_ids=position_ids,
-                position_mask=position_mask,
                 condition_values=condition_values,
                 use_cache=False,  # otherwise gradient checkpointing warns, and the warning breaks a graph
                 **kwargs,
@@ -1010,12 +897,7 @@ class WeftModel(WeftPreTrainedModel):
             cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
-            position_ids=decoder_position_ids,
-            position_mask=decoder_position_mask,
-            key_position_ids=decoder_key_position_ids,
-            key_position_mask=decoder_key_position_mask,
             encoder_position_ids=position_ids,
-            encoder_position_mask=position_mask,
             token_mask=decoder_token_mask,
             is_causal=is_causal,
             **kwargs,
@@ -1080,12 +962,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         decoder_inputs_embeds: torch.FloatTensor | None = None,
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
-        position_ids: torch.LongTensor | None = None,
-        position_mask: torch.BoolTensor | None = None,
-        decoder_position_ids: torch.LongTensor | None = None,
-        decoder_position_mask: torch.BoolTensor | None = None,
-        decoder_key_position_ids: torch.LongTensor | None = None,
-        decoder_key_position_mask: torch.BoolTensor | None = None,
+        position_ids: torch.LongTensor | tuple[torch.Tensor, torch.Tensor] | None = None,
         condition_values: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         logits_to_keep: int | torch.Tensor = 0,
@@ -1097,12 +974,12 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
     ) -> WeftSeq2SeqLMOutput:
         r"""
         Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, position_mask, condition_values (*optional*):
+            input_ids, attention_mask, inputs_embeds, position_ids, condition_values (*optional*):
                 See [`WeftEncoder.forward`].
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
                 Ids of the target tokens. Defaults to `labels` shifted right, or without labels to `input_ids` shifted
                 right, as in BART. A target with its own vocabulary needs one of the two.
-            decoder_attention_mask, cache, decoder_inputs_embeds, decoder_position_ids, decoder_position_mask, decoder_key_position_ids, decoder_key_position_mask (*optional*):
+            decoder_attention_mask, cache, decoder_inputs_embeds (*optional*):
                 See [`WeftDecoder.forward`], where these names have no `decoder_`.
             encoder_outputs, encoder_attention_mask (*optional*):
                 See [`WeftModel.forward`].
@@ -1148,12 +1025,13 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         """
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         if labels is None and num_items_in_batch is not None and self.training:
-            check_labels_are_kept(self.config)
+            require_labels_for_router_loss(self.config)
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
             check_labels(labels, decoder_inputs)
             labels = cast(torch.LongTensor, labels.long())
-            check_first_batch(self, lambda: check_label_values(labels, self.config.target_vocab_size))
+            if reads_values(self, labels.device):
+                check_label_values(labels, self.config.target_vocab_size)
             use_cache = False
             if decoder_inputs is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -1176,11 +1054,6 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_inputs_embeds,
             use_cache=use_cache,
             position_ids=position_ids,
-            position_mask=position_mask,
-            decoder_position_ids=decoder_position_ids,
-            decoder_position_mask=decoder_position_mask,
-            decoder_key_position_ids=decoder_key_position_ids,
-            decoder_key_position_mask=decoder_key_position_mask,
             condition_values=condition_values,
             encoder_attention_mask=encoder_attention_mask,
             output_router_logits=wants_routers or has_router_losses,
@@ -1193,14 +1066,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         logits = None if is_chunked else self.lm_head(scored)
         if labels is not None:
             settings = (labels[:, kept], smoothing, num_items_in_batch)
-            loss = with_hint(
-                lambda: (
-                    chunked_cross_entropy(scored, self.lm_head, *settings)
-                    if logits is None
-                    else cross_entropy(logits, *settings)
-                ),
-                lambda: check_label_values(labels, self.config.target_vocab_size),
-            )
+            if logits is None:
+                loss = chunked_cross_entropy(scored, self.lm_head, *settings)
+            else:
+                loss = cross_entropy(logits, *settings)
         if has_router_losses and loss is not None and labels is not None:
             non_pads = self.non_pad_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
             # encoder outputs that were passed in have no part in this batch's losses

@@ -14,7 +14,8 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..configuration.configuration_weft import WeftConfig
-from .layers import Float32Buffers, Float32Linear, Recorded, dropout
+from .layers import Float32Buffers, Float32Linear, dropout
+from .recorders import Recorded
 from .transformers_names import ACT2FN, ALL_EXPERTS_FUNCTIONS, maybe_autocast, use_experts_implementation
 
 # All routers that have a selection bias to update.

@@ -161,8 +161,8 @@ def reason_against_request(
     if getattr(settings, "is_assistant", False):
         return "the model is the assistant of another model"
     names = {name for name, value in inputs.items() if value is not None}
-    if names & {"decoder_position_ids", "decoder_position_mask", "position_mask", "decoder_inputs_embeds"}:
-        return "positions or embeddings of the target, or a mask of positions, are given"
+    if "decoder_inputs_embeds" in names:
+        return "embeddings of the target are given"
     if "position_ids" in names and config.cross_attention_position_type != "none":
         return "positions of the source are given, and cross-attention reads them"
     # rows with different padding have different offsets

@@ -60,7 +60,7 @@ def rewrite(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_views_of_both_stacks_hold_their_numbers(kind, tmp_path):
+def test_configurations_of_both_stacks(kind, tmp_path):
     config = WeftConfig(**KINDS[kind])
     config.save_pretrained(tmp_path)
     copies = [WeftConfig.from_pretrained(tmp_path), copy.deepcopy(config), pickle.loads(pickle.dumps(config))]
@@ -75,7 +75,7 @@ def test_the_views_of_both_stacks_hold_their_numbers(kind, tmp_path):
         assert numbers(encoder.get_text_config(encoder=True)) == EXPECTED[kind][0]
 
 
-def test_numbers_follow_the_fields_they_come_from():
+def test_derived_fields_follow_other_fields():
     config = WeftConfig(**SAME)
     config.d_model, config.vocab_size, config.decoder_attention_heads = 96, 40, 8
     assert (config.head_dim, config.decoder_vocab_size, config.num_key_value_heads) == (24, 40, 4)
@@ -93,7 +93,7 @@ def test_numbers_follow_the_fields_they_come_from():
     [(SAME, set()), (DIFFERENT, {"num_key_value_heads", "head_dim"}), (TWO_TABLES, {"decoder_vocab_size"})],
     ids=["same", "heads", "tables"],
 )
-def test_a_file_holds_numbers_but_none_that_would_say_something_else(fields, unclear, tmp_path):
+def test_files_hold_derived_numbers_only_where_one_is_right(fields, unclear, tmp_path):
     """Four key-value heads would be shared by the decoder's eight; two tables with two sizes have two vocabularies."""
     config = WeftConfig(**fields)
     config.save_pretrained(tmp_path)
@@ -102,17 +102,7 @@ def test_a_file_holds_numbers_but_none_that_would_say_something_else(fields, unc
     assert WeftConfig.from_pretrained(tmp_path).stack_heads(is_decoder=True) == config.stack_heads(is_decoder=True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_old_files_hold_null_or_nothing(kind, rewrite):
-    fields = KINDS[kind]
-    folder = rewrite(WeftConfig(**fields), **{name: fields.get(name) for name in DERIVED})
-    config = WeftConfig.from_pretrained(folder)
-    assert (numbers(config), numbers(config.get_text_config(decoder=True))) == EXPECTED[kind]
-    config = WeftConfig.from_pretrained(rewrite(config, lacks=set(DERIVED) - set(fields)))
-    assert (numbers(config), numbers(config.get_text_config(decoder=True))) == EXPECTED[kind]
-
-
-def test_what_is_given_while_loading_changes_what_follows_from_it(tmp_path):
+def test_fields_given_while_loading_change_derived_fields(tmp_path):
     config = WeftConfig(**SAME)
     config.save_pretrained(tmp_path)
     wide = WeftConfig.from_pretrained(tmp_path, d_model=96)
@@ -129,7 +119,7 @@ def test_what_is_given_while_loading_changes_what_follows_from_it(tmp_path):
     assert (bigger.head_dim, bigger.num_key_value_heads) == (16, 12)
 
 
-def test_what_was_given_stays_when_other_fields_change(tmp_path):
+def test_given_numbers_stay_when_other_fields_change(tmp_path):
     WeftConfig(**EXPLICIT).save_pretrained(tmp_path)
     config = WeftConfig.from_pretrained(tmp_path, d_model=96)
     assert (config.head_dim, config.num_key_value_heads) == (6, 2)
@@ -138,7 +128,7 @@ def test_what_was_given_stays_when_other_fields_change(tmp_path):
     assert WeftConfig.from_pretrained(tmp_path, num_key_value_heads=None, head_dim=None).head_dim == 12
 
 
-def test_a_number_given_by_name_is_the_default_where_they_are_the_same():
+def test_given_number_equal_to_the_default_is_derived():
     named = WeftConfig(**SAME, head_dim=12, num_key_value_heads=4, decoder_vocab_size=31)
     assert named == WeftConfig(**SAME)
     assert [named.given(name) for name in DERIVED] == [None] * 3
@@ -149,7 +139,7 @@ def test_a_number_given_by_name_is_the_default_where_they_are_the_same():
     assert grouped.get_text_config(decoder=True).num_key_value_heads == 4
 
 
-def test_a_file_with_a_bad_width_is_refused_like_any_other(rewrite):
+def test_files_with_bad_numbers_are_refused(rewrite):
     folder = rewrite(WeftConfig(**SAME), d_model="wide")
     with pytest.raises(ValueError, match="d_model='wide' is not allowed"):
         WeftConfig.from_pretrained(folder)

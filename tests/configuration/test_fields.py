@@ -80,18 +80,18 @@ CHOICES = {
 EXPECTED: dict[str, str | list[str]] = {field: kind for kind, fields in FIELDS.items() for field in fields} | CHOICES
 
 
-def test_the_table_names_every_field_with_a_rule():
+def test_table_has_every_field_with_a_rule():
     assert set(EXPECTED) == set(RULES)
 
 
-def test_every_field_of_the_configuration_has_a_rule_or_a_check_of_its_own():
+def test_every_field_has_a_rule_or_a_check():
     inherited = {field.name for field in dataclasses.fields(PreTrainedConfig)}
     own = {field.name for field in dataclasses.fields(WeftConfig)} - inherited
     assert own - set(RULES) == {"activation_function", "rope_parameters"}
 
 
 @pytest.mark.parametrize("field", EXPECTED)
-def test_a_field_refuses_what_it_cannot_hold(field):
+def test_bad_values_are_refused(field):
     expected = EXPECTED[field]
     if isinstance(expected, list):
         allowed, values = "one of " + ", ".join(f'"{option}"' for option in expected), NO_CHOICE
@@ -125,7 +125,7 @@ def test_every_field_is_documented_with_its_default():
         assert default == (None if value is None else f'"{value}"' if isinstance(value, str) else str(value)), name
 
 
-def test_the_example_of_the_configuration_prints_what_it_says():
+def test_example_of_the_docstring_runs():
     example = doctest.DocTestParser().get_doctest(WeftConfig.__doc__.replace("```", ""), {}, "WeftConfig", None, 0)
     assert example.examples
     assert doctest.DocTestRunner().run(example).failed == 0

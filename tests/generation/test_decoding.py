@@ -13,7 +13,6 @@ from transformers import (
     StoppingCriteriaList,
 )
 from transformers.generation import EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria
-from transformers.generation.streamers import BaseStreamer
 
 import weftformer
 from weftformer.modeling.decoding import ContinuousSearch, compiled, step
@@ -324,25 +323,6 @@ def test_continuing_from_a_cache_equals_one_generation(model, inputs, request_, 
     scores = torch.stack([*first.scores, *rest.scores])
     torch.testing.assert_close(scores, torch.stack(whole.scores), atol=1e-4, rtol=1e-4)
     assert_same_caches(rest.cache, whole.cache, atol=1e-4, rtol=1e-4)
-
-
-def test_streamer_gets_each_token(build, source, steps):
-    class Listener(BaseStreamer):
-        def __init__(self):
-            self.heard = []
-
-        def put(self, value):
-            self.heard.append(value.tolist())
-
-        def end(self):
-            self.heard.append("end")
-
-    model, heard = build("rotary"), []
-    for cache in ({}, PLAIN):
-        listener = Listener()
-        model.generate(source[:1], max_new_tokens=9, streamer=listener, **cache)
-        heard.append(listener.heard)
-    assert heard[0] == heard[1] and heard[0][-1] == "end" and steps
 
 
 def test_bfloat16_steps_are_close(build, source, steps):

@@ -154,7 +154,7 @@ def test_experts_with_capacity_take_the_plain_path(build, source, steps, beams):
 def test_requests_of_the_plain_path_equal_it(build, source, beams, steps, monkeypatch):
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda *args, **kwargs: None)
     model, settings = build("rotary"), {"num_beams": beams, "max_new_tokens": 12, "return_dict_in_generate": True}
-    for request in ({"synced_gpus": True}, {"decoder_position_ids": torch.tensor([0])}):
+    for request in ({"synced_gpus": True}, {"output_attentions": True}):
         found = model.generate(source, **settings, **request)
         plain = model.generate(source, **settings, cache_implementation="dynamic")
         assert not steps and torch.equal(found.sequences, plain.sequences)

@@ -96,32 +96,12 @@ def test_start_token_after_pads_equals_unpadded(model, inputs, settings):
 @few_kinds
 @pytest.mark.parametrize("beams", [1, 3])
 def test_positions_for_all_rows_equal_positions_for_each(model, inputs, beams):
-    """Of the source, which cross-attention reads at every step, and of the prefix, which generation continues."""
-    source, prefix = torch.arange(9) * 2, torch.tensor([0, 3])
+    """Cross-attention reads them at every step."""
+    positions = torch.arange(9) * 2
     settings = {"num_beams": beams, "min_new_tokens": 5, "max_new_tokens": 5}
-    settings["decoder_input_ids"] = torch.tensor([[START, 7]]).expand(4, -1)
-    rows = {"position_ids": source.expand(4, -1), "decoder_position_ids": prefix.expand(4, -1)}
-    expected = model.generate(**inputs, **settings, **rows)
-    for given in (source, source[None]):
-        found = model.generate(**inputs, **settings, position_ids=given, decoder_position_ids=prefix)
-        assert torch.equal(found, expected)
-
-
-@few_kinds
-@torch.no_grad()
-@pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}], ids=str)
-def test_position_masks_equal_one_forward(model, inputs, run, cache):
-    """Tokens without a position, in the source and in the prefix; those written later have one."""
-    source_mask, prefix_mask = torch.arange(9) % 3 > 0, torch.tensor([False, True, False])
-    start = torch.tensor([[START, 7, 9]]).expand(4, -1)
-    given = {"decoder_input_ids": start, "position_mask": source_mask, "decoder_position_mask": prefix_mask}
-    sequences, logits = run(model, 4, **inputs, **cache, **given, decoder_position_ids=torch.arange(3))
-    mask = torch.tensor([False, True, False, True, True, True])
-    given = {"decoder_input_ids": sequences[:, :-1], "position_mask": source_mask, "decoder_position_mask": mask}
-    whole = model(**inputs, **given).logits
-    torch.testing.assert_close(logits, whole[:, 2:].float(), **CLOSE)
-    plain = model(**inputs, decoder_input_ids=sequences[:, :-1]).logits
-    assert not torch.allclose(logits, plain[:, 2:].float(), atol=1e-3)
+    expected = model.generate(**inputs, **settings, position_ids=positions.expand(4, -1))
+    for position_ids in (positions, positions[None]):
+        assert torch.equal(model.generate(**inputs, **settings, position_ids=position_ids), expected)
 
 
 def test_source_of_pads_is_finite_and_changes_no_other_row(model, inputs, run):

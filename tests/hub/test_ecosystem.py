@@ -94,7 +94,8 @@ def test_a_router_that_is_trained_beside_an_adapter_is_the_one_that_counts():
         assert all(router.selection_bias.any() and not router.expert_load.any() for router in trained)
     trained[0].expert_load[0] = 5.0
     before = trained[0].selection_bias.clone()
-    inner.update_router_biases()
+    for router in inner.routers():
+        router.update_selection_bias()
     assert not torch.equal(trained[0].selection_bias, before)
     assert not any(router.selection_bias.any() for router in kept)
     with model.disable_adapter():

@@ -178,7 +178,7 @@ MODES = [(kind, "rows", True) for kind in KINDS] + [("relative", "default", Fals
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
 @pytest.mark.parametrize(("kind", "ids", "masked"), MODES)
-def test_outputs_weights_and_gradients_equal_the_reference(attention, kind, cross, ids, masked, implementation):
+def test_attention_equals_the_reference(attention, kind, cross, ids, masked, implementation):
     module, config = attention(kind, cross, num_key_value_heads=2)
     case, query, key = draw(config, kind, cross, ids, masked)
     inputs = [case.states.requires_grad_()] + ([case.source.requires_grad_()] if cross else [])
@@ -215,7 +215,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_equals_the_reference(attention, variant):
+def test_variants_equal_the_reference(attention, variant):
     kind = "rotary" if variant == "everything" else "none"
     module, config = attention(kind, variant == "everything", **VARIANTS[variant])
     case, query, key = draw(config, kind, variant == "everything", "rows", masked=True)
@@ -226,7 +226,7 @@ def test_every_variant_equals_the_reference(attention, variant):
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("kind", ["none", "relative"])
-def test_each_head_reads_its_own_part_of_a_mask(attention, eager_flex, kind, implementation):
+def test_masks_for_each_head_equal_the_reference(attention, eager_flex, kind, implementation):
     module, config = attention(kind, num_key_value_heads=2)
     case, query, key = draw(config, kind, False, "rows", masked=True, per_head=True)
     expected, _ = reference(module, config, case)
@@ -236,7 +236,7 @@ def test_each_head_reads_its_own_part_of_a_mask(attention, eager_flex, kind, imp
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("kind", ["none", "relative"])
-def test_a_query_that_sees_nothing_gets_zeros_and_finite_gradients(attention, eager_flex, kind, implementation):
+def test_fully_masked_query_is_zero_with_finite_gradients(attention, eager_flex, kind, implementation):
     module, config = attention(kind, num_key_value_heads=2)
     case, query, key = draw(config, kind, False, "rows", masked=True)
     case.allowed[0, :, 2] = False
@@ -254,7 +254,7 @@ def test_a_query_that_sees_nothing_gets_zeros_and_finite_gradients(attention, ea
                 assert_close(one, other, kind)
 
 
-def test_cross_attention_leaves_flash_to_sdpa(attention):
+def test_cross_attention_takes_sdpa_for_flash(attention):
     module, config = attention("relative", cross=True)
     config._attn_implementation = "flash_attention_2"
     assert module.implementation == "sdpa"
@@ -288,7 +288,7 @@ CALL = {"input_ids": torch.tensor([[3, 4, 5, 0]]), "attention_mask": torch.tenso
 
 
 @pytest.mark.parametrize(("side", "kind"), [("self", "relative"), ("cross", "bucketed")])
-def test_an_attention_that_would_lose_the_relative_bias_is_refused(build, own_attention, side, kind):
+def test_registered_attention_without_relative_bias_is_refused(build, own_attention, side, kind):
     field = f"{side}_attention_position_type"
     fields = {field: kind}
     words = (

@@ -61,7 +61,8 @@ def bias_update(base, changed):
     moved = []
     for model in (base, changed):
         call(model.train())
-        model.update_router_biases()
+        for router in model.routers():
+            router.update_selection_bias()
         moved.append(model.routers()[0].selection_bias.abs().max().item())
     assert moved == pytest.approx([0.1, 0.2])
 

@@ -7,6 +7,8 @@ from packaging.version import Version
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from weftformer.modeling import checks
+
 IDS = torch.tensor([[5, 6, 7, 8, 2], [5, 6, 2, 0, 0]])
 LABELS = torch.tensor([[4, 5, 2], [5, 2, -100]])
 MASKS = {"attention_mask": IDS.ne(0).long(), "decoder_attention_mask": LABELS.ne(-100).long()}
@@ -63,6 +65,12 @@ class HostMethods(TorchFunctionMode):
         if getattr(func, "__name__", None) in self.WAITING:
             self.found.append(func.__name__)
         return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(autouse=True)
+def slow_reads(monkeypatch):
+    """Treat the CPU as a device whose values are slow to read."""
+    monkeypatch.setattr(checks, "READABLE_DEVICES", ())
 
 
 def reads(call):

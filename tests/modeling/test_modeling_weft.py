@@ -72,7 +72,7 @@ def shrunk(preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_parameter_of_every_preset_gets_a_gradient(preset):
+def test_every_parameter_of_a_preset_gets_a_gradient(preset):
     torch.manual_seed(0)
     config = shrunk(preset)
     model = WeftForConditionalGeneration(config).train()
@@ -112,22 +112,10 @@ def test_recorded_outputs(build):
     assert output.decoder_attentions[0].triu(1).abs().max() == 0
 
 
-def test_hidden_states_are_what_enters_and_leaves_each_layer(build):
-    model = build(**KINDS["modern"])
-    decoder, seen = model.model.decoder, []
-    for layer in decoder.layers:
-        layer.register_forward_hook(lambda _, args, output: seen.append((args[0], output)))
-    output = model(decoder_input_ids=TARGET, output_hidden_states=True, **inputs_of(model))
-    states = output.decoder_hidden_states
-    assert torch.equal(states[0], seen[0][0]) and torch.equal(states[1], seen[1][0])
-    assert torch.equal(states[2], decoder.layer_norm(seen[1][1]))
-    assert torch.equal(model.lm_head(states[2]), output.logits)
-
-
 @pytest.mark.skipif(
     not hasattr(OutputRecorder, "num_hidden_layers_key"), reason="this transformers returns no single states"
 )
-def test_states_are_counted_from_the_last_of_each_stack(build):
+def test_single_hidden_states_count_from_the_last_layer(build):
     model = build(encoder_layers=3, decoder_layers=2)
     given = {"decoder_input_ids": TARGET, **inputs_of(model)}
     found, whole = model(**given, output_hidden_states=[-1]), model(**given, output_hidden_states=True)
@@ -135,14 +123,14 @@ def test_states_are_counted_from_the_last_of_each_stack(build):
         assert torch.equal(found[name][-1], whole[name][-1]), name
 
 
-def test_nothing_is_recorded_that_was_not_asked_for(build):
+def test_outputs_without_requests(build):
     output = build(**SPARSE)(input_ids=IDS, decoder_input_ids=TARGET)
     assert set(output.keys()) == {"logits", CACHE, "encoder_last_hidden_state"}
     trained = build(**SPARSE)(input_ids=IDS, labels=LABELS, use_cache=True)  # labels need no cache
     assert set(trained.keys()) == {"loss", "logits", "encoder_last_hidden_state", "aux_loss", "z_loss"}
 
 
-def test_only_the_kept_positions_are_scored(build):
+def test_logits_to_keep(build):
     model = build(**KINDS["modern"])
     full = model(input_ids=IDS, decoder_input_ids=TARGET).logits
     last = model(input_ids=IDS, decoder_input_ids=TARGET, logits_to_keep=2).logits
@@ -155,7 +143,7 @@ def test_only_the_kept_positions_are_scored(build):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_parts_put_together_are_the_model(build, kind):
+def test_stacks_and_embeddings_equal_the_model(build, kind):
     model = build(**KINDS[kind])
     full = model(decoder_input_ids=TARGET, **inputs_of(model)).logits
     states = model.model.encoder(**inputs_of(model))
@@ -175,7 +163,7 @@ def test_parts_put_together_are_the_model(build, kind):
 # --- conditions
 
 
-def test_conditions_are_added_at_every_source_position_unscaled(build):
+def test_conditions_are_added_at_every_source_position(build):
     model = build(num_condition_features=2, scale_embedding=True, norm_first=False, normalize_embedding=True)
     encoder, values = model.model.encoder, torch.tensor([[1.0, -2.0], [0.5, 3.0]])
     seen = []
@@ -192,7 +180,7 @@ def test_conditions_are_added_at_every_source_position_unscaled(build):
 # --- stacks alone
 
 
-def test_a_decoder_alone_reads_foreign_states(build):
+def test_decoder_alone_reads_given_states(build):
     decoder = build(model_class=WeftDecoder, cross_attention_position_type="rotary")
     states = torch.randn(2, 7, 16, requires_grad=True)
     mask = torch.ones(2, 7)
@@ -250,7 +238,7 @@ def test_router_losses_leave_pads_out(build):
 
 @pytest.mark.parametrize("count", [None, torch.tensor(0), 5])
 @pytest.mark.parametrize("kind", ["modern", "noisy sparse"])
-def test_labels_that_all_do_not_count_give_no_loss_and_no_gradient(build, kind, count):
+def test_labels_of_minus_100_alone_have_no_loss_and_no_gradient(build, kind, count):
     model = build(**KINDS[kind], expert_capacity_factor=1.0).train()
     output = model(input_ids=IDS, labels=torch.full_like(LABELS, -100), num_items_in_batch=count)
     output.loss.backward()
@@ -261,7 +249,7 @@ def test_labels_that_all_do_not_count_give_no_loss_and_no_gradient(build, kind, 
 # --- load and bias
 
 
-def test_load_is_counted_in_training_forward_passes_with_labels(build):
+def test_load_is_counted_in_training_with_labels(build):
     model = build(**SPARSE, router_bias_update_rate=0.25).train()
     loads = [router.expert_load for router in model.routers()]
     model.eval()(input_ids=IDS, labels=LABELS)
@@ -275,7 +263,8 @@ def test_load_is_counted_in_training_forward_passes_with_labels(build):
     assert [load.tolist() for load in loads] == [count.tolist() for count in expected]
     assert [load.sum().item() for load in loads] == [20.0, 18.0, 18.0]  # 10 and 9 real tokens, two experts each
     biases = [0.25 * torch.sign(count.float().mean() - count) for count in expected]
-    model.update_router_biases()
+    for router in model.routers():
+        router.update_selection_bias()
     assert [router.selection_bias.tolist() for router in model.routers()] == [bias.tolist() for bias in biases]
 
 
@@ -284,7 +273,7 @@ def chosen_by_bias(logits, real):
     return torch.stack([torch.zeros(len(logits)).long(), 1 + logits[:, 1:3].argmax(dim=-1)], dim=1), real.flatten()
 
 
-def test_the_bias_chooses_and_is_no_part_of_the_losses(build):
+def test_selection_bias_is_no_part_of_the_losses(build):
     model = build(**SPARSE, router_bias_update_rate=0.25)
     call = {"input_ids": IDS, "attention_mask": MASK, "labels": LABELS, "output_router_logits": True}
     before = model(**call)
@@ -300,17 +289,12 @@ def test_the_bias_chooses_and_is_no_part_of_the_losses(build):
 
 
 @pytest.mark.parametrize("record", [True, False])
-def test_a_given_encoder_output_is_counted_by_the_decoder_alone(build, record):
+def test_router_losses_leave_given_encoder_outputs_out(build, record):
     model = build(**SPARSE, router_bias_update_rate=0.25).train()
     states = model.model.encoder(input_ids=IDS, output_router_logits=record)
     model(encoder_outputs=states, attention_mask=IDS.ne(0), labels=LABELS).loss.backward()
     assert [router.expert_load.sum().item() for router in model.routers()] == [0.0, 18.0, 18.0]
-
-
-@pytest.mark.parametrize("record", [True, False])
-def test_a_given_output_of_the_only_sparse_stack_leaves_no_router_loss(build, record):
     model = build(**(SPARSE | {"decoder_mlp_layer_types": "dense"})).train()
-    states = model.model.encoder(input_ids=IDS, output_router_logits=record)
     output = model(encoder_outputs=states, attention_mask=IDS.ne(0), labels=LABELS)
     torch.testing.assert_close(output.loss, cross_entropy(output.logits, LABELS))
 
@@ -321,7 +305,7 @@ def test_a_given_output_of_the_only_sparse_stack_leaves_no_router_loss(build, re
 @pytest.mark.parametrize(
     ("kind", "reentrant"), [("dms", True), ("relative", None), ("noisy sparse", False), ("sparse", True)]
 )
-def test_gradient_checkpointing_changes_neither_loss_nor_gradients(build, kind, reentrant):
+def test_gradient_checkpointing_equals_plain_training(build, kind, reentrant):
     model = build(**KINDS[kind], dropout=0.2, attention_dropout=0.1).train()
 
     def run():
@@ -349,7 +333,7 @@ def test_gradient_checkpointing_changes_neither_loss_nor_gradients(build, kind, 
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_reentrant_checkpointing_of_sparse_layers_is_told_and_replaced(build, caplog):
+def test_reentrant_checkpointing_of_sparse_layers_is_replaced(build, caplog):
     """It runs the layers without gradients first: the logits that routers record have none."""
     model = build(**SPARSE)
     modeling_weft.logger.warning_once.cache_clear()

@@ -105,65 +105,56 @@ KINDS = {
 
 @pytest.mark.dtype(torch.float64)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_row_has_positions_of_its_own_and_some_tokens_none(build, kind):
-    model = build(**KINDS[kind])
-    call = {"input_ids": IDS, "decoder_input_ids": TARGET}
-    default = model(**call).logits
-    counted = model(**call, position_ids=torch.arange(5), decoder_position_ids=torch.arange(4).expand(2, -1))
-    assert torch.equal(counted.logits, default)
-    for side, length in (("position", 5), ("decoder_position", 4)):
-        moved = torch.stack([torch.arange(length), torch.arange(length).flip(0)])
+def test_given_positions_belong_to_their_row_and_masked_tokens_have_none(small, lopsided, kind):
+    model = lopsided(WeftDecoder(small(**KINDS[kind])))
+    states = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
+
+    def run(rows=slice(None), **positions):
+        return model(input_ids=TARGET[rows], encoder_hidden_states=states[rows], **positions).last_hidden_state
+
+    default = run()
+    counted = run(position_ids=torch.arange(4).expand(2, -1), encoder_position_ids=torch.arange(5))
+    assert torch.equal(counted, default)
+    sides = [("position_ids", 4)]
+    if model.config.cross_attention_position_type != "none":
+        sides.append(("encoder_position_ids", 5))
+    for side, length in sides:
+        ids = torch.stack([torch.arange(length), torch.arange(length).flip(0)])
         mask = torch.ones(2, length, dtype=torch.bool)
         mask[1, 1] = mask[1, 3] = False
-        placed = model(**call, **{f"{side}_ids": moved}).logits
-        hidden = model(**call, **{f"{side}_mask": mask}).logits
-        for logits in (placed, hidden):
-            torch.testing.assert_close(logits[0], default[0], atol=1e-10, rtol=1e-10)
-            assert (logits[1] - default[1]).abs().max() > 1e-3
+        counts = torch.arange(length).expand(2, -1)
+        hidden = run(**{side: (counts, mask)})
+        for found in (run(**{side: ids}), hidden):
+            torch.testing.assert_close(found[0], default[0], atol=1e-10, rtol=1e-10)
+            assert (found[1] - default[1]).abs().max() > 1e-3
         for nonsense in (7, -1, 1000):  # a token without a position has none whatever its id
-            ids = torch.arange(length).expand(2, -1).masked_fill(~mask, nonsense)
-            assert torch.equal(model(**call, **{f"{side}_mask": mask, f"{side}_ids": ids}).logits, hidden)
-        one_row = {"input_ids": IDS[1:], "decoder_input_ids": TARGET[1:], f"{side}_mask": mask[1]}  # (T,)
-        torch.testing.assert_close(model(**one_row).logits, hidden[1:], atol=1e-10, rtol=1e-10)
+            assert torch.equal(run(**{side: (counts.masked_fill(~mask, nonsense), mask)}), hidden)
+        row = run(slice(1, 2), **{side: (counts[1], mask[1])})
+        torch.testing.assert_close(row, hidden[1:], atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.dtype(torch.float64)
 @pytest.mark.parametrize("kind", KINDS)
-def test_positions_follow_the_cache(build, kind):
-    """Left-padded and token by token, with default and with given positions."""
+def test_left_padded_steps_with_a_cache_equal_one_forward(build, kind):
     model = build(**KINDS[kind])
     padded = torch.cat([torch.tensor([[0, 0], [1, 3]]), TARGET], dim=1)
     mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6])
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
     full = model(input_ids=IDS, decoder_input_ids=padded, decoder_attention_mask=mask).logits
     plain = model(input_ids=IDS[:1], decoder_input_ids=TARGET[:1]).logits
     torch.testing.assert_close(full[:1, 2:], plain, atol=1e-10, rtol=1e-10)
-    for given in (False, True):
-        cache, encoder_outputs = None, model.model.encoder(input_ids=IDS)
-        for step in range(6):
-            ids = {"decoder_position_ids": positions[:, step : step + 1]} if given else {}
-            if given and kind in ("relative", "bucketed"):
-                ids["decoder_key_position_ids"] = positions[:, : step + 1]
-            output = model(
-                encoder_outputs=encoder_outputs, decoder_input_ids=padded[:, step : step + 1],
-                decoder_attention_mask=mask[:, : step + 1], cache=cache, use_cache=True, **ids,
-            )  # fmt: skip
-            cache = output.cache
-            seen = mask[:, step] == 1
-            torch.testing.assert_close(output.logits[seen, 0], full[seen, step], atol=1e-10, rtol=1e-10)
-
-
-def test_relative_positions_of_cached_tokens_must_be_given_with_those_of_new_ones(build):
-    model = build(**KINDS["relative"])
-    cache = model(input_ids=IDS, decoder_input_ids=TARGET, use_cache=True).cache
-    with pytest.raises(ValueError, match="pass `decoder_key_position_ids` of shape"):
-        model(
-            input_ids=IDS, decoder_input_ids=TARGET[:, :1], cache=cache,
-            decoder_position_ids=torch.tensor([4]),
+    cache, encoder_outputs = None, model.model.encoder(input_ids=IDS)
+    for step in range(6):
+        output = model(
+            encoder_outputs=encoder_outputs, decoder_input_ids=padded[:, step : step + 1],
+            decoder_attention_mask=mask[:, : step + 1], cache=cache, use_cache=True,
         )  # fmt: skip
+        cache = output.cache
+        seen = mask[:, step] == 1
+        torch.testing.assert_close(output.logits[seen, 0], full[seen, step], atol=1e-10, rtol=1e-10)
 
 
-def test_foreign_states_past_the_table_of_cross_attention_are_refused(build):
-    decoder = build(model_class=WeftDecoder, cross_attention_position_type="additive")
-    with pytest.raises(ValueError, match="17 tokens is longer than the learned position table of 16 rows"):
-        decoder(input_ids=TARGET[:1], encoder_hidden_states=torch.zeros(1, 17, 16))
+def test_relative_positions_cannot_be_given_with_a_filled_cache(build):
+    decoder = build(model_class=WeftDecoder, **KINDS["relative"])
+    cache = decoder(input_ids=TARGET, use_cache=True).cache
+    with pytest.raises(ValueError, match="`position_ids` cannot be given"):
+        decoder(input_ids=TARGET[:, :1], cache=cache, position_ids=torch.tensor([4]))

@@ -95,7 +95,7 @@ def draw(call):
         return (target, memory), there | {"tgt_mask": None}, here | {"is_causal": False}
     placed = [torch.rand(shape, generator=generator) > 0.3 for shape in shapes]
     there |= {"tgt_position_mask": placed[0], "memory_position_mask": placed[1]}
-    here |= {"position_mask": placed[0], "encoder_position_mask": placed[1]}
+    here |= {"position_ids": (ids[0], placed[0]), "encoder_position_ids": (ids[1], placed[1])}
     if call == "rows":  # and 4-D masks, one of them additive and another one for every head
         bias = torch.randn(BATCH, HEADS, TARGET, SOURCE, generator=generator)
         there["memory_mask"] = bias.flatten(0, 1)
@@ -107,7 +107,7 @@ def draw(call):
 def encoder_call(call, is_stack):
     """The decoder's target as a call of an encoder."""
     (states, _), there, here = draw(call)
-    here = {name: value for name, value in here.items() if name in ("attention_mask", "position_ids", "position_mask")}
+    here = {name: value for name, value in here.items() if name in ("attention_mask", "position_ids")}
     own = {name.replace("tgt", "src"): value for name, value in there.items() if name.startswith("tgt")}
     mask = own.pop("src_mask")
     del own["src_is_causal"]
