@@ -8,7 +8,6 @@ import itertools
 import math
 import re
 import textwrap
-import time
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
@@ -30,17 +29,8 @@ LINE_WIDTH = 1.6
 _FINE = 16.0
 # Larger molecules are written as text: their drawings would be unreadable, and RDKit needs seconds for each.
 MAX_ATOMS = 250
-# Time limits of the search for the common part of a product and a reactant: for one pair, and for all pairs of a
-# route.
+# Time limit of the search for the common part of a product and a reactant.
 SEARCH_SECONDS = 1
-ROUTE_SEARCH_SECONDS = 5.0
-# The number of ways to place the common part on the product that are compared.
-_MAX_MATCHES = 256
-# Whether the two neighbours that define the geometry of a double bond are on the same side.
-_GEOMETRIES = {
-    Chem.BondStereo.STEREOZ: True, Chem.BondStereo.STEREOCIS: True,
-    Chem.BondStereo.STEREOE: False, Chem.BondStereo.STEREOTRANS: False,
-}  # fmt: skip
 # The text in place of a molecule: characters per line, number of lines, and the size of a character in pixels.
 _TEXT_COLUMNS, _TEXT_LINES = 26, 5
 TEXT_WIDTH, TEXT_HEIGHT = 6.7, 15.0
@@ -102,57 +92,18 @@ def depict(smiles: str) -> Depiction:
 
 
 def depict_route(route: Route) -> list[Depiction]:
-    """Draw the molecules of a route, depth first. Each reactant is oriented as in its product.
-
-    The larger reactants of a product are placed first. A smaller reactant avoids their atoms, so that two reactants do
-    not take the same place.
-    """
+    """Draw the molecules of a route, depth first. Each reactant stands as in its product."""
     tree = nodes(route)
     molecules = [_read(node.smiles) for node, _ in tree]
-    until = time.monotonic() + ROUTE_SEARCH_SECONDS
-    _place(molecules, 0, None, [])
-    for index in range(len(tree)):
-        product, taken = molecules[index], set[int]()
-        reactants = [i for i, (_, parent) in enumerate(tree) if parent == index]
-        for i in sorted(reactants, key=lambda i: -_num_atoms(molecules[i])):
-            reactant, pairs = molecules[i], list[tuple[int, int]]()
-            if product is not None and reactant is not None and time.monotonic() < until:
-                pairs = _shared_atoms(product, reactant, taken)
-                taken.update(theirs for theirs, _ in pairs)
-            _place(molecules, i, product, pairs)
+    for index, (_, parent) in enumerate(tree):
+        molecules[index] = _placed(molecules[index], None if parent is None else molecules[parent])
     return [_depiction(node.smiles, molecule) for (node, _), molecule in zip(tree, molecules, strict=True)]
-
-
-def _num_atoms(molecule: Chem.Mol | None) -> int:
-    return 0 if molecule is None else molecule.GetNumAtoms()
 
 
 def _read(smiles: str) -> Chem.Mol | None:
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
-    return molecule if 0 < _num_atoms(molecule) <= MAX_ATOMS else None
-
-
-def _shared_atoms(product: Chem.Mol, reactant: Chem.Mol, taken: set[int]) -> list[tuple[int, int]]:
-    """Return the pairs (atom of the product, atom of the reactant) of the largest common part. There may be none.
-
-    The common part can be placed on the product in several ways. The chosen way avoids the atoms of other reactants,
-    and prefers atoms with the same number of neighbours in product and reactant.
-    """
-    core = _common_part(Chem.MolToSmiles(product), Chem.MolToSmiles(reactant))
-    if core is None:
-        return []
-    theirs = product.GetSubstructMatches(core, uniquify=False, maxMatches=_MAX_MATCHES)
-    ours = reactant.GetSubstructMatch(core)
-    if not theirs or not ours:
-        return []
-    degrees = [reactant.GetAtomWithIdx(i).GetTotalDegree() for i in ours]
-
-    def strangeness(match: Any) -> tuple[int, int]:
-        there = (product.GetAtomWithIdx(i).GetTotalDegree() for i in match)
-        return len(taken.intersection(match)), sum(abs(a - b) for a, b in zip(there, degrees, strict=True))
-
-    return list(zip(min(theirs, key=strangeness), ours, strict=True))
+    return molecule if molecule is not None and 0 < molecule.GetNumAtoms() <= MAX_ATOMS else None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -165,54 +116,41 @@ def _common_part(product: str, reactant: str) -> Chem.Mol | None:
     return found.queryMol if found.numAtoms >= 2 else None
 
 
-def _place(
-    molecules: list[Chem.Mol | None], index: int, product: Chem.Mol | None, pairs: list[tuple[int, int]]
-) -> None:
-    """Give a molecule coordinates: those of the product for the shared atoms. Replace it by None if RDKit fails."""
-    molecule = molecules[index]
+def _placed(molecule: Chem.Mol | None, product: Chem.Mol | None) -> Chem.Mol | None:
+    """Return a molecule with coordinates: those of its product for the part that they share. None if RDKit fails."""
     if molecule is None:
-        return
-    if product is not None and pairs:
+        return None
+    core = None if product is None else _common_part(Chem.MolToSmiles(product), Chem.MolToSmiles(molecule))
+    if product is not None and core is not None:
+        pairs = list(zip(product.GetSubstructMatch(core), molecule.GetSubstructMatch(core), strict=False))
         settings: Any = rdDepictor.ConstrainedDepictionParams()
         settings.forceRDKit = settings.useRingTemplates = True
-        # The first attempt keeps the coordinates of the product. If they do not suit the molecule, the second attempt
-        # draws the molecule on its own and turns it.
-        for align_only in (False, True):
-            settings.alignOnly = align_only
-            with contextlib.suppress(RuntimeError, ValueError), rdBase.BlockLogs():
-                rdDepictor.GenerateDepictionMatching2DStructure(molecule, product, pairs, -1, settings)
-                if not _is_twisted(molecule) and (align_only or not _is_squeezed(molecule)):
-                    return
+        with contextlib.suppress(RuntimeError, ValueError), rdBase.BlockLogs():
+            rdDepictor.GenerateDepictionMatching2DStructure(molecule, product, pairs, -1, settings)
+            if not _is_distorted(molecule):
+                return molecule
     try:
         rdDepictor.Compute2DCoords(molecule, forceRDKit=True, useRingTemplates=True)
         rdDepictor.StraightenDepiction(molecule)
     except (RuntimeError, ValueError):
-        molecules[index] = None
+        return None
+    return molecule
 
 
-def _is_squeezed(molecule: Chem.Mol) -> bool:
-    """Return whether the length of a bond is far from 1.5, or two atoms are nearly at the same point."""
+def _is_distorted(molecule: Chem.Mol) -> bool:
+    """Return whether the coordinates of a product do not suit a molecule.
+
+    The length of a bond is far from 1.5, two atoms are nearly at the same point, or a double bond is drawn E but is Z
+    or vice versa, for which the common part does not account.
+    """
     points = molecule.GetConformer().GetPositions()[:, :2]
     lengths = [math.dist(points[b.GetBeginAtomIdx()], points[b.GetEndAtomIdx()]) for b in molecule.GetBonds()]
     if any(not 1.0 < length < 2.0 for length in lengths):
         return True
-    return any(math.dist(a, b) < 0.5 for a, b in itertools.combinations(points, 2))
-
-
-def _is_twisted(molecule: Chem.Mol) -> bool:
-    """Return whether a double bond is drawn E but is Z, or vice versa. The common part does not account for that."""
-    points = molecule.GetConformer().GetPositions()[:, :2]
-    for bond in molecule.GetBonds():
-        neighbours = list(bond.GetStereoAtoms())
-        if bond.GetStereo() not in _GEOMETRIES or len(neighbours) != 2:
-            continue
-        begin, end = points[bond.GetBeginAtomIdx()], points[bond.GetEndAtomIdx()]
-        along, ways = end - begin, [points[neighbour] - begin for neighbour in neighbours]
-        # the two neighbours are on the same side of the bond if the cross products have the same sign
-        first, second = (along[0] * way[1] - along[1] * way[0] for way in ways)
-        if (first * second > 0) != _GEOMETRIES[bond.GetStereo()]:
-            return True
-    return False
+    if any(math.dist(a, b) < 0.5 for a, b in itertools.combinations(points, 2)):
+        return True
+    seen = Chem.MolFromMolBlock(Chem.MolToMolBlock(molecule))  # it has only the coordinates
+    return seen is None or Chem.MolToSmiles(seen) != Chem.MolToSmiles(molecule)
 
 
 def _depiction(smiles: str, molecule: Chem.Mol | None) -> Depiction:
@@ -243,31 +181,22 @@ def _draw(canvas: Any, molecule: Chem.Mol, scale: float) -> None:
 
 @functools.lru_cache(maxsize=1024)  # the routes of a page share molecules
 def _compact(text: str) -> str:
-    """Return RDKit's SVG without its frame, its classes and its default attributes."""
-    pieces: list[tuple[str, dict[str, str]]] = []
+    """Return RDKit's SVG without its frame, its classes and its default attributes. Paths of one look are joined."""
+    paths: dict[str, list[str]] = {}
+    others = []
     for element in ElementTree.fromstring(text[text.index("<svg") :]):
-        attributes = {name: value for name, value in element.attrib.items() if name not in ("class", "style")}
-        for declaration in filter(None, element.get("style", "").split(";")):
-            name, value = declaration.split(":")
-            if _DEFAULTS.get(name) != value.strip():
-                attributes[name.strip()] = value.strip().removesuffix("px")
-        for key in ("stroke-width", "cx", "cy", "rx", "ry"):
-            if key in attributes:
-                attributes[key] = _coarse(attributes[key])
-        name = element.tag.rpartition("}")[2]
-        if "d" in attributes:
-            attributes["d"] = _compact_path(attributes["d"])
-            if attributes.get("fill") == "none":
-                del attributes["fill"]  # the group around all elements has this attribute
-            # join letters and lines of the same look into one path
-            alike = {**attributes, "d": ""}
-            same = next((items for known, items in pieces if known == name and {**items, "d": ""} == alike), None)
-            if same is not None:
-                same["d"] += attributes["d"]
-                continue
-        pieces.append((name, attributes))
-    written = ("".join(f" {key}={quoteattr(value)}" for key, value in items.items()) for _, items in pieces)
-    return "".join(f"<{name}{items}/>" for (name, _), items in zip(pieces, written, strict=True))
+        attributes = {name: value for name, value in element.attrib.items() if name not in ("class", "style", "d")}
+        style = dict(part.split(":") for part in element.get("style", "").split(";") if part)
+        attributes |= {name: value.removesuffix("px") for name, value in style.items() if _DEFAULTS.get(name) != value}
+        for name in attributes.keys() & {"stroke-width", "cx", "cy", "rx", "ry"}:
+            attributes[name] = _coarse(attributes[name])
+        look = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
+        if "d" in element.attrib:
+            # the group around all elements is not filled
+            paths.setdefault(look.replace(' fill="none"', ""), []).append(_compact_path(element.attrib["d"]))
+        else:
+            others.append(f"<{element.tag.rpartition('}')[2]}{look}/>")
+    return "".join([*(f'<path{look} d="{"".join(parts)}"/>' for look, parts in paths.items()), *others])
 
 
 def _compact_path(path: str) -> str:
