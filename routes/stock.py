@@ -9,6 +9,7 @@ import re
 import zipfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -105,7 +106,6 @@ class Stock:
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
         self.num_bad, self.bad_lines, self.num_salts = 0, cast(list[str], []), 0
-        self._found: dict[str, Offer | None] = {}
         self._notes, hashes = _Notes(), array("Q")
         for name in names:
             hashes.append(hash64(name))
@@ -125,7 +125,6 @@ class Stock:
         workers: int = 1,
         progress: bool = True,
         cache: bool = True,
-        check: Callable[[], None] | None = None,
         column: str | None = None,
         is_strict: bool = False,
     ) -> Stock:
@@ -150,8 +149,6 @@ class Stock:
                 Whether to show a progress bar.
             cache (`bool`, *optional*, defaults to `True`):
                 Whether to read and write the cache.
-            check (`Callable[[], None]`, *optional*):
-                A function that is called repeatedly while the file is read. An error that it raises ends the reading.
             column (`str`, *optional*):
                 The column with the molecules (default: `smiles`, `structure`, `inchikey`, ...).
             is_strict (`bool`, *optional*, defaults to `False`):
@@ -169,7 +166,7 @@ class Stock:
         stamp = json.dumps([_CACHE_VERSION, rdBase.rdkitVersion, path.stat().st_size, path.stat().st_mtime_ns, column])
         stock = cls._from_cache(known, stamp) if cache else None
         if stock is None:
-            stock = cls._read(path, workers, progress, check, column)
+            stock = cls._read(path, workers, progress, column)
             if cache:
                 stock._to_cache(known, stamp)
         stock.is_strict = is_strict
@@ -179,16 +176,14 @@ class Stock:
         return stock
 
     @classmethod
-    def _read(
-        cls, path: Path, workers: int, progress: bool, check: Callable[[], None] | None, column: str | None
-    ) -> Stock:
-        entries = _checked(_entries(path, column), check)
+    def _read(cls, path: Path, workers: int, progress: bool, column: str | None) -> Stock:
+        entries = _entries(path, column)
         head = list(itertools.islice(entries, _LOOK_AT))
         if not head:
             raise ValueError(f"{path} is empty: a stock contains one SMILES or InChIKey per line.")
         keys = sum(_INCHIKEY.fullmatch(entry) is not None for entry, *_ in head)
         kind = "inchikey" if keys > len(head) / 2 else "smiles"
-        unreadable = [entry for entry, *_ in _checked(head, check) if _name(entry, kind) is None]
+        unreadable = [entry for entry, *_ in head if _name(entry, kind) is None]
         if len(unreadable) > len(head) / 2:
             raise ValueError(
                 f"{path} is not a stock: {len(unreadable)} of its first {len(head)} lines are neither SMILES nor "
@@ -283,14 +278,9 @@ class Stock:
 
         The molecule itself comes first, then its salts and charges, then other tautomers.
         """
-        if len(self._found) >= KNOWN:
-            self._found = {}
-        known = self._found  # another thread may replace it
-        if smiles not in known:
-            known[smiles] = self._offer(smiles)
-        return known[smiles]
+        return _cached_offer(self, smiles)
 
-    def _offer(self, smiles: str) -> Offer | None:
+    def _find_offer(self, smiles: str) -> Offer | None:
         name = _name_of(smiles, self.kind)
         if name is None:
             return None
@@ -334,6 +324,11 @@ class Stock:
         )
 
 
+@lru_cache(KNOWN)
+def _cached_offer(stock: Stock, smiles: str) -> Offer | None:
+    return stock._find_offer(smiles)
+
+
 def _offer(smiles: str, note: tuple[float, list[str]]) -> Offer:
     price, (form, sold_as, unit, *others) = note
     known = None if np.isnan(price) else price
@@ -355,14 +350,6 @@ def _name(entry: str, kind: str) -> str | None:
     if kind == "inchikey":
         return entry if _INCHIKEY.fullmatch(entry) else None
     return _name_of(entry, kind)
-
-
-def _checked(entries: Iterable[_Entry], check: Callable[[], None] | None) -> Iterator[_Entry]:
-    """Call a function before each entry."""
-    for entry in entries:
-        if check is not None:
-            check()
-        yield entry
 
 
 def _entries(path: Path, column: str | None) -> Iterator[_Entry]:

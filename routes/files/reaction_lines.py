@@ -8,10 +8,9 @@ are the same, and the first spelling of each is used. Without atom maps, a molec
 
 Reactions alone show which molecules are made, but not where each is used. The reader follows these rules:
 
-- If one reaction makes a molecule, the molecule is made wherever it is used. The reaction may be repeated for each use.
-- If several different reactions make a molecule, they must be in the order above. Each product goes to the next
-  reaction that uses it.
-- A route in which a molecule is made in one place and purchased in another cannot be expressed, so it is not written.
+- A molecule that a reaction makes is made wherever it is used. The reaction may be repeated for each use.
+- A route in which a molecule is made in two ways, or made in one place and purchased in another, cannot be expressed,
+  so it is not written.
 - A molecule of several parts, such as a salt, is written in parentheses among the reactants, `(Cl.CCN).CO>>...`.
   SMARTS groups the parts of one molecule in the same way.
 """
@@ -76,8 +75,8 @@ def from_reaction_line(line: str) -> Route:
     ways: dict[str, tuple[str, ...]] = {}
     for product, reactants in steps:
         if ways.setdefault(product, reactants) != reactants:
-            return _in_order(steps)
-    return _in_any_order(ways)
+            raise ValueError(f"the reactions do not form one route: {product} is made in two ways")
+    return _tree_of(ways)
 
 
 def _write(route: Route) -> list[str]:
@@ -135,7 +134,7 @@ def _molecules(text: str) -> list[str]:
     return [part[1:-1] if part.startswith("(") and part.endswith(")") else part for part in found]
 
 
-def _in_any_order(ways: dict[str, tuple[str, ...]]) -> Route:
+def _tree_of(ways: dict[str, tuple[str, ...]]) -> Route:
     """Build the tree of molecules that are each made in one way."""
     used = {smiles for reactants in ways.values() for smiles in reactants}
     targets = [product for product in ways if product not in used]
@@ -165,19 +164,3 @@ def _grow(
             raise ValueError(f"{smiles}: the route has more than {_MOST_MOLECULES} molecules")
         known[smiles] = Route(smiles, tuple(child for child, _ in children)), size
     return known[smiles]
-
-
-def _in_order(steps: list[Reaction]) -> Route:
-    """Build the tree of reactions that each come after the reactions that make their reactants, from left to right."""
-    made: list[Route] = []
-    for product, reactants in steps:
-        # the molecule that was made last belongs to the rightmost reactant
-        children = [
-            made.pop() if made and made[-1].smiles == smiles else Route(smiles) for smiles in reversed(reactants)
-        ]
-        made.append(Route(product, tuple(reversed(children))))
-    if len(made) != 1:
-        raise ValueError(
-            f"the reactions do not form one route: {made[0].smiles} is made, but the next reaction does not use it"
-        )
-    return made[0]

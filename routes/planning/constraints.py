@@ -25,7 +25,6 @@ from transformers import LogitsProcessor
 
 from ..faults import atoms_fault, molecule_fault
 from ..molecules import KNOWN, Molecule, is_among, is_beyond_repair, read_molecule
-from ..tree import MAX_DEPTH
 from .grammar import START, RouteGrammar, State, advance, depth_limits
 from .settings import NO_CONSTRAINTS, Constraints, substructure
 
@@ -131,7 +130,7 @@ class ConstrainedGrammar(LogitsProcessor):
         stock: the purchasable molecules, for `only_purchasable`.
 
     Attributes:
-        refusals: for each source, by its number, how often the model's first choice was ruled out, by the rule.
+        refusals: for each source, by its number, how often an end was ruled out that the search might have taken, by the rule.
     """
 
     def __init__(
@@ -289,6 +288,12 @@ class ConstrainedGrammar(LogitsProcessor):
         is_last = frame.above is None
         return "required_leaf" if self.required_leaf is not None and is_last and not text.has_leaf else None
 
+    def _broken_by_close(self, text: Text) -> str | None:
+        """Return the rule that a text breaks if its molecule or its list of reactants ends here."""
+        if cast(State, text.state).place == "molecule":
+            return "only_purchasable" if self._must_go_on(text) else None
+        return None if cast(State, text.state).place == "smiles" else self._broken_by_end(text)
+
     # The tokens that may follow a text
 
     def _key(self, text: Text, limit: int, may_end: bool) -> tuple:
@@ -301,9 +306,7 @@ class ConstrainedGrammar(LogitsProcessor):
             return same
         if state.place == "smiles":
             return (*same, may_end)
-        if state.place == "molecule":
-            return (*same, not self._must_go_on(text))
-        return (*same, self._broken_by_end(text) is None)
+        return (*same, self._broken_by_close(text) is None)
 
     def _masks(self, keys: list[tuple]) -> np.ndarray:
         """Return the masks to add to the scores of all tokens, one row for each key."""
@@ -362,15 +365,17 @@ class ConstrainedGrammar(LogitsProcessor):
         totals_W = self._advance(parents, tokens, prompts, limits)
         ends = [self._may_end(text) for text in self.written]
         keys = [self._key(*given) for given in zip(self.written, limits, [end is True for end in ends], strict=True)]
+        for index, (text, key) in enumerate(zip(self.written, keys, strict=True)):
+            if len(key) == 3 and not key[2] and (broken := self._broken_by_close(text)):
+                self.refusals[self.numbers[index // beams]][broken] += 1
         masks_WV = self._masks(keys)
         while likely := self._likely_ends(ends, totals_W[:, None] + raw_WV, masks_WV, firsts, beams):
             for index in likely:
-                ends[index] = self._ends_well(index, limits[index])
+                ends[index] = self._ends_well(index, limits[index], self.refusals[self.numbers[index // beams]])
                 if ends[index]:
                     masks_WV[index, self.quote] = 0.0
                 elif self.written[index].broken:  # given up: other rows take its place
                     masks_WV[index] = self._end_alone()
-        self._count_refusals(raw_WV.argmax(axis=1), masks_WV, totals_W, ends, beams)
         # a text that is given up can only end, whatever its scores are
         found_WV = np.where(masks_WV[:, [self.grammar.end]] == GIVEN_UP, masks_WV, raw_WV + masks_WV)
         self.totals_W, self.scores_WV = totals_W, found_WV
@@ -404,11 +409,13 @@ class ConstrainedGrammar(LogitsProcessor):
             return False
         return None if self.asks_molecules else True
 
-    def _ends_well(self, index: int, limit: int) -> bool:
+    def _ends_well(self, index: int, limit: int, refusals: Counter[str]) -> bool:
         """Return whether the molecule that a row is writing may end here. Give up a row that cannot be completed."""
         text = self.written[index]
-        if self._broken_by_molecule(text, limit) is None:
+        broken = self._broken_by_molecule(text, limit)
+        if broken is None:
             return True
+        refusals[broken] += 1
         if self.rules.readable and read_molecule(text.molecule) is None and is_beyond_repair(text.molecule):
             self.written[index] = text._replace(state=None, broken="readable")
         return False
@@ -437,25 +444,6 @@ class ConstrainedGrammar(LogitsProcessor):
         best_BC = best_WV.reshape(-1, beams * best_WV.shape[1])
         least_B = np.partition(best_BC, -2 * beams, axis=1)[:, -2 * beams]
         return [index for index in asked if totals_WV[index, self.quote] >= least_B[index // beams]]
-
-    def _count_refusals(
-        self,
-        firsts_W: np.ndarray,
-        masks_WV: np.ndarray,
-        totals_W: np.ndarray,
-        ends: list[bool | None],
-        beams: int,
-    ) -> None:
-        """Count the reasons of rows that were given up, or whose likeliest token is ruled out."""
-        is_out = (masks_WV[np.arange(len(firsts_W)), firsts_W] < 0) & np.isfinite(totals_W)
-        for index in np.flatnonzero(is_out).tolist():
-            text = self.written[index]
-            broken = text.broken
-            # an end that was not checked was far from being chosen
-            if broken is None and (firsts_W[index] != self.quote or ends[index] is not None):
-                broken = self.after(text, int(firsts_W[index]), MAX_DEPTH).broken
-            if broken:
-                self.refusals[self.numbers[index // beams]][broken] += 1
 
     def why_nothing(self, source: int) -> str:
         """Return why the search for a source found nothing, as far as known, with the names of the constraints."""

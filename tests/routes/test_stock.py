@@ -88,20 +88,6 @@ def test_what_was_read_is_kept_until_the_file_changes(tmp_path, monkeypatch, cap
     assert len(read(path)) == 4
 
 
-def test_reading_can_be_ended(tmp_path):
-    path, calls = tmp_path / "list.smi", []
-    path.write_text("CCO\n" * 30)
-
-    def check():
-        calls.append(1)
-        if len(calls) > 40:
-            raise TimeoutError
-
-    with pytest.raises(TimeoutError):
-        read(path, check=check)
-    assert len(calls) == 41 and os.listdir(tmp_path) == ["list.smi"]
-
-
 FORMS = [
     # the molecule, what the stock has, which form that is
     ("CCN", "CCN.Cl", "HCl salt"),

@@ -56,8 +56,6 @@ def test_reactions_with_atom_maps_need_not_spell_a_molecule_alike():
         Route("CCO", (Route("[Na+].[OH-]"), Route("CCCl"), Route("C(C.O)C"))),
         Route("N[Pt]", (Route("N->[Pt]"), Route("[Pt]<-N"))),  # arrows of bonds
         Route("CCCC", (MADE, MADE)),  # made alike in two places
-        Route("CCCC", (Route("CC", (Route("C=C"),)), MADE)),  # and in two ways
-        Route("CCC", (MADE, Route("CCO", (Route("CC", (Route("C#C"),)), Route("O"))), Route("CO"))),
     ],
 )
 def test_round_trips(route):
@@ -74,6 +72,7 @@ def test_a_molecule_used_twice_is_made_in_both_places():
     [
         (Route("CO"), "CO is a single molecule: there is no reaction"),
         (Route("CCCC", (MADE, Route("CC"))), "cannot be read back from its reactions alone"),
+        (Route("CCCC", (Route("CC", (Route("C=C"),)), MADE)), "cannot be read back"),  # made in two ways
         (Route("CCCC", (MADE, Route("CCO", (Route("CC"), Route("O"))))), "cannot be read back"),
         (Route("CC", (Route("C>>C"),)), "cannot be read back"),
         (Route("CC", (Route("C", (Route("CC"),)),)), "cannot be read back"),
@@ -94,7 +93,7 @@ def test_what_cannot_be_written_is_not(route, message):
         ("C.O>>CO C>>CC", "do not form one route: CO, CC are made but not used"),
         ("C>>CC CC>>C", "form a cycle"),
         ("C>>CC CC>>C N.O>>NO", "CC is not used in it"),
-        ("C>>CC O>>CC CC>>CCC", "O>>CC|CC is made, but the next reaction does not use it"),
+        ("C>>CC O>>CC CC>>CCC", "CC is made in two ways"),
         (" ".join(f"{'C' * i}>>{'C' * (i + 1)}" for i in range(1, 80)), "more reactions in a row"),
         (" ".join(f"{'C' * i}.{'C' * i}>>{'C' * (i + 1)}" for i in range(1, 40)), "more than 10000 molecules"),
     ],
