@@ -92,17 +92,13 @@ FORMS = [
     # the molecule, what the stock has, which form that is
     ("CCN", "CCN.Cl", "HCl salt"),
     ("CCN", "CC[NH3+].[Br-]", "HBr salt"),
-    ("CCN", "CCN.O=C(O)C(F)(F)F", "TFA salt"),
     ("CCN", "CC[NH3+]", OTHER_SALT),
     ("CCN.Cl", "CCN", OTHER_SALT),
-    ("CCN.Cl", "CCN.Br", "HBr salt"),
     ("CC(=O)O", "CC(=O)[O-].[Na+]", "sodium salt"),
     ("CC(=O)[O-]", "CC(=O)O", OTHER_SALT),
     ("NCC(=O)O", "[NH3+]CC(=O)[O-]", OTHER_SALT),
-    ("C[N+](C)(C)C.[Cl-]", "C[N+](C)(C)C.[Br-]", OTHER_SALT),
     ("N#CCc1ccncc1", "Cl.N#CCc1ccncc1.O", OTHER_SALT),
     ("Oc1ccccn1", "O=c1cccc[nH]1", OTHER_TAUTOMER),
-    ("Cc1cc[nH]n1", "Cc1ccn[nH]1", OTHER_TAUTOMER),
     ("O=C1Cc2ccccc2OC1=O", "O=c1oc2ccccc2cc1O", OTHER_TAUTOMER),
     ("C[C@H](N)C(=O)OC", "C[C@H](N)C(=O)OC.Cl", "HCl salt"),
 ]
@@ -112,13 +108,9 @@ DIFFERENT = [
     ("C[C@H]1CCCCC1=O", "CC1=C(O)CCCC1"),
     ("C/C(=N\\O)c1ccccc1", "CC(N=O)c1ccccc1"),
     ("[13CH3]N", "CN.Cl"),
-    ("[2H]C([2H])N", "CN.Cl"),
     ("CO", "C[O-].[Na+]"),  # a base
-    ("CCCC", "[CH2-]CCC.[Li+]"),
     ("CC(C)NC(C)C", "CC(C)[N-]C(C)C.[Li+]"),
     ("[H-].[Na+]", "[Cl-].[Na+]"),
-    ("O", "[OH-].[Na+]"),
-    ("B", "[BH4-].[Na+]"),
     ("CCN", "CCN.CCCCCCCCO"),  # a mixture
     ("C/C=C/C(C)=O", "C=CCC(C)=O"),  # hydrogens of carbon alone move
 ]
@@ -195,31 +187,3 @@ def test_a_column_is_chosen_by_name(tmp_path):
 def test_prices_are_read_as_people_write_them(text, price, unit):
     found, of = read_price(text)
     assert (None if found != found else found, of) == (price, unit)
-
-
-def test_missing_leaves_are_named_once():
-    route = Route("CCOC(C)=O", (Route("CCO"), Route("CC(=O)O", (Route("CC=O"), Route("CCO")))))
-    assert Stock(["CCO"]).missing(route) == ["CC=O"]
-    assert Stock(["CCO", "CC=O"]).missing(route) == []
-    assert Stock([]).missing(route) == ["CCO", "CC=O"]
-
-
-def test_damaged_files_are_named(tmp_path):
-    whole = gzip.compress(b"CCO\n" * 3000)
-    (tmp_path / "stock.smi.gz").write_bytes(whole[:20] + bytes([whole[20] ^ 255]) + whole[21:])
-    with pytest.raises(ValueError, match=r"stock\.smi\.gz is damaged"):
-        Stock.from_file(tmp_path / "stock.smi.gz", progress=False)
-    (tmp_path / "open.csv").write_text('smiles,name\nCCO,"open\n' + "CCN,long name\n" * 12_000)
-    with pytest.raises(ValueError, match="a quote is not closed"):
-        Stock.from_file(tmp_path / "open.csv", progress=False)
-
-
-def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch, caplog):
-    path = tmp_path / "list.smi"
-    path.write_text("CCO\n")
-
-    def refuse(*args, **kwargs):
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr(stock_module.np, "savez", refuse)
-    assert len(read(path)) == 1 and "cannot be written" in caplog.text

@@ -13,7 +13,7 @@ pytest.importorskip("rdkit")
 from rdkit import Chem
 from rdkit.Chem import AllChem
 
-from weftformer.routes import Candidate, Plan, Route, Stock, read_routes, write_routes
+from weftformer.routes import Candidate, Plan, Route, Stock, read_routes
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_plans
 from weftformer.routes.plans import ranked
@@ -89,13 +89,6 @@ def test_what_reactions_cannot_say_is_left_out_and_told(tmp_path):
     assert list(read_routes(tmp_path / "a.csv")) == [MIXED, SHORT, ESTER]
     with pytest.raises(ValueError, match="form must be one of json, jsonl"):
         write_plans(tmp_path / "a", plans, "askcos")
-
-
-def test_a_task_counts_its_targets(tmp_path):
-    write_routes(tmp_path / "task.json", [ESTER, SHORT, CHIRAL], "retrocast")
-    targets = json.loads((tmp_path / "task.json").read_text())["targets"]
-    assert {name: len(one["acceptable_routes"]) for name, one in targets.items()} == {"target-1": 2, "target-2": 1}
-    assert list(read_routes(tmp_path / "task.json")) == [ESTER, SHORT, CHIRAL]
 
 
 def test_pandas_reads_the_table_of_aizynthfinder(tmp_path):
@@ -194,20 +187,10 @@ def test_every_file_of_plans_is_read(tmp_path, text, count):
 
 @pytest.mark.parametrize(
     ("text", "written"),
-    [
-        ("=HYPERLINK(1)", "'=HYPERLINK(1)"), ("+1+cmd|'/C calc'!A0", "'+1+cmd|'/C calc'!A0"), ("@SUM(1)", "'@SUM(1)"),
-        ("\tC", "'\tC"), ("-x", "'-x"), ("-7", "-7"), ("CC=O", "CC=O"), ("[O-]C", "[O-]C"),
-    ],
-)  # fmt: skip
+    [("=HYPERLINK(1)", "'=HYPERLINK(1)"), ("\tC", "'\tC"), ("-x", "'-x"), ("-7", "-7"), ("CC=O", "CC=O")],
+)
 def test_no_cell_of_a_table_is_a_formula(tmp_path, text, written):
     write_plans(tmp_path / "a.csv", [Plan(text, id=text, problem="no molecule"), PLANS[0]], "csv")
     with (tmp_path / "a.csv").open(newline="") as file:
         first, second, _ = csv.DictReader(file)
     assert (first["id"], first["target"]) == (written, written) and second["score"] == "-1.5"
-
-
-def test_targets_of_one_id_are_told_apart(tmp_path):
-    twice = [plan_of("COC(C)=O", "same", SHORT), plan_of(CHIRAL.smiles, "same", CHIRAL)]
-    for form in READ:
-        write_plans(tmp_path / form, twice, form)
-        assert [plan.target for plan, _ in read_plans(tmp_path / form)] == ["COC(C)=O", CHIRAL.smiles]

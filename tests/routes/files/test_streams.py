@@ -68,12 +68,6 @@ def test_every_form_reads_back(tmp_path, form, name):
     assert list(read_routes(next(tmp_path.iterdir()))) == [*routes, routes[-1]]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_no_route_is_a_whole_file(tmp_path, form):
-    assert write_routes(tmp_path / "none", [], form) == 0
-    assert list(read_routes(tmp_path / "none")) == []
-
-
 def test_other_forms_are_literal(tmp_path):
     path = tmp_path / "a"
     write_routes(path, ROUTES[:2])

@@ -7,7 +7,7 @@ import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings, Route
-from weftformer.routes.molecules import canonical_smiles, drawn_smiles
+from weftformer.routes.molecules import canonical_smiles
 from weftformer.routes.planning import model_search as search
 from weftformer.routes.planning.model_search import Job
 from weftformer.routes.planning.planner import RoutePlanner
@@ -44,12 +44,6 @@ def test_score_is_the_log_probability_after_the_forced_beginning(planner, known,
         tokenizer(f"{{'smiles':'{route.smiles}','children':[{{'smiles':'", add_special_tokens=False)["input_ids"]
     )
     assert best.score == pytest.approx(steps[forced:].sum().item(), abs=1e-4)
-
-
-def test_a_text_that_is_no_route_keeps_its_place_and_says_why(planner, known):
-    (plan,) = planner.plan([known[0].smiles], n_steps=1, beams=2, max_new_tokens=3, progress=False)
-    assert [candidate.route for candidate in plan.candidates] == [None, None] and plan.routes == []
-    assert all(candidate.problem and candidate.text for candidate in plan.candidates)
 
 
 def test_the_others_are_planned_where_one_cannot_be(planner, known):
@@ -198,13 +192,6 @@ def test_several_texts_are_searched_and_pooled(about, planner, known, aligned):
     assert {r.canonical() for r in alone.routes} <= {r.canonical() for r in plan.routes}
 
 
-def test_the_seed_draws_the_texts_of_a_target():
-    first, other, *_ = (drawn_smiles("CC(=O)NCc1ccccc1", 4, seed, rooted=True) for seed in (0, 1))
-    assert first == drawn_smiles("c1ccccc1CNC(C)=O", 4, 0, rooted=True) != other
-    assert len(set(first)) == 4 and {canonical_smiles(text) for text in first} == {first[0]}
-    assert drawn_smiles("C", 5, 0, rooted=False) == ["C"]
-
-
 def test_the_best_of_a_route_is_kept():
     one, other = Route("CCO", (Route("C"), Route("O"))), Route("CCO", (Route("O"), Route("C")))
     found = [Candidate("a", -2.0, 1, one), Candidate("b", -1.0, 2, other), Candidate("c", -3.0, 1, problem="none")]
@@ -259,16 +246,6 @@ def test_what_is_found_in_time_is_what_would_have_been_found(planner, known, mon
     assert early.remarks == ("The time limit of 5 s was reached: these are the routes found until then.",)
     assert late.candidates[0].route == route
     assert not never.remarks and [c.text for c in never.candidates] == [c.text for c in whole.candidates]
-
-
-@pytest.mark.parametrize(
-    "settings", [{"beams": 1}, {"beams": 2, "grammar": False}, {"beams": 2, "num_augmentations": 3}]
-)
-def test_time_ends_every_kind_of_search(planner, known, monkeypatch, settings):
-    monkeypatch.setattr(search, "time", Clock())
-    (plan,) = planner.plan([known[3].smiles], n_steps=range(1, 4), time_limit=6, progress=False, **settings)
-    assert not plan.routes and plan.remarks and search.time.now < 25
-    assert plan.nothing_because == "no route was found: the time limit was reached"
 
 
 def test_steps_and_beams_have_bounds(about, planner):

@@ -46,11 +46,6 @@ def test_a_recorded_transformation_is_a_precedent_with_its_examples_and_class():
     assert found.precedents > 100 and len(found.examples) == 3
 
 
-def test_spelling_and_order_do_not_matter():
-    found = judge(AMIDE, [ACID, AMINE])
-    assert judge("c1ccc(CCNC(=O)c2ccccc2)cc1", ["C(CN)c1ccccc1", "OC(=O)c1ccccc1"]) == found
-
-
 @pytest.mark.parametrize(
     ("route", "states", "reason"),
     [
@@ -109,11 +104,6 @@ def test_stereochemistry_counts(library):
     assert inverted.state == "no precedent"
 
 
-def test_neighbours_count(library):
-    assert judge("CCCNC(=O)CCC", ["CCCC(=O)O", "CCCN"], library).state == "precedented"
-    assert judge("CCC(=O)Nc1ccccc1", ["CCC(=O)O", "Nc1ccccc1"], library).state == "no precedent"
-
-
 @pytest.mark.parametrize("at_a_time", [1, 64, 1000])
 def test_of_many_transformations_few_are_looked_at(library, monkeypatch, at_a_time):
     """The commonest one that gives the reactants is found behind many whose products are others."""
@@ -157,8 +147,3 @@ def test_what_is_no_library_is_refused(tmp_path):
 @pytest.mark.parametrize("mapped", [None, "CCC(=O)O.CCN>>CCNC(=O)CC", "[CH3:1][CH3:2]>>[CH3:1][CH3:2]"])
 def test_a_reaction_without_maps_or_change_has_no_template(mapped):
     assert extract({"reaction": "CC>>CC", "mapped": mapped}) is None
-
-
-def test_the_difference_of_atoms():
-    assert difference("c1ccc(-c2ccccc2)cc1", "Brc1ccccc1.OB(O)c1ccccc1") == "B1Br1O2"
-    assert difference("CCO", "CC") == "O-1"
