@@ -128,34 +128,6 @@ def test_forms_are_told_by_what_is_there(tmp_path, text):
         assert list(read_routes(path)) == [ROUTES[0]]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('[\n {"smiles": "C"},\n {"type": "mol", "smiles": "C C"}]', r"a, \[1\]\.smiles: 'C C' is not a SMILES"),
-        (
-            '{"targets": {"x": {"ground_truth": {"target": {}}}}}',
-            r"a, targets\['x'\]\.ground_truth\.target: not a route",
-        ),
-        ('{"smiles": "C"\n', "a, line 1: Expecting ',' delimiter"),
-        ("{'smiles':'C'}\n{'smiles':'C'", "a, line 2: Expecting ',' delimiter"),
-        ("C.O>>CO\nC>>CO C>>CC\n", "a, line 2: the reactions do not form one route"),
-        (
-            "# Routes\n",
-            "a, line 1: Expecting value: '# Routes' is neither JSON, nor a DirectMultiStep text, nor reaction",
-        ),
-        ("\ufeff", None),
-        ("7", "a, line 1: route: expected a route or a list of routes, got int"),
-    ],
-)
-def test_errors_of_other_forms_name_the_place(tmp_path, text, message):
-    (tmp_path / "a").write_text(text)
-    if message is None:
-        assert list(read_routes(tmp_path / "a")) == []
-        return
-    with pytest.raises(ValueError, match=message):
-        list(read_routes(tmp_path / "a"))
-
-
 @pytest.mark.parametrize("form", ["weft", "paroutes"])
 def test_memory_does_not_grow_with_the_file(tmp_path, form):
     def peak(count: int) -> int:

@@ -58,13 +58,6 @@ def test_a_search_of_syntheseus_runs_with_it(chain_planner):
     assert graph.root_node.has_solution
 
 
-def test_the_model_that_comes_with_weft_is_the_default():
-    model = WeftReactionModel.from_pretrained(beams=2, use_cache=True)
-    assert sum(one.numel() for one in model.get_parameters()) > 1e6
-    [found] = model([Molecule(AMIDE)])
-    assert 1 <= len(found) <= 2 and model.num_calls() == 1
-
-
 def test_the_probability_of_a_reaction_is_its_mean_over_the_texts_of_a_molecule(model, monkeypatch):
     acid, ester, rare = ("CC(=O)O", AMINE), (AMINE, "CCOC(C)=O"), ("O", AMIDE)
     answers = iter([{acid: 0.5, ester: 0.3, acid[::-1]: 0.2}, {ester: 0.4, rare: 0.0}])

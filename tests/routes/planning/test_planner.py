@@ -6,10 +6,9 @@ import numpy as np
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings, Route
+from weftformer.routes import NO_CONSTRAINTS, Constraints, Route
 from weftformer.routes.molecules import canonical_smiles
 from weftformer.routes.planning import model_search as search
-from weftformer.routes.planning.model_search import Job
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.planning.requests import _logger
 from weftformer.routes.plans import Candidate, pooled
@@ -90,18 +89,6 @@ def test_plans_come_as_their_targets_are_done(planner, known, monkeypatch):
     assert set(rest) == set(range(4)) - {longest} and len(searches) == 4
     with pytest.raises(ValueError, match="is not a molecule"):  # at once, not at the first `next`
         planner.stream(["C1CC"], n_steps=1)
-
-
-def test_each_target_may_begin_from_a_molecule_of_its_own(planner):
-    targets, settings = ["CCO", "OCC", "CCCl"], PlanSettings()
-
-    def asked(material, **given):
-        return planner.requests(targets, settings, n_steps=1, starting_material=material, **given)
-
-    requests = asked(["OC", None, "NC"])
-    assert [one.jobs for one in requests] == [(Job("CCO", 1, "CO"),), (Job("CCO", 1),), (Job("CCCl", 1, "CN"),)]
-    assert [one.jobs[0].starting_material for one in asked("OC")] == ["CO"] * 3
-    assert [one.problem is None for one in asked(["OC", "C1CC", None], on_error="skip")] == [True, False, True]
 
 
 @pytest.mark.parametrize(

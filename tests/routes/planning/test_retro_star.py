@@ -86,16 +86,6 @@ def test_no_more_routes_are_put_together_than_are_wanted():
     assert len(search.solutions) == 5 and not search.goes_on and not search.is_exhausted
 
 
-def test_routes_come_in_the_order_of_their_costs_if_each_molecule_is_answered_at_once():
-    steps, bought = network(3)
-    search = RetroStarSearch("A", lambda one: one != "A" and one in bought)
-    while not search.is_exhausted:
-        if (wanted := search.next_molecule()) is not None:
-            search.add_reactions(wanted, steps[wanted])
-    costs = [one.cost for one in search.solutions]
-    assert len(costs) > 1 and costs == sorted(costs)
-
-
 def test_a_molecule_is_wanted_once():
     steps, bought = network(5)
     search, asked = RetroStarSearch("A", lambda one: one != "A" and one in bought), []
