@@ -348,13 +348,13 @@ class WeftConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs):
-        known, config_dict = cls.field_names(), without_version(config_dict)
-        for name in [key for key in config_dict if key not in known and key not in TRANSFORMERS_KEYS]:
+        names, config_dict = cls.field_names(), without_version(config_dict)
+        for name in [key for key in config_dict if key not in names and key not in TRANSFORMERS_KEYS]:
             if name not in _GENERATION_SETTINGS:  # transformers drops these silently
                 logger.warning(f"The configuration file has an unknown field, which is ignored: `{name}`.")
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # fields that a user gives, as in `from_pretrained(folder, dropout=0.2)`, are checked like those of the file
-        typed = {key: kwargs.pop(key) for key in list(kwargs) if key in known and key not in ("dtype", "torch_dtype")}
+        typed = {key: kwargs.pop(key) for key in list(kwargs) if key in names and key not in ("dtype", "torch_dtype")}
         # a number in the file that is just the default derived from its other fields is derived again from the new
         # fields
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
@@ -421,9 +421,11 @@ class WeftConfig(PreTrainedConfig):
         """
         # before anything is written
         self.validate()
-        found: dict[str, Any] = getattr(self, "_get_generation_parameters", dict)()  # private, so it may go
-        if found:
-            raise ValueError(f"{', '.join(found)}: set this in `model.generation_config`, not in the configuration.")
+        generation: dict[str, Any] = getattr(self, "_get_generation_parameters", dict)()  # private, so it may go
+        if generation:
+            raise ValueError(
+                f"{', '.join(generation)}: set this in `model.generation_config`, not in the configuration."
+            )
         exporter = type(self).code_exporter
         if exporter is not None:
             self.auto_map = exporter(save_directory)

@@ -118,7 +118,7 @@ _FIELDS: list[tuple[Rule, str]] = [
 RULES: dict[str, Rule] = {field: rule for rule, fields in _FIELDS for field in fields.split()}
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean `...`?" with the known name closest to the given one, or "" if none is close."""
-    matches = difflib.get_close_matches(name, sorted(known), n=1)
+def closest(name: str, names: Iterable[str]) -> str:
+    """Return " Did you mean `...`?" with the name closest to the given one, or "" if none is close."""
+    matches = difflib.get_close_matches(name, sorted(names), n=1)
     return f" Did you mean `{matches[0]}`?" if matches else ""

@@ -50,8 +50,8 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
     others, which are removed with a warning. Code saved beside the weights also removes those of its user.
     """
     for name in drop_unknown(kwargs, _CALLER_KWARGS):
-        known = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
-        problem = f"{where} got an unexpected keyword `{name}`.{closest(name, known)}"
+        allowed = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
+        problem = f"{where} got an unexpected keyword `{name}`.{closest(name, allowed)}"
         if not IS_EXPORTED:
             raise ValueError(problem)
         logger.warning_once(problem)

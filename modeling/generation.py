@@ -157,9 +157,9 @@ class WeftGenerationMixin(GenerationMixin):
         if search in self.searches:
             kwargs["custom_generate"] = self.searches[search]()
         elif search is not None and not getattr(search, "takes_fast_path", False):
-            settings = [one for one in (generation_config, self.generation_config) if one is not None]
+            configs = [config for config in (generation_config, self.generation_config) if config is not None]
             # another search may rely on this cache, so it is the default unless the caller names one
-            names_cache = kwargs.get(CACHE) is not None or any(one.cache_implementation for one in settings)
+            names_cache = kwargs.get(CACHE) is not None or any(config.cache_implementation for config in configs)
             if not names_cache and generation_config is None:
                 kwargs.setdefault("cache_implementation", "dynamic")
             elif not names_cache and "cache_implementation" not in kwargs:
@@ -205,25 +205,25 @@ class WeftGenerationMixin(GenerationMixin):
         return settings, model_kwargs
 
     def _prepare_cache_for_generation(self, *args, **kwargs) -> None:
-        given = named_arguments(super()._prepare_cache_for_generation, args, kwargs)
+        arguments = named_arguments(super()._prepare_cache_for_generation, args, kwargs)
         names = ("generation_config", "model_kwargs", "generation_mode", "batch_size")
-        if self.fast_path is not None and given.keys() >= set(names):
-            request = self.fast_path.prepared_request(self, *(given[name] for name in names))
+        if self.fast_path is not None and arguments.keys() >= set(names):
+            request = self.fast_path.prepared_request(self, *(arguments[name] for name in names))
             if request is not None:
-                given["model_kwargs"][CACHE] = request
+                arguments["model_kwargs"][CACHE] = request
                 return
         super()._prepare_cache_for_generation(*args, **kwargs)
 
     def _validate_generation_mode(self, *args, **kwargs):
         super()._validate_generation_mode(*args, **kwargs)
-        given = named_arguments(super()._validate_generation_mode, args, kwargs)
-        is_beam_sample = given.get("generation_mode") == GenerationMode.BEAM_SAMPLE
-        if is_beam_sample and "streamer" in given.get("generation_mode_kwargs", ()):
+        arguments = named_arguments(super()._validate_generation_mode, args, kwargs)
+        is_beam_sample = arguments.get("generation_mode") == GenerationMode.BEAM_SAMPLE
+        if is_beam_sample and "streamer" in arguments.get("generation_mode_kwargs", ()):
             raise ValueError("`streamer` cannot be used with beam search: set `num_beams` to 1.")
         for name, value in (("guidance_scale", 1), ("prefill_chunk_size", None)):
-            found = getattr(given.get("generation_config"), name, None)
-            if found not in (None, value):
-                raise ValueError(f"{name}={found} is for decoder-only models: leave it out for this encoder-decoder.")
+            asked = getattr(arguments.get("generation_config"), name, None)
+            if asked not in (None, value):
+                raise ValueError(f"{name}={asked} is for decoder-only models: leave it out for this encoder-decoder.")
 
     def _prepare_decoder_input_ids_for_generation(self, *args, **kwargs):
         """Return the ids that the targets begin with.
@@ -231,8 +231,8 @@ class WeftGenerationMixin(GenerationMixin):
         transformers adds the start token if no row has it in column 0. In rows that are padded on the left, it comes
         after the pads.
         """
-        given = named_arguments(super()._prepare_decoder_input_ids_for_generation, args, kwargs)
-        model_kwargs, start = given.get("model_kwargs", {}), given.get("decoder_start_token_id")
+        arguments = named_arguments(super()._prepare_decoder_input_ids_for_generation, args, kwargs)
+        model_kwargs, start = arguments.get("model_kwargs", {}), arguments.get("decoder_start_token_id")
         ids, mask = model_kwargs.get("decoder_input_ids"), model_kwargs.get("decoder_attention_mask")
         if ids is not None and mask is not None and mask.shape == ids.shape and start is not None:
             first = ids.gather(1, mask.long().argmax(dim=1, keepdim=True))
@@ -320,8 +320,8 @@ class WeftGenerationMixin(GenerationMixin):
         return super(WeftGenerationMixin, self._with_target_vocabulary())._get_logits_processor(*args, **kwargs)
 
     def _get_candidate_generator(self, *args, **kwargs):
-        given = named_arguments(super()._get_candidate_generator, args, kwargs)
-        layer = getattr(given.get("generation_config"), "assistant_early_exit", None)
+        arguments = named_arguments(super()._get_candidate_generator, args, kwargs)
+        layer = getattr(arguments.get("generation_config"), "assistant_early_exit", None)
         if layer is not None:
             # transformers would write it to the configuration, but no layer of this model reads it there
             raise ValueError(
@@ -333,8 +333,11 @@ class WeftGenerationMixin(GenerationMixin):
 
     def _validate_generated_length(self, *args, **kwargs):
         super()._validate_generated_length(*args, **kwargs)
-        given = named_arguments(super()._validate_generated_length, args, kwargs)
-        length, prefix = getattr(given.get("generation_config"), "max_length", None), given.get("input_ids_length", 1)
+        arguments = named_arguments(super()._validate_generated_length, args, kwargs)
+        length, prefix = (
+            getattr(arguments.get("generation_config"), "max_length", None),
+            arguments.get("input_ids_length", 1),
+        )
         limit = self.config.max_target_positions
         # the decoder never reads the last token
         if self.config.has_position_table and length is not None and length - 1 > limit:

@@ -96,9 +96,9 @@ class LoadingMixin:
         state_dict = kwargs.get("state_dict")
         source = ", ".join(str(file) for file in files or [pretrained_model_name_or_path or "The given `state_dict`"])
         if info["mismatched_keys"] and not any_size:
-            name, found, wanted = min(info["mismatched_keys"])
+            name, shape, expected = min(info["mismatched_keys"])
             raise ValueError(
-                f"{source} has {name} of shape {tuple(found)}, but the configuration requires {tuple(wanted)}: these "
+                f"{source} has {name} of shape {tuple(shape)}, but the configuration requires {tuple(expected)}: these "
                 "are the weights of another configuration. (ignore_mismatched_sizes=True initializes such weights at random.)"
             )
         if not (allow_missing_weights or wants_info or state_dict == {}):

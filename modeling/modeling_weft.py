@@ -1159,17 +1159,20 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         for logits, non_pad in zip(logits_of_stacks, non_pads_of_stacks, strict=True):
             if logits:  # all layers of a stack at once, in as few operations as one
                 own = zip(logits, islice(rest, len(logits)), strict=True)
-                ids = torch.stack([router.choose(one)[1].to(device) for one, router in own])
+                ids = torch.stack([router.choose(layer_logits)[1].to(device) for layer_logits, router in own])
                 mask = None if non_pad is None else non_pad.to(device)
-                stacks.append((torch.stack([one.to(device) for one in logits]), ids, mask))
+                stacks.append((torch.stack([layer_logits.to(device) for layer_logits in logits]), ids, mask))
                 counts.append(router_counts(ids, self.config.num_experts, mask))
         if self.training:
             for router, counts_of_layer in zip(routers, torch.cat(counts), strict=True):
                 router.count_load(counts_of_layer[:-1])
         if sum_counts is not None:
-            counts = list(sum_counts(torch.cat(counts)).split([len(one) for one in counts]))
-        aux = [balance_loss(*stack, one) for stack, one in zip(stacks, counts, strict=True)]
-        z = [router_z_loss(logits, mask, one) for (logits, _, mask), one in zip(stacks, counts, strict=True)]
+            counts = list(sum_counts(torch.cat(counts)).split([len(stack_counts) for stack_counts in counts]))
+        aux = [balance_loss(*stack, stack_counts) for stack, stack_counts in zip(stacks, counts, strict=True)]
+        z = [
+            router_z_loss(logits, mask, stack_counts)
+            for (logits, _, mask), stack_counts in zip(stacks, counts, strict=True)
+        ]
         return torch.cat(aux).mean(), torch.cat(z).mean()
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:

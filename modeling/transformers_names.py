@@ -60,15 +60,15 @@ def rename_cache(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
     Raises:
         ValueError: there are two caches.
     """
-    given = [one for one in CACHE_NAMES if one in kwargs]
-    if not given or given == [name]:
+    names = [cache_name for cache_name in CACHE_NAMES if cache_name in kwargs]
+    if not names or names == [name]:
         return kwargs
-    caches = [kwargs[one] for one in given if kwargs[one] is not None]
+    caches = [kwargs[cache_name] for cache_name in names if kwargs[cache_name] is not None]
     if any(cache is not caches[0] for cache in caches):
         caches = [cache for cache in caches if cache.get_seq_length() > 0] or caches[:1]
     if any(cache is not caches[0] for cache in caches):
         raise ValueError("Give either `cache` or `past_key_values`, which are two names of one argument: got both.")
-    rest = {key: value for key, value in kwargs.items() if key not in given}
+    rest = {key: value for key, value in kwargs.items() if key not in names}
     return rest | {name: caches[0] if caches else None}
 
 
@@ -83,8 +83,11 @@ def takes_either_cache_name(function: _Function) -> _Function:
         return function(*args, **rename_cache(kwargs, "cache"))
 
     signature = inspect.signature(function)
-    named = [one.replace(name=CACHE) if name == "cache" else one for name, one in signature.parameters.items()]
-    vars(wrapper)["__signature__"] = signature.replace(parameters=named)
+    parameters = [
+        parameter.replace(name=CACHE) if name == "cache" else parameter
+        for name, parameter in signature.parameters.items()
+    ]
+    vars(wrapper)["__signature__"] = signature.replace(parameters=parameters)
     return wrapper  # type: ignore[return-value]
 
 
@@ -108,8 +111,8 @@ for _name in CACHE_NAMES:
 
 def layer_recorder(layer_class: type, layers_field: str) -> OutputRecorder:
     """Return the recorder of the hidden states of layers, whose number is a field of the configuration."""
-    known = {field.name for field in fields(OutputRecorder)}
-    key = {"num_hidden_layers_key": layers_field} if "num_hidden_layers_key" in known else {}
+    names = {field.name for field in fields(OutputRecorder)}
+    key = {"num_hidden_layers_key": layers_field} if "num_hidden_layers_key" in names else {}
     return OutputRecorder(layer_class, **key)
 
 
@@ -148,9 +151,9 @@ def is_passed_by_transformers(name: str) -> bool:
     return is_host
 
 
-def drop_unknown(kwargs: dict[str, Any], known: Iterable[str]) -> list[str]:
+def drop_unknown(kwargs: dict[str, Any], allowed: Iterable[str]) -> list[str]:
     """Remove unknown keywords that transformers passes, with one warning for each. Return the others."""
-    unknown = [name for name in kwargs if name not in known]
+    unknown = [name for name in kwargs if name not in allowed]
     if torch.compiler.is_compiling():  # the first call, which was not compiled, has found out who passes them
         others = [name for name in unknown if name not in _dropped]
     else:

@@ -1,14 +1,14 @@
 """The fast path of decoding: one search, one cache, one step. Code that travels with weights takes the plain path."""
 
 from . import dispatch
-from .continuous import ContinuousSearch, Follower, Found, reason_against
+from .continuous import ContinuousSearch, Found, IncrementalProcessor, reason_against
 from .dispatch import fast_decoding
 from .search import decode
 
 __all__ = [
     "ContinuousSearch",
-    "Follower",
     "Found",
+    "IncrementalProcessor",
     "decode",
     "dispatch",
     "fast_decoding",

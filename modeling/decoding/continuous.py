@@ -22,10 +22,10 @@ from .search import Greedy, Search
 from .step import GROWING_ROTARY
 
 
-class Follower(Protocol):
-    """A logits processor that follows sources as they join and leave. A source is registered before its first step."""
+class IncrementalProcessor(Protocol):
+    """A logits processor that reads one token of each row at a time, while sources join and leave."""
 
-    def follow(
+    def step(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
     ) -> torch.Tensor:
         """Return the processed scores (W, V).
@@ -103,22 +103,22 @@ class ContinuousSearch(Search):
     Args:
         model: a `WeftForConditionalGeneration` for which [`reason_against`] is None. Its weights must not change
             during the search.
-        followers: processors, see [`Follower`].
+        processors: incremental processors.
         settings: settings of `generate`, such as `num_beams`, `length_penalty` and `early_stopping`.
     """
 
-    def __init__(self, model: Any, *, followers: Sequence[Follower] = (), **settings: Any):
-        self.followers, self.request = followers, settings
+    def __init__(self, model: Any, *, processors: Sequence[IncrementalProcessor] = (), **settings: Any):
+        self.request = settings
         prepared = _prepared(model, settings)
         ends = prepared._eos_token_tensor
-        super().__init__(model, prepared, followers, [] if ends is None else [EosTokenCriteria(ends)])
+        super().__init__(model, prepared, processors, [] if ends is None else [EosTokenCriteria(ends)])
         self.may_leave = True
         if isinstance(self.texts, Greedy):
             self.texts.has_scores = True
         self.guard = RefuseNonFiniteScores()
         self.watches: list[Watch | None] = []
         self.prompts: list[list[int]] = []
-        # for each row, the row of the followers' last call that it continues, or -1 for a new one
+        # for each row, the row of the processors' last call that it continues, or -1 for a new one
         self.parents: list[int] = []
 
     def __len__(self) -> int:
@@ -176,18 +176,18 @@ class ContinuousSearch(Search):
         if self.cache is None:
             return []
         prompts = dict(zip(self.texts.numbers, self.prompts, strict=True))
-        found = [
+        results = [
             Found(source.number, prompts[source.number], source.sequences.tolist(), source.scores.tolist())
             for source in super().step()
         ]
         self.guard.raise_if_nonfinite()
         if self.is_over:
             self._leave_all()
-        return found
+        return results
 
     def _leave_all(self) -> None:
-        for follower in self.followers:
-            follower.select_sources([], self.beams)
+        for processor in self.processors:
+            processor.select_sources([], self.beams)
         self.cache, self.texts.length = None, 0
         self.texts.select_sources([])
         self.watches, self.prompts, self.parents = [], [], []
@@ -214,12 +214,12 @@ class ContinuousSearch(Search):
 
     def _process(self, scores_WV: torch.Tensor) -> torch.Tensor:
         scores_WV = self.guard(None, cast(torch.FloatTensor, scores_WV))
-        if self.followers:
+        if self.processors:
             prompts = {row: self.prompts[row // self.beams] for row, parent in enumerate(self.parents) if parent < 0}
             last = self.texts.last().tolist() if self.texts.length else [0] * len(self.parents)
             tokens = [prompts[row][-1] if row in prompts else token for row, token in enumerate(last)]
-            for follower in self.followers:
-                scores_WV = follower.follow(self.parents, tokens, prompts, scores_WV)
+            for processor in self.processors:
+                scores_WV = processor.step(self.parents, tokens, prompts, scores_WV)
         for source, watch in enumerate(self.watches):
             if watch is not None and watch.has_passed:
                 rows = slice(source * self.beams, (source + 1) * self.beams)

@@ -121,7 +121,7 @@ class ConstrainedGrammar(LogitsProcessor):
     """Rules out tokens that break a rule or cannot continue a route, and ends texts that can no longer become a route.
 
     A text that is given up ends with [`GIVEN_UP`] added to its score, which puts it below every other text. The
-    grammar is a processor of `generate`, or the [`Follower`] of a search that sources join and leave.
+    grammar is a processor of `generate`, or the [`IncrementalProcessor`] of a search that sources join and leave.
 
     Args:
         tokenizer: the tokenizer of the routes. Start and pad tokens may come before a route.
@@ -179,7 +179,7 @@ class ConstrainedGrammar(LogitsProcessor):
         self.numbers = [self.numbers[source] for source in sources]
 
     def join(self, limits: Sequence[int | None]) -> list[int]:
-        """Let sources join a search that calls [`follow`], and return their numbers."""
+        """Let sources join a search that calls [`step`], and return their numbers."""
         self.limits = [*self.limits, *depth_limits(limits)]
         new = list(range(self.came, self.came + len(limits)))
         self.numbers, self.came = [*self.numbers, *new], self.came + len(limits)
@@ -346,12 +346,12 @@ class ConstrainedGrammar(LogitsProcessor):
             parents.append(self.rows.get((source, whole[: -row.itemsize]), -1))
         self.rows = rows
         prompts = {row: ids_WT[row].tolist() for row, parent in enumerate(parents) if parent < 0}
-        return cast(torch.FloatTensor, self.follow(parents, ids_WT[:, -1].tolist(), prompts, scores))
+        return cast(torch.FloatTensor, self.step(parents, ids_WT[:, -1].tolist(), prompts, scores))
 
-    def follow(
+    def step(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
     ) -> torch.Tensor:
-        """Return the scores with the tokens that break a rule ruled out, see [`~modeling.decoding.Follower`]."""
+        """Return the scores with the tokens that break a rule ruled out, see [`~modeling.decoding.IncrementalProcessor`]."""
         beams = max(1, len(parents) // len(self.limits))
         # of rows with the same text, only the first counts
         rows: dict[tuple[int, int], int] = {}

@@ -127,8 +127,8 @@ class RouteSearch:
         self._options = ranking | {"num_beams": self.beams, "num_return_sequences": self.beams}
         self._running: ContinuousSearch | None = None
         if self.ranking == "log_probability" and reason_against(model, **self._options) is None:
-            followers = [] if self.grammar is None else [self.grammar]
-            self._running = ContinuousSearch(model, followers=followers, **self._options)
+            processors = [] if self.grammar is None else [self.grammar]
+            self._running = ContinuousSearch(model, processors=processors, **self._options)
         self._tickets = count()
         self._tasks: dict[int, _Task] = {}
 

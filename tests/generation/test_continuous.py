@@ -1,4 +1,4 @@
-"""Sources that are removed, watched and followed in a running search. `test_decoding.py` compares their texts."""
+"""Sources that are removed, watched and processed in a running search. `test_decoding.py` compares their texts."""
 
 import pytest
 import torch
@@ -89,7 +89,7 @@ class Texts:
     def __init__(self):
         self.texts, self.sources = [], []
 
-    def follow(self, parents, tokens, prompts, scores):
+    def step(self, parents, tokens, prompts, scores):
         self.texts = [
             [*prompts[row]] if parent < 0 else [*self.texts[parent], token]
             for row, (parent, token) in enumerate(zip(parents, tokens, strict=True))
@@ -112,7 +112,7 @@ class Texts:
 @pytest.mark.parametrize("settings", [{}, BEAMS], ids=["greedy", "beams"])
 def test_incremental_processors_get_the_text_of_each_row(build, source, settings):
     model, processor = build("rotary"), Texts()
-    search = ContinuousSearch(model, followers=[processor], eos_token_id=ENDS, **settings)
+    search = ContinuousSearch(model, processors=[processor], eos_token_id=ENDS, **settings)
     tickets, found = [], {}
     for row in range(4):
         tickets += search.add({"input_ids": source[row : row + 1]}, [20])

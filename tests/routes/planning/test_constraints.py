@@ -250,11 +250,11 @@ def test_a_search_that_finds_nothing_ends_soon_and_says_why(ranking, beams, monk
     ids = planner.tokenizer("CC(C)(C)(C)C'", add_special_tokens=False)["input_ids"]
 
     class Stubborn(ConstrainedGrammar):
-        def follow(self, parents, tokens, prompts, scores):
+        def step(self, parents, tokens, prompts, scores):
             only = torch.full_like(scores, float("-inf"))
             only[:, ids[min(len(calls), len(ids) - 1)]] = 0.0
             calls.append(1)
-            return super().follow(parents, tokens, prompts, only)
+            return super().step(parents, tokens, prompts, only)
 
     monkeypatch.setattr(search, "ConstrainedGrammar", Stubborn)
     settings = PlanSettings(beams=beams, ranking=ranking, max_new_tokens=60)
