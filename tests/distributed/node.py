@@ -53,23 +53,17 @@ def run_jobs(folder: Path) -> None:
 def run_command(folder: Path, words: list[str]) -> None:
     from weftformer.scripts import cli
     from weftformer.training import WeftTrainer, fitting
-    from weftformer.training import trainer as trainer_module
 
-    stops = Stops(folder)
-    save_rng_state, write_manifest = WeftTrainer._save_rng_state, trainer_module.write_manifest
+    stops, replace = Stops(folder), os.replace
 
-    def saved(trainer, new):  # each process its own
-        stops.at(f"random state {trainer.state.global_step}")
-        save_rng_state(trainer, new)
-
-    def written(new):  # everything but the list is written, but not yet under its name
-        stops.at(f"save {new.name.rpartition('-')[2]}")
-        write_manifest(new)
+    def replaced(source, target):  # all files of a checkpoint are written, but not yet under its name
+        if ".saving-checkpoint" in str(source):
+            stops.at(f"save {Path(target).name.rpartition('-')[2]}")
+        replace(source, target)
 
     with (
         mock.patch.object(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=[stops])),
-        mock.patch.object(WeftTrainer, "_save_rng_state", saved),
-        mock.patch.object(trainer_module, "write_manifest", written),
+        mock.patch.object(os, "replace", replaced),
     ):
         sys.exit(cli.main(["train", *words]))
 

@@ -168,12 +168,3 @@ def test_two_processes_draw_alike(engine, pair, alone, folders, tmp_path):
     if engine == "tensor":
         expected = alone.run_engine(**given, out=tmp_path / "one")
         compare(results, expected, tmp_path / "two", split=False)
-
-
-@pytest.mark.integration
-def test_what_cannot_be_split_is_refused(pair, folders):
-    """`tests/modeling/test_parallel.py` tests the other refusals."""
-    folder, sizes = folders(**SPARSE, activation_dropout=0.1), {"tp_size": 2, "ep_size": 2}
-    for answer in pair.run("refuse", folder=folder, sizes=sizes):
-        assert answer is not None and "pass `activation_dropout=0.0`" in answer
-    assert pair.run("refuse", folder=folder, sizes=sizes, activation_dropout=0.0) == [None, None]

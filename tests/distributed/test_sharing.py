@@ -105,7 +105,6 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(texts, tm
     ("words", "message"),
     [
         (["--shard", "1/2"], "give --output-file FOLDER"),
-        (["--shard", "3/2", "--output-file", "x"], "--shard 3/2 is not allowed"),
         (["--shard", "1/2", "--output-file", "lines.txt"], "lines.txt is a file"),
         (["--shard", "1/2", "--output-file", "."], "is not empty and has no job.json"),
         (
@@ -113,7 +112,6 @@ def test_what_is_done_is_not_done_again_and_other_settings_are_refused(texts, tm
             "--overwrite is not supported with --workers and --shard",
         ),
         (["--join", "nothing", "--output-file", "x"], "nothing has no job.json of `weftformer generate`"),
-        (["--shard", "1/1", "--threads", "8", "--output-file", "x"], "--threads require --workers N"),
         (["--join", "nothing"], "--join FOLDER requires --output-file FILE"),
         (["--output-file", "s3://bucket/x"], "is a folder for parts: give --workers N"),
         (["--output-file", "smb://host/x", "--shard", "1/1"], "smb"),

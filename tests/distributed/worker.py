@@ -121,15 +121,6 @@ def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, generate=T
     return result
 
 
-def refuse(folder, sizes, **fields):
-    """Return the message with which a split is refused."""
-    try:
-        load(folder, sizes, **fields)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
 def serve(folder: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=RANK, world_size=2)
     for line in sys.stdin:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from weftformer.serving.batching import Batcher, Failed, QueueFull, Stopping
+from weftformer.serving.batching import Batcher, Failed, QueueFull
 
 from .conftest import soon
 
@@ -141,15 +141,6 @@ def test_an_abandoned_input_leaves_the_queue_or_its_pool(batcher, pools):
     assert all(1 not in step for step in pools.steps)
 
 
-def test_a_step_ends_once_all_of_its_inputs_are_abandoned(batcher, pools):
-    first, second = begun(batcher, pools, 4), batcher.submit([Work(2)])
-    batcher.abandon(first)
-    soon(lambda: [4] in pools.steps)  # the step of the first has ended though `go` is not set
-    assert not first[0].answer.done()
-    pools.go.set()
-    assert answers(second) == [4]
-
-
 def test_an_input_that_fails_does_not_harm_the_others(batcher, pools, caplog):
     long = begun(batcher, pools)
     bad, good = batcher.submit([Work(-1), Work(2)])
@@ -162,21 +153,3 @@ def test_an_input_that_fails_does_not_harm_the_others(batcher, pools, caplog):
     (none,) = batcher.submit([Work(-2)])
     assert type(none.answer.exception(10)) is Failed
     assert answers(batcher.submit([Work(3)])) == [9]
-
-
-@pytest.mark.parametrize("gives_up", [False, True])
-def test_stopping_finishes_what_is_computed_unless_it_gives_up(batcher, pools, gives_up):
-    (long,) = begun(batcher, pools)
-    *computed, waiting = batcher.submit([Work(1), Work(2), Work(3), Work(4)])
-    batcher.stop()
-    assert type(waiting.answer.exception(10)) is Stopping and not batcher.is_ready
-    with pytest.raises(Stopping):
-        batcher.submit([Work(4)])
-    if gives_up:  # the step that waits for `go` ends
-        batcher.give_up()
-        assert {type(item.answer.exception(10)) for item in (long, *computed)} == {Stopping}
-    else:
-        pools.go.set()
-        assert answers([long, *computed]) == [25, 1, 4, 9]
-    batcher.join(10)
-    assert batcher.computing == 0
