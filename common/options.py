@@ -114,7 +114,7 @@ def request_fields(kind: type, largest: Mapping[str, float], text: Any = str, mo
     """
     from pydantic import Field as RequestField
 
-    found: dict[str, Any] = {}
+    request: dict[str, Any] = {}
     hints = get_type_hints(kind)
     for field in dataclasses.fields(kind):
         about, hint = field.metadata, hints[field.name]
@@ -130,5 +130,5 @@ def request_fields(kind: type, largest: Mapping[str, float], text: Any = str, mo
             hint = text | None
         elif field.name in largest and default is not None:
             default = min(default, largest[field.name])
-        found[field.name] = hint, RequestField(default, description=about["help"], **bounds)
-    return found
+        request[field.name] = hint, RequestField(default, description=about["help"], **bounds)
+    return request

@@ -55,8 +55,8 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
     """
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"expected 0 <= successes <= n and n >= 1, got successes={successes}, n={n}")
-    found = _scipy_stats().binomtest(successes, n).proportion_ci(0.95, method="wilson")
-    return float(found.low), float(found.high)
+    interval = _scipy_stats().binomtest(successes, n).proportion_ci(0.95, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def student_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
@@ -98,8 +98,8 @@ def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> lis
     Returns:
         An estimate for each column.
     """
-    known = ~np.isnan(table)
-    filled, counts = np.where(known, table, 0.0), known.sum(axis=0)
+    is_defined = ~np.isnan(table)
+    filled, counts = np.where(is_defined, table, 0.0), is_defined.sum(axis=0)
     rng, blocks = np.random.default_rng(seed), []
     block = max(1, _BLOCK // max(1, len(table)))
     with np.errstate(invalid="ignore"):  # 0 / 0: no target of a resample has the metric
@@ -110,7 +110,7 @@ def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> lis
             # count how often each target is drawn, so that one matrix product sums over all resamples of the block
             indices = drawn + np.arange(rows)[:, None] * len(table)
             times = np.bincount(indices.ravel(), minlength=indices.size).reshape(rows, -1).astype(float)
-            blocks.append((times @ filled) / (times @ known))
+            blocks.append((times @ filled) / (times @ is_defined))
     means = np.concatenate(blocks) if blocks else np.full((1, table.shape[1]), np.nan)
     estimates = []
     for column, (mean, count) in enumerate(zip(value.tolist(), counts.tolist(), strict=True)):

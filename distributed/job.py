@@ -18,10 +18,10 @@ def shard(text: str | None) -> tuple[int, int]:
     Raises:
         ValueError: the text is not a shard such as 3/16.
     """
-    found = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise ValueError(f"--shard {text} is not allowed: expected a shard such as 3/16, the third of sixteen.")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def of_shard(items: Items, text: str | None, window: int = 1) -> Items:

@@ -93,9 +93,9 @@ class Parts:
         for name in dict.fromkeys([*before, *now]):
             values = before.get(name), now.get(name)
             if values[0] != values[1]:
-                told = [f"--{name} {_in_words(value)}" if value else f"no --{name}" for value in values]
+                flags = [f"--{name} {_in_words(value)}" if value else f"no --{name}" for value in values]
                 raise ValueError(
-                    f"{self.place} was started with {told[0]}, but this run has {told[1]}: use the same settings, or {remedy}."
+                    f"{self.place} was started with {flags[0]}, but this run has {flags[1]}: use the same settings, or {remedy}."
                 )
 
     def states(self) -> dict[int, str]:
@@ -152,8 +152,8 @@ class Parts:
             start = 0
             with self._files.open_input_stream(self._path(name)) as file:
                 for line in file.read().splitlines(keepends=True):
-                    if found := _HEAD.match(line):
-                        yield int(found[1]) - 1, found[2].decode(), name, start, len(line)
+                    if head := _HEAD.match(line):
+                        yield int(head[1]) - 1, head[2].decode(), name, start, len(line)
                     start += len(line)
 
     def _path(self, name: str) -> str:

@@ -145,7 +145,7 @@ def build_front(replicas: Any, limits: Limits) -> FastAPI:
     from ray.exceptions import RayActorError
 
     front = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    front.add_middleware(BoundedBody, seconds=limits.timeout_s, most=limits.max_request_bytes)
+    front.add_middleware(BoundedBody, seconds=limits.timeout_s, max_bytes=limits.max_request_bytes)
     add_reasons(front)
 
     @front.api_route("/{path:path}", methods=_METHODS)
@@ -189,14 +189,18 @@ def application(args: dict[str, Any]) -> Any:
         limits = Limits(**arguments.limits)
     except TypeError as error:
         raise ValueError(f"An argument is unknown or missing: {error}") from error
-    least, most = bounds(arguments.replicas)
+    smallest, largest = bounds(arguments.replicas)
     # the inputs of a replica, waiting or running: its batcher itself refuses more
     room = limits.max_queue + limits.max_batch_size
-    scaled: dict[str, Any] = {"num_replicas": least}
-    if most > least:
+    scaled: dict[str, Any] = {"num_replicas": smallest}
+    if largest > smallest:
         target = max(1, limits.max_batch_size // 2)
         scaled = {
-            "autoscaling_config": {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": target}
+            "autoscaling_config": {
+                "min_replicas": smallest,
+                "max_replicas": largest,
+                "target_ongoing_requests": target,
+            }
         }
     replicas = serve.deployment(
         name="replica",
@@ -230,8 +234,8 @@ def serve_here(args: Arguments, host: str, port: int, address: str | None = None
     Raises:
         ValueError: as in [`application`], no cluster answers, it has no room for the replicas, or they do not start.
     """
-    least, most = bounds(args.replicas)
-    workers = Workers(most, args.threads, address, args.device)
+    smallest, largest = bounds(args.replicas)
+    workers = Workers(largest, args.threads, address, args.device)
     stopped = threading.Event()
     with connected(workers, "--replicas") as (_, device):
         from ray import serve
@@ -244,7 +248,7 @@ def serve_here(args: Arguments, host: str, port: int, address: str | None = None
                 serve.run(application(vars(args) | {"device": device}), name="weft")
             except RuntimeError as error:  # a replica that could not load its model
                 raise ValueError(str(error)) from error
-            print(f"{args.model} at http://{host}:{port}, {least} to {most} replicas", flush=True)
+            print(f"{args.model} at http://{host}:{port}, {smallest} to {largest} replicas", flush=True)
             stopped.wait()
         finally:
             serve.delete("weft")  # other applications of the cluster stay, and running requests finish

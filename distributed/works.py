@@ -60,19 +60,19 @@ class Work(Protocol):
         """Return the longest time that a batch may take, after which its worker is considered stuck."""
 
 
-def batches_of(items: Items, cost: Any, most: int, workers: int) -> list[Items]:
+def batches_of(items: Items, cost: Any, max_size: int, workers: int) -> list[Items]:
     """Split items, the most expensive first, into batches that become smaller towards the end.
 
     Args:
         items: the items.
         cost: the expected cost of an item.
-        most: the largest number of items in a batch.
+        max_size: the largest number of items in a batch.
         workers: the number of workers, which should finish together.
     """
     ordered = sorted(items, key=lambda item: -cost(item[1]))
     batches, start = list[Items](), 0
     while start < len(ordered):
-        size = max(1, min(most, -(-(len(ordered) - start) // (_SHARES * workers))))
+        size = max(1, min(max_size, -(-(len(ordered) - start) // (_SHARES * workers))))
         batches.append(ordered[start : start + size])
         start += size
     return batches
@@ -90,7 +90,7 @@ class PlanWork:
         device: the device of the model.
         use_fast_decoding: whether to use `fast_decoding`.
         dtype: the precision of the models, as in `load_task`.
-        told: the settings as given by the user.
+        options: the options as given by the user.
         on_first: as in [`RoutePlanner.stream`], in this process.
     """
 
@@ -103,7 +103,7 @@ class PlanWork:
     device: str | None = None
     use_fast_decoding: bool = False
     dtype: str = "auto"
-    told: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     on_first: Callable[[Any, Route], None] | None = None
 
     def load(self) -> None:
@@ -154,7 +154,7 @@ class PlanWork:
 
     def _row(self, index: int, target: Target, plan: Plan, state: str | None = None) -> Row:
         state = state or plan.state
-        row = {"number": index + 1, "state": state, "id": target.id, "given": target.smiles, "settings": self.told}
+        row = {"number": index + 1, "state": state, "id": target.id, "given": target.smiles, "settings": self.options}
         row |= replace(plan, id=target.id).to_dict()
         return Row(index, state, json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
 
@@ -174,7 +174,7 @@ class TextWork:
         use_fast_decoding: whether to use `fast_decoding`.
         engine: the engine that writes the texts, as in `TextTask.use_engine`.
         dtype: the precision of the model, as in `load_task`.
-        told: the settings as given by the user.
+        options: the options as given by the user.
     """
 
     model: str
@@ -187,7 +187,7 @@ class TextWork:
     use_fast_decoding: bool = False
     engine: str = "weft"
     dtype: str = "auto"
-    told: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def window(self) -> int:

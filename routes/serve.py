@@ -218,9 +218,9 @@ class RouteTask:
 
         from ..serving.endpoint import Endpoint, one_or_more
 
-        most = min(limits.max_characters, _MOST_SMILES)
-        smiles = Annotated[str, StringConstraints(min_length=1, max_length=most)]
-        target = Annotated[str, StringConstraints(max_length=most)]
+        max_length = min(limits.max_characters, _MOST_SMILES)
+        smiles = Annotated[str, StringConstraints(min_length=1, max_length=max_length)]
+        target = Annotated[str, StringConstraints(max_length=max_length)]
         tried = one_or_more(Annotated[int, Field(ge=1, le=self.planner.most_steps)], _MOST_STEPS) | None
         materials = smiles | list[smiles | None] | None
 
@@ -309,7 +309,9 @@ def _respond(
     rows = []
     for plan in _plans(wanted, answers, problems):
         candidates = plan.candidates if wanted.max_routes is None else plan.distinct[: wanted.max_routes]
-        rows.append(replace(plan, candidates=[]).to_dict() | {"candidates": [entry(one) for one in candidates]})
+        rows.append(
+            replace(plan, candidates=[]).to_dict() | {"candidates": [entry(candidate) for candidate in candidates]}
+        )
     return {"plans": rows}
 
 

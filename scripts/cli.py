@@ -159,8 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         near = [f"{GROUP} {name}"] if f"{GROUP} {name}" in COMMANDS else difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"Did you mean `{near[0]}`?" if near else ""
-        told = f"weftformer: there is no command {name!r}. {hint}".rstrip()
-        print(f"{told}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
+        message = f"weftformer: there is no command {name!r}. {hint}".rstrip()
+        print(f"{message}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
     args = build_parser([name])[1][name].parse_args(rest)
     return run_script(name, partial(_check_and_run, _module(name)), args)

@@ -39,7 +39,7 @@ def main(args: argparse.Namespace) -> None:
         if args.format == "ctranslate2":
             write_ctranslate2(model, staging, tokenizer)
             difference, same, samples = compare_ctranslate2(model, staging, tokenizer)
-            found = f"largest difference of log-probabilities {difference:.1e}, same top beam for {same} of {samples} sources"
+            comparison = f"largest difference of log-probabilities {difference:.1e}, same top beam for {same} of {samples} sources"
         else:
             # ONNX has operators for the eager ways. Each eager expert computes only its own tokens, whereas
             # "batched_mm" would gather the weights of its experts for every token.
@@ -49,11 +49,11 @@ def main(args: argparse.Namespace) -> None:
             write, read = (write_torch, load_torch) if args.format == "torch" else (write_onnx, load_onnx)
             write(model, staging)
             difference = largest_difference(model, read(staging))
-            found, same, samples = f"largest difference {difference:.1e}", 0, 0
+            comparison, same, samples = f"largest difference {difference:.1e}", 0, 0
         if not (difference <= TOLERANCE and same == samples):
             raise ValueError(
-                f"The outputs of the exported model differ from those of the original, so the export was deleted: {found}."
+                f"The outputs of the exported model differ from those of the original, so the export was deleted: {comparison}."
             )
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
-    print(f"{args.out}: {', '.join(sorted(file.name for file in args.out.iterdir()))}\n{found}")
+    print(f"{args.out}: {', '.join(sorted(file.name for file in args.out.iterdir()))}\n{comparison}")

@@ -166,7 +166,7 @@ def share(args: argparse.Namespace, work: TextWork, lines: Iterable[Line]) -> in
     settings = {name: value for name, value in settings.items() if value not in (None, False)}
     if args.dtype != "auto":
         settings["dtype"] = args.dtype
-    work.told = settings
+    work.options = settings
     states = run_shared("generate", args, work, items, (repr(tuple(line)) for line in items), "lines")
     return 0 if states.total() == states["done"] else 1
 

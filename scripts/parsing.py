@@ -54,7 +54,7 @@ class ArgumentParser(HfArgumentParser):
                     f"unexpected argument {word!r}: options begin with --, and a file of arguments must come first."
                 )
             name = word.lstrip("-").split("=")[0].replace("_", "-")
-            names = {known.replace("_", "-") for known in self._names()}
+            names = {option.replace("_", "-") for option in self._names()}
             raise ValueError(f"there is no argument --{name}.{closest(name, names)}")
         return tuple(parsed)
 

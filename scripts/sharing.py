@@ -97,7 +97,9 @@ def run_shared(
     if args.workers is not None:
         workers = crew.Workers(args.workers, args.threads, args.ray_address, args.device)
     parts = Parts(str(place or args.output_file))
-    parts.begin(command, work.told, names, "give another folder" if place is None else "start again with --overwrite")
+    parts.begin(
+        command, work.options, names, "give another folder" if place is None else "start again with --overwrite"
+    )
     mine = job.of_shard(list(enumerate(items)), args.shard, getattr(work, "window", 1))
     begun = time.monotonic()
     try:

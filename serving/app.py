@@ -101,7 +101,7 @@ def build_app(
         redoc_url=None,
     )
     app.state.batcher, app.state.metrics, app.state.name, app.state.path = batcher, Metrics(batcher), name, task.path
-    app.add_middleware(BoundedBody, seconds=limits.timeout_s, most=limits.max_request_bytes)
+    app.add_middleware(BoundedBody, seconds=limits.timeout_s, max_bytes=limits.max_request_bytes)
     if api_key is not None:
         app.add_middleware(AuthenticationMiddleware, backend=Key(api_key), on_error=_without_key)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(allowed_hosts))

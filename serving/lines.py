@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .texts import TextSettings, TextTask, TextWork, Written
+from .texts import GeneratedText, TextInput, TextSettings, TextTask
 
 # The number of batches that are sorted by length together. With more, a batch has more similar lengths. With fewer, an
 # interrupted run loses less.
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
     """The generated texts of a line, best first, or the reason why it is not valid. An empty line has neither."""
 
     source: str
-    written: Sequence[Written] = ()
+    written: Sequence[GeneratedText] = ()
     problem: str | None = None
 
 
@@ -77,7 +77,7 @@ def answer_row(answer: Answer, candidates: int) -> dict[str, Any]:
     row: dict[str, Any] = {"source": answer.source, "text": best.text if best else ""}
     row["score"] = best.score if best else None
     if candidates > 1:
-        row["candidates"] = [{"text": one.text, "score": one.score} for one in answer.written]
+        row["candidates"] = [{"text": text.text, "score": text.score} for text in answer.written]
     if best is not None and best.is_cut:
         row["is_cut"] = True
     if answer.problem is not None:
@@ -97,7 +97,7 @@ def answer_window(
     if settings.sampling is not None:
         torch.manual_seed(seed + items[0][0] // window_of(batch_size))
     answers = [Answer(line.text) for _, line in items]
-    works: dict[int, TextWork] = {}
+    works: dict[int, TextInput] = {}
     for place, (_, line) in enumerate(items):
         if line.text.strip():
             try:

@@ -58,8 +58,8 @@ class Observed:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, status, given = time.monotonic(), 0, Headers(scope=scope).get("x-request-id", "")
-        name = given if re.fullmatch(r"[\w.-]{1,64}", given, re.ASCII) else uuid.uuid4().hex
+        begun, status, chosen = time.monotonic(), 0, Headers(scope=scope).get("x-request-id", "")
+        name = chosen if re.fullmatch(r"[\w.-]{1,64}", chosen, re.ASCII) else uuid.uuid4().hex
 
         async def send_named(message: Message) -> None:
             nonlocal status
@@ -86,8 +86,8 @@ class Observed:
             self.metrics.requests.labels(path, str(status)).inc()
             self.metrics.seconds.labels(path).observe(seconds)
             client = (scope.get("client") or ("",))[0]
-            told = {"id": name, "client": client, "method": scope["method"], "path": scope["path"], "status": status}
+            fields = {"id": name, "client": client, "method": scope["method"], "path": scope["path"], "status": status}
             _logger.info(
-                "%(id)s %(client)s %(method)s %(path)r %(status)d %(seconds).3f s", told | {"seconds": seconds},
-                extra={"request": told | {"seconds": round(seconds, 3)}},
+                "%(id)s %(client)s %(method)s %(path)r %(status)d %(seconds).3f s", fields | {"seconds": seconds},
+                extra={"request": fields | {"seconds": round(seconds, 3)}},
             )  # fmt: skip

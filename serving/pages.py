@@ -52,7 +52,7 @@ def add_page(app: FastAPI, task: Task, endpoint: Endpoint, *, name: str, limits:
 
 def _form(endpoint: Endpoint, example: dict[str, Any], limits: Limits) -> list[dict[str, Any]]:
     """Return the fields of the form, from the schema of requests: its kind, bounds, default and description."""
-    found = []
+    form = []
     properties = endpoint.request.model_json_schema()["properties"]
     for name, label in endpoint.form.items():
         if name not in properties or name in limits.refuse:
@@ -64,12 +64,12 @@ def _form(endpoint: Endpoint, example: dict[str, Any], limits: Limits) -> list[d
             "lines" if name == endpoint.inputs else "check" if "boolean" in kinds else "number" if number else "text"
         )
         value = example[name] if kind == "lines" else about.get("default")
-        found.append({
+        form.append({
             "name": name, "label": label, "hint": about["description"], "kind": kind,
             "value": "\n".join([value] if isinstance(value, str) else value) if kind == "lines" else value,
             "least": (number or {}).get("minimum"), "most": (number or {}).get("maximum"),
         })  # fmt: skip
-    return found
+    return form
 
 
 def _settings(task: Task, limits: Limits) -> dict[str, str]:

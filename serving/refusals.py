@@ -68,8 +68,8 @@ def _described(item: dict[str, Any]) -> str:
 class BoundedBody:
     """Refuses requests whose body does not arrive in time (408) or is too large (413)."""
 
-    def __init__(self, app: ASGIApp, seconds: float, most: int):
-        self.app, self.seconds, self.most = app, seconds, most
+    def __init__(self, app: ASGIApp, seconds: float, max_bytes: int):
+        self.app, self.seconds, self.max_bytes = app, seconds, max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -96,5 +96,5 @@ class BoundedBody:
         await self.app(scope, receive_in_time, send)
 
     def _check(self, size: int) -> None:
-        if size > self.most:
-            raise HTTPException(413, f"The body is larger than {self.most} bytes.")
+        if size > self.max_bytes:
+            raise HTTPException(413, f"The body is larger than {self.max_bytes} bytes.")

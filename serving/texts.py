@@ -50,13 +50,13 @@ class TextSettings:
 
 
 @dataclass(frozen=True)
-class TextWork:
+class TextInput:
     ids: tuple[int, ...]
     conditions: tuple[float, ...]
     settings: TextSettings
 
 
-class Written(NamedTuple):
+class GeneratedText(NamedTuple):
     """A text, its log-probability with the end token (None unless requested), and whether it was cut at the limit."""
 
     text: str
@@ -80,13 +80,13 @@ class TextPool:
         is_engine = task.engine is not None and task.engine.is_for(num_beams=beams)
         can_join = not is_engine and reason_against(task.model, num_beams=beams) is None
         self.search = ContinuousSearch(task.model, num_beams=beams) if can_join else None
-        self._waiting: dict[Hashable, TextWork] = {}
+        self._waiting: dict[Hashable, TextInput] = {}
         self._running: dict[int, Hashable] = {}  # by ticket
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._running)
 
-    def add(self, key: Hashable, work: TextWork) -> None:
+    def add(self, key: Hashable, work: TextInput) -> None:
         self._waiting[key] = work
 
     def remove(self, key: Hashable) -> None:
@@ -104,10 +104,10 @@ class TextPool:
             tickets = self.search.add(self.task._inputs(works), [work.settings.max_new_tokens for work in works])
             self._running |= dict(zip(tickets, self._waiting, strict=True))
             self._waiting.clear()
-        found = self.search.step()
-        texts = [[*one.prompt, *one.sequences[0]] for one in found]
+        results = self.search.step()
+        texts = [[*result.prompt, *result.sequences[0]] for result in results]
         written = self.task.tokenizer.batch_decode(texts, skip_special_tokens=True) if texts else []
-        return [(self._running.pop(one.ticket), text) for one, text in zip(found, written, strict=True)]
+        return [(self._running.pop(result.ticket), text) for result, text in zip(results, written, strict=True)]
 
     def _batch(self) -> list[tuple[Hashable, str]]:
         """Write the texts of the waiting works with the same settings as the oldest."""
@@ -156,7 +156,7 @@ class TextTask:
 
     def works(
         self, texts: list[str], *, beams: int = 4, max_new_tokens: int | None = None, conditions: Sequence[float] = ()
-    ) -> list[TextWork]:
+    ) -> list[TextInput]:
         """Check a request.
 
         Args:
@@ -198,20 +198,20 @@ class TextTask:
         if count != features:
             raise ValueError(f"This model expects {features} conditions per text, got {count}.")
 
-    def work(self, text: str, settings: TextSettings, conditions: Sequence[float] = ()) -> TextWork:
+    def work(self, text: str, settings: TextSettings, conditions: Sequence[float] = ()) -> TextInput:
         """Check one text.
 
         Raises:
             ValueError: the text is too long or contains a character outside the vocabulary.
         """
         ids = encode_checked(self.tokenizer, text, max_length=self.model.config.max_source_positions)
-        return TextWork(tuple(ids), tuple(conditions), settings)
+        return TextInput(tuple(ids), tuple(conditions), settings)
 
-    def pool_key(self, work: TextWork) -> int:
+    def pool_key(self, work: TextInput) -> int:
         """Return the number of beams, which works of one pool have in common."""
         return work.settings.beams
 
-    def rows(self, work: TextWork) -> int:
+    def rows(self, work: TextInput) -> int:
         """Return the number of beams."""
         return work.settings.beams
 
@@ -236,12 +236,12 @@ class TextTask:
     @torch.no_grad()
     def write(
         self,
-        works: Sequence[TextWork],
+        works: Sequence[TextInput],
         watch: Callable[[], None] | None = None,
         *,
         with_scores: bool = False,
         streamer: Any = None,
-    ) -> list[list[Written]]:
+    ) -> list[list[GeneratedText]]:
         """Generate the texts for works, as one batch.
 
         Args:
@@ -272,15 +272,15 @@ class TextTask:
             self._log_probabilities(inputs, sequences, settings.candidates) if with_scores else [None] * len(texts)
         )
         is_cut = (~self._is_end(sequences[:, 1:]).any(1)).tolist()
-        written = [Written(*one) for one in zip(texts, scores, is_cut, strict=True)]
+        written = [GeneratedText(*row) for row in zip(texts, scores, is_cut, strict=True)]
         several = [
             written[start : start + settings.candidates] for start in range(0, len(written), settings.candidates)
         ]
         if with_scores and sampling is not None:
-            several = [sorted(one, key=lambda found: -(found.score or 0.0)) for one in several]
+            several = [sorted(texts, key=lambda text: -(text.score or 0.0)) for texts in several]
         return several
 
-    def _inputs(self, works: Sequence[TextWork]) -> dict[str, torch.Tensor]:
+    def _inputs(self, works: Sequence[TextInput]) -> dict[str, torch.Tensor]:
         rows = [torch.tensor(work.ids) for work in works]
         source_ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id)
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)

@@ -39,7 +39,7 @@ def test_shards_are_all_items_and_keep_windows_together(window):
 
 def test_batches_begin_with_what_is_dearest_and_become_smaller():
     items = [(index, "C" * (index * 7 % 50)) for index in range(50)]
-    batches = batches_of(items, len, most=5, workers=2)
+    batches = batches_of(items, len, max_size=5, workers=2)
     handed = [item for batch in batches for item in batch]
     assert (
         sorted(handed) == items and [len(text) for _, text in handed] == sorted(map(len, dict(items).values()))[::-1]
