@@ -21,9 +21,8 @@ MOST_CHARACTERS = 2000
 # The number of SMILES in each cache of a process. Some thousands are enough for a search, and more only fill the
 # memory of a server.
 KNOWN = 1 << 13
-# The beginning of a line of RDKit's log, and the position of an error in it.
-_STAMP = re.compile(r"^\[[\d:]+\] (SMILES Parse Error: )?", re.MULTILINE)
-_PLACE = re.compile(r" around position \d+")
+# The beginning of a line of RDKit's log.
+_STAMP = re.compile(r"^\[[\d:]+\] (SMILES Parse Error: )?")
 # The beginning of an atom with an isotope of more than three digits, or a charge or hydrogens of more than two.
 _TOO_LARGE = re.compile(r"\[(?:\d{4,}|[^\[\]]*[H+-]\d{3,})")
 _ELEMENT = re.compile(r"([A-Z][a-z]?)(\d*)")
@@ -71,17 +70,13 @@ def unreadable(smiles: str) -> str:
     All threads share the log with the reason: if two of them read it at once, one may get none.
     """
     smiles = smiles.strip()
-    told = _quoted(smiles)
     if not hasattr(rdBase, "CaptureErrorLog"):  # an older RDKit
-        return f"{told}."
+        return f"{_quoted(smiles)}."
     with rdBase.CaptureErrorLog() as log:
         Chem.MolFromSmiles(smiles)
-    lines = _STAMP.sub("", log.messages).splitlines()
-    if not lines or not lines[0].strip():  # a failure of RDKit itself begins with an empty line
-        return f"{told}."
-    reason = " ".join(re.sub(r" (for input|while parsing): .*", "", lines[0]).rstrip(".").split())
-    place = next((found[0] for line in lines if (found := _PLACE.search(line))), "")
-    return f"{told}: {reason}{place}."
+    first = next(iter(log.messages.splitlines()), "")
+    reason = re.sub(r" (for input|while parsing): .*", "", _STAMP.sub("", first)).strip(" .")
+    return f"{_quoted(smiles)}{reason and ': '}{reason}."
 
 
 @lru_cache(KNOWN // 16)  # each entry has many SMILES

@@ -6,7 +6,7 @@ from typing import Any
 
 from weftformer.common import atomic
 from weftformer.common.statistics import Estimate
-from weftformer.routes.scoring.evaluation import SHAPES, Evaluation, Metrics
+from weftformer.routes.scoring.evaluation import SHAPES, Evaluation
 
 _LABEL = 24
 
@@ -29,69 +29,55 @@ _NAMES = {
 
 _NOTE = "In brackets: 95 % intervals (Wilson for shares of targets and for mean shares of 0 or 100 %, else bootstrap over targets)."
 
-# A title, and rows of a label and an estimate for each column (None if it was not measured).
-Section = tuple[str, list[tuple[str, list[Estimate | None]]]]
-# The same with the estimates written out.
+# A title, and rows of a label and a cell for each column.
 Table = tuple[str, list[tuple[str, list[str]]]]
 
 
-def sections(results: dict[str, Evaluation]) -> Iterator[Section]:
+def tables(results: dict[str, Evaluation]) -> Iterator[Table]:
     """Yield the tables: every metric over all targets, then the recorded route by depth and shape."""
     columns = [result.overall for result in results.values()]
     for metric, title in _TITLES.items():
-        found = list(dict.fromkeys(what for column in columns for what in column.get(metric, {})))
+        statistics = list(dict.fromkeys(name for column in columns for name in column.get(metric, {})))
         # runs may have reported different ranks
-        found.sort(key=lambda what: int(what[4:]) if what.startswith("top-") else 10**9)
-        if found:
+        statistics.sort(key=lambda name: int(name[4:]) if name.startswith("top-") else 10**9)
+        if statistics:
             yield (
                 title,
-                [(_NAMES.get(what, what), [_of(column, metric, what) for column in columns]) for what in found],
+                [
+                    (
+                        _NAMES.get(name, name),
+                        [_cell(column.get(metric, {}).get(name), "(%)" in title) for column in columns],
+                    )
+                    for name in statistics
+                ],
             )
-    for what in _ends(columns):
-        groups = [{**result.by_depth, **result.by_shape} for result in results.values()]
-        depths = sorted({depth for result in results.values() for depth in result.by_depth})
+    groups = [{**result.by_depth, **result.by_shape} for result in results.values()]
+    depths = sorted({depth for result in results.values() for depth in result.by_depth})
+    ranks = [name for name in columns[0]["exact"] if all(name in column["exact"] for column in columns)]
+    for rank in dict.fromkeys([*ranks[:1], *ranks[-1:]]):
         rows = []
-        for group in [*depths, *(shape for shape in SHAPES if any(shape in found for found in groups))]:
-            estimates = [_of(found.get(group, {}), "exact", what) for found in groups]
+        for group in [*depths, *(shape for shape in SHAPES if any(shape in column for column in groups))]:
+            estimates = [column.get(group, {}).get("exact", {}).get(rank) for column in groups]
             # the same for all columns, unless they come from files that lack targets
-            n = max(one.n for one in estimates if one is not None)
-            rows.append((f"{group} deep, n={n}" if group in depths else f"{group}, n={n}", estimates))
-        yield f"Recorded route found, {what} (%), by its depth (reactions on a path) and shape", rows
+            n = max(estimate.n for estimate in estimates if estimate is not None)
+            label = f"{group} deep" if group in depths else group
+            rows.append((f"{label}, n={n}", [_cell(estimate, True) for estimate in estimates]))
+        yield f"Recorded route found, {rank} (%), by its depth (reactions on a path) and shape", rows
 
 
-def _ends(columns: list[Metrics]) -> list[str]:
-    """Return the first and the last rank that all columns have."""
-    ranks = [
-        what for what in columns[0]["exact"] if what.startswith("top-") and all(what in c["exact"] for c in columns)
-    ]
-    return list(dict.fromkeys([*ranks[:1], *ranks[-1:]]))
-
-
-def _of(metrics: Metrics, metric: str, what: str) -> Estimate | None:
-    return metrics.get(metric, {}).get(what)
-
-
-def _cell(estimate: Estimate | None, percent: bool) -> str:
+def _cell(estimate: Estimate | None, is_percent: bool) -> str:
     if estimate is None or not estimate.n:
         return "-"
     numbers = (estimate.value, estimate.low, estimate.high)
-    value, low, high = (f"{100 * x:.1f}" if percent else f"{x:.3f}" for x in numbers)
+    value, low, high = (f"{100 * number:.1f}" if is_percent else f"{number:.3f}" for number in numbers)
     return f"{value} [{low}, {high}]"
-
-
-def _cells(results: dict[str, Evaluation]) -> Iterator[Table]:
-    for title, rows in sections(results):
-        written = []
-        for label, found in rows:
-            written.append((label, [_cell(one, "(%)" in title) for one in found]))
-        yield title, written
 
 
 def as_text(results: dict[str, Evaluation]) -> str:
     """Return the tables as text for a terminal."""
-    tables = list(_cells(results))
+    every = list(tables(results))
     widths = [
-        max(map(len, [name, *(cells[i] for _, rows in tables for _, cells in rows)])) for i, name in enumerate(results)
+        max(map(len, [name, *(cells[i] for _, rows in every for _, cells in rows)])) for i, name in enumerate(results)
     ]
 
     def line(label: str, cells: Iterable[str]) -> str:
@@ -99,7 +85,7 @@ def as_text(results: dict[str, Evaluation]) -> str:
         return (f"{label:<{_LABEL}}" + "".join(padded)).rstrip()
 
     lines = [line("", results), line("targets", [str(len(result.targets)) for result in results.values()])]
-    for title, rows in tables:
+    for title, rows in every:
         lines += ["", title, *(line(f"  {label}", cells) for label, cells in rows)]
     return "\n".join([*lines, "", _NOTE])
 
@@ -108,7 +94,7 @@ def as_markdown(results: dict[str, Evaluation]) -> str:
     """Return one Markdown table, for a README."""
     counts = " | ".join(str(len(result.targets)) for result in results.values())
     lines = [f"| | {' | '.join(results)} |", "| --- |" + " ---: |" * len(results), f"| targets | {counts} |"]
-    for title, rows in _cells(results):
+    for title, rows in tables(results):
         lines.append(f"| **{title}** |" + " |" * len(results))
         lines += [f"| {label} | {' | '.join(cells)} |" for label, cells in rows]
     return "\n".join([*lines, "", _NOTE])
