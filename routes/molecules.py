@@ -43,8 +43,8 @@ def canonical_smiles(smiles: str) -> str:
     # RDKit stops reading at the first space or line break, passes over marks in front, and computes modulo a power of two
     if wrong := sorted(set(smiles) - SMILES_CHARACTERS):
         raise ValueError(f"{_quoted(smiles)}: it contains {wrong[0]!r}. Give the SMILES of one molecule.")
-    if found := _TOO_LARGE.search(smiles):
-        raise ValueError(f"{_quoted(smiles)}: the number in {found[0]!r} is too large.")
+    if number := _TOO_LARGE.search(smiles):
+        raise ValueError(f"{_quoted(smiles)}: the number in {number[0]!r} is too large.")
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
     if molecule is None or molecule.GetNumAtoms() == 0:

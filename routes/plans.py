@@ -70,9 +70,9 @@ class Candidate:
         """The price as a text, with the number of priced materials; None without a price."""
         if self.price is None or self.route is None:
             return None
-        known = [offer for offer in self.offers if offer.price is not None]
-        total, number = price_in_words(self.price, known[0].unit), len(set(self.route.leaves()))
-        return f"{total} for {len(known)} of {number} starting materials, one listed pack of each"
+        priced = [offer for offer in self.offers if offer.price is not None]
+        total, number = price_in_words(self.price, priced[0].unit), len(set(self.route.leaves()))
+        return f"{total} for {len(priced)} of {number} starting materials, one listed pack of each"
 
     @property
     def feasibility(self) -> float | None:
@@ -111,7 +111,7 @@ class Candidate:
     @property
     def precedented_steps(self) -> int:
         """The number of reactions that have a recorded precedent."""
-        return sum(one.state == "precedented" for one in self.judgements)
+        return sum(judgement.state == "precedented" for judgement in self.judgements)
 
     @cached_property
     def precedented(self) -> bool | None:
@@ -135,15 +135,15 @@ class Candidate:
             {
                 "step": number,
                 "reaction": route.last_reaction,
-                "name": known.name,
-                "class": known.reaction_class,
+                "name": judgement.name,
+                "class": judgement.reaction_class,
                 "forward_rank": rank,
-                "state": known.state,
-                "precedents": known.precedents,
-                "remarks": list(known.remarks),
-                "reason": known.reason,
+                "state": judgement.state,
+                "precedents": judgement.precedents,
+                "remarks": list(judgement.remarks),
+                "reason": judgement.reason,
             }
-            for number, (route, known, rank) in enumerate(self.steps, 1)
+            for number, (route, judgement, rank) in enumerate(self.steps, 1)
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -215,11 +215,11 @@ class Plan:
     @property
     def distinct(self) -> list[Candidate]:
         """The candidates that are routes, best first, without repetitions in another order."""
-        found: dict[Route, Candidate] = {}
+        distinct: dict[Route, Candidate] = {}
         for candidate in self.candidates:
             if candidate.route is not None:
-                found.setdefault(candidate.route.canonical(), candidate)
-        return list(found.values())
+                distinct.setdefault(candidate.route.canonical(), candidate)
+        return list(distinct.values())
 
     @property
     def routes(self) -> list[Route]:
@@ -236,8 +236,8 @@ class Plan:
         """The outcome: "done"; "unfinished" if no route starts from the stock alone; "no route"; or "refused"."""
         if self.problem is not None:
             return "refused"
-        known = [candidate.purchasable for candidate in self.candidates if candidate.route is not None]
-        return "no route" if not known else "unfinished" if set(known) == {False} else "done"
+        purchasable = {candidate.purchasable for candidate in self.candidates if candidate.route is not None}
+        return "no route" if not purchasable else "unfinished" if purchasable == {False} else "done"
 
     @property
     def nothing_because(self) -> str | None:
@@ -245,10 +245,10 @@ class Plan:
         if self.problem is not None or self.routes:
             return self.problem
         reasons = Counter(candidate.problem for candidate in self.failed if candidate.problem)
-        told = [reason.removeprefix(NOTHING_FOUND) for reason, _ in reasons.most_common(_MOST_REASONS)]
-        if not told and self.remarks:
+        texts = [reason.removeprefix(NOTHING_FOUND) for reason, _ in reasons.most_common(_MOST_REASONS)]
+        if not texts and self.remarks:
             return self.remarks[-1]
-        return NOTHING_FOUND + ("; ".join(told) or "the search returned no candidates")
+        return NOTHING_FOUND + ("; ".join(texts) or "the search returned no candidates")
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -313,16 +313,16 @@ def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
     log-probability of a text that the model wrote, comparable with a search of one text. It does not depend on which
     texts a beam had room for.
     """
-    found: dict[Route, Candidate] = {}
+    best: dict[Route, Candidate] = {}
     others = []
     for candidate in candidates:
         if candidate.route is None:
             others.append(candidate)
             continue
         key = candidate.route.canonical()
-        if key not in found or candidate.score > found[key].score:
-            found[key] = candidate
-    return [*found.values(), *others]
+        if key not in best or candidate.score > best[key].score:
+            best[key] = candidate
+    return [*best.values(), *others]
 
 
 def ranked(
@@ -348,13 +348,13 @@ def ranked(
     """
     best = [candidate.with_stock(stock) for candidate in candidates]
 
-    def place(one: Candidate) -> tuple[Any, ...]:
-        fails = on_fail == "rank_last" and one.fails_because is not None
-        if not by_evidence or one.route is None:
-            return fails, by_evidence, by_evidence, 0, -one.score
-        steps = one.route.num_reactions if per_step else 1
-        moves = _precedents().count_unproductive(one.route, one.judgements)
-        return fails, not one.purchasable, not one.precedented, moves, -one.score / max(1, steps)
+    def place(candidate: Candidate) -> tuple[Any, ...]:
+        fails = on_fail == "rank_last" and candidate.fails_because is not None
+        if not by_evidence or candidate.route is None:
+            return fails, by_evidence, by_evidence, 0, -candidate.score
+        steps = candidate.route.num_reactions if per_step else 1
+        moves = _precedents().count_unproductive(candidate.route, candidate.judgements)
+        return fails, not candidate.purchasable, not candidate.precedented, moves, -candidate.score / max(1, steps)
 
     if on_fail == "drop":
         best = [candidate for candidate in best if candidate.fails_because is None]
@@ -363,9 +363,9 @@ def ranked(
 
 def best_route_remark(candidates: Iterable[Candidate]) -> list[str]:
     """Return a sentence about ranked candidates if the best purchasable route is not the most probable one, else nothing."""
-    routes = [one for one in candidates if one.rank]
-    bought = next((one for one in routes if one.purchasable), None)
-    probable = max(routes, key=lambda one: one.score, default=None)
+    routes = [candidate for candidate in candidates if candidate.rank]
+    bought = next((candidate for candidate in routes if candidate.purchasable), None)
+    probable = max(routes, key=lambda candidate: candidate.score, default=None)
     if bought is None or probable is None or bought.rank == probable.rank:
         return []
     return [f"Best purchasable: rank {bought.rank}. Most probable: rank {probable.rank}."]

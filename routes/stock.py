@@ -63,7 +63,7 @@ class _Notes:
         self.text += ("\t".join(" ".join(field.split()) for field in fields) + "\n").encode()
 
     def sort(self) -> None:
-        keys, prices, starts = (np.array(one) for one in (self.keys, self.prices, self.starts))
+        keys, prices, starts = (np.array(column) for column in (self.keys, self.prices, self.starts))
         order = np.lexsort((prices, keys))  # NaN is last
         order = order[np.unique(keys[order], return_index=True)[1]]
         self.keys, self.prices, self.starts = keys[order], prices[order], starts[order]
@@ -225,11 +225,11 @@ class Stock:
         """Yield the notes of an entry: price, vendor and number by its name and, for a salt, also by its parent."""
         cost, *others = details
         price, unit = read_price(cost)
-        told = [unit, *others]
+        about = [unit, *others]
         if cost or any(others):
-            yield hash64(name), price, ["", "", *told]
+            yield hash64(name), price, ["", "", *about]
         if self.kind == "smiles" and (parent := parent_form(name)) != name:
-            yield hash64(f"parent {parent}"), price, [salt_in_words(name, parent), name, *told]
+            yield hash64(f"parent {parent}"), price, [salt_in_words(name, parent), name, *about]
 
     @classmethod
     def _from_cache(cls, known: Path, stamp: str) -> Stock | None:
@@ -266,8 +266,8 @@ class Stock:
     def __str__(self) -> str:
         """Return the numbers of molecules, salts and lines that are not molecules, for people."""
         others = {"salts or mixtures": self.num_salts, "lines that are not molecules": self.num_bad}
-        told = ", ".join(f"{what}: {number:,}" for what, number in others.items() if number)
-        return f"{len(self):,} molecules{told and f' ({told})'}"
+        notes = ", ".join(f"{what}: {number:,}" for what, number in others.items() if number)
+        return f"{len(self):,} molecules{notes and f' ({notes})'}"
 
     def __contains__(self, smiles: str) -> bool:
         """Return whether a molecule, given as any of its SMILES, is in the stock. Return False for other texts."""
@@ -301,8 +301,8 @@ class Stock:
         return None
 
     def _noted_offer(self, smiles: str, name: str, form: str = "", sold_as: str = "") -> Offer:
-        price, (_, _, *told) = self._notes.get(hash64(name)) or (np.nan, ["", "", "", "", ""])
-        return _offer(smiles, (price, [form, sold_as, *told]))
+        price, (_, _, *details) = self._notes.get(hash64(name)) or (np.nan, ["", "", "", "", ""])
+        return _offer(smiles, (price, [form, sold_as, *details]))
 
     def missing(self, route: Route) -> list[str]:
         """Return the starting materials of a route that are not in the stock, each once, from left to right."""

@@ -43,7 +43,14 @@ def _first(plans: Sequence[Plan], limit: int) -> list[Plan]:
         kept = plan.distinct[:limit]
         limit -= len(kept)
         if kept or not plan.distinct:
-            cut.append(replace(plan, candidates=[one for one in plan.candidates if one.route is None or one in kept]))
+            cut.append(
+                replace(
+                    plan,
+                    candidates=[
+                        candidate for candidate in plan.candidates if candidate.route is None or candidate in kept
+                    ],
+                )
+            )
     return cut
 
 
@@ -73,7 +80,9 @@ def main(args: argparse.Namespace) -> None:
         plans = _first(plans, limit)
         print(f"Only the first {limit} are drawn: raise --limit for more.")
     if stock is not None:
-        plans = [replace(plan, candidates=[one.with_stock(stock) for one in plan.candidates]) for plan in plans]
+        plans = [
+            replace(plan, candidates=[candidate.with_stock(stock) for candidate in plan.candidates]) for plan in plans
+        ]
     drawn = [candidate for plan in plans for candidate in plan.distinct]
     if not drawn and not (is_planned and args.picture is None):
         raise ValueError(f"{args.routes} contains no route.")

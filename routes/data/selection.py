@@ -222,7 +222,11 @@ class Selection:
             raise _Dropped("mixture", route.smiles)
         if settings.forward:
             pairs = [text.last_reaction.split(">>") for text in aligned_routes(route, settings.aligned or 1, rng)]
-            return Outcome(place, route=key, rows=[{"source": one, "target": two, "n_steps": 1} for one, two in pairs])
+            return Outcome(
+                place,
+                route=key,
+                rows=[{"source": reactants, "target": product, "n_steps": 1} for reactants, product in pairs],
+            )
         rows = route_rows(
             route,
             rng,

@@ -155,7 +155,7 @@ def route_picture(route: Route, missing: Iterable[str] | None = None) -> Picture
     children = children_of(parents)
     kinds = _kinds(tree, missing)
     labels = [_label(index, kind, depictions[index]) for index, kind in enumerate(kinds)]
-    sizes = [_size(*one) for one in zip(depictions, kinds, labels, strict=True)]
+    sizes = [_size(*parts) for parts in zip(depictions, kinds, labels, strict=True)]
     # each molecule that is made, in the order of the reactions: its index, the number and the name of its reaction
     steps = {index: (number, judge_step(tree[index][0]).title) for number, index in enumerate(_made(children), 1)}
     columns = [[0]]
@@ -172,7 +172,7 @@ def route_picture(route: Route, missing: Iterable[str] | None = None) -> Picture
     return Picture(
         max(box.right for box in boxes) + MARGIN,
         max(box.bottom for box in boxes) + MARGIN,
-        tuple(Card(*one) for one in zip(boxes, depictions, kinds, labels, strict=True)),
+        tuple(Card(*parts) for parts in zip(boxes, depictions, kinds, labels, strict=True)),
         tuple(reactions),
         _title(route),
         _description(tree, kinds, steps),
@@ -237,7 +237,7 @@ def _description(
         node = tree[index][0]
         step = f"Step {number}, {name}" if name else f"Step {number}"
         lines.append(f"{step}: {' and '.join(child.smiles for child in node.children)} give {node.smiles}.")
-    told = [(node, kind) for (node, _), kind in zip(tree, kinds, strict=True)]
-    leaves = {node.smiles: LOOKS[kind].label for node, kind in told if not node.children}
+    cards = [(node, kind) for (node, _), kind in zip(tree, kinds, strict=True)]
+    leaves = {node.smiles: LOOKS[kind].label for node, kind in cards if not node.children}
     lines += [f"{smiles}: {label}." for smiles, label in leaves.items()]
     return " ".join(lines)

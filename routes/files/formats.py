@@ -138,8 +138,8 @@ def _reaction(data: dict[str, Any], place: str) -> Route:
     if not reactants:
         raise ValueError(f"{where}: a reaction without reactants")
     try:
-        given = Route(data["product"], tuple(Route(smiles) for smiles in reactants))
-        reaction = without_maps(given.smiles, given.leaves())
+        step = Route(data["product"], tuple(Route(smiles) for smiles in reactants))
+        reaction = without_maps(step.smiles, step.leaves())
         return Route(reaction.product, tuple(map(Route, reaction.reactants)))
     except ValueError as error:
         raise ValueError(f"{place or 'reaction'}: {error}") from None

@@ -105,7 +105,8 @@ def _is_plan(data: Any) -> bool:
     """Return whether an object is a target with candidates. The candidates of other programs have no `text`."""
     candidates = data.get("candidates") if isinstance(data, dict) and isinstance(data.get("target"), str) else None
     return candidates == [] or (
-        isinstance(candidates, list) and any(isinstance(one, dict) and "text" in one for one in candidates)
+        isinstance(candidates, list)
+        and any(isinstance(candidate, dict) and "text" in candidate for candidate in candidates)
     )
 
 

@@ -114,7 +114,11 @@ def _room(product: str, reactants: tuple[str, ...]) -> int | None:
     made, *used = map(read_molecule, (product, *reactants))
     if made is None:
         return None
-    return sum(made.atoms.values()) + MOST_OTHER_ATOMS - sum(sum(one.atoms.values()) for one in used if one)
+    return (
+        sum(made.atoms.values())
+        + MOST_OTHER_ATOMS
+        - sum(sum(molecule.atoms.values()) for molecule in used if molecule)
+    )
 
 
 class ConstrainedGrammar(LogitsProcessor):
@@ -364,7 +368,7 @@ class ConstrainedGrammar(LogitsProcessor):
         limits = [self.limits[index // beams] for index in range(len(parents))]
         totals_W = self._advance(parents, tokens, prompts, limits)
         ends = [self._may_end(text) for text in self.written]
-        keys = [self._key(*given) for given in zip(self.written, limits, [end is True for end in ends], strict=True)]
+        keys = [self._key(*row) for row in zip(self.written, limits, [end is True for end in ends], strict=True)]
         for index, (text, key) in enumerate(zip(self.written, keys, strict=True)):
             if len(key) == 3 and not key[2] and (broken := self._broken_by_close(text)):
                 self.refusals[self.numbers[index // beams]][broken] += 1

@@ -263,7 +263,7 @@ class RouteSearch:
             found: each text, whether it has ended, and its score.
         """
         is_over = task.deadline is not None and task.deadline.is_over
-        candidates = [self._candidate(*one, task.job.n_steps, None if is_over else task.most) for one in found]
+        candidates = [self._candidate(*text, task.job.n_steps, None if is_over else task.most) for text in found]
         kept = [candidate for candidate in candidates if candidate is not None]
         why = "no text was completed" if self.grammar is None else self.grammar.why_nothing(task.number)
         if self.grammar is not None and self.grammar.refusals[task.number]:

@@ -77,19 +77,19 @@ class WeftReactionModel(BackwardReactionModel):
         return self.model.parameters()
 
     def _get_reactions(self, inputs: list[Molecule], num_results: int) -> list[Sequence[SingleProductReaction]]:
-        texts = [list(filter(self._reads, self._texts(one.smiles))) for one in inputs]
+        texts = [list(filter(self._reads, self._texts(molecule.smiles))) for molecule in inputs]
         found = iter(self._candidates([text for some in texts for text in some]))
         reactions: list[Sequence[SingleProductReaction]] = []
         for product, some in zip(inputs, texts, strict=True):
             probabilities: Counter[tuple[str, ...]] = Counter()
             for _ in some:
                 best: dict[tuple[str, ...], float] = {}
-                for one in next(found):
-                    if one.route is not None and one.route.children:
-                        reactants = tuple(sorted(child.smiles for child in one.route.children))
-                        best.setdefault(reactants, math.exp(max(one.score, _LEAST)) / len(some))
+                for candidate in next(found):
+                    if candidate.route is not None and candidate.route.children:
+                        reactants = tuple(sorted(child.smiles for child in candidate.route.children))
+                        best.setdefault(reactants, math.exp(max(candidate.score, _LEAST)) / len(some))
                 probabilities.update(best)
-            reactions.append([_reaction(product, *one) for one in probabilities.most_common(num_results)])
+            reactions.append([_reaction(product, *reaction) for reaction in probabilities.most_common(num_results)])
         return reactions
 
     def _texts(self, smiles: str) -> list[str]:

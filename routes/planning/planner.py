@@ -112,7 +112,7 @@ class RoutePlanner:
         requests = self.requests(
             targets, settings, n_steps=n_steps, starting_material=starting_material, stock=stock, on_error=on_error
         )
-        asked = next((one.settings for one in requests if one.problem is None), settings)
+        asked = next((request.settings for request in requests if request.problem is None), settings)
         key = asked.for_search
         expanded = self._expanded.setdefault(key, {})
         pool = PlanPool(self.model, self.tokenizer, key, stock, batch_size, watch, together=True, expanded=expanded)

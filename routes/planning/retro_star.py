@@ -154,7 +154,7 @@ class RetroStarSearch:
     def unfinished(self, most: int) -> list[Solution]:
         """Return the unfinished routes with the shortest SMILES left to make, the cheapest first among equals."""
         states = [*self._queue, *self._stuck, *(state for waiting in self._waiting.values() for state in waiting)]
-        nearest = heapq.nsmallest(most, (one for one in states if one.made), key=_distance)
+        nearest = heapq.nsmallest(most, (state for state in states if state.made), key=_distance)
         return [self._solution(state) for state in nearest]
 
     def add_reactions(self, molecule: str, steps: Sequence[Step]) -> None:
@@ -175,7 +175,7 @@ class RetroStarSearch:
             if any(_needs(reactant, molecule, made) for reactant in step.reactants):
                 continue  # a molecule would be made from itself
             leads_on = True
-            new = {one for one in step.reactants if one not in made and not self._is_bought(one)}
+            new = {reactant for reactant in step.reactants if reactant not in made and not self._is_bought(reactant)}
             left = tuple(sorted(new.union(rest), key=lambda smiles: (-len(smiles), smiles)))
             now_made = (*state.made, (molecule, step))
             # Routes of recorded steps alone are not crowded out by cheaper ones.
@@ -205,7 +205,7 @@ def _is_recorded(made: tuple[tuple[str, Step], ...]) -> bool:
 
 def _route(molecule: str, made: dict[str, Step]) -> Route:
     step = made.get(molecule)
-    return Route(molecule, tuple(_route(one, made) for one in step.reactants) if step else ())
+    return Route(molecule, tuple(_route(reactant, made) for reactant in step.reactants) if step else ())
 
 
 def _needs(molecule: str, other: str, made: dict[str, Step]) -> bool:
@@ -213,4 +213,4 @@ def _needs(molecule: str, other: str, made: dict[str, Step]) -> bool:
     if molecule == other:
         return True
     step = made.get(molecule)
-    return step is not None and any(_needs(one, other, made) for one in step.reactants)
+    return step is not None and any(_needs(reactant, other, made) for reactant in step.reactants)

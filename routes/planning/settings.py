@@ -85,7 +85,7 @@ class Constraints:
             from ..molecules import canonical_smiles, one_molecule
         if self.required_leaf is not None:
             object.__setattr__(self, "required_leaf", one_molecule(self.required_leaf))
-        object.__setattr__(self, "forbidden", tuple(canonical_smiles(one) for one in self.forbidden))
+        object.__setattr__(self, "forbidden", tuple(canonical_smiles(smiles) for smiles in self.forbidden))
         object.__setattr__(self, "forbidden_substructures", tuple(self.forbidden_substructures))
         for smarts in self.forbidden_substructures:
             substructure(smarts)
@@ -209,9 +209,9 @@ class PlanSettings:
             ValueError: a setting is not allowed, or a molecule or a substructure cannot be read.
         """
         rules = rules_without(options.get("allow", ()))
-        asked = {one.name: options[one.name] for one in fields(Constraints) if one.name in options}
+        asked = {field.name: options[field.name] for field in fields(Constraints) if field.name in options}
         constraints: Constraints | None = replace(rules, **asked)
-        own = {one.name: options[one.name] for one in fields(cls) if one.name in options}
+        own = {field.name: options[field.name] for field in fields(cls) if field.name in options}
         if constraints == (Constraints() if own.get("grammar", True) else rules):
             constraints = None  # the options add no constraints
         return cls(**own | {"constraints": constraints})

@@ -89,7 +89,7 @@ class StockSearch:
     @property
     def first(self) -> Route | None:
         """A route to the stock, or None if none is found yet."""
-        return next((one.route for one in self._recorded.solutions or self._proposed.solutions), None)
+        return next((solution.route for solution in self._recorded.solutions or self._proposed.solutions), None)
 
     @property
     def _has_enough(self) -> bool:
@@ -182,8 +182,8 @@ class StockSearch:
             )
         routes = solutions or ([] if settings.rules.only_purchasable else self._proposed.unfinished(_UNFINISHED))
         candidates = [
-            Candidate(one.route.to_string(), -one.cost, one.route.depth, one.route)
-            for one in routes[: settings.num_routes]
+            Candidate(solution.route.to_string(), -solution.cost, solution.route.depth, solution.route)
+            for solution in routes[: settings.num_routes]
         ]
         if solutions:
             return candidates, remarks

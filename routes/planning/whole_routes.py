@@ -52,7 +52,9 @@ class WholeRoutes:
 
     def result(self) -> tuple[list[Candidate], list[str]]:
         """Return all candidates, and the remarks about them."""
-        candidates = [one for number in sorted(self._candidates, key=str) for one in self._candidates[number]]
+        candidates = [
+            candidate for number in sorted(self._candidates, key=str) for candidate in self._candidates[number]
+        ]
         if len(self.request.jobs) > 1:
             candidates = pooled(candidates)
         if self._deadline is None or not self._deadline.is_over:

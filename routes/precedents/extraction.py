@@ -60,7 +60,7 @@ def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) ->
     for key, counts in sorted(classes.items(), key=lambda item: (-item[1].total(), item[0])):
         known = [(number, count) for number, count in counts.items() if number is not None]
         commonest = max(known, key=lambda item: item[1])[0] if known else None
-        chosen = sorted(examples[key], key=lambda one: (one.source is None, len(one.smiles)))[:EXAMPLES]
+        chosen = sorted(examples[key], key=lambda example: (example.source is None, len(example.smiles)))[:EXAMPLES]
         yield key[0], Transformation(key[1], counts.total(), commonest, tuple(chosen), names.get(key[1]))
 
 
@@ -68,8 +68,15 @@ def write(rows: Iterable[tuple[str, Transformation]], path: str | Path) -> None:
     """Write a library atomically."""
     # without the name and the time, so that the same rows give the same bytes
     with atomic_write(path) as part, part.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
-        for key, one in rows:
-            row = [key, one.smarts, one.count, one.reaction_class, one.examples, one.name]
+        for key, transformation in rows:
+            row = [
+                key,
+                transformation.smarts,
+                transformation.count,
+                transformation.reaction_class,
+                transformation.examples,
+                transformation.name,
+            ]
             stream.write((json.dumps(row, separators=(",", ":")) + "\n").encode())
 
 
@@ -83,7 +90,7 @@ def main() -> None:
     templates = [extract(record) for record in records]
     rows = list(build(records, templates))
     write(rows, arguments.library)
-    kept = sum(one.count for _, one in rows)
+    kept = sum(transformation.count for _, transformation in rows)
     print(
         f"{len(records):,} reactions: {kept:,} have a template, {len(rows):,} of them different. Saved to {arguments.library}."
     )

@@ -129,12 +129,14 @@ def count_unproductive(route: Route, judgements: Sequence[Judgement]) -> int:
         judgements: the judgements of its reactions, in the order of `Route.steps`.
     """
     steps = list(route.steps())
-    cleaved = {step.smiles for step, one in zip(steps, judgements, strict=True) if one.name in _ESTER_CLEAVAGES}
+    cleaved = {
+        step.smiles for step, judgement in zip(steps, judgements, strict=True) if judgement.name in _ESTER_CLEAVAGES
+    }
     swaps = sum(
-        one.name in _ESTER_FORMATIONS and any(child.smiles in cleaved for child in step.children)
-        for step, one in zip(steps, judgements, strict=True)
+        judgement.name in _ESTER_FORMATIONS and any(child.smiles in cleaved for child in step.children)
+        for step, judgement in zip(steps, judgements, strict=True)
     )
-    return sum(one.is_unproductive for one in judgements) + swaps
+    return sum(judgement.is_unproductive for judgement in judgements) + swaps
 
 
 def judge_step(route: Route) -> Judgement:
@@ -147,38 +149,38 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
     fault = step_fault(product, reactants)
     if fault is not None:
         return Judgement("fails", reason=fault.reason)
-    made, *used = (one for one in map(read_molecule, (product, *reactants)) if one is not None)
-    flat = without_stereo(made.canonical), [without_stereo(one.canonical) for one in used]
+    made, *used = (molecule for molecule in map(read_molecule, (product, *reactants)) if molecule is not None)
+    flat = without_stereo(made.canonical), [without_stereo(molecule.canonical) for molecule in used]
     name = _STEREO_ALONE if flat[0] in flat[1] else None
-    found = library.find(product, reactants)
-    if found is not None:
-        kind = None if found.reaction_class is None else CLASSES[found.reaction_class]
-        return Judgement("precedented", found.count, found.examples, kind, name or found.name)
+    precedent = library.find(product, reactants)
+    if precedent is not None:
+        kind = None if precedent.reaction_class is None else CLASSES[precedent.reaction_class]
+        return Judgement("precedented", precedent.count, precedent.examples, kind, name or precedent.name)
     reagent = supplier(atoms_left(product, reactants))
     remarks = [] if reagent is None else [f"reagent not drawn: {reagent}"]
-    if (flat[0], joined(flat[1])) != (made.canonical, joined(one.canonical for one in used)):
-        found = library.find(*flat)
-        if found is not None:
+    if (flat[0], joined(flat[1])) != (made.canonical, joined(molecule.canonical for molecule in used)):
+        precedent = library.find(*flat)
+        if precedent is not None:
             remarks.append(
-                f"the transformation is recorded {found.count} times, but here a stereocentre or double bond is inverted or newly defined"
+                f"the transformation is recorded {precedent.count} times, but here a stereocentre or double bond is inverted or newly defined"
             )
     remarks += _remarks(made, used)
     return Judgement("no precedent", name=name, remarks=tuple(remarks))
 
 
 def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:
-    counts = Counter(one.canonical for one in used)
+    counts = Counter(molecule.canonical for molecule in used)
     product = Chem.MolFromSmiles(made.canonical)
-    molecules = [Chem.MolFromSmiles(one.canonical) for one in used]
+    molecules = [Chem.MolFromSmiles(molecule.canonical) for molecule in used]
     for smiles, count in counts.items():
-        rest = [one for one in used if one.canonical != smiles]
+        rest = [molecule for molecule in used if molecule.canonical != smiles]
         if count > 1:
             yield f"{smiles} is used {count} times"
         elif rest and not missing_atoms(made.atoms, rest):
             yield f"no atom of {smiles} is needed"
-    for one, molecule in zip(used, molecules, strict=True):
+    for reactant, molecule in zip(used, molecules, strict=True):
         if len(used) > 1 and molecule.HasSubstructMatch(product):
-            yield f"{one.canonical} contains the whole product"
+            yield f"{reactant.canonical} contains the whole product"
     isotopes = _isotopes([product]), _isotopes(molecules)
     if isotopes[0] - isotopes[1]:
         yield f"isotopes not in the reactants: {', '.join(sorted(isotopes[0] - isotopes[1]))}"
@@ -188,5 +190,8 @@ def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:
 
 def _isotopes(molecules: Sequence[Chem.Mol]) -> Counter[str]:
     return Counter(
-        f"{atom.GetIsotope()}{atom.GetSymbol()}" for one in molecules for atom in one.GetAtoms() if atom.GetIsotope()
+        f"{atom.GetIsotope()}{atom.GetSymbol()}"
+        for molecule in molecules
+        for atom in molecule.GetAtoms()
+        if atom.GetIsotope()
     )

@@ -109,7 +109,7 @@ class Library:
         for key, transformation in rows:
             self._by_difference.setdefault(key, []).append(transformation)
         for transformations in self._by_difference.values():
-            transformations.sort(key=lambda one: -one.count)
+            transformations.sort(key=lambda transformation: -transformation.count)
         # the fingerprints of product patterns, in blocks, by the difference of atoms and the start of the block
         self._bits: dict[tuple[str, int], np.ndarray] = {}
 
@@ -119,14 +119,23 @@ class Library:
     @property
     def names(self) -> dict[str, str | None]:
         """The common names by template."""
-        return {one.smarts: one.name for several in self._by_difference.values() for one in several}
+        return {
+            transformation.smarts: transformation.name
+            for several in self._by_difference.values()
+            for transformation in several
+        }
 
     @cached_property
     def _screen(self) -> tuple[list[Transformation], list[Chem.Mol], np.ndarray]:
         """The transformations to propose, the most common first, with their product patterns and fingerprints."""
-        every = [one for transformations in self._by_difference.values() for one in transformations]
-        often = sorted((one for one in every if one.count >= _LEAST_PROPOSED), key=lambda one: -one.count)
-        patterns = [_pattern(one.smarts.split(">>")[0]) for one in often]
+        every = [
+            transformation for transformations in self._by_difference.values() for transformation in transformations
+        ]
+        often = sorted(
+            (transformation for transformation in every if transformation.count >= _LEAST_PROPOSED),
+            key=lambda transformation: -transformation.count,
+        )
+        patterns = [_pattern(transformation.smarts.split(">>")[0]) for transformation in often]
         return often, patterns, _fingerprints(patterns)
 
     def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
@@ -148,16 +157,16 @@ class Library:
         often, patterns, bits = self._screen
         possible = _places(bits, _fingerprint(molecule))
         matching = [often[place] for place in possible if molecule.HasSubstructMatch(patterns[place])]
-        total = sum(one.count for one in matching)
+        total = sum(transformation.count for transformation in matching)
         proposed: dict[tuple[str, ...], float] = {}
-        for one in matching:
-            for outcome in one.outcomes(made):
+        for transformation in matching:
+            for outcome in transformation.outcomes(made):
                 if len(proposed) == most:
                     return list(proposed.items())
                 if all(read_molecule(part) is not None for part in outcome.split(".")):
                     reactants = tuple(joined(outcome.split(".")).split("."))
                     if made not in reactants:
-                        proposed.setdefault(reactants, one.count / total)
+                        proposed.setdefault(reactants, transformation.count / total)
         return list(proposed.items())
 
     @classmethod
@@ -189,9 +198,11 @@ class Library:
         made, wanted = canonical_smiles(product), joined(reactants)
         molecule, others = _molecule(made), [_molecule(smiles) for smiles in wanted.split(".")]
         possible = (
-            one for one in self._screened(difference(made, wanted), molecule) if one.might_give(molecule, others)
+            transformation
+            for transformation in self._screened(difference(made, wanted), molecule)
+            if transformation.might_give(molecule, others)
         )
-        return next((one for one in possible if one.gives(made, wanted)), None)
+        return next((transformation for transformation in possible if transformation.gives(made, wanted)), None)
 
     def _screened(self, key: str, product: Chem.Mol) -> Iterator[Transformation]:
         """Yield the transformations of a difference whose patterns a product may contain, the most common first.
@@ -203,7 +214,9 @@ class Library:
         for start in range(0, len(found), _AT_A_TIME):
             several = found[start : start + _AT_A_TIME]
             if (key, start) not in self._bits:
-                self._bits[key, start] = _fingerprints([_pattern(one.smarts.split(">>")[0]) for one in several])
+                self._bits[key, start] = _fingerprints(
+                    [_pattern(transformation.smarts.split(">>")[0]) for transformation in several]
+                )
             yield from (several[place] for place in _places(self._bits[key, start], own))
 
 
@@ -221,7 +234,10 @@ def read_rows(path: str | Path) -> Iterable[tuple[str, Transformation]]:
                 key, smarts, count, reaction_class, examples, name = json.loads(line)
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{path} is not a library of transformations: {line[:80]!r}") from error
-            yield key, Transformation(smarts, count, reaction_class, tuple(Example(*one) for one in examples), name)
+            yield (
+                key,
+                Transformation(smarts, count, reaction_class, tuple(Example(*example) for example in examples), name),
+            )
 
 
 def difference(product: str, reactants: str) -> str:
@@ -280,7 +296,7 @@ def _fingerprint(molecule: Chem.Mol) -> np.ndarray:
 
 def _fingerprints(molecules: Sequence[Chem.Mol]) -> np.ndarray:
     """Return the fingerprints of molecules, one per row."""
-    return np.array([_fingerprint(one) for one in molecules], dtype=np.uint8).reshape(-1, _BITS // 8)
+    return np.array([_fingerprint(molecule) for molecule in molecules], dtype=np.uint8).reshape(-1, _BITS // 8)
 
 
 def _places(patterns: np.ndarray, molecule: np.ndarray) -> np.ndarray:

@@ -110,8 +110,10 @@ def evaluate(
         ranks, others = _score(plan, reference, stock)
         rows.append(_counted(ranks, ks) | others)
         shape = "convergent" if is_convergent(reference) else "linear"
-        told = {} if material is None else {"starting_material": material}
-        targets.append({"target": reference.smiles, "depth": reference.depth, "shape": shape, **told, "ranks": ranks})
+        condition = {} if material is None else {"starting_material": material}
+        targets.append(
+            {"target": reference.smiles, "depth": reference.depth, "shape": shape, **condition, "ranks": ranks}
+        )
     names = list(rows[0])
     table = np.array([[row[name] for name in names] for row in rows])
 
@@ -169,7 +171,9 @@ def _score(
         ranks["purchasable"] = first_rank(routes, is_purchasable)
         ranks["purchasable_precedented"] = first_rank(
             routes,
-            lambda route: is_purchasable(route) and all(one.state == "precedented" for one in judge_route(route)),
+            lambda route: (
+                is_purchasable(route) and all(judgement.state == "precedented" for judgement in judge_route(route))
+            ),
         )
     right = [route for route in routes if route is not None and route.smiles == reference.smiles]
     counts = {

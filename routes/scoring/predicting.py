@@ -72,7 +72,7 @@ def predict(
     condition: str,
     settings: PlanSettings,
     sink: IO[str],
-    **given: Any,
+    **options: Any,
 ) -> list[Told]:
     """Plan the targets, and write each plan to `sink` when it is done.
 
@@ -82,28 +82,28 @@ def predict(
         condition: one of `CONDITIONS`.
         settings: how routes are searched.
         sink: the file.
-        given: `stock` and `batch_size`, as in [`RoutePlanner.stream`].
+        options: `stock` and `batch_size`, as in [`RoutePlanner.stream`].
     """
-    told = [material if "material" in condition else None for _, material in references]
+    materials = [material if "material" in condition else None for _, material in references]
     plans: dict[int, Plan] = {}
     found = planner.stream(
         [route.smiles for route, _ in references],
         settings,
         n_steps=[route.depth for route, _ in references] if "steps" in condition else None,
-        starting_material=told if "material" in condition else None,
+        starting_material=materials if "material" in condition else None,
         on_error="skip",  # counts as not found, and is reported at the end
         progress=False,
-        **given,
+        **options,
     )
     with Progress(CONDITIONS[condition], len(references), "targets") as bar:
         for index, plan in found:
             plans[index] = plan
-            about = {"condition": CONDITIONS[condition], "index": index, "starting_material": told[index]}
+            about = {"condition": CONDITIONS[condition], "index": index, "starting_material": materials[index]}
             row = about | plan.to_dict()
             sink.write(json.dumps(row, separators=(",", ":")) + "\n")
             sink.flush()
             bar.update(1)
-    return [(plans[index], material) for index, material in enumerate(told)]
+    return [(plans[index], material) for index, material in enumerate(materials)]
 
 
 def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
@@ -129,7 +129,7 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
 
 
 def _column(file: Path, files: Sequence[Path]) -> str:
-    return file.stem if len({one.stem for one in files}) == len(files) else str(file)
+    return file.stem if len({other.stem for other in files}) == len(files) else str(file)
 
 
 def matched(

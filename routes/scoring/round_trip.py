@@ -80,18 +80,21 @@ class ForwardModel:
             molecule cannot be read or is too long for the model.
         """
         asked = list(reactions)
-        new = sorted({one for one in asked if one not in self._known}, key=lambda one: (len(one[0]), one))
+        new = sorted(
+            {reaction for reaction in asked if reaction not in self._known},
+            key=lambda reaction: (len(reaction[0]), reaction),
+        )
         for start in range(0, len(new), self.batch_size):
             batch = new[start : start + self.batch_size]
             self._known |= dict.fromkeys(batch) | self._predict(batch)
-        found = [self._known[one] for one in asked]
+        ranks = [self._known[reaction] for reaction in asked]
         for oldest in list(self._known)[:-KNOWN]:
             del self._known[oldest]
-        return found
+        return ranks
 
     @torch.inference_mode()
     def _predict(self, batch: Sequence[Reaction]) -> dict[Reaction, int]:
-        encoded = {one: torch.tensor(ids) for one in batch if (ids := self._encode(one)) is not None}
+        encoded = {reaction: torch.tensor(ids) for reaction in batch if (ids := self._encode(reaction)) is not None}
         if not encoded:
             return {}
         config, device = self.model.config, self.model.device
@@ -123,24 +126,26 @@ class ForwardModel:
     def with_forward_ranks(self, plan: Plan) -> Plan:
         """Return the plan with the rank of the product of each reaction of each route."""
         routes = [candidate.route for candidate in plan.candidates if candidate.route is not None]
-        found = iter(self.ranks(_reaction(step) for route in routes for step in route.steps()))
+        ranks = iter(self.ranks(_reaction(step) for route in routes for step in route.steps()))
         candidates = [
-            replace(one, forward_ranks=tuple(next(found) for _ in one.route.steps())) if one.route else one
-            for one in plan.candidates
+            replace(candidate, forward_ranks=tuple(next(ranks) for _ in candidate.route.steps()))
+            if candidate.route
+            else candidate
+            for candidate in plan.candidates
         ]
         return replace(plan, candidates=candidates)
 
 
 def _rank(product: str, texts: Iterable[str]) -> int:
     """Return the rank of a product among the predicted molecules, or 0."""
-    found: dict[str, None] = {}
+    predicted: dict[str, None] = {}
     for text in texts:
         try:
             # a subword tokenizer may insert spaces
-            found.setdefault(canonical_smiles(text.replace(" ", "")))
+            predicted.setdefault(canonical_smiles(text.replace(" ", "")))
         except ValueError:
             continue
-    return list(found).index(product) + 1 if product in found else 0
+    return list(predicted).index(product) + 1 if product in predicted else 0
 
 
 def _reaction(step: Route) -> Reaction:

@@ -93,8 +93,8 @@ def card_details(
             f" {about['aligned']} aligned texts of each route, each starting at another atom of the target. The SMILES of a reactant "
             "starts at the atom that makes it most similar to the SMILES of the product."
         )
-    told = ["the target", *["the number of steps"] * told_steps]
-    told += ["a starting material"] * arguments.with_starting_material
+    conditions = ["the target", *["the number of steps"] * told_steps]
+    conditions += ["a starting material"] * arguments.with_starting_material
     tested = f"held-out routes{f' of `{Path(arguments.test_file).name}`' if arguments.test_file else ''}"
     return {
         "data": f"{data} No test target is the target of a training route.",
@@ -110,7 +110,7 @@ def card_details(
             MetricResult("validity", "candidates that are valid routes", results["valid"], tested, split="test", percent=True),
         ],
         "results_note": (
-            f"{results['beams']} beams; the model is given {', '.join(told)}. A route is exact if it is the recorded one, "
+            f"{results['beams']} beams; the model is given {', '.join(conditions)}. A route is exact if it is the recorded one, "
             "ignoring the order of reactants."
         ),
     }  # fmt: skip

@@ -47,12 +47,12 @@ def provenance(
     of_stock = [] if num_stock is None else [f"{num_stock:,} molecules"]
     if stock is not None:
         of_stock.insert(0, "the included one" if str(stock) == str(STOCK) else Path(stock).name)
-    told = {
+    entries = {
         "model": _name() if is_shipped else model and (Path(model).name if Path(model).is_dir() else str(model)),
         "figures": about_model()["figures"] if is_shipped else None,
         "stock": ", ".join(of_stock),
     }
-    return {key: text for key, text in told.items() if text}
+    return {key: text for key, text in entries.items() if text}
 
 
 def _name() -> str:
