@@ -11,7 +11,6 @@ import pytest
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.benchmarks.decoding import CASES
-from weftformer.benchmarks.gpu import CHECKS
 from weftformer.configuration import PRESETS
 from weftformer.scripts import cli
 from weftformer.scripts.parsing import parse_arguments
@@ -130,7 +129,7 @@ def test_the_first_page_links_to_pages_of_the_source_alone():
 
 
 def test_tables_of_the_benchmark_have_places_that_are_found():
-    pages = {ROOT / "benchmarks" / "README.md": {"summary", *CASES}, ROOT / "docs" / "gpu.md": {"machine", *CHECKS}}
+    pages = {ROOT / "benchmarks" / "README.md": {"summary", *CASES}}
     for page in [*PAGES, ROOT / "README.md", *pages]:
         names = re.findall(r"<!-- benchmark (\S+) -->", own_text(page))
         assert bool(names) == (page in pages) and set(names) <= pages.get(page, set())

@@ -25,7 +25,6 @@ COMMANDS = {
     "routes": ["routes", "evaluate", "routes.json", "--model", "FOLDER"],
     "serve": ["serve", "--model", "FOLDER", "--port", "0"],
     "forward model": ["serve", "--forward-model", "FOLDER", "--port", "0"],
-    "app": ["app", "--text-model", "FOLDER"],
     "demo": ["demo", "--model", "FOLDER", "--output-dir", "out"],
 }
 
