@@ -1,9 +1,15 @@
-"""The options of `weftformer routes train`. Nothing here needs torch, so that the command shows its help at once."""
+"""The options of `weftformer routes prepare` and `routes train`. Nothing here needs torch, so that the commands show their help at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
+from ...common.options import check_options
 from ...training.options import TrainingOptions, common_option, option
+
+# The starting material in a row: none, one that is drawn at random from the route, or each one in a row of its own.
+STARTING_MATERIALS = ("none", "random", "all")
+# The scope of an exclusion: all routes to the excluded targets, or also routes that make one as an intermediate.
+EXCLUDE_BY = ("target", "made")
 
 
 @dataclass
@@ -67,3 +73,87 @@ class RouteTrainingOptions(TrainingOptions):
     )
     predict_with_generate: bool = option(False, "Not needed here: the test plans its targets.")
     seed: int = common_option(0, "Seed of routes, weights and data order.")
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """
+    The rules by which routes become a data set.
+
+    Args:
+        permutations (`int`, *optional*, defaults to 1):
+            The largest number of orders of the children per route: the route as it is, and distinct random orders.
+        aligned (`int`, *optional*, defaults to 0):
+            The largest number of aligned texts per route (see `alignment`). The first begins with the target's
+            canonical SMILES. 0 writes all molecules as canonical SMILES.
+        sub_routes (`bool`, *optional*, defaults to `False`):
+            Whether each molecule that a route makes is also a target of its own.
+        single_steps (`bool`, *optional*, defaults to `False`):
+            Whether each reaction is also a route of one step, as the search to the stock requests from the model.
+        forward (`bool`, *optional*, defaults to `False`):
+            Whether to make only rows from the reactants of each reaction to its product, for a forward model. These
+            texts are always aligned, and their length is not limited. Reactions with a product that an excluded route
+            makes are excluded, whatever their reactants.
+        starting_material (`str`, *optional*, defaults to `"none"`):
+            `"none"`, `"random"` or `"all"`, as in `training_pairs`.
+        max_source_length (`int`, *optional*, defaults to 280):
+            The largest number of tokens in a source, as in published models. In front of a starting material, the target molecule has at most
+            `PRODUCT_LENGTH` of them.
+        max_target_length (`int`, *optional*, defaults to 1075):
+            The largest number of tokens in a route, with the end token, as in published models.
+        max_depth (`int`, *optional*):
+            The largest number of reactions in a row. Defaults to no limit.
+        exclude_by (`str`, *optional*, defaults to `"target"`):
+            The scope of the exclusion. `"target"`: all routes to the excluded targets. `"made"`: also all routes that
+            make one of these targets as an intermediate. The sub-routes of an excluded route are excluded too.
+        seed (`int`, *optional*, defaults to 0):
+            The seed of the orders, texts and starting materials.
+
+    Raises:
+        ValueError: a value is not allowed.
+    """
+
+    permutations: int = option(
+        1, "maximum number of reactant orders per route: the given one, then random ones", least=1
+    )
+    aligned: int = option(
+        0,
+        "write N texts per route, from N atoms of the target, with the SMILES of each reactant aligned to that of its product",
+        least=0,
+    )
+    sub_routes: bool = option(False, "also add each intermediate as a target")
+    single_steps: bool = option(
+        False, "also add each reaction as a one-step route; a model needs them for the search to the stock"
+    )
+    forward: bool = option(
+        False, "make rows for a forward model instead: each reaction, aligned, from its reactants to its product"
+    )
+    starting_material: str = option(
+        "none",
+        "starting materials to add: none, one at random, or all, each in a separate row",
+        choices=STARTING_MATERIALS,
+    )
+    max_source_length: int = option(
+        280, "limit of target and starting material in tokens, as in published models", least=1
+    )
+    max_target_length: int = option(1075, "limit of a route in tokens, as in published models", least=1)
+    max_depth: int | None = option(None, "maximum number of reactions in the longest path", least=1)
+    exclude_by: str = option(
+        "target",
+        "exclude routes to an excluded target, or also routes that make it as an intermediate",
+        choices=EXCLUDE_BY,
+    )
+    seed: int = option(0, "seed of all random choices")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.permutations > 1 and self.aligned:
+            raise ValueError(
+                "aligned and permutations are mutually exclusive: the reactants of aligned texts have one order."
+            )
+        others = [field for field in fields(self) if field.name not in ("forward", "aligned", "exclude_by", "seed")]
+        if self.forward and any(getattr(self, field.name) != field.default for field in others):
+            raise ValueError(
+                "forward makes only rows of single reactions, of any length: leave out permutations, sub_routes, "
+                "single_steps, starting_material, max_source_length, max_target_length and max_depth."
+            )

@@ -22,7 +22,8 @@ from ...common.atomic import atomic_folder
 from ...common.progress import Progress
 from ...common.workers import Workers
 from ..files.entries import read_entries
-from .selection import REASONS, Outcome, Preparation, Selection
+from .arguments import Preparation
+from .selection import REASONS, Outcome, Selection
 
 __all__ = ["REASONS", "REPORT", "Preparation", "Report", "prepare"]
 

@@ -7,11 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..tree import Route
-
-# The starting material in a row: none, one that is drawn at random from the route, or each one in a row of its own.
-STARTING_MATERIALS = ("none", "random", "all")
-# The scope of an exclusion: all routes to the excluded targets, or also routes that make one as an intermediate.
-EXCLUDE_BY = ("target", "made")
+from .arguments import Preparation
 
 
 def training_pairs(
@@ -49,7 +45,7 @@ def training_pairs(
     Raises:
         ValueError: a number is not allowed, `starting_material` is unknown, or a route has no reaction.
     """
-    check_choices(permutations, starting_material, aligned)
+    Preparation(permutations=permutations, starting_material=starting_material, aligned=aligned)  # checks them
     rng = random.Random(seed)
     rows: list[dict[str, Any]] = []
     for index, route in enumerate(routes):
@@ -101,23 +97,6 @@ def route_rows(
             chosen = [rng.choice(leaves)] if starting_material == "random" else dict.fromkeys(leaves)
             rows += [{**row, "starting_material": leaf} for leaf in chosen]
     return rows
-
-
-def check_choices(permutations: int, starting_material: str, aligned: int = 0) -> None:
-    """Raise a ValueError for values that [`training_pairs`] does not accept."""
-    if aligned < 0:
-        raise ValueError(f"aligned must be at least 1, or 0 for molecules as they are given, got {aligned}")
-    if aligned and permutations > 1:
-        raise ValueError(
-            f"aligned={aligned} and permutations={permutations} are mutually exclusive: the reactants of aligned texts have "
-            "one order"
-        )
-    if permutations < 1:
-        raise ValueError(f"permutations must be at least 1, got {permutations}")
-    if starting_material not in STARTING_MATERIALS:
-        raise ValueError(
-            f"starting_material must be one of {', '.join(STARTING_MATERIALS)}, got {starting_material!r}"
-        )
 
 
 def drop_shared_targets(train: Iterable[Route], test: Iterable[Route]) -> list[Route]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ...tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_tokenizer, encode_route, source_text
+from ...tokenization import PRODUCT_LENGTH, build_route_tokenizer, encode_route, source_text
 from ..files.entries import Entry
 from ..molecules import canonical_route, canonical_smiles, hash64
 from ..tree import Route
 from .alignment import aligned_routes
-from .rows import EXCLUDE_BY, check_choices, route_rows
-
-# The number of tokens of a route for which the published models have positions.
-TARGET_LENGTH = 1075
+from .arguments import Preparation
+from .rows import route_rows
 
 # The reasons for leaving a route out, in the order of the checks.
 REASONS = {
@@ -32,73 +29,6 @@ REASONS = {
     "excluded": "excluded",
     "duplicate": "duplicate",
 }
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """
-    The rules by which routes become a data set.
-
-    Args:
-        permutations (`int`, *optional*, defaults to 1):
-            The largest number of orders of the children per route: the route as it is, and distinct random orders.
-        aligned (`int`, *optional*, defaults to 0):
-            The largest number of aligned texts per route (see `alignment`). The first begins with the target's
-            canonical SMILES. 0 writes all molecules as canonical SMILES.
-        sub_routes (`bool`, *optional*, defaults to `False`):
-            Whether each molecule that a route makes is also a target of its own.
-        single_steps (`bool`, *optional*, defaults to `False`):
-            Whether each reaction is also a route of one step, as the search to the stock requests from the model.
-        forward (`bool`, *optional*, defaults to `False`):
-            Whether to make only rows from the reactants of each reaction to its product, for a forward model. These
-            texts are always aligned, and their length is not limited. Reactions with a product that an excluded route
-            makes are excluded, whatever their reactants.
-        starting_material (`str`, *optional*, defaults to `"none"`):
-            `"none"`, `"random"` or `"all"`, as in `training_pairs`.
-        max_source_length (`int`, *optional*, defaults to 280):
-            The largest number of tokens in a source. In front of a starting material, the target molecule has at most
-            `PRODUCT_LENGTH` of them.
-        max_target_length (`int`, *optional*, defaults to 1075):
-            The largest number of tokens in a route, with the end token.
-        max_depth (`int`, *optional*):
-            The largest number of reactions in a row. Defaults to no limit.
-        exclude_by (`str`, *optional*, defaults to `"target"`):
-            The scope of the exclusion. `"target"`: all routes to the excluded targets. `"made"`: also all routes that
-            make one of these targets as an intermediate. The sub-routes of an excluded route are excluded too.
-        seed (`int`, *optional*, defaults to 0):
-            The seed of the orders, texts and starting materials.
-
-    Raises:
-        ValueError: a value is not allowed.
-    """
-
-    permutations: int = 1
-    aligned: int = 0
-    sub_routes: bool = False
-    single_steps: bool = False
-    forward: bool = False
-    starting_material: str = "none"
-    max_source_length: int = SOURCE_LENGTH
-    max_target_length: int = TARGET_LENGTH
-    max_depth: int | None = None
-    exclude_by: str = "target"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_choices(self.permutations, self.starting_material, self.aligned or int(self.forward))
-        limits = (self.max_source_length, self.max_target_length, self.max_depth)
-        is_limited = limits != (SOURCE_LENGTH, TARGET_LENGTH, None)
-        if self.forward and (self.sub_routes or self.single_steps or self.starting_material != "none" or is_limited):
-            raise ValueError(
-                "forward makes only rows of single reactions, of any length: leave out sub_routes, single_steps, "
-                "starting_material, max_source_length, max_target_length and max_depth"
-            )
-        if self.exclude_by not in EXCLUDE_BY:
-            raise ValueError(f"exclude_by must be one of {', '.join(EXCLUDE_BY)}, got {self.exclude_by!r}")
-        for name in ("max_source_length", "max_target_length", "max_depth"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
 
 
 class Outcome(NamedTuple):
