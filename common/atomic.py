@@ -94,7 +94,7 @@ def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """
     path = os.path.realpath(path)
     part = Path(f"{path}.part")
-    with open_lines(part) as file:
+    with _open_lines(part) as file:
         yield file
         file.flush()
         if fcntl is not None:  # while the file is locked, because another run would empty it
@@ -103,43 +103,17 @@ def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
         os.replace(part, path)
 
 
-def complete_lines(path: str | os.PathLike[str]) -> int:
-    """Count the complete lines of a file, and remove an incomplete last line.
-
-    Args:
-        path: the file. A missing file has no lines.
-
-    Raises:
-        ValueError: another run is writing the file.
-        OSError: the file cannot be read or written.
-    """
-    path = Path(path)
-    if not path.exists():
-        return 0
-    count, end = 0, 0
-    with path.open("rb+") as stream:
-        _lock(stream.fileno(), path, path)
-        for line in stream:
-            if line.endswith(b"\n"):
-                count, end = count + 1, end + len(line)
-        stream.truncate(end)
-    return count
-
-
-def open_lines(path: str | os.PathLike[str], *, append: bool = False) -> IO[str]:
-    """Open a file to write lines to, from its start or after its last line.
-
-    The end of a line is one character on every system, as [`complete_lines`] expects.
+def _open_lines(path: Path) -> IO[str]:
+    """Open a file to write lines to. It is emptied once it is locked.
 
     Raises:
         ValueError: another run is writing the file.
         OSError: the file cannot be written.
     """
-    path = Path(path)
-    file = path.open("a", encoding="utf-8", newline="\n")  # "a" keeps the content until the file is locked
+    file = path.open("a", encoding="utf-8", newline="\n")
     try:
         _lock(file.fileno(), path, path)
-        if not append and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.truncate(0)
     except BaseException:
         file.close()

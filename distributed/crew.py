@@ -194,7 +194,7 @@ class _Worker:
         return ray.get_runtime_context().get_node_id()
 
     def do(self, items: Items) -> list[Row]:
-        return list(self.work(items))
+        return [row for rows in self.work(items) for row in rows]
 
 
 @dataclass

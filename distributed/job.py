@@ -93,5 +93,4 @@ def run(
 def _here(work: Work, items: Items, watch: Callable[[], None]) -> Iterator[list[Row]]:
     work.load()
     for batch in work.batches(items, None):
-        for row in work(batch, watch):
-            yield [row]
+        yield from work(batch, watch)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
@@ -47,8 +47,8 @@ class Work(Protocol):
     def load(self) -> None:
         """Load the model."""
 
-    def __call__(self, items: Items, watch: Callable[[], None] | None = None) -> Iterable[Row]:
-        """Process some items. `watch` is called now and then."""
+    def __call__(self, items: Items, watch: Callable[[], None] | None = None) -> Iterator[list[Row]]:
+        """Process some items, and yield the rows that are done together. `watch` is called now and then."""
 
     def failed(self, index: int, item: Any, reason: str) -> Row:
         """Return the row of an item on which workers failed."""
@@ -115,10 +115,12 @@ class PlanWork:
         # the settings, which are the same for all targets, are checked with any target
         self._planner.requests(["C"], self.settings, on_error="skip", **self._asked)
 
-    def __call__(self, items: Sequence[tuple[int, Target]], watch: Callable[[], None] | None = None) -> Iterator[Row]:
+    def __call__(
+        self, items: Sequence[tuple[int, Target]], watch: Callable[[], None] | None = None
+    ) -> Iterator[list[Row]]:
         for index, target in items:
             if target.problem is not None:
-                yield self._row(index, target, Plan(target.smiles, [], target.problem))
+                yield [self._row(index, target, Plan(target.smiles, [], target.problem))]
         readable = [item for item in items if item[1].problem is None]
         if not readable:
             return
@@ -133,7 +135,8 @@ class PlanWork:
         )
         for place, plan in stream:
             index, target = readable[place]
-            yield self._row(index, target, plan if self._forward is None else self._forward.with_forward_ranks(plan))
+            ranked = plan if self._forward is None else self._forward.with_forward_ranks(plan)
+            yield [self._row(index, target, ranked)]
 
     def failed(self, index: int, item: Target, reason: str) -> Row:
         return self._row(index, item, Plan(item.smiles, [], reason), FAILED)
@@ -204,13 +207,15 @@ class TextWork:
         self.task.check_conditions(self.num_conditions)
         self.settings = self.task.settings(**self.asked)
 
-    def __call__(self, items: Sequence[tuple[int, Line]], watch: Callable[[], None] | None = None) -> list[Row]:
+    def __call__(
+        self, items: Sequence[tuple[int, Line]], watch: Callable[[], None] | None = None
+    ) -> Iterator[list[Row]]:
         from ..serving.lines import answer_window
 
         begun = time.monotonic()
         answers = answer_window(self.task, items, self.settings, self.batch_size, self.seed, self.with_scores)
         seconds = (time.monotonic() - begun) / len(items)
-        return [self._row(index, answer, seconds) for (index, _), answer in zip(items, answers, strict=True)]
+        yield [self._row(index, answer, seconds) for (index, _), answer in zip(items, answers, strict=True)]
 
     def failed(self, index: int, item: Line, reason: str) -> Row:
         from ..serving.lines import Answer
@@ -218,11 +223,14 @@ class TextWork:
         return self._row(index, Answer(item.text, problem=reason), None, FAILED)
 
     def batches(self, items: Items, workers: int | None) -> list[Items]:
-        if self.asked["sampling"] is None:
-            from ..serving.lines import window_of
+        from ..serving.lines import window_of
 
-            return batches_of(items, lambda line: len(line.text), window_of(self.batch_size), workers or 1)
-        return [list(some) for _, some in groupby(items, lambda item: item[0] // self.window)]
+        size = window_of(self.batch_size)
+        if self.asked["sampling"] is not None:
+            return [list(window) for _, window in groupby(items, lambda item: item[0] // size)]
+        if workers is None:  # in the order of the lines
+            return [items[start : start + size] for start in range(0, len(items), size)]
+        return batches_of(items, lambda line: len(line.text), size, workers)
 
     def seconds(self, items: Items) -> float | None:
         return None

@@ -128,9 +128,7 @@ def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
     except argparse.ArgumentTypeError as error:
         raise ValueError(f"--output-file {error}.") from error
     if file.exists() and not (resume or overwrite):
-        raise ValueError(
-            f"{file} exists: --resume continues after its last complete line, and --overwrite starts again."
-        )
+        raise ValueError(f"{file} exists: --resume continues an interrupted run, and --overwrite starts again.")
 
 
 def check_model(model: str, option: str = "--model") -> None:

@@ -11,21 +11,22 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import IO, TYPE_CHECKING, Any
 
-from weftformer.common.atomic import atomic_write, complete_lines, open_lines
-from weftformer.common.progress import Progress
+from weftformer.common.atomic import atomic_write
 from weftformer.scripts.arguments import add_engine, add_model_options, check_model, check_output, positive
-from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared
+from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, parts_folder, run_shared
 from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
+    from weftformer.distributed.parts import Parts
     from weftformer.distributed.works import TextWork
-    from weftformer.serving.lines import Answer, Line
+    from weftformer.serving.lines import Line
 
 EPILOG = """examples:
   weftformer generate 'three one four' --model runs/mine
   weftformer generate --model runs/mine --input-file new.csv --source-column question --output-file answers.txt
   zcat de.txt.gz | weftformer generate --model runs/de-en --beams 5 --json-lines > en.jsonl"""
 
+COMMAND = "generate"
 # Arguments that determine the texts, and fields that rows of parts have besides the answers.
 _SETTINGS = (
     "model", "beams", "max_new_tokens", "num_return_sequences", "sample", "temperature", "top_k", "top_p", "json_lines",
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one text per line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
     add("--output-file", type=output_place, metavar="FILE", help="file to write (default: standard output)")
     add("--source-column", metavar="NAME", help="column of a table to read (default: as in training)")
-    add("--resume", action="store_true", help="continue after the last complete line of --output-file")
+    add("--resume", action="store_true", help="continue an interrupted run, whose lines are in FILE.parts")
     add("--beams", type=positive, metavar="N", help="width of the search (default: as saved with the model)")
     add("--json-lines", action="store_true",
         help="write JSON lines: source, text, and score, the log-probability of the whole text")  # fmt: skip
@@ -107,90 +108,71 @@ def main(args: argparse.Namespace) -> int:
     Raises:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
     """
+    from weftformer.distributed.parts import Parts
+
     if args.join is not None:
-        return join(args)
-    lines, total = read(args)
-    work = _work(args)
-    return share(args, work, lines) if is_shared(args) else generate_here(args, work, lines, total)
+        save(args, Parts(args.join))
+        return 0
+    lines, work = list(read(args)), _work(args)
+    names = (repr(tuple(line)) for line in lines)
+    if is_shared(args):
+        states = run_shared(COMMAND, args, work, lines, names, "lines")
+        return 0 if states.total() == states["done"] else 1
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    with parts_folder(args) as folder:
+        run_shared(
+            COMMAND, args, work, lines, names, "lines", place=folder,
+            describe=None if args.output_file else lambda row: _line(args, json.loads(row.line)),
+        )  # fmt: skip
+        parts = Parts(str(folder))
+        if args.output_file is not None:
+            save(args, parts)
+        return report(parts)
 
 
-def generate_here(args: argparse.Namespace, work: TextWork, lines: Iterable[Line], total: int | None) -> int:
-    """Generate the texts in this process, and write them window by window. Returns and raises as [`main`]."""
-    from weftformer.serving.lines import answer_lines
+def save(args: argparse.Namespace, parts: Parts) -> None:
+    """Write the texts in parts as one file, a line for each line of the input.
 
-    work.load()
-    first = complete_lines(args.output_file) if args.resume else 0
-    if total is not None and first > total:
-        raise ValueError(
-            f"{args.output_file} has {first} lines already, but the input has {total}: it belongs to another input."
-        )
-    if first:
-        print(f"{first:,} lines are in {args.output_file} already.", file=sys.stderr)
-    problems: list[tuple[int, str]] = []
-    num_cut, number = 0, first
-    progress = Progress("generate", total, "lines", done=first, is_shown=not args.no_progress)
-    with _sink(args) as sink, progress:
-        for answers in answer_lines(
-            work.task, lines, work.settings, batch_size=args.batch_size, seed=args.seed, first=first,
-            with_scores=args.json_lines,
-        ):  # fmt: skip
-            for answer in answers:
-                number += 1
-                num_cut += any(text.is_cut for text in answer.written[:1])
-                sink.write(_line(answer, args.json_lines, args.num_return_sequences) + "\n")
-                if answer.problem is not None:
-                    problems.append((number, answer.problem))
-            sink.flush()
-            progress.update(len(answers))
+    Raises:
+        ValueError: lines are missing; the message names them. OSError: a file cannot be read or written.
+    """
+    rows = parts.rows(COMMAND)
+    with atomic_write(args.output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(_line(args, row) + "\n" for row in rows)
+
+
+def report(parts: Parts) -> int:
+    """Report texts that were cut and lines that the model cannot read, on stderr. Return the exit code."""
+    num_lines, num_cut, problems = 0, 0, []
+    for row in parts.rows(COMMAND):
+        num_lines += 1
+        num_cut += row.get("is_cut", False)
+        if "problem" in row:
+            problems.append((row["number"], row["problem"]))
     if num_cut:
         print(
-            f"weftformer generate: {num_cut} of {number - first} texts were cut after {work.settings.max_new_tokens} tokens: "
-            "raise --max-new-tokens.",
+            f"weftformer generate: {num_cut} of {num_lines} texts were cut at the largest number of tokens: raise --max-new-tokens.",
             file=sys.stderr,
         )
     if problems:
-        where, why = problems[0]
+        number, reason = problems[0]
         print(
-            f"weftformer generate: the model cannot read {len(problems)} of {number - first} lines, and their output lines are "
-            f"empty. Line {where}: {why}",
+            f"weftformer generate: the model cannot read {len(problems)} of {num_lines} lines, and their output lines are "
+            f"empty. Line {number}: {reason}",
             file=sys.stderr,
         )
     return 1 if problems else 0
 
 
-def share(args: argparse.Namespace, work: TextWork, lines: Iterable[Line]) -> int:
-    """Generate the texts with workers or as one shard, and write parts. Returns and raises as [`main`]."""
-    items = list(lines)
-    names = [*_SETTINGS, *(["seed", "batch_size"] if args.sample else [])]  # which otherwise do not affect the texts
-    settings = {name.replace("_", "-"): getattr(args, name) for name in names}
-    settings = {name: value for name, value in settings.items() if value not in (None, False)}
-    if args.dtype != "auto":
-        settings["dtype"] = args.dtype
-    work.options = settings
-    states = run_shared("generate", args, work, items, (repr(tuple(line)) for line in items), "lines")
-    return 0 if states.total() == states["done"] else 1
+def _line(args: argparse.Namespace, row: dict[str, Any]) -> str:
+    if not args.json_lines:
+        return _text(row["text"])
+    return json.dumps({name: row[name] for name in row if name not in _OF_PARTS}, ensure_ascii=False)
 
 
-def join(args: argparse.Namespace) -> int:
-    """Write the texts in the parts of `--join` as one file, a line for each line of the input.
-
-    Raises:
-        ValueError: lines are missing; the message names them. OSError: a file cannot be read or written.
-    """
-    from weftformer.distributed.parts import Parts
-
-    rows = Parts(args.join).rows("generate")
-    with atomic_write(args.output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        for row in rows:
-            text = " ".join(row["text"].splitlines())
-            if args.json_lines:
-                text = json.dumps({name: row[name] for name in row if name not in _OF_PARTS}, ensure_ascii=False)
-            file.write(text + "\n")
-    return 0
-
-
-def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
-    """Return the lines to answer, and their number if it is known before they are read.
+def read(args: argparse.Namespace) -> Iterable[Line]:
+    """Return the lines to answer.
 
     Raises:
         ValueError: a column is missing, or there is no input. FileNotFoundError: there is no such file.
@@ -217,18 +199,16 @@ def read(args: argparse.Namespace) -> tuple[Iterable[Line], int | None]:
         return (
             Line(_text(row[source]), tuple(finite_number(row[column], name, index, column) for column in conditions))
             for index, row in enumerate(rows)
-        ), len(rows)
+        )
     if args.source_column or conditions:
         raise ValueError(f"--source-column and --condition-columns require a table ({', '.join(TABLES)}).")
     if args.texts:
-        return [Line(_text(text)) for text in args.texts], len(args.texts)
+        return [Line(_text(text)) for text in args.texts]
     if is_file:
-        with _opened(name) as stream:
-            total = sum(1 for _ in stream)
-        return (Line(text) for text in _lines(_opened(name), name)), total
+        return (Line(text) for text in _lines(_opened(name), name))
     if name is None and sys.stdin.isatty():
         raise ValueError("Nothing to read: give texts, --input-file FILE, or lines on standard input.")
-    return (Line(text) for text in _lines(nullcontext(sys.stdin.buffer), "standard input")), None
+    return (Line(text) for text in _lines(nullcontext(sys.stdin.buffer), "standard input"))
 
 
 def _opened(name: str) -> IO[bytes]:
@@ -269,23 +249,12 @@ def _work(args: argparse.Namespace) -> TextWork:
         "beams": args.beams, "max_new_tokens": args.max_new_tokens, "sampling": sampling,
         "candidates": args.num_return_sequences,
     }  # fmt: skip
+    names = [*_SETTINGS, *(["seed", "batch_size"] if args.sample else [])]  # which otherwise do not affect the texts
+    options = {name.replace("_", "-"): getattr(args, name) for name in names}
+    options = {name: value for name, value in options.items() if value not in (None, False)}
+    if args.dtype != "auto":
+        options["dtype"] = args.dtype
     return TextWork(
         args.model, asked, args.batch_size, args.seed, args.json_lines, len(_names(args.condition_columns)),
-        args.device, args.compile, args.engine, args.dtype,
+        args.device, args.compile, args.engine, args.dtype, options,
     )  # fmt: skip
-
-
-def _line(answer: Answer, as_json: bool, candidates: int) -> str:
-    from weftformer.serving.lines import answer_row
-
-    if as_json:
-        return json.dumps(answer_row(answer, candidates), ensure_ascii=False)
-    return _text(answer.written[0].text) if answer.written else ""
-
-
-def _sink(args: argparse.Namespace) -> Any:
-    if args.output_file is not None:
-        return open_lines(args.output_file, append=args.resume)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
-    return nullcontext(sys.stdout)

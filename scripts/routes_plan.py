@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from weftformer.common.atomic import atomic_write, is_stream
+from weftformer.common.atomic import atomic_write
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.scripts.arguments import (
@@ -29,7 +26,7 @@ from weftformer.scripts.arguments import (
     take_shipped_model,
 )
 from weftformer.scripts.plan_options import add_plan_options, plan_settings, told_settings
-from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared
+from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, parts_folder, run_shared
 
 if TYPE_CHECKING:
     from weftformer.distributed.parts import Parts
@@ -129,7 +126,7 @@ def main(args: argparse.Namespace) -> int:
         return _status(run_shared(COMMAND, args, work, targets, names, "targets"))
     if len(targets) == 1:
         work.on_first = _print_first
-    with _folder(args) as folder:
+    with parts_folder(args) as folder:
         run_shared(
             COMMAND, args, work, targets, names, "targets", place=folder,
             describe=lambda row: described(Plan.from_dict(json.loads(row.line)), args.show),
@@ -139,35 +136,6 @@ def main(args: argparse.Namespace) -> int:
 
 def _print_first(_: Any, route: Route) -> None:
     print(f"\nFirst purchasable route; the search continues:\n{route.format_tree()}", flush=True)
-
-
-@contextmanager
-def _folder(args: argparse.Namespace) -> Iterator[Path]:
-    """Yield the folder for the finished targets, from which the outputs are made. It stays if the run is interrupted.
-
-    Raises:
-        ValueError: there is a folder of an interrupted run, but neither --resume nor --overwrite, or --resume is given
-            without such a folder.
-    """
-    file = args.output_file
-    if file is None or is_stream(file):
-        with TemporaryDirectory() as folder:
-            yield Path(folder)
-        return
-    parts = file.with_name(f"{file.name}.parts")
-    if args.overwrite:
-        shutil.rmtree(parts, ignore_errors=True)
-    if parts.exists() and not args.resume:
-        raise ValueError(f"{parts} is from an interrupted run: --resume continues it, and --overwrite starts again.")
-    if args.resume and file.exists() and not parts.exists():
-        raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite starts again.")
-    try:
-        yield parts
-    except BaseException:
-        if not any(parts.glob("part-*")):
-            shutil.rmtree(parts, ignore_errors=True)
-        raise
-    shutil.rmtree(parts)
 
 
 def _without_routes(lines: list[dict[str, Any]]) -> int:

@@ -1,13 +1,17 @@
 """Options and code of commands that share work among processes."""
 
 import argparse
+import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from weftformer.common.atomic import is_stream
 from weftformer.scripts.arguments import positive
 
 # Options that need all plans in memory.
@@ -57,6 +61,35 @@ def is_shared(args: argparse.Namespace) -> bool:
     return True
 
 
+@contextmanager
+def parts_folder(args: argparse.Namespace) -> Iterator[Path]:
+    """Yield the folder for the finished targets, from which the outputs are made. It stays if the run is interrupted.
+
+    Raises:
+        ValueError: there is a folder of an interrupted run, but neither --resume nor --overwrite, or --resume is given
+            without such a folder.
+    """
+    file = args.output_file
+    if file is None or is_stream(file):
+        with TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    parts = file.with_name(f"{file.name}.parts")
+    if args.overwrite:
+        shutil.rmtree(parts, ignore_errors=True)
+    if parts.exists() and not args.resume:
+        raise ValueError(f"{parts} is from an interrupted run: --resume continues it, and --overwrite starts again.")
+    if args.resume and file.exists() and not parts.exists():
+        raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite starts again.")
+    try:
+        yield parts
+    except BaseException:
+        if not any(parts.glob("part-*")):
+            shutil.rmtree(parts, ignore_errors=True)
+        raise
+    shutil.rmtree(parts)
+
+
 def _refuse(args: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
     for name in names:
         if getattr(args, name, None):
@@ -77,7 +110,7 @@ def run_shared(
 
     Args:
         command: the name of the command.
-        work: the work on the items, with the settings `told` by the names of their options.
+        work: the work on the items, with its `options` as given by the user.
         items: the whole input.
         names: a text for each item that distinguishes it from others.
         unit: the name of the items, in the plural.

@@ -1,4 +1,4 @@
-"""Generation for each line of a stream, in order. Batches have lines of similar lengths, and a run can be resumed."""
+"""Generation for each line of a stream, in order. Batches have lines of similar lengths."""
 
 from __future__ import annotations
 
@@ -45,30 +45,24 @@ def answer_lines(
     *,
     batch_size: int | None = None,
     seed: int = 0,
-    first: int = 0,
     with_scores: bool = False,
 ) -> Iterator[list[Answer]]:
     """Generate texts for lines.
 
     Args:
         task: the text model.
-        lines: all lines of the stream, including those that already have an answer.
+        lines: the lines.
         settings: the settings of generation.
         batch_size: the number of lines in a batch (default: up to 4,096 tokens).
-        seed: the seed for sampling. The answer of a line depends on its position, but not on where a run starts.
-        first: the number of lines that already have an answer.
+        seed: the seed for sampling. The answer of a line depends on its position.
         with_scores: whether to return the log-probabilities of the texts.
 
     Yields:
         Lists of answers, one per window of lines, in the order of the lines.
     """
-    # A resumed run skips windows that are complete. It computes an incomplete window again from its start, because
-    # the sampled text of a line depends on the other lines of the window.
     numbered = enumerate(lines)
     while items := list(itertools.islice(numbered, window_of(batch_size))):
-        if items[-1][0] >= first:
-            answers = answer_window(task, items, settings, batch_size, seed, with_scores)
-            yield answers[max(0, first - items[0][0]) :]
+        yield answer_window(task, items, settings, batch_size, seed, with_scores)
 
 
 def answer_row(answer: Answer, candidates: int) -> dict[str, Any]:

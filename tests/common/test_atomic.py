@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import weftformer
-from weftformer.common.atomic import atomic_folder, atomic_write, complete_lines, open_lines, partial_file
+from weftformer.common.atomic import atomic_folder, atomic_write, partial_file
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path):
@@ -42,9 +42,10 @@ def test_a_finished_file_is_locked_until_it_has_its_name(tmp_path, monkeypatch):
     replace, refused = os.replace, []
 
     def replaced(part, path):
-        with pytest.raises(ValueError, match="Another run is writing"):  # which would empty it
-            open_lines(part)
-        refused.append(part)
+        if not refused:
+            refused.append(part)
+            with pytest.raises(ValueError, match="Another run is writing"), partial_file(path):  # which would empty it
+                pass
         replace(part, path)
 
     monkeypatch.setattr(os, "replace", replaced)
@@ -87,27 +88,9 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["folder.json"]
 
 
-def test_lines_that_were_cut_are_mended(tmp_path):
-    path = tmp_path / "found.jsonl"
-    assert complete_lines(path) == 0 and not path.exists()
-    path.write_bytes(b"one\ntwo\x85\nthr")
-    assert complete_lines(path) == 2 and path.read_bytes().endswith(b"\n")
-    with open_lines(path, append=True) as file:
-        file.write("three\n")
-    assert complete_lines(path) == 3 and path.read_bytes().endswith(b"\nthree\n")
-    with open_lines(path) as file:
-        file.write("new\n")
-    assert path.read_bytes() == b"new\n"
-
-
 def atomic_folder_of(path):
     with atomic_folder(path, replace=True) as folder:
         (folder / "new").touch()
-
-
-def lines_of(path):
-    with open_lines(path, append=True) as file:
-        file.write("new\n")
 
 
 def partial_file_of(path):
@@ -134,7 +117,6 @@ with names[sys.argv[1]](sys.argv[2]) as opened:
     ("write", "kind", "left", "found"),
     [
         (atomic_folder_of, "atomic_folder", ".out.part", ["new"]),
-        (lines_of, "open_lines", "out", "old\nnew\n"),
         (partial_file_of, "partial_file", "out.part", "new\n"),
     ],
 )
@@ -146,14 +128,9 @@ def test_a_second_run_is_refused_until_the_first_has_ended_or_was_killed(tmp_pat
             assert holder.stdout is not None and holder.stdout.readline() == "ready\n"
             with pytest.raises(ValueError, match=r"Another run is writing .*out"):
                 write(path)
-            if kind == "open_lines":
-                with pytest.raises(ValueError, match="Another run"):
-                    complete_lines(path)
         finally:
             os.kill(holder.pid, signal.SIGKILL)
     assert [file.name for file in tmp_path.iterdir()] == [left]
-    if kind == "open_lines":
-        assert complete_lines(path) == 1
     write(path)
     assert ([file.name for file in path.iterdir()] if path.is_dir() else path.read_text()) == found
     assert list(tmp_path.iterdir()) == [path]
@@ -186,19 +163,6 @@ def test_a_folder_may_be_a_link_or_the_current_one(tmp_path, monkeypatch):
             assert (tmp_path / "real" / "file").read_text() == text
             os.chdir(tmp_path / "real")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"] and (tmp_path / "link").is_symlink()
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="has no /dev/fd")
-def test_lines_go_to_pipes_and_devices(tmp_path):
-    reading, writing = os.pipe()
-    with open_lines(f"/dev/fd/{writing}") as one, open_lines(f"/dev/fd/{writing}") as other:
-        one.write("one\n")
-        other.write("other\n")
-    os.close(writing)
-    with open(reading, encoding="utf-8") as file:
-        assert sorted(file) == ["one\n", "other\n"]
-    with open_lines(os.devnull), open_lines(os.devnull):
-        pass
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="has no /dev/fd")

@@ -64,7 +64,7 @@ def stub(folder, seconds=0.0):
                 if item == "wait":
                     time.sleep(600)
                 rows.append(Row(index, "done", f"{item}\n"))
-            return rows
+            yield rows
 
         def failed(self, index, item, reason):
             return Row(index, "failed", reason)
