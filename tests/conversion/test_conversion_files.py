@@ -14,7 +14,6 @@ from weftformer.conversion import (
     convert,
     detect,
     read_source_config,
-    read_tokenizer,
     read_weights,
 )
 
@@ -89,18 +88,6 @@ def test_damaged_files_are_named(tmp_path):
         assert "weights_only" not in str(error.value)  # torch's advice to load it without care
 
 
-def test_an_npz_of_objects_and_one_with_a_path_twice(tmp_path):
-    np.savez(tmp_path / "nested.npz", **{"a/b": {"w": np.ones(2)}})
-    with pytest.raises(ValueError, match=r"nested\.npz .*\(Object arrays cannot be loaded"):
-        read_weights(tmp_path / "nested.npz")
-    np.savez(tmp_path / "twice.npz", **{"a/b/w": np.ones(2), "a/~c/b/w": np.ones(2)})
-    with pytest.raises(ValueError, match="Several paths of Haiku map to the same key: b/w"):
-        read_weights(tmp_path / "twice.npz")
-    np.savez(tmp_path / "text.npz", **{"a/b/w": np.ones(2), "note": np.array("v1")})
-    with pytest.raises(ValueError, match="note is not a weight"):
-        read_weights(tmp_path / "text.npz")
-
-
 def test_other_inputs_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_weights(tmp_path / "nothing.pt")
@@ -139,14 +126,6 @@ def test_configurations_that_cannot_be_read(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json cannot be read as a configuration"):
         read_source_config(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", "not JSON"])
-def test_tokenizers_that_cannot_be_read(tmp_path, text):
-    (tmp_path / "config.json").write_text('{"model_type": "bart"}')
-    (tmp_path / "tokenizer.json").write_text(text)
-    with pytest.raises(ValueError, match=f"{tmp_path} cannot be loaded"):
-        read_tokenizer(tmp_path)
 
 
 def test_a_configuration_without_a_field_is_refused_by_its_name():

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from weftformer.conversion import SOURCES, convert, export
-from weftformer.conversion.files import read_weights
 from weftformer.conversion.haiku import flatten
 
 from .references import largest_error
@@ -177,18 +176,3 @@ def test_logits_equal_those_of_haiku_and_the_way_back_is_exact(options):
     assert largest_error(padded[mask == 1], expected[mask == 1]) < 1e-5
     flat, back = flatten(params), export(model, SOURCE)
     assert back.keys() == flat.keys() and all(torch.equal(back[key], flat[key]) for key in flat)
-
-
-def test_parameters_in_bfloat16_keep_their_bits(tmp_path):
-    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), haiku_model()[0])
-    flat = flatten(params)
-    assert {leaf.dtype for leaf in flat.values()} == {torch.bfloat16}
-    name = "encoder/layer_0/self_attention/query"
-    assert flat[f"{name}/w"].float().tolist() == params[f"transformer/~/{name}"]["w"].astype(jnp.float32).tolist()
-    back = export(weft_model(params), SOURCE)
-    assert all(torch.equal(back[key], flat[key]) for key in flat)
-    np.savez(
-        tmp_path / "saved.npz", **{f"{module}/{name}": x for module, own in params.items() for name, x in own.items()}
-    )
-    saved = read_weights(tmp_path / "saved.npz")
-    assert saved.keys() == flat.keys() and all(torch.equal(saved[key], flat[key]) for key in flat)

@@ -5,30 +5,9 @@ import torch
 
 from weftformer import WeftConfig
 from weftformer.conversion.operations import Split, Stack
-from weftformer.conversion.table import Ignored, fill, from_weft, match, rename, to_weft
+from weftformer.conversion.table import Ignored, from_weft, rename, to_weft
 
 CONFIG = WeftConfig(d_model=8, encoder_attention_heads=2, decoder_attention_heads=2)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "key", "places"),
-    [
-        ("a.<layer>.b", "a.12.b", {"layer": "12"}),
-        ("a.<layer>.<part>", "a.0.bias", {"layer": "0", "part": "bias"}),
-        ("<stack>.norm.<part>", "decoder.norm.weight", {"stack": "decoder", "part": "weight"}),
-        ("block<layer>/w", "block3/w", {"layer": "3"}),
-        ("a.<layer>.b", "a.x.b", None),
-        ("a.<layer>.b", "aX1Xb", None),  # a dot is a dot
-        ("a.<layer>.b", "a.1.bc", None),
-        ("<stack>.b", "middle.b", None),
-        ("a.<part>", "a.scale", None),
-        ("<layer>.<layer>", "1.2", None),  # one place, one number
-    ],
-)
-def test_patterns(pattern, key, places):
-    assert match(pattern, key) == places
-    if places:
-        assert fill(pattern, places) == key
 
 
 def run(weights, table, shapes, new=()):
@@ -95,12 +74,6 @@ def test_a_copy_must_be_one():
     assert not found.fits and found.wrong == [
         "copy differs from shared, but the two must be equal: Weft has one tensor for both"
     ]
-
-
-def test_a_key_the_configuration_has_no_place_for_is_left_to_later_entries():
-    table = [rename("steps", "condition"), Ignored("steps", "never read")]
-    assert run({"steps": (1,)}, table, {"condition": (1,)}).left == []
-    assert run({"steps": (1,)}, table, {}).left == [("steps", "never read")]
 
 
 def test_what_a_source_cannot_hold_is_refused():

@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer.common.watching import Watch
 from weftformer.exporting import Engine, engine, engine_of
-from weftformer.scripts import cli
 
 from ..models import randomized
 
@@ -107,31 +105,3 @@ def test_by_name_it_must_be_there(small, monkeypatch):
     monkeypatch.setattr("weftformer.exporting.extras.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"needs ctranslate2: pip install 'weftformer\[engine\]'"):
         Engine(small("tiny"), "ctranslate2")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"num_beams": 5, "early_stopping": True}], ids=str)
-def test_a_thousand_texts_of_a_trained_model_are_the_same(trained, told, settings):
-    model, tokenizer = trained
-    texts = [str(number) for number in range(50_000, 60_000, 10)]
-    batches = [tokenizer(texts[start : start + 50], return_tensors="pt", padding=True) for start in range(0, 1000, 50)]
-    one = Engine(model, "ctranslate2")
-    settings = settings | {"max_new_tokens": 40}
-    found = [one._without_pads(one.generate(**batch, **settings)) for batch in batches]
-    assert found == [one._without_pads(model.generate(**batch, **settings)) for batch in batches]
-    assert len(told) == 1 and told[0].startswith("Generating with CTranslate2")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A model that learns for a minute to write digits as words, forwards and backwards. Some outputs are wrong."""
-    folder = tmp_path_factory.mktemp("trained")
-    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    written = {number: " ".join(words[int(digit)] for digit in str(number)) for number in range(0, 90_000, 37)}
-    lines = [f"{number}\t{text}, {' '.join(reversed(text.split()))}\n" for number, text in written.items()]
-    (folder / "pairs.tsv").write_text("".join(["source\ttarget\n", *lines]))
-    command = f"train --train-file {folder}/pairs.tsv --preset modern-tiny --max-steps 250 --output-dir {folder}/model --use-cpu"
-    assert cli.main(command.split()) == 0
-    return AutoModelForSeq2SeqLM.from_pretrained(f"{folder}/model").eval(), AutoTokenizer.from_pretrained(
-        f"{folder}/model"
-    )

@@ -1,18 +1,16 @@
 """The files that are pushed to the Hub, as a stand-in receives them over HTTP. No test talks to the Hub itself."""
 
-import shutil
-
 import pytest
 import torch
 from huggingface_hub import ModelCard
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
-from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
+from weftformer import WeftForConditionalGeneration, WeftModel
 from weftformer.hub.export import flat_files
 from weftformer.tokenization import train_tokenizer
 from weftformer.training import WeftTrainer
 
-from ..models import TINY_CONFIG, tiny_model
+from ..models import tiny_model
 
 IDS = torch.tensor([[5, 6, 7, 8]])
 REPOSITORY = "someone/model"
@@ -50,18 +48,6 @@ def test_tags_and_a_card_that_a_person_wrote_stay(hub):
     build().push_to_hub(REPOSITORY, tags=["opera"])
     tags = ModelCard.load(file).data.tags
     assert tags == ["weft", "encoder-decoder", "opera"]
-
-
-def test_a_configuration_alone_is_pushed_with_its_code_and_nothing_that_stood_there_before(hub, tmp_path):
-    config, folder = WeftConfig(**TINY_CONFIG), tmp_path / "configuration"
-    config.push_to_hub(REPOSITORY)
-    assert {"config.json", *flat_files()} <= hub.files(REPOSITORY)
-    shutil.rmtree(hub.folder)
-    config.save_pretrained(folder)
-    (folder / "diary.txt").write_text("private")
-    (folder / "config.json").unlink()
-    config.save_pretrained(str(folder), push_to_hub=True, repo_id=REPOSITORY)
-    assert hub.files(REPOSITORY) == {"config.json", *flat_files()}
 
 
 def test_a_trainer_pushes_a_repository_that_stands_alone(hub, tmp_path):

@@ -1,16 +1,12 @@
 """The cards that commands and trainers leave in the folders they write."""
 
-from types import SimpleNamespace
-
 import pytest
-import torch
 from peft import LoraConfig, TaskType, get_peft_model
 from transformers import Seq2SeqTrainingArguments
 
 from weftformer.conversion import SOURCES
 from weftformer.hub import converted_card, measured
 from weftformer.hub.facts import written_facts
-from weftformer.hub.trained import hardware, training_table
 from weftformer.training import WeftTrainer
 
 from ..models import tiny_model
@@ -42,20 +38,3 @@ def test_only_metrics_are_taken_from_an_evaluation():
     loss, bleu = measured(metrics, "eval", "pairs", n=5, intervals={"bleu": (28.0, 32.0, "bootstrap")})
     assert (loss.value, loss.low, loss.split, loss.n) == (1.234568, None, "validation", 5)
     assert (bleu.name, bleu.shown_value, bleu.shown_interval) == ("BLEU", "30", "[28, 32], bootstrap")
-
-
-def test_the_time_of_a_resumed_run_is_that_of_its_last_part(tmp_path):
-    arguments = Seq2SeqTrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True)
-    trainer = WeftTrainer(tiny_model(), arguments)
-    trainer.state.log_history = [{"train_runtime": 60.0, "train_loss": 1.5, "step": 9}]
-    for before, shown in ((0, "60 s"), (4, "60 s (steps 5 to 9)"), (9, "60 s")):
-        trainer._initial_global_step, trainer.state.global_step = before, 9
-        assert training_table(trainer, trainer.model)["time"] == shown
-    trainer._initial_global_step = 4
-    assert training_table(trainer, trainer.model)["training loss, mean"] == "1.5 (steps 5 to 9)"
-
-
-def test_gpus_are_named(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
-    for counts in ({"world_size": 2, "n_gpu": 1}, {"world_size": 1, "n_gpu": 2}):
-        assert hardware(SimpleNamespace(device=torch.device("cuda"), **counts)) == "2 x NVIDIA H100"

@@ -102,14 +102,6 @@ def test_a_file_is_scored_as_the_test_file_was(trained, pairs, tmp_path, capsys)
         assert message in capsys.readouterr().err
 
 
-def test_pairs_without_a_text_are_counted(trained, tmp_path, capsys):
-    table = tmp_path / "gaps.csv"
-    table.write_text("source,target\nab,ab\n,ab\nab,\n")
-    assert cli.main(["evaluate", str(table), "--model", str(trained)]) == 0
-    out, err = capsys.readouterr()
-    assert out.startswith(f"1 pairs of {table}\n") and "2 of 3 pairs have an empty text and are skipped." in err
-
-
 def test_the_columns_are_those_of_the_training(trained, tmp_path, capsys):
     new = tmp_path / "new.csv"
     new.write_text("length,source\n2,ab\n")
