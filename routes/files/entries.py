@@ -53,6 +53,16 @@ class Entry:
     content: Any
     is_line: bool = False
 
+    @property
+    def parsed(self) -> Any:
+        """The JSON value of the entry, or None if it is another text."""
+        if not self.is_line:
+            return self.content
+        try:
+            return json.loads(self.content)
+        except (ValueError, RecursionError):
+            return None
+
     def routes(self) -> list[Route]:
         """Return the routes of the entry. A target without a route gives an empty list.
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,52 +36,57 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
         OSError: the file cannot be read.
     """
     rows: list[tuple[Plan, dict[str, Any]]] = []
-    for number, data in enumerate(_objects(path), 1):
-        if not rows and not _is_plan(data):
-            return [(plan, {}) for plan in _plans_of_routes(path, most)]
-        try:
-            rows.append((Plan.from_dict(data), data))
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-            reason = f"missing field {error}" if isinstance(error, KeyError) else str(error)
-            raise ValueError(f"{path}, plan {number}: not a plan of `routes plan --json`: {reason}") from error
-    return rows
-
-
-def _plans_of_routes(path: Path, most: int | None) -> list[Plan]:
-    from ..molecules import canonical_or_given  # needs RDKit
-
-    plans: dict[str, Plan] = {}
-    names: dict[str, dict[str, None]] = {}
-    count = 0
-    for target, route, content, in_stock in _targets_and_routes(path):
-        target = canonical_or_given(target)
-        found = plans.setdefault(target, Plan(target)).candidates
-        names.setdefault(target, {}).update(dict.fromkeys(_texts(content, "name", "id")))
-        if route is not None:
-            known = [in_stock.get(leaf) for leaf in route.leaves()]
-            missing = tuple(dict.fromkeys(leaf for leaf in route.leaves() if not in_stock.get(leaf)))
-            found.append(Candidate(
-                route.to_string(), math.nan, None, route, missing=None if None in known else missing, rank=len(found) + 1
-            ))  # fmt: skip
-            count += 1
-            if count == most:
-                break
-    return [replace(plan, id=", ".join(names[target]) or None) for target, plan in plans.items()]
-
-
-def _targets_and_routes(path: Path) -> Iterator[tuple[str, Route | None, Any, dict[str, bool]]]:
-    """Yield the targets and routes of a file's entries, each with the content of the entry and its stock data."""
+    others = _RoutesByTarget()
     for entry in read_entries(path):
-        try:
-            routes = entry.routes()
-        except ValueError as error:
-            raise ValueError(f"{path}, {error}") from error
-        content = entry.content
-        if isinstance(content, str) and content.lstrip().startswith('{"'):
-            content = json.loads(content)  # it cannot fail, because `routes` has parsed it
+        data = entry.parsed
+        objects = data["plans"] if isinstance(data, dict) and isinstance(data.get("plans"), list) else [data]
+        for content in objects if rows or any(map(_is_plan, objects[:1])) else ():
+            try:
+                rows.append((Plan.from_dict(content), content))
+            except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+                reason = f"missing field {error}" if isinstance(error, KeyError) else str(error)
+                place = f"{path}, plan {len(rows) + 1}"
+                raise ValueError(f"{place}: not a plan of `routes plan --json`: {reason}") from error
+        if not rows and objects:
+            try:
+                others.add(data, entry.routes())
+            except ValueError as error:
+                raise ValueError(f"{path}, {error}") from error
+            if most is not None and others.num_routes >= most:
+                break
+    return rows or [(plan, {}) for plan in others.plans()]
+
+
+class _RoutesByTarget:
+    """Routes of other programs, with the names of their targets."""
+
+    def __init__(self) -> None:
+        self.candidates: dict[str, list[Candidate]] = {}
+        self.names: dict[str, dict[str, None]] = {}
+        self.num_routes = 0
+
+    def add(self, content: Any, routes: Iterable[Route]) -> None:
+        """Add the targets and routes of an entry, given its content."""
+        from ..molecules import canonical_or_given  # needs RDKit
+
         in_stock = dict(_leaves_in_stock(content))
-        yield from ((smiles, None, content, in_stock) for smiles in _texts(content, "target", "smiles"))
-        yield from ((route.smiles, route, content, in_stock) for route in routes)
+        routes = list(routes)
+        for smiles in (*_texts(content, "target", "smiles"), *(route.smiles for route in routes)):
+            target = canonical_or_given(smiles)
+            self.candidates.setdefault(target, [])
+            self.names.setdefault(target, {}).update(dict.fromkeys(_texts(content, "name", "id")))
+        for route in routes:
+            candidates, leaves = self.candidates[canonical_or_given(route.smiles)], dict.fromkeys(route.leaves())
+            is_known = all(leaf in in_stock for leaf in leaves)
+            missing = tuple(leaf for leaf in leaves if not in_stock.get(leaf)) if is_known else None
+            text, rank = route.to_string(), len(candidates) + 1
+            candidates.append(Candidate(text, math.nan, None, route, missing=missing, rank=rank))
+            self.num_routes += 1
+
+    def plans(self) -> list[Plan]:
+        return [
+            Plan(smiles, found, id=", ".join(self.names[smiles]) or None) for smiles, found in self.candidates.items()
+        ]
 
 
 def _texts(content: Any, *names: str) -> Iterator[str]:
@@ -108,20 +111,3 @@ def _is_plan(data: Any) -> bool:
         isinstance(candidates, list)
         and any(isinstance(candidate, dict) and "text" in candidate for candidate in candidates)
     )
-
-
-def _objects(path: Path) -> Iterator[Any]:
-    """Yield the objects of a file, including those of a list `plans`, and None for text that is not JSON."""
-    for entry in read_entries(path):
-        content = entry.content
-        if isinstance(content, ValueError):
-            raise ValueError(f"{path}, {entry.place}: {content}") from content
-        if entry.is_line:
-            try:
-                content = json.loads(content)
-            except (ValueError, RecursionError):
-                content = None
-        if isinstance(content, dict) and isinstance(content.get("plans"), list):
-            yield from content["plans"]
-        else:
-            yield content
