@@ -274,13 +274,3 @@ def test_a_closed_pipe_ends_a_run_without_an_error(folder, tmp_path, capsys, mon
     err = capsys.readouterr().err
     assert "error" not in err and "Finished targets are in a.jsonl.parts" in err
     assert run(folder, AMIDE, ESTER, "--output-file", "a.jsonl", "--resume") == 0
-
-
-@pytest.mark.parametrize("option", ["output-file", "html", "json", "picture", "export"])
-def test_a_file_that_cannot_be_written_is_refused_before_the_search(folder, tmp_path, capsys, option):
-    (tmp_path / "a.sdf").mkdir()
-    try:
-        assert run(folder, AMIDE, f"--{option}", "a.sdf") == 1
-    except SystemExit as error:
-        assert error.code == 2
-    assert f"--{option}" in (message := capsys.readouterr().err) and "a.sdf is a folder" in message

@@ -4,10 +4,9 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.routes import Route, RoutePlanner, write_routes
+from weftformer.routes import Route, write_routes
 from weftformer.routes.data.preparation import Preparation, prepare
 from weftformer.routes.data.training_data import RouteArguments, load_routes
 from weftformer.routes.molecules import canonical_smiles
@@ -75,15 +74,6 @@ def test_a_trained_model_is_trained_on_and_learns_more_tokens(files, tmp_path, c
         assert new.state_dict()[name][: len(weight)].equal(weight), name
 
 
-def test_where_all_targets_are_tested_nothing_is_left_to_train_on(files, tmp_path, capsys):
-    assert train(*files[:2], "--test-file", files[1], "--output-dir", str(tmp_path / "model")) == 1
-    assert f"No training routes are left: each target of {files[1]} is in {files[1]}." in capsys.readouterr().err
-    prepare([files[1]], tmp_path / "data", Preparation())
-    words = ["--train-file", str(tmp_path / "data"), "--test-file", files[1], "--output-dir", str(tmp_path / "model")]
-    assert train(*words) == 1
-    assert "No training rows are left" in capsys.readouterr().err
-
-
 def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
     prepare([files[1]], tmp_path / "data", Preparation(starting_material="all"))
     before = sorted((tmp_path / "data").iterdir())
@@ -97,18 +87,6 @@ def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
 
 
 TWO_STEPS = Route("CCNC(=O)COC", (Route("COCC(=O)O", (Route("COCC(=O)OC"), Route("O"))), Route("CCN")))
-
-
-def test_targets_are_planned_in_the_precision_of_the_training(files, tmp_path, monkeypatch):
-    seen, plan = [], RoutePlanner.plan
-
-    def watched(*args, **options):
-        seen.append(torch.is_autocast_enabled("cpu"))
-        return plan(*args, **options)
-
-    monkeypatch.setattr(RoutePlanner, "plan", watched)
-    words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--bf16", "--output-dir", str(tmp_path / "model")]
-    assert train(*words, *QUICK) == 0 and seen == [True]
 
 
 def test_aligned_texts_and_sub_routes(tmp_path, capsys):

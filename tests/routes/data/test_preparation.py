@@ -11,7 +11,7 @@ import datasets
 from weftformer.routes import Route, read_routes, training_pairs, write_routes
 from weftformer.routes.data.preparation import REASONS, Preparation, prepare
 from weftformer.routes.molecules import canonical_route, canonical_smiles
-from weftformer.tokenization import build_route_tokenizer, encode_route, encode_source
+from weftformer.tokenization import build_route_tokenizer, encode_route
 
 AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
@@ -75,24 +75,6 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
     assert json.loads((tmp_path / "out" / "report.json").read_text())["dropped"] == report.dropped
     table = report.format_table()
     assert "13  read" in table and f"1  dropped: duplicate\n{'':12}{path}, line 13: CCNC(C)=O" in table
-
-
-def test_lengths_are_those_of_the_tokenizer(tmp_path):
-    tokenizer = build_route_tokenizer()
-    path = written(tmp_path, AMIDE, ESTER, Route("Cc1ccccc1Br", (Route("Cc1ccccc1N"), Route("*Br"))))
-    routes = list(read_routes(path))[:2]
-    target = max(len(encode_route(tokenizer, route.to_string())) for route in routes)
-    assert prepare([path], tmp_path / "a", Preparation(max_target_length=target)).kept == 2
-    longest = {"max_target_length": target - 1}
-    assert prepare([path], tmp_path / "b", Preparation(**longest)).dropped["long_target"]["count"] == 1
-    source = len(encode_source(tokenizer, routes[0].smiles))
-    assert prepare([path], tmp_path / "c", Preparation(max_source_length=source)).kept == 2
-    # with a starting material the target's part has 145 tokens, whatever is in it
-    told = Preparation(max_source_length=145 + len("CCN") + 2, starting_material="all")
-    assert {row["starting_material"] for row in rows_of(prepare, path, tmp_path / "d", told)} == {"CCN", "CO", "O"}
-    short = Preparation(max_source_length=146, starting_material="random")
-    with pytest.raises(ValueError, match="0 of 3 routes were kept: 2 source too long, 1 a character"):
-        prepare([path], tmp_path / "e", short)
 
 
 def rows_of(prepare, path, out, settings) -> list[dict]:

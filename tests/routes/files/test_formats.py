@@ -117,14 +117,3 @@ def test_nesting_is_bounded():
     for nested, message in ((data, "nested deeper"), (json.loads("[" * 300 + "]" * 300), "nested too deeply")):
         with pytest.raises(ValueError, match=message):
             list(routes_in(nested))
-
-
-def test_stock_is_written_as_it_is_told():
-    pytest.importorskip("rdkit")
-    from weftformer.routes import Stock
-
-    tree = to_reaction_tree(ROUTE, Stock(["CO"]))
-    leaves = tree["children"][0]["children"]
-    assert [leaf["in_stock"] for leaf in leaves] == [False, True]
-    assert [leaf["in_stock"] for leaf in to_reaction_tree(ROUTE)["children"][0]["children"]] == [False, True]
-    assert not leaves[0]["children"][0]["children"][0]["in_stock"]

@@ -91,12 +91,6 @@ def test_files_that_are_refused(content, name, settings, said, monkeypatch):
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_carriage_returns_end_lines_too(name):
-    content = TEXTS[name].replace("\r\n", "\n").replace("\n", "\r").encode()
-    assert targets_in(content, name) == [ETHANOL, AMINE]
-
-
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.smi does not exist"):
         read_targets(tmp_path / "nothing.smi")

@@ -32,8 +32,3 @@ def test_several_targets_are_planned_together(known, planner_folder, monkeypatch
     plans = pipeline(iter(targets), n_steps=[route.depth for route in known], beams=2, stock=stock)
     assert [plan["target"] for plan in plans] == targets and searches == [3, 1]
     assert plans[0]["candidates"][0]["purchasable"] is True and plans[1]["candidates"][0]["purchasable"] is False
-
-
-def test_a_mistyped_setting_is_refused(planner_folder):
-    with pytest.raises(TypeError, match="beems"):
-        transformers.pipeline("weft-routes", model=planner_folder)("CCO", beems=3)
