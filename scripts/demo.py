@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from weftformer.scripts import cli
 from weftformer.scripts.arguments import positive
+from weftformer.scripts.routes_plan import NO_ROUTE
 
 # None of them is a product in the training data of the shipped model, even if stereochemistry is ignored.
 DRUGS = {
@@ -22,25 +24,17 @@ BUDGET, NUM_ROUTES = 20.0, 5
 PRESET, NUM_TEST_ROUTES, BATCH = "dms-tiny", 100, 16
 
 
-def plan_drugs(model: Any, tokenizer: Any, beams: int, page: Path) -> None:
-    """Plan the drugs, print the best route of each, and write the page."""
-    from weftformer.routes import RoutePlanner, Stock, save_page
-    from weftformer.routes.shipped import STOCK, provenance
+def plan_drugs(model: str | None, beams: int, folder: Path) -> None:
+    """Plan the drugs, print the best route of each, and draw all on a page."""
+    from weftformer.routes.shipped import STOCK
 
-    stock = Stock.from_file(STOCK, progress=False, cache=False)
-    plans = RoutePlanner(model, tokenizer).plan(
-        list(DRUGS.values()), beams=beams, stock=stock, time_limit=BUDGET, num_routes=NUM_ROUTES
-    )
-    for name, plan in zip(DRUGS, plans, strict=True):
-        purchasable = sum(candidate.purchasable is True for candidate in plan.distinct)
-        print(f"\n{name}: {len(plan.distinct)} routes, {purchasable} of them from molecules in stock.")
-        for candidate in plan.distinct[:1]:
-            assert candidate.route is not None
-            print(
-                f"rank 1, {'purchasable' if candidate.purchasable else 'not purchasable'}\n{candidate.route.format_tree()}"
-            )
-    save_page(plans, page, about=provenance(model.name_or_path, STOCK, len(stock)))
-    print(f"\nAll routes are drawn in {page}: open it in a browser.")
+    targets = folder / "drugs.smi"
+    targets.write_text("".join(f"{smiles} {name}\n" for name, smiles in DRUGS.items()))
+    words = ["--input-file", targets, "--html", folder / "routes.html", "--show", 1, "--no-progress", "--beams", beams]
+    words += ["--forward-model", "none", "--time-limit", BUDGET, "--num-routes", NUM_ROUTES]
+    words += [] if model is None else ["--model", model, "--stock", STOCK]
+    if cli.main(["routes", "plan", *map(str, words)]) not in (0, NO_ROUTE):
+        raise ValueError("The drugs were not planned.")
 
 
 def trainer_of(model: Any, tokenizer: Any, folder: Path, seed: int, max_steps: int) -> Any:
@@ -88,20 +82,17 @@ def main(args: argparse.Namespace) -> None:
 
     from weftformer import WeftConfig
     from weftformer.hub.loading import load
-    from weftformer.routes.shipped import MODEL, describe_model
+    from weftformer.routes.shipped import MODEL
 
     started = time.monotonic()
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    source = args.model or MODEL
-    print(describe_model() if args.model is None else f"Model: {source}.")
     set_seed(args.seed)
     datasets.disable_progress_bars()  # each takes only a moment
-    model, tokenizer = load(AutoModelForSeq2SeqLM, source), load(AutoTokenizer, source)
-    plan_drugs(model, tokenizer, args.beams, args.output_dir / "routes.html")
+    plan_drugs(args.model, args.beams, args.output_dir)
     new = AutoModelForSeq2SeqLM.from_config(WeftConfig.from_preset(PRESET))
     print(f"\nTraining a new model with {new.num_parameters() / 1e6:.1f} M parameters ({PRESET}) on recorded routes.")
     folder = args.output_dir / "model"
-    trainer = trainer_of(new, tokenizer, folder, args.seed, args.max_steps)
+    trainer = trainer_of(new, load(AutoTokenizer, args.model or MODEL), folder, args.seed, args.max_steps)
     before = trainer.evaluate()["eval_loss"]
     trainer.train()
     after = trainer.evaluate()["eval_loss"]

@@ -24,6 +24,6 @@ def test_plans_draws_trains_and_saves(planner_folder, tmp_path, capsys, monkeypa
     shown = capsys.readouterr().out
     page = (tmp_path / "out" / "routes.html").read_text()
     for name, smiles in demo.DRUGS.items():
-        assert f"\n{name}: " in shown and canonical_smiles(smiles) in page
+        assert f"\n{name} ({smiles}): " in shown and canonical_smiles(smiles) in page
     assert "after 5 steps" in shown
     assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "model").config.d_model == 128
