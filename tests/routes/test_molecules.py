@@ -32,7 +32,7 @@ def test_a_text_that_would_end_the_process_is_refused():
         ("", "'' is not a molecule that RDKit can read."),
     ],
 )
-def test_what_rdkit_would_read_as_another_molecule_is_refused(smiles, said):
+def test_ambiguous_smiles_are_refused(smiles, said):
     with pytest.raises(ValueError) as error:
         canonical_smiles(smiles)
     assert said in str(error.value)
@@ -58,7 +58,7 @@ def test_hydrogens_charges_and_labels_do_not_count():
     assert dict(read_molecule("C[N+](C)(C)C.[Br-]").atoms) == {"C": 4, "N": 1, "Br": 1}
 
 
-def test_bonds_too_many_stay_and_rings_may_yet_be_aromatic():
+def test_is_beyond_repair():
     # RDKit stumbles over this number of hydrogens: nothing is known of what follows
     assert read_molecule("C[cH111111115]N") is None and not is_beyond_repair("C[cH111111115]N")
     assert is_beyond_repair("CC(C)(C)(C)C") and not is_beyond_repair("c1cccc1")

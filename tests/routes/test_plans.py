@@ -47,7 +47,7 @@ def test_few_routes_of_each_reaction(count, kept):
     assert TURNED in [c.route for c in best]  # the same route as one that is kept
 
 
-def test_what_can_be_bought_may_come_first():
+def test_purchasable_routes_rank_first():
     stock = Stock(["CO", "CC=O", "O"])
     assert [c.route for c in ranked(found(ESTER, None, LONGER), stock)] == [ESTER, None, LONGER]
     first, *_ = best = ranked(found(ESTER, None, LONGER), stock, by_evidence=True)
@@ -70,7 +70,7 @@ FROM_BOC = Route(AMIDE, (Route(ACID), Route(AMINE, leaf("CC(C)(C)OC(=O)NCc1ccccc
 ODD = Route(AMIDE, leaf("CC(N)=O", "c1ccccc1"))
 
 
-def test_evidence_comes_before_the_score():
+def test_precedented_routes_rank_before_the_score():
     scored = [Candidate("", score, 1, route) for score, route in ((-0.5, ODD), (-1.0, COUPLING), (-1.5, FROM_BOC))]
     assert [c.route for c in ranked(scored)] == [ODD, COUPLING, FROM_BOC]
     assert [c.route for c in ranked(scored, by_evidence=True)] == [COUPLING, FROM_BOC, ODD]
@@ -80,7 +80,7 @@ def test_evidence_comes_before_the_score():
     assert [c.route for c in ranked(scored, stock, by_evidence=True)] == [ODD, COUPLING, FROM_BOC]
 
 
-def test_a_detour_over_a_protecting_group_goes_behind():
+def test_routes_with_protections_rank_behind():
     protection = Route("CC(C)(C)OC(=O)NCc1ccccc1", leaf("CC(C)(C)OC(=O)OC(=O)OC(C)(C)C", AMINE))
     other = Route(protection.smiles, leaf("CC(C)(C)OC(N)=O", "BrCc1ccccc1"))
     scored = [Candidate("", -1.0, 1, protection), Candidate("", -2.0, 1, other)]

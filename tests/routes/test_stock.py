@@ -58,7 +58,7 @@ def test_bad_lines_are_counted_and_shown(tmp_path, caplog):
     assert "3 lines are not molecules" in caplog.text and "nonsense!" in caplog.text
 
 
-def test_what_was_read_is_kept_until_the_file_changes(tmp_path, monkeypatch, caplog):
+def test_cache_is_used_until_the_file_changes(tmp_path, monkeypatch, caplog):
     path = tmp_path / "list.smi"
     path.write_text("CCO\nxx\nCCC\n")
     first = read(path)
@@ -101,7 +101,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("smiles", "sold", "form"), FORMS)
-def test_another_form_is_in_stock_and_says_which(tmp_path, smiles, sold, form):
+def test_other_forms_are_in_stock(tmp_path, smiles, sold, form):
     (tmp_path / "list.smi").write_text(f"{sold}\nCCCCO\n")
     for stock in (read(tmp_path / "list.smi"), read(tmp_path / "list.smi")):  # the second is from the cache
         offer = stock.offer(smiles)
@@ -113,7 +113,7 @@ def test_another_form_is_in_stock_and_says_which(tmp_path, smiles, sold, form):
 
 
 @pytest.mark.parametrize(("smiles", "sold"), DIFFERENT)
-def test_other_compounds_are_no_forms(smiles, sold):
+def test_other_compounds_are_not_in_stock(smiles, sold):
     name = stock_module._name_of(sold, "smiles")
     assert smiles not in Stock([name]) and name not in Stock([stock_module._name_of(smiles, "smiles")])
 

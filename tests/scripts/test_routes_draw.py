@@ -53,7 +53,7 @@ def test_a_page_of_recorded_routes(files):
     assert "score" not in text.split("</style>")[1].split("<script>")[0]
 
 
-def test_what_a_file_tells_of_stock_and_names_is_kept(files):
+def test_stock_and_names_of_a_file_are_kept(files):
     tree = to_reaction_tree(ROUTES[0], Stock(["CCO"]))
     (files / "trees.json").write_text(json.dumps([[tree], [to_reaction_tree(ROUTES[1])]]))
     assert draw("trees.json", "--html", "a.html") == 0
@@ -68,7 +68,7 @@ def test_what_a_file_tells_of_stock_and_names_is_kept(files):
     )
 
 
-def test_what_has_to_be_ordered_is_on_the_page(files):
+def test_offers_and_prices_are_on_the_page(files):
     (files / "stock.csv").write_text("Form,Price (USD),cat no\nCC(=O)[O-].[Na+],12.50,A-1\nCCO,2,<b>\n")
     words = ["routes.jsonl", "--html", "a.html", "--stock", "stock.csv", "--stock-column", "form"]
     assert draw(*words) == 0

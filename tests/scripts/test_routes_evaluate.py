@@ -95,7 +95,7 @@ def test_numbers(untrained_folder, routes, asked, tmp_path, capsys):
         assert call["on_error"] == "skip" and settings.beams == 10 and settings.grammar and not settings.enforce_limits
 
 
-def test_what_the_model_is_told(untrained_folder, routes, asked):
+def test_conditions_given_to_the_model(untrained_folder, routes, asked):
     words = ["--with", "steps+material", "material", "--no-grammar", "--seed", "3", "--max-new-tokens", "9"]
     assert run(routes, "--model", untrained_folder, *words) == 0
     both, only = asked
@@ -118,7 +118,7 @@ def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked
     assert "Purchasable and precedented" in printed
 
 
-def test_what_was_planned_is_kept_when_it_is_cut_short(untrained_folder, tmp_path, asked, monkeypatch):
+def test_an_interrupted_evaluation_keeps_its_predictions(untrained_folder, tmp_path, asked, monkeypatch):
     routes, saved = tmp_path / "r.jsonl", tmp_path / "plans.jsonl"
     write_routes(routes, RECORDED)
     stream = RoutePlanner.stream
@@ -166,7 +166,7 @@ def test_mistakes(words, message, untrained_folder, routes, tmp_path, capsys):
     assert message in error and error.startswith("weftformer routes evaluate: error: ")
 
 
-def test_references_take_their_own_plans():
+def test_repeated_targets_take_successive_plans():
     """The second route to a target takes the second plan for it."""
     known = [made("CCO", "CC", "O"), made("CCO", "CCCl")]
     column = {"CCO": [(Plan("CCO", id=name), None) for name in "ab"]}

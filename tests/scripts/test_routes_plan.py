@@ -137,7 +137,7 @@ def test_the_format_is_seen_from_the_name(folder, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
-def test_an_interrupted_run_goes_on(folder, tmp_path, capsys, monkeypatch, name):
+def test_resume_after_an_interruption(folder, tmp_path, capsys, monkeypatch, name):
     targets, parts = [AMIDE, "CS(=O)(=O)NCC", ESTER, NOTHING], f"{name}.parts"
     words = [*targets, "--output-file", name, "--stock", "stock.smi", "--show", 0]
     (tmp_path / "stock.smi").write_text("CC(=O)O\nCCO\nNCc1ccccc1\n")
@@ -245,7 +245,7 @@ def test_options_are_the_settings():
         assert asked(*words) == expected
 
 
-def test_odd_targets_do_not_keep_others_from_an_answer(folder, tmp_path, capsys):
+def test_invalid_and_repeated_targets_among_others(folder, tmp_path, capsys):
     turned, long = "c1ccccc1CNC(C)=O", "C" * 300
     (tmp_path / "a.smi").write_text("\n".join([AMIDE, NOTHING, turned, long, f"{AMIDE} again", ""]))
     assert run(folder, "--input-file", "a.smi", "--output-file", "a.jsonl", "--show", 0) == 3

@@ -40,7 +40,7 @@ def naive_common(one: str, other: str) -> int:
     return row[-1]
 
 
-def test_what_does_not_react_is_copied_from_the_root_on():
+def test_unchanged_part_is_written_alike():
     text = aligned_route(AMIDE, "c1(-c2ccccc2)ccc(NC(C)=O)cc1")
     assert text.to_string() == (
         "{'smiles':'c1(-c2ccccc2)ccc(NC(C)=O)cc1','children':["

@@ -173,7 +173,7 @@ def test_atom_maps_hide_no_excluded_reaction(tmp_path):
     ],
 )
 @pytest.mark.parametrize("aligned", [0, 3])
-def test_what_is_held_out_is_no_target_of_a_sub_route(tmp_path, by, held_out, left, aligned):
+def test_excluded_targets_are_not_targets_of_sub_routes(tmp_path, by, held_out, left, aligned):
     test = written(tmp_path, Route(held_out, (Route("C"),)), name="test")
     path = written(tmp_path, LONG, AMIDE)
     settings = Preparation(sub_routes=True, exclude_by=by, aligned=aligned)
@@ -217,7 +217,7 @@ def test_the_number_of_processes_does_not_matter(tmp_path):
     assert (tmp_path / "out1" / "report.json").read_text() == (tmp_path / "out2" / "report.json").read_text()
 
 
-def test_what_goes_wrong_leaves_no_folder_and_the_old_one(tmp_path):
+def test_a_failed_preparation_keeps_the_old_folder(tmp_path):
     good = written(tmp_path, AMIDE)
     broken = written(tmp_path, *[AMIDE] * 300, name="b.json.gz", form="paroutes")
     broken.write_bytes(broken.read_bytes()[:-30])
@@ -250,7 +250,7 @@ def test_only_its_own_folders_are_overwritten(tmp_path):
     assert inside.exists() and (tmp_path / "mine" / "thesis.tex").exists()
 
 
-def test_what_is_to_be_excluded_must_be_readable(tmp_path):
+def test_unreadable_exclusions_are_refused(tmp_path):
     good, bad = written(tmp_path, AMIDE), written(tmp_path, ESTER, name="test")
     with bad.open("a") as file:
         file.write("{'smiles':'C'\n")

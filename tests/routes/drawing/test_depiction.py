@@ -58,7 +58,7 @@ def test_bonds_have_one_length():
     assert math.dist((x, y), (u, v)) == pytest.approx(BOND_LENGTH, rel=0.02)
 
 
-def test_the_drawing_is_small_and_without_a_ground():
+def test_drawing_is_compact_without_background():
     body = depict("Oc1ccccc1Cl").svg()
     assert "<rect" not in body and "class=" not in body and "style=" not in body
     assert len(body) < 4000
@@ -68,7 +68,7 @@ def test_the_drawing_is_small_and_without_a_ground():
 
 
 @pytest.mark.parametrize("smiles", ["C1CC", "c1cccc1", "N(C)(C)(C)(C)C", "xx<>%", "C" * 300])
-def test_what_rdkit_cannot_draw_is_text(smiles):
+def test_undrawable_molecules_are_text(smiles):
     drawn = depict(smiles)
     assert drawn.molecule is None and drawn.svg() == ""
     assert drawn.lines[0] == smiles[:26] and len(drawn.lines) <= 5

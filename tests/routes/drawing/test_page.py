@@ -94,7 +94,7 @@ def test_is_well_formed_and_asks_for_nothing():
     assert page.values("style") == []  # the policy would not let them pass
 
 
-def test_routes_stand_in_their_order_with_what_is_known():
+def test_summaries_of_routes_on_the_page():
     text = routes_page(PLANS)
     summaries = [re.sub(r"<[^>]*>", " ", line) for line in re.findall(r"<summary>(.*?)</summary>", text)]
     assert [" ".join(summary.split()) for summary in summaries] == [
@@ -139,7 +139,7 @@ def test_routes_with_the_same_last_reaction_stand_under_one_heading():
     assert [svg["aria-label"] for svg in first] == ["Structure of CC(=O)O", "Structure of NCc1ccccc1"]
 
 
-def test_what_to_buy():
+def test_list_of_starting_materials():
     twice = Route("CCO", (Route("OC(C)=O"), Route("CC(=O)O"), Route("C")))  # one molecule, spelled in two ways
     plans = [*PLANS, Plan("CCO", [candidate(twice, 1, missing=None)])]
     text = routes_page(plans)
@@ -154,7 +154,7 @@ def test_what_to_buy():
     assert set(re.findall(r'href="#(t\d-r\d)"', text)) <= set(Page(text).values("id"))
 
 
-def test_what_is_offered_and_told_depends_on_what_is_known():
+def test_controls_depend_on_the_plans():
     judged = routes_page([Plan(AMIDE.smiles, [candidate(LONGER, 1, forward_ranks=(3, 0)), candidate(AMIDE, 2)])])
     assert (
         "1 of 2 reactions predicted back" in judged
@@ -169,7 +169,7 @@ def test_what_is_offered_and_told_depends_on_what_is_known():
     assert offered == [[True] * 4, [False, False, False, True], [False] * 4]
 
 
-def test_what_is_known_of_each_step():
+def test_steps_on_the_page():
     odd = Route(AMIDE.smiles, (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("CCO"),)), Route("CCN")))
     text = routes_page([Plan(AMIDE.smiles, [candidate(LONGER, 1), candidate(odd, 2)])])
     steps = [(kind, " ".join(text_of(words).split())) for kind, words in re.findall(

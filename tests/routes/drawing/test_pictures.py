@@ -95,7 +95,7 @@ def test_labels_and_cards_do_not_overlap(route):
             assert left >= other[2] or right <= other[0] or top >= other[3] or bottom <= other[1]
 
 
-def test_for_those_who_do_not_see_it():
+def test_title_and_description_of_a_picture():
     root = parsed(ROUTE, missing=["CI"])
     assert root.get("role") == "img"
     assert root.find(f"{SVG}desc").text == (

@@ -105,7 +105,7 @@ def changed(path, value):
         ({"smiles": "C", "synthesis_step": {"reactants": None}}, r"synthesis_step.reactants: expected a list, got NoneType"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_with_its_place(data, message):
+def test_invalid_routes_are_named_with_their_place(data, message):
     with pytest.raises(ValueError, match=message):
         list(routes_in(data))
 

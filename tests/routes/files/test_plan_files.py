@@ -80,7 +80,7 @@ def test_ids_ranks_and_groups_are_in_tables(tmp_path):
     )
 
 
-def test_what_reactions_cannot_say_is_left_out_and_told(tmp_path):
+def test_routes_that_reactions_cannot_express_are_left_out(tmp_path):
     plans = [plan_of(MIXED.smiles, "1", MIXED), PLANS[0]]
     (why,) = write_plans(tmp_path / "a.txt", plans, "reactions")
     assert "cannot be read back from its reactions alone" in why
@@ -165,7 +165,7 @@ def test_molecules_and_reactions_for_other_programs(tmp_path):
     ("name", "form"),
     [("a.summary.csv.gz", "summary"), ("a.csv", "csv"), ("a.sdf", "sdf"), ("a.rdf.gz", "rdf"), ("a.rxn", None)],
 )
-def test_the_name_of_a_file_asks_for_a_form(name, form):
+def test_form_of_a_file_name(name, form):
     assert plan_form(Path(name)) == form
 
 
@@ -189,7 +189,7 @@ def test_every_file_of_plans_is_read(tmp_path, text, count):
     ("text", "written"),
     [("=HYPERLINK(1)", "'=HYPERLINK(1)"), ("\tC", "'\tC"), ("-x", "'-x"), ("-7", "-7"), ("CC=O", "CC=O")],
 )
-def test_no_cell_of_a_table_is_a_formula(tmp_path, text, written):
+def test_formulas_are_escaped_in_tables(tmp_path, text, written):
     write_plans(tmp_path / "a.csv", [Plan(text, id=text, problem="no molecule"), PLANS[0]], "csv")
     with (tmp_path / "a.csv").open(newline="") as file:
         first, second, _ = csv.DictReader(file)

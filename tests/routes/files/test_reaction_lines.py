@@ -78,7 +78,7 @@ def test_a_molecule_used_twice_is_made_in_both_places():
         (Route("CC", (Route("C", (Route("CC"),)),)), "cannot be read back"),
     ],
 )
-def test_what_cannot_be_written_is_not(route, message):
+def test_routes_that_reactions_cannot_express_are_refused(route, message):
     with pytest.raises(ValueError, match=message):
         to_reaction_line(route)
 
@@ -98,6 +98,6 @@ def test_what_cannot_be_written_is_not(route, message):
         (" ".join(f"{'C' * i}.{'C' * i}>>{'C' * (i + 1)}" for i in range(1, 40)), "more than 10000 molecules"),
     ],
 )
-def test_what_is_wrong_is_said(line, message):
+def test_invalid_reaction_lines_are_refused(line, message):
     with pytest.raises(ValueError, match=message):
         from_reaction_line(line)

@@ -89,7 +89,7 @@ def test_other_forms_are_literal(tmp_path):
     assert "metadata" not in path.read_text()
 
 
-def test_what_a_form_has_no_words_for_leaves_the_old_file(tmp_path):
+def test_a_refused_route_leaves_the_old_file(tmp_path):
     path = tmp_path / "a"
     write_routes(path, ROUTES[:1], "reactions")
     with pytest.raises(ValueError, match=r"route 1: C/C=C.* is a single molecule"):
@@ -121,7 +121,7 @@ def test_what_a_form_has_no_words_for_leaves_the_old_file(tmp_path):
         '[]\n\n{"name": "x", "smiles": "CCO", "children": [{"smiles": "C"}, {"smiles": "O"}]}\n{"target": "CCO", "trees": []}\n',
     ],
 )
-def test_forms_are_told_by_what_is_there(tmp_path, text):
+def test_form_is_detected_from_the_content(tmp_path, text):
     path = tmp_path / "routes"
     for data in (text.encode(), gzip.compress(text.encode())):
         path.write_bytes(data)

@@ -144,7 +144,7 @@ def keeps(rules, text, stock=None):
     ],
 )
 @pytest.mark.parametrize(("limit", "letters"), [(1, 4), (2, 3)])
-def test_what_is_let_through_is_what_keeps_the_rules(rules, limit, letters):
+def test_grammar_allows_exactly_the_routes_that_keep_the_rules(rules, limit, letters):
     tokenizer = SmallTokenizer("CO=")
     stock = Stock(["C", "C=O", "O"])
     free = all_texts(Plain(tokenizer, limit), tokenizer, TARGET, letters)
@@ -211,7 +211,7 @@ TARGETS = ["CCO", "CCCCN"]
 
 
 @pytest.mark.parametrize("beams", [1, 9])
-def test_reading_likely_ends_alone_finds_what_reading_all_finds(beams, planner, known, monkeypatch):
+def test_checking_likely_ends_equals_checking_all(beams, planner, known, monkeypatch):
     # when a text is given up depends on when it is read
     monkeypatch.setattr(constraints, "is_beyond_repair", lambda smiles: False)
     for one, targets, steps in ((restless(2), TARGETS, [1, 3]), (planner, [route.smiles for route in known], 2)):
@@ -244,7 +244,7 @@ def test_a_backslash_is_one_character_of_a_molecule(tokenizer):
 
 
 @pytest.mark.parametrize(("ranking", "beams"), [("log_probability", 4), ("sqrt_length", 1)])
-def test_a_search_that_finds_nothing_ends_soon_and_says_why(ranking, beams, monkeypatch):
+def test_a_search_without_routes_ends_early_with_a_reason(ranking, beams, monkeypatch):
     """Carbons with five neighbours are all that this model writes."""
     planner, calls = restless(), []
     ids = planner.tokenizer("CC(C)(C)(C)C'", add_special_tokens=False)["input_ids"]
@@ -279,12 +279,12 @@ def test_a_search_that_finds_nothing_ends_soon_and_says_why(ranking, beams, monk
         {"required_leaf": "CC.O"},
     ],
 )
-def test_wishes_that_cannot_be_read_are_refused(rules):
+def test_invalid_constraints_are_refused(rules):
     with pytest.raises(ValueError):
         Constraints(**rules)
 
 
-def test_wishes_as_they_are_read():
+def test_constraints_are_canonical():
     assert Constraints(required_leaf="OC").required_leaf == "CO"  # canonical
     smarts = "CO |(0.5,1.25,;1.5,0,)|"
     assert Constraints(forbidden_substructures=[smarts]).forbidden_substructures == (smarts,)

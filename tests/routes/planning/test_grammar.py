@@ -19,7 +19,7 @@ def allowed(processor, rows):
     return [{processor.texts[i] or "end" for i in row.isfinite().nonzero()[:, 0].tolist()} for row in scores]
 
 
-def test_what_may_follow_is_what_the_grammar_says(tokenizer):
+def test_allowed_tokens_after_each_prefix(tokenizer):
     start = tokenizer.bos_token_id
     for text, expected in (
         ("", {"{"}), ("{", {"'smiles':"}), ("{'smiles':", {"'"}), ("{'smiles':'C'", {"}", ","}), ("{'smiles':'C'}", {"end"}),
@@ -33,7 +33,7 @@ def test_what_may_follow_is_what_the_grammar_says(tokenizer):
     assert "'" not in begun and "C" in begun
 
 
-def test_beams_that_change_places_keep_their_states(tokenizer):
+def test_states_follow_reordered_beams(tokenizer):
     processor, start = plain(tokenizer, [1, 3]), tokenizer.bos_token_id
     first = [[start, *ids_of(tokenizer, "{'smiles':'")]] * 4
     allowed(processor, first)

@@ -27,7 +27,7 @@ def told(reactions):
 
 
 @pytest.mark.parametrize("batch_size", [1, 16])
-def test_molecules_in_company_have_the_reactions_that_they_have_alone(model, batch_size, monkeypatch):
+def test_reactions_of_several_molecules_equal_reactions_alone(model, batch_size, monkeypatch):
     monkeypatch.setattr(model, "batch_size", batch_size)
     # the vocabulary of routes lacks platinum
     molecules = [Molecule(AMIDE), Molecule("[Pt]"), Molecule(AMINE)]

@@ -45,7 +45,7 @@ def test_score_is_the_log_probability_after_the_forced_beginning(planner, known,
     assert best.score == pytest.approx(steps[forced:].sum().item(), abs=1e-4)
 
 
-def test_the_others_are_planned_where_one_cannot_be(planner, known):
+def test_other_targets_are_planned_if_one_is_invalid(planner, known):
     targets = [known[0].smiles, "C1CC", "CC(=O)O.CCN", "C" * 150, "[Xe]", known[1].smiles]
     plans = planner.plan(targets, n_steps=1, beams=2, progress=False, on_error="skip")
     assert [plan.target for plan in plans] == targets
@@ -213,7 +213,7 @@ class Clock:
 
 @pytest.mark.parametrize("ranking", ["log_probability", "sqrt_length"])
 @pytest.mark.parametrize("constraints", [None, NO_CONSTRAINTS])
-def test_what_is_found_in_time_is_what_would_have_been_found(planner, known, monkeypatch, ranking, constraints):
+def test_routes_within_a_time_limit_equal_those_without(planner, known, monkeypatch, ranking, constraints):
     route = known[1]
     settings = {"n_steps": 1, "beams": 4, "ranking": ranking, "constraints": constraints, "progress": False}
     (whole,) = planner.plan([route.smiles], **settings)

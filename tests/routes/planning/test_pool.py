@@ -31,7 +31,7 @@ def told(candidates):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_jobs_find_what_they_find_alone(planner, known, name, monkeypatch):
+def test_joined_jobs_equal_jobs_alone(planner, known, name, monkeypatch):
     settings, stock = PlanSettings(**SETTINGS[name]), Stock([leaf for route in known for leaf in route.leaves()])
     running = RouteSearch(planner.model, planner.tokenizer, settings, stock)
     monkeypatch.setattr(module, "reason_against", lambda *args, **settings: "in batches")
@@ -54,7 +54,7 @@ def test_jobs_find_what_they_find_alone(planner, known, name, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["one by one", "together", "in batches"])
-def test_targets_wait_for_room_and_leave(planner, known, how, monkeypatch):
+def test_targets_wait_for_capacity(planner, known, how, monkeypatch):
     in_batches = how == "in batches"
     if in_batches:
         monkeypatch.setattr(module, "reason_against", lambda *args, **settings: "in batches")
@@ -82,7 +82,7 @@ def test_targets_wait_for_room_and_leave(planner, known, how, monkeypatch):
         assert plans[key].seconds > 0 and not plans[key].remarks
 
 
-def test_more_beams_run_at_once_where_nobody_waits_for_single_steps(planner):
+def test_default_number_of_searches(planner):
     stock, single = Stock(["CCO"]), PlanSettings(beams=10)
     direct = PlanSettings(beams=10, direct=True)
     for settings, given, together, most in (
@@ -90,16 +90,6 @@ def test_more_beams_run_at_once_where_nobody_waits_for_single_steps(planner):
     ):  # fmt: skip
         pool = PlanPool(planner.model, planner.tokenizer, settings.for_search, given, together=together)
         assert pool.most == most
-
-
-def test_a_longer_neighbour_takes_no_room_away(planner, monkeypatch):
-    """A batch has the room of its longest target: jobs of which one has less than was asked for are searched apart."""
-    monkeypatch.setattr(module, "reason_against", lambda *args, **settings: "in batches")
-    search = RouteSearch(planner.model, planner.tokenizer, PlanSettings(beams=1))
-    jobs = [Job("CCO", 1), Job("C" * 60, 1), Job("CCN", 1)]
-    first, long, last = search.add(jobs, [None] * 3, [100] * 3)
-    assert {ticket for ticket, _ in search.step()} == {first, last}
-    assert [ticket for ticket, _ in search.step()] == [long] and not len(search)
 
 
 def test_a_search_whose_time_is_up_does_not_begin(planner, known):
@@ -208,7 +198,7 @@ def test_recorded_steps_come_first(planner):
     assert first.score == pytest.approx(-0.5 - 0.3 - 2 * 0.3) and second.score == pytest.approx(-0.1 - 1 - 0.3)
 
 
-def test_what_was_searched_is_expanded(planner):
+def test_expansions_are_cached(planner):
     expanded, stock = {}, ["CC(=O)O", "N", "BrCc1ccccc1"]
     [plan], asked = to_the_stock(planner, [AMIDE], stock, expanded)
     assert set(expanded) == set(asked) and len(asked) == len(set(asked))
@@ -218,7 +208,7 @@ def test_what_was_searched_is_expanded(planner):
     assert asked == ["BrCc1ccccc1"] and len(other.routes) == 2  # of another stock too
 
 
-def test_why_nothing_was_found(planner, monkeypatch):
+def test_reasons_for_no_route_to_the_stock(planner, monkeypatch):
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"])
     assert plan.routes and not any(one.purchasable for one in plan.distinct)
     [why] = plan.remarks
@@ -269,7 +259,7 @@ def test_a_search_ends_with_as_many_routes_as_are_wanted(planner):
     assert [len(to_the_stock(planner, [AMIDE], stock, num_routes=most)[0][0].routes) for most in (1, 2)] == [1, 2]
 
 
-def test_the_first_route_is_told_once_while_its_search_goes_on(planner):
+def test_on_first_is_called_once(planner):
     told, stock = [], ["CC(=O)O", "N", ALCOHOL]
     [plan], _ = to_the_stock(planner, [AMIDE], stock, on_first=lambda *one: told.append(one))
     [(target, route)] = told
@@ -286,7 +276,7 @@ def test_a_target_in_the_stock_and_one_that_the_model_proposes_nothing_for(plann
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_targets_get_in_company_what_they_get_alone(planner, together):
+def test_plans_of_several_targets_equal_plans_alone(planner, together):
     stock, targets = ["CC(=O)O", "N", "BrCc1ccccc1", ALCOHOL], [AMIDE, AMINE, "BrCc1ccccc1", "CCO"]
     several, asked = to_the_stock(planner, targets, stock, together=together)
     alone = [to_the_stock(planner, [target], stock)[0][0] for target in targets]

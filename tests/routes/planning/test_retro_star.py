@@ -74,7 +74,7 @@ def test_the_cheapest_route_is_found_and_no_other_costs(seed):
             assert all(not set(part.leaves()) & {part.smiles} for part in one.route.sub_routes())
 
 
-def test_no_more_routes_are_put_together_than_are_wanted():
+def test_search_stops_at_the_number_of_routes():
     # eight ways to make each of three molecules: 512 routes
     steps = {
         "A": [Step(("B", "C", "D"), 0.1)],
@@ -86,7 +86,7 @@ def test_no_more_routes_are_put_together_than_are_wanted():
     assert len(search.solutions) == 5 and not search.goes_on and not search.is_exhausted
 
 
-def test_a_molecule_is_wanted_once():
+def test_each_molecule_is_expanded_once():
     steps, bought = network(5)
     search, asked = RetroStarSearch("A", lambda one: one != "A" and one in bought), []
     while not search.is_exhausted:
@@ -111,7 +111,7 @@ def test_the_number_of_reactions_and_the_memory_are_bounded():
     assert len(search._queue) <= 2 * 10
 
 
-def test_a_last_reaction_does_not_take_the_place_of_others():
+def test_routes_of_one_last_reaction_are_limited():
     # eight cheap ways to make B, and a dearer last reaction
     steps = {
         "A": [Step(("B",), 0.1), Step(("C",), 2.0)],

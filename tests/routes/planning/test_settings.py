@@ -7,7 +7,7 @@ pytest.importorskip("rdkit")
 from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings
 
 
-def test_what_targets_of_one_search_have_in_common():
+def test_settings_shared_by_a_search():
     one = PlanSettings(
         beams=3, num_augmentations=4, seed=1, time_limit=3, per_reaction=1, on_salt="strip", max_new_tokens=5,
         on_fail="drop", enforce_limits=False,

@@ -64,7 +64,7 @@ def test_a_route_fails_where_a_step_does(route, states, reason):
     assert "; ".join(one.reason for one in found if one.reason) == (reason or "")
 
 
-def test_steps_that_only_move_the_problem():
+def test_unproductive_steps():
     inverted = judge("CC[C@H](C)N", ["CC[C@@H](C)N"])
     assert (inverted.name, inverted.is_unproductive) == ("change of stereochemistry", True)
     assert judge("CC(C)(C)OC(=O)NCc1ccccc1", ["CC(C)(C)OC(=O)OC(=O)OC(C)(C)C", "NCc1ccccc1"]).is_unproductive
@@ -92,7 +92,7 @@ def test_an_ester_of_the_acid_of_another_ester_moves_the_problem():
         ("OCc1ccccc1", ["[13CH3]c1ccccc1", "O"], "isotopes not in the product: 13C"),
     ],
 )
-def test_what_is_odd_is_remarked(product, reactants, remark):
+def test_remarks_of_a_step(product, reactants, remark):
     found = judge(product, reactants)
     assert found.state != "precedented"
     assert remark is None or any(remark in one for one in found.remarks)
@@ -134,7 +134,7 @@ def test_a_library_is_read_as_it_was_written(tmp_path, library):
     assert one.examples[0].smiles == MAPPED[0][0] and one.examples[0].source == "US0"
 
 
-def test_what_is_no_library_is_refused(tmp_path):
+def test_other_files_are_no_library(tmp_path):
     import gzip
 
     path = tmp_path / "other.jsonl.gz"
