@@ -52,16 +52,8 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:
-        missing = {
-            "rdkit": "RDKit",
-            "PIL": "Pillow",
-            "jinja2": "Jinja2",
-            "resvg_py": "resvg-py",
-            "ijson": "ijson",
-            "rdchiral": "rdchiral",
-            "syntheseus": "syntheseus",
-        }.get((error.name or "").split(".")[0])
-        if missing is None:
+        missing = (error.name or "weftformer").split(".")[0]
+        if missing == "weftformer":
             raise
         extra = "syntheseus" if missing == "syntheseus" else "chem"
         raise ImportError(f"weftformer.routes.{name} needs {missing}: pip install weftformer[{extra}]") from error

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReaction
 
-from ..molecules import drawn_smiles
 from .model_search import Job, RouteSearch
-from .requests import check_source
+from .requests import source_texts
 from .settings import PlanSettings
 
 if TYPE_CHECKING:
@@ -35,8 +34,7 @@ class WeftReactionModel(BackwardReactionModel):
         beams (`int`, *optional*, defaults to 10):
             The width of the beam search, and the most reactions of a text.
         num_augmentations (`int`, *optional*, defaults to 1):
-            The number of SMILES of each molecule that are searched, the canonical one and others that begin at other atoms.
-            The probability of a reaction is its mean over these searches.
+            The number of SMILES of each molecule that are searched, as in [`PlanSettings`]. The probability of a reaction is its mean over these searches.
         batch_size (`int`, *optional*, defaults to 16):
             The number of texts whose beams are searched at once.
         kwargs:
@@ -55,9 +53,9 @@ class WeftReactionModel(BackwardReactionModel):
     ):
         super().__init__(default_num_results=beams, **kwargs)
         self.model, self.tokenizer = model.eval(), tokenizer
-        self.num_augmentations, self.batch_size = num_augmentations, batch_size
+        self.settings, self.batch_size = PlanSettings(beams=beams, num_augmentations=num_augmentations), batch_size
         self._n_steps = 1 if model.config.num_condition_features else None
-        self._search = RouteSearch(model, tokenizer, PlanSettings(beams=beams))
+        self._search = RouteSearch(model, tokenizer, self.settings)
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | PathLike[str] | None = None, **kwargs: Any) -> WeftReactionModel:
@@ -77,7 +75,7 @@ class WeftReactionModel(BackwardReactionModel):
         return self.model.parameters()
 
     def _get_reactions(self, inputs: list[Molecule], num_results: int) -> list[Sequence[SingleProductReaction]]:
-        texts = [list(filter(self._reads, self._texts(molecule.smiles))) for molecule in inputs]
+        texts = [list(source_texts(self.model, self.tokenizer, molecule.smiles, self.settings)) for molecule in inputs]
         found = iter(self._candidates([text for some in texts for text in some]))
         reactions: list[Sequence[SingleProductReaction]] = []
         for product, some in zip(inputs, texts, strict=True):
@@ -91,18 +89,6 @@ class WeftReactionModel(BackwardReactionModel):
                 probabilities.update(best)
             reactions.append([_reaction(product, *reaction) for reaction in probabilities.most_common(num_results)])
         return reactions
-
-    def _texts(self, smiles: str) -> list[str]:
-        return (
-            [smiles] if self.num_augmentations == 1 else drawn_smiles(smiles, self.num_augmentations, 0, rooted=True)
-        )
-
-    def _reads(self, text: str) -> bool:
-        try:
-            check_source(self.model, self.tokenizer, text)
-        except ValueError:
-            return False
-        return True
 
     def _candidates(self, texts: Sequence[str]) -> list[list[Candidate]]:
         """Return the candidates of each text, best first."""

@@ -106,7 +106,7 @@ def make_requests(
                 raise ValueError(problem) from error
             requests.append(PlanRequest(target, settings=settings, problem=problem))
         else:
-            texts = _augmented(model, tokenizer, smiles, begin, settings)
+            texts = source_texts(model, tokenizer, smiles, settings, begin)
             jobs = tuple(Job(text, count, begin) for text in texts for count in tried)
             requests.append(
                 PlanRequest(smiles, jobs if settings.direct else (), settings, remarks, step_condition=step_condition)
@@ -182,15 +182,14 @@ def _source_remarks(
     return ()
 
 
-def _augmented(
-    model: Any, tokenizer: Any, smiles: str, starting_material: str | None, settings: PlanSettings
+def source_texts(
+    model: Any, tokenizer: Any, smiles: str, settings: PlanSettings, starting_material: str | None = None
 ) -> Iterator[str]:
-    """Yield the source texts of a target, except those that are too long or outside the vocabulary."""
-    if settings.num_augmentations == 1:
-        yield smiles
-        return
-    is_aligned = bool(about_routes(model).get("aligned"))
-    for text in drawn_smiles(smiles, settings.num_augmentations, settings.seed, rooted=is_aligned):
+    """Yield the SMILES of a target to search, except those that are too long or outside the vocabulary."""
+    texts, is_aligned = [smiles], bool(about_routes(model).get("aligned"))
+    if settings.num_augmentations > 1:
+        texts = drawn_smiles(smiles, settings.num_augmentations, settings.seed, rooted=is_aligned)
+    for text in texts:
         try:
             check_source(model, tokenizer, text, starting_material)
         except ValueError:

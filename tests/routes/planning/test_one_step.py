@@ -11,7 +11,7 @@ from syntheseus.search.algorithms.best_first.retro_star import RetroStarSearch
 from syntheseus.search.mol_inventory import SmilesListInventory
 from syntheseus.search.node_evaluation.common import ConstantNodeEvaluator, ReactionModelLogProbCost
 
-from weftformer.routes import Candidate, Route
+from weftformer.routes import Candidate, PlanSettings, Route
 from weftformer.routes.planning.one_step import WeftReactionModel
 
 AMIDE, AMINE = "CC(=O)NCc1ccccc1", "NCc1ccccc1"
@@ -73,7 +73,7 @@ def test_the_probability_of_a_reaction_is_its_mean_over_the_texts_of_a_molecule(
             for one in answers
         ]
 
-    monkeypatch.setattr(model, "num_augmentations", 2)
+    monkeypatch.setattr(model, "settings", PlanSettings(num_augmentations=2))
     monkeypatch.setattr(model, "_candidates", candidates)
     [found] = model([Molecule(AMIDE)], num_results=3)
     assert asked[0] == AMIDE and Molecule(asked[1]) == Molecule(AMIDE) and asked[1] != AMIDE
