@@ -132,7 +132,7 @@ def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
 
 
 def check_model(model: str, option: str = "--model") -> None:
-    """Refuse a folder that does not exist or has no model. Whether there is a model of a Hub id shows when it is loaded.
+    """Refuse a model that is neither a folder nor on the Hub.
 
     Args:
         model: the folder or Hub id.
@@ -149,6 +149,25 @@ def check_model(model: str, option: str = "--model") -> None:
         raise ValueError(f"{option} {model} is a file: give the folder of a model.")
     elif model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1:
         raise ValueError(f"{option} {model}: there is no such folder.")
+    else:
+        _check_hub(model, option)
+
+
+def _check_hub(model: str, option: str) -> None:
+    """Ask the Hub once. transformers would repeat the request for half a minute, and not say that there is no folder."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        if not isinstance(try_to_load_from_cache(model, "config.json"), str):
+            get_hf_file_metadata(hf_hub_url(model, "config.json"))
+    except Exception as error:  # the HTTP library raises its own errors
+        if isinstance(error, HfHubHTTPError) and error.response.status_code not in (401, 404):
+            return  # such as a gated model: transformers explains it
+        first = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{option} {model}: there is no such folder here, and it cannot be downloaded from the Hub ({first})."
+        ) from error
 
 
 def check_models(arguments: argparse.Namespace) -> None:

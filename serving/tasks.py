@@ -101,15 +101,10 @@ def load_on(
         device, use_fast_decoding: as in [`move_to`].
 
     Raises:
-        ValueError: there is no such model or device, or the model has the other kind of output.
+        ValueError: as in [`load_task`] and [`move_to`].
+        OSError: there is no such model.
     """
-    try:
-        task = load_task(model, kind=kind, dtype=dtype)
-    except OSError as error:
-        first = str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"--model {model}: there is no such folder here, and it cannot be downloaded from the Hub. {first}"
-        ) from error
+    task = load_task(model, kind=kind, dtype=dtype)
     move_to(task.model, device, use_fast_decoding)
     return task
 

@@ -240,7 +240,6 @@ class TextTask:
         watch: Callable[[], None] | None = None,
         *,
         with_scores: bool = False,
-        streamer: Any = None,
     ) -> list[list[GeneratedText]]:
         """Generate the texts for works, as one batch.
 
@@ -248,7 +247,6 @@ class TextTask:
             works: works with equal settings.
             watch: called before each token; an exception in it ends the generation.
             with_scores: whether to compute the log-probability of each text with one more forward pass.
-            streamer: a streamer of transformers, for a single work with one beam.
 
         Returns:
             For each work, as many texts as its settings request, best first. Sampled texts are sorted only if they
@@ -264,7 +262,6 @@ class TextTask:
             max_new_tokens=settings.max_new_tokens,
             max_length=None,
             logits_processor=[] if watch is None else [Watch(watch)],
-            streamer=streamer,
             **({} if sampling is None else vars(sampling)),
         )
         texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)

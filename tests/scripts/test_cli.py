@@ -162,7 +162,19 @@ def test_a_folder_without_a_model_is_refused(tmp_path, monkeypatch, model):
     Path("folder").mkdir()
     with pytest.raises(ValueError, match=f"--model {model}"):
         check_model(model)
-    check_model("name/of-the-hub")
+
+
+def test_the_hub_is_asked_once_for_a_model_that_is_not_there(monkeypatch):
+    urls = []
+
+    def offline(url):
+        urls.append(url)
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", offline)
+    with pytest.raises(ValueError, match=r"--model runs/none: there is no such folder here, .* \(no network\)"):
+        check_model("runs/none")
+    assert len(urls) == 1 and urls[0].endswith("runs/none/resolve/main/config.json")
 
 
 @pytest.mark.parametrize(
