@@ -80,12 +80,6 @@ FEW = ("rotary across", "learned")
 few_kinds = pytest.mark.parametrize("model", FEW, indirect=True)
 
 
-def grid(requests, everywhere):
-    """Parametrize all requests with few kinds of models, and some with every kind."""
-    cases = [(kind, name) for kind in KINDS for name in requests if kind in FEW or name in everywhere]
-    return pytest.mark.parametrize(("model", "request_"), cases, indirect=["model"])
-
-
 def make(kind: str, dtype: torch.dtype = torch.float64, **fields) -> WeftForConditionalGeneration:
     """Build a model in 64 bits, so that tokens do not nearly tie. `generate` gives scores and logits in 32 bits."""
     torch.manual_seed(0)
