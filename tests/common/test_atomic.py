@@ -27,7 +27,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
     assert path.read_text() == "new" and sorted(tmp_path.iterdir()) == [tmp_path / "aside", path]
 
 
-def test_what_was_written_before_an_error_is_kept_beside(tmp_path):
+def test_a_partial_file_is_kept_after_an_error(tmp_path):
     path, part = tmp_path / "found.jsonl", tmp_path / "found.jsonl.part"
     with pytest.raises(KeyboardInterrupt), partial_file(path) as file:
         file.write("one\n")
@@ -79,7 +79,7 @@ def test_a_folder_is_whole_or_as_it_was(tmp_path):
     assert (tmp_path / "empty" / "file").exists()
 
 
-def test_errors_name_the_file_that_was_asked_for(tmp_path):
+def test_errors_name_the_requested_file(tmp_path):
     (tmp_path / "folder.json").mkdir()
     for path in (tmp_path / "folder.json", tmp_path / "nowhere" / "a.json"):
         with pytest.raises(OSError) as error, atomic_write(path) as temporary:
@@ -136,7 +136,7 @@ def test_a_second_run_is_refused_until_the_first_has_ended_or_was_killed(tmp_pat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_a_killed_run_had_put_aside_comes_back(tmp_path):
+def test_a_folder_put_aside_by_a_killed_run_is_restored(tmp_path):
     """It was killed between the two renamings of `replace=True`."""
     out, old = tmp_path / "out", tmp_path / ".out.old"
     old.mkdir()
@@ -183,7 +183,7 @@ def test_a_file_may_be_a_link_or_a_device(tmp_path):
         assert file.read() == "one"
 
 
-def test_a_folder_that_cannot_be_made_is_named_as_it_was_asked_for(tmp_path, monkeypatch):
+def test_errors_name_the_requested_folder(tmp_path, monkeypatch):
     def refuse(path, *args):
         raise PermissionError(13, "Permission denied", str(path))
 

@@ -25,7 +25,7 @@ def test_the_last_count_is_shown_once(capsys, monkeypatch):
     assert capsys.readouterr().err.count("reading: 2 of 2 lines") == 1
 
 
-def test_what_was_done_before_does_not_count_as_speed(capsys, monkeypatch):
+def test_the_speed_leaves_out_earlier_items(capsys, monkeypatch):
     times = iter([0.0, 10.0, 10.0, 10.0, 10.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     Progress("training", 1_000_000, "bytes", done=500_000).update(200_000)
@@ -35,7 +35,7 @@ def test_what_was_done_before_does_not_count_as_speed(capsys, monkeypatch):
     )
 
 
-def test_what_is_printed_meanwhile_stands_alone_on_stdout(capsys, monkeypatch):
+def test_printed_texts_are_on_stdout_alone(capsys, monkeypatch):
     with Progress("planning", 2, "targets", is_shown=False) as bar:
         bar.print("first")
         bar.update(2)

@@ -29,7 +29,7 @@ STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0
         pytest.param(SPARSE, "fsdp_size=2,ep_size=2", 2, id="experts"),
     ],
 )
-def test_as_on_one_process(pair, alone_training, data, tmp_path, fields, sizes, held_out):
+def test_training_on_two_processes_equals_one(pair, alone_training, data, tmp_path, fields, sizes, held_out):
     settings = STEPS | {"fields": fields, "data": data, "validation_split": held_out, "dtype": torch.float64}
     one = alone_training.train(folder=tmp_path / "one", per_device_train_batch_size=16, **settings)
     split = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "per_device_eval_batch_size": 2}
@@ -98,7 +98,7 @@ STREAM = {"streaming": True, "shuffle_buffer_size": 16}
 
 @pytest.mark.integration
 @pytest.mark.parametrize("other", [IN_PARTS, ROWS, STREAM], ids=["experts", "rows", "stream by tokens"])
-def test_resumed(pair, data, tmp_path, other):
+def test_a_resumed_run_equals_an_uninterrupted_one(pair, data, tmp_path, other):
     settings = {**KILLED, "data": data, "save_total_limit": 9, **other}
     settings = {name: value for name, value in settings.items() if value is not None}
     whole, folder, step = tmp_path / "whole", tmp_path / "run", "checkpoint-2" if other is ROWS else "checkpoint-4"

@@ -109,7 +109,7 @@ def new_nodes():
 
 @pytest.mark.dtype(torch.float64)
 @pytest.mark.slow
-def test_four_processes_do_what_one_does(new_nodes, alone_training, data, tmp_path):
+def test_four_processes_equal_one(new_nodes, alone_training, data, tmp_path):
     """Copies of the model on both nodes, its layers and experts in parts within each."""
     # three whole steps an epoch: no process repeats rows, which experts would see twice
     settings = STEPS | {"fields": SPARSE, "data": data, "dtype": torch.float64, "max_train_samples": 48}
@@ -158,7 +158,7 @@ def assert_gone(pid: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the processes of a killed agent live on")
-def test_killed_and_back_by_itself(new_nodes, alone_training, data, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_to_the_same_weights(new_nodes, alone_training, data, tmp_path, monkeypatch):
     """A process in the middle of a save, an agent, and the agent that all meet at."""
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     whole, run, folder = tmp_path / "whole", tmp_path / "run", tmp_path / "nodes"

@@ -78,7 +78,7 @@ def stub(folder, seconds=0.0):
     return Stub()
 
 
-def test_what_kills_its_worker_twice_is_left_out_and_nothing_else(cluster, tmp_path):
+def test_an_item_that_kills_two_workers_fails_and_no_other(cluster, tmp_path):
     items = list(enumerate(["fine"] * 9 + ["kill", "fine", "kill once", "raise", "fine", "wait"] + ["fine"] * 9))
     rows = [row for batch in crew.run(stub(tmp_path), items, crew.Workers(2)) for row in batch]
     assert sorted(row.index for row in rows) == list(range(len(items)))  # nothing lost, nothing twice
@@ -91,7 +91,7 @@ def test_what_kills_its_worker_twice_is_left_out_and_nothing_else(cluster, tmp_p
     assert 3 < len(list(tmp_path.glob("loaded-*"))) <= 2 + 5  # a worker for each that died
 
 
-def test_what_fails_in_loading_is_told_once(cluster, tmp_path, capsys):
+def test_an_error_in_loading_is_raised_once(cluster, tmp_path, capsys):
     words = f"routes plan CCO --model {tmp_path} --workers 2 --output-file x --no-progress".split()
     (tmp_path / "config.json").write_text('{"model_type": "bart"}')
     assert cli.main(words) == 1
@@ -141,7 +141,7 @@ def test_two_workers_write_the_plans_of_one_process(cluster, planner_folder, tmp
     assert (tmp_path / "joined.csv").read_text().startswith("id,target,rank")
 
 
-def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path):
+def test_a_lost_node_loses_no_rows(tmp_path):
     from ray.cluster_utils import Cluster
 
     ray.shutdown()

@@ -27,7 +27,7 @@ def generate(folder, *words):
 
 
 @pytest.mark.parametrize("window", [1, 4])
-def test_shards_are_all_items_and_keep_windows_together(window):
+def test_shards_cover_all_items_and_keep_windows_together(window):
     items = list(enumerate("abcdefghijklmnopqrstuvwxyz"))
     shards = [job.of_shard(items, f"{which}/3", window) for which in (1, 2, 3)]
     assert sorted(item for shard in shards for item in shard) == items
@@ -37,7 +37,7 @@ def test_shards_are_all_items_and_keep_windows_together(window):
             job.shard(wrong)
 
 
-def test_batches_begin_with_what_is_dearest_and_become_smaller():
+def test_batches_are_sorted_by_cost_and_become_smaller():
     items = [(index, "C" * (index * 7 % 50)) for index in range(50)]
     batches = batches_of(items, len, max_size=5, workers=2)
     handed = [item for batch in batches for item in batch]
@@ -74,7 +74,7 @@ def test_shards_are_joined_to_what_one_process_writes(texts, tmp_path, capsys, o
         assert one.keys() == other.keys()
 
 
-def test_what_is_done_is_not_done_again_and_other_settings_are_refused(texts, tmp_path, capsys):
+def test_finished_rows_are_kept_and_other_settings_refused(texts, tmp_path, capsys):
     words = ["--output-file", "parts", "--shard", "1/1", "--beams", "1"]
     assert generate(texts, *words) == 0
     assert "21 lines in parts" in (out := capsys.readouterr().out) and "21 done (100.0% done)" in out

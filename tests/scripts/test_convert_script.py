@@ -60,7 +60,7 @@ def nothing_written(tmp_path):
     return not any(path.is_dir() for path in tmp_path.iterdir())
 
 
-def test_what_does_not_fit_is_shown_and_nothing_is_written(checkpoint, tmp_path, capsys):
+def test_weights_that_do_not_fit_are_shown_and_nothing_is_written(checkpoint, tmp_path, capsys):
     weights = torch.load(checkpoint[1])
     del weights["decoder.fc_out.bias"]
     torch.save(weights, checkpoint[1])

@@ -10,7 +10,7 @@ from weftformer.routes.molecules import canonical_smiles
 from weftformer.scripts import cli, demo
 
 
-def test_plans_draws_trains_and_saves(planner_folder, tmp_path, capsys, monkeypatch):
+def test_demo_plans_draws_trains_and_saves(planner_folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "NUM_TEST_ROUTES", 4)
     monkeypatch.setattr(demo, "BUDGET", 0.5)
     # as on a machine with two GPUs, of which the training uses one

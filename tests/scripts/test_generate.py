@@ -93,7 +93,7 @@ def test_every_source_of_lines_gives_the_same(name, folder, alone, monkeypatch, 
     assert out.split("\n") == [*alone, ""] and "lines" not in err
 
 
-def test_a_character_that_ends_no_line_ends_none(folder, capsys):
+def test_only_line_feeds_end_lines(folder, capsys):
     (file := io.BytesIO("one\x0btwo\u2028six\nnine\x85\n".encode())).seek(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.TextIOWrapper(file))
@@ -145,7 +145,7 @@ def test_another_engine_writes_the_same(engine, folder, tmp_path, capsys, monkey
 
 
 @pytest.mark.parametrize("settings", [TextSettings(2, 3), TextSettings(1, 3, candidates=2, sampling={})])
-def test_a_batch_has_so_many_tokens(folder, monkeypatch, settings):
+def test_batches_have_at_most_so_many_tokens(folder, monkeypatch, settings):
     monkeypatch.setattr(serving_lines, "_TOKENS", 12)
     task, sizes = load_task(folder), []
     monkeypatch.setattr(
@@ -173,7 +173,7 @@ def test_scores_are_log_probabilities(folder, capsys):
     assert both and all(score == pytest.approx(log_p, abs=1e-4) for score, log_p in both)
 
 
-def test_the_seed_decides_what_is_drawn(folder, capsys):
+def test_samples_depend_on_the_seed(folder, capsys):
     def drawn(seed, *words):
         run(folder, *LINES, "--sample", "--seed", seed, *words)
         return capsys.readouterr().out
@@ -185,7 +185,7 @@ def test_the_seed_decides_what_is_drawn(folder, capsys):
     assert len(scores) == 5 and scores == sorted(scores, reverse=True)
 
 
-def test_a_line_that_is_too_long_is_told_and_empty(folder, alone, capsys):
+def test_a_too_long_line_is_reported_and_empty(folder, alone, capsys):
     assert run(folder, LINES[0], "one " * 60, LINES[2], "--beams", 2) == 1
     out, err = capsys.readouterr()
     assert out.split("\n") == [alone[0], "", alone[2], ""]
@@ -229,7 +229,7 @@ def test_mistakes_are_one_line(folder, capsys, words, message):
     assert message in err.splitlines()[-1] and err.count("weftformer") == 1
 
 
-def test_other_models_are_sent_where_they_belong(untrained_folder, tmp_path, capsys):
+def test_models_of_another_kind_are_refused(untrained_folder, tmp_path, capsys):
     assert cli.main(["generate", "one"]) == 1 and "--model is required" in capsys.readouterr().err
     assert run(untrained_folder, "CCO") == 1
     assert "use `weftformer routes plan` or `routes evaluate`" in capsys.readouterr().err

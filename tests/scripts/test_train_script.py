@@ -118,7 +118,7 @@ def test_the_columns_are_those_of_the_training(trained, tmp_path, capsys):
     assert cli.main([*words, "--source-column", "text"]) == 0 and capsys.readouterr().out == f"{first}\n"
 
 
-def test_what_is_said_of_the_pairs(pairs, tmp_path, caplog, monkeypatch):
+def test_pairs_and_model_are_logged(pairs, tmp_path, caplog, monkeypatch):
     """The last evaluation is that of the trained model: nothing is scored again."""
     caplog.set_level("INFO", logger="weftformer")
     calls = []
