@@ -16,7 +16,7 @@ def keys_values(value):
     return torch.full((1, 2, 3, 4), value), torch.full((1, 2, 3, 4), -value)
 
 
-def test_keys_and_values_are_projected_once_for_each_layer(small):
+def test_cross_attention_projects_the_source_once(small):
     cache, calls = new_cache(small()), []
 
     def project(layer):
@@ -39,7 +39,7 @@ def static_cache(model, length):
 
 
 @pytest.mark.parametrize("kind", ["rotary", "relative", "bucketed"])
-def test_what_is_in_the_empty_places_of_a_static_cache_is_never_read(build, kind):
+def test_free_columns_of_a_static_cache_are_not_read(build, kind):
     model = build(attention="sdpa", self_attention_position_type=kind)
     states = model.model.encoder(input_ids=IDS)
     expected = model(encoder_outputs=states, decoder_input_ids=TARGET).logits

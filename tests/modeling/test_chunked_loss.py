@@ -31,14 +31,14 @@ def gradients(loss, hidden, head):
 
 
 @pytest.mark.parametrize(("smoothing", "bias", "items"), [(0.0, True, None), (0.2, False, 5)])
-def test_loss_and_gradients_are_those_of_the_plain_one(few_rows, smoothing, bias, items):
+def test_chunked_loss_equals_plain_loss(few_rows, smoothing, bias, items):
     hidden, head, labels = problem(bias)
     expected = 3 * cross_entropy(head(hidden), labels, smoothing, items)
     actual = 3 * chunked_cross_entropy(hidden, head, labels, smoothing, items)
     assert_same_gradients(actual, expected, [hidden, *head.parameters()])
 
 
-def test_no_label_that_counts_gives_nothing(few_rows):
+def test_labels_of_minus_100_have_no_loss_and_no_gradient(few_rows):
     hidden, head, labels = problem()
     loss = chunked_cross_entropy(hidden, head, torch.full_like(labels, -100))
     assert loss == 0 and all(not grad.any() for grad in gradients(loss, hidden, head))
@@ -52,7 +52,7 @@ def test_frozen_parts_get_no_gradient(few_rows):
 
 
 @pytest.mark.dtype(torch.float32)
-def test_half_precision_and_autocast_are_as_close_as_the_plain_one(few_rows):
+def test_chunked_loss_in_bfloat16_and_under_autocast(few_rows):
     hidden, head, labels = problem(dtype=torch.bfloat16)
     expected = cross_entropy(head(hidden), labels)
     actual = chunked_cross_entropy(hidden, head, labels)
@@ -79,14 +79,14 @@ BATCH = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[8, 9, 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("asked", [True, None])
-def test_a_large_vocabulary_trains_without_logits(tied, asked):
+def test_training_with_a_large_vocabulary_keeps_no_logits(tied, asked):
     model = large(tie_word_embeddings=tied).train()
     output, plain = (model(**BATCH, smoothing=0.1, chunked_loss=chunked) for chunked in (asked, False))
     assert output.logits is None and plain.logits.shape == (1, 3, 4_096)
     assert_same_gradients(output.loss, plain.loss, list(model.parameters()))
 
 
-def test_logits_are_left_out_where_that_is_asked_for_alone():
+def test_chunked_loss_setting():
     """None: in training with a large vocabulary; elsewhere there is little to be saved."""
     model, small = large(), large(64)
     for training in (True, False):
@@ -100,7 +100,7 @@ def test_logits_are_left_out_where_that_is_asked_for_alone():
     assert model.train()(**without_labels, chunked_loss=True).logits is not None
 
 
-def test_heads_that_must_be_called_are_called():
+def test_adapted_head_has_no_chunked_loss():
     class Adapter(nn.Linear):
         pass
 
@@ -113,7 +113,7 @@ def test_heads_that_must_be_called_are_called():
 
 @pytest.mark.parametrize(("smoothing", "bias"), [(0.0, True), (0.2, False)])
 @pytest.mark.parametrize("where", ["another device", "a graph"])
-def test_what_a_device_and_a_graph_compute_is_the_same(few_rows, monkeypatch, smoothing, bias, where):
+def test_devices_and_graphs_equal_plain_loss(few_rows, monkeypatch, smoothing, bias, where):
     """They do not pick the labels that count, for which one waits on a device; a graph has a fixed number of chunks."""
     hidden, head, labels = problem(bias)
     for row in (slice(0, 2), slice(0, 1), slice(0, 0)):  # seven tokens are fewer than the chunks of a graph
@@ -128,7 +128,7 @@ def test_what_a_device_and_a_graph_compute_is_the_same(few_rows, monkeypatch, sm
         assert_same_gradients(actual, expected, [states, *head.parameters()])
 
 
-def test_on_a_device_the_number_of_labels_that_count_is_not_asked_for():
+def test_chunked_loss_on_meta_reads_nothing():
     """It is the shape of what a mask picks: meta tensors, which have no values, cannot say it, and others have to be waited for."""
     hidden, head, labels = problem()
     hidden, labels = hidden.detach().to("meta").requires_grad_(), labels.to("meta")
@@ -138,7 +138,7 @@ def test_on_a_device_the_number_of_labels_that_count_is_not_asked_for():
 
 @pytest.mark.dtype(torch.float32)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_the_scale_of_a_loss_in_half_precision_does_not_overflow(few_rows, dtype):
+def test_scaled_loss_in_half_precision_does_not_overflow(few_rows, dtype):
     """A loss of two labels, scaled by 2^17, has a gradient of 2^16, which is no number of 16 bits."""
     hidden, head, labels = problem(dtype=dtype)
     labels = labels.masked_fill(torch.arange(14).view(2, 7) > 1, -100)

@@ -70,19 +70,19 @@ def check_steps(model, twin, settings, chunked_loss, lengths=(6, 5, 9), close=EX
         assert torch.equal(found.expert_load, wanted.expert_load) and wanted.expert_load.any()
 
 
-def test_a_training_step_is_one_graph():
+def test_training_step_is_one_graph():
     """Traced whole, and run as traced: every break of the graph or guess about a value would show."""
     check_steps(*pair("sparse"), {"backend": "eager"}, chunked_loss=True, lengths=(6, 9))
 
 
-def test_a_training_step_with_gradient_checkpointing_is_one_graph():
+def test_gradient_checkpointing_step_is_one_graph():
     model, twin = pair("dense")
     twin.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     check_steps(model, twin, {"backend": "eager"}, chunked_loss=True, lengths=(6,))
 
 
 @pytest.mark.parametrize("asked", ["by the call", "by the configuration"])
-def test_states_of_the_encoder_alone_break_no_graph(asked):
+def test_recorded_encoder_states_are_one_graph(asked):
     torch.manual_seed(0)
     model = WeftEncoder(WeftConfig(**SMALL)).eval()
     given = {name: batch(6)[name] for name in ("input_ids", "attention_mask")}
@@ -99,6 +99,6 @@ def test_states_of_the_encoder_alone_break_no_graph(asked):
 @pytest.mark.parametrize(
     ("kind", "chunked_loss"), [("dense", True), ("dms", True), ("relative", False), ("sparse", False)]
 )
-def test_machine_code_gives_what_eager_gives(kind, chunked_loss):
+def test_compiled_step_equals_eager_step(kind, chunked_loss):
     # rotary angles are of 32 bits, and inductor's sines and cosines of them are its own
     check_steps(*pair(kind), {}, chunked_loss, close={"atol": 1e-5, "rtol": 1e-4})

@@ -66,7 +66,7 @@ def seen(cache):
 @pytest.mark.parametrize("habit", ["any", "one leads", "apart"])
 @pytest.mark.parametrize(("beams", "together"), [(1, False), (3, False), (4, True)])
 @pytest.mark.parametrize("own_prefixes", [[0], [6], [0, 6]])
-def test_each_rank_sees_its_own_past(monkeypatch, beams, together, habit, own_prefixes):
+def test_ranks_see_their_history(monkeypatch, beams, together, habit, own_prefixes):
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda like, *shape: like.new_full(shape, float("nan")))
     monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 4)
     generator, chance = torch.Generator().manual_seed(0), random.Random(beams)
@@ -112,7 +112,7 @@ def test_each_rank_sees_its_own_past(monkeypatch, beams, together, habit, own_pr
     assert cache.suffixes.shape[4] == 64 or beams == 1 or habit == "apart"
 
 
-def test_a_reordering_copies_only_what_differs(monkeypatch):
+def test_reordering_copies_only_different_columns(monkeypatch):
     cache = DecodingCache(CONFIG, 3)
     histories = add(cache, torch.tensor([[1.0, 2.0]]))
     for step in range(6):

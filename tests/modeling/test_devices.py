@@ -68,7 +68,7 @@ def dispatched(model, second):
 
 @pytest.mark.parametrize("second", SECOND)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_on_two_devices(build, two_devices, kind, second):
+def test_model_split_over_two_devices(build, two_devices, kind, second):
     with torch.device("lazy:0"), initialization.no_init_weights():
         model = build(attention="sdpa", **KINDS[kind])
     for part in (model, model.model.encoder, model.model.decoder):
@@ -95,7 +95,7 @@ def test_a_model_on_two_devices(build, two_devices, kind, second):
 
 
 @torch.no_grad()
-def test_experts_take_another_implementation_for_a_step_of_decoding(build, monkeypatch):
+def test_experts_of_a_decoding_step_take_batched_mm_on_devices(build, monkeypatch):
     """The prefill keeps grouped products: the other implementation copies the weights of an expert for each token."""
     calls = []
     for name in ("grouped_mm", "batched_mm"):
@@ -129,7 +129,7 @@ def test_experts_take_another_implementation_for_a_step_of_decoding(build, monke
         calls.clear()
 
 
-def test_a_chunked_loss_multiplies_in_the_dtype_of_autocast(build):
+def test_chunked_loss_multiplies_in_the_dtype_of_autocast(build):
     """Weights are converted once for all chunks, and no product is in float32."""
     model = build(attention="sdpa", vocab_size=64).train()
     ids = torch.full((4, 6), 5)
@@ -151,7 +151,7 @@ def test_a_chunked_loss_multiplies_in_the_dtype_of_autocast(build):
     assert model.lm_head.weight.grad.dtype == torch.float32
 
 
-def test_norms_of_heads_compute_in_the_dtype_of_autocast(build):
+def test_head_norms_compute_in_the_dtype_of_autocast(build):
     """Otherwise torch warns of mixed types, which the tests make an error, and takes more kernels."""
     model = build(attention="sdpa", use_qk_norm=True)
     found = []

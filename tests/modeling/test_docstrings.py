@@ -24,7 +24,7 @@ def test_every_argument_is_documented(owner):
 
 
 @pytest.mark.parametrize("owner", CLASSES)
-def test_examples_print_what_they_show(owner):
+def test_examples_of_docstrings_run(owner):
     text = inspect.getdoc(owner.forward).replace("```python", "").replace("```", "")
     example = doctest.DocTestParser().get_doctest(text, {}, owner.__name__, None, 0)
     assert example.examples

@@ -211,12 +211,12 @@ def own_fields():
     return {name for name, hint in hints.items() if name in known and typing.get_origin(hint) is not typing.ClassVar}
 
 
-def test_the_table_has_a_row_for_every_field():
+def test_table_has_a_row_for_every_field():
     assert own_fields() == set(TABLE)
 
 
 @pytest.mark.parametrize("field", TABLE)
-def test_the_field_changes_something(build, field):
+def test_changed_field_changes_the_model(build, field):
     overrides, value, check = TABLE[field]
     base = build(**overrides)
     assert getattr(base.config, field) != value

@@ -79,7 +79,7 @@ def reads(call):
     return mode.found
 
 
-def test_the_count_counts():
+def test_reads_are_found():
     ones = torch.ones(3)
     assert reads(lambda: ones.sum().item()) == ["_local_scalar_dense"]
     assert reads(lambda: bool(ones.all())) and reads(lambda: ones[ones > 0]) and reads(lambda: torch.equal(ones, ones))
@@ -88,7 +88,7 @@ def test_the_count_counts():
 
 
 @pytest.mark.parametrize(("kind", "attention"), [*((kind, "sdpa") for kind in KINDS), ("sparse", "eager")])
-def test_a_training_step_reads_nothing(build, kind, attention):
+def test_training_step_reads_nothing(build, kind, attention):
     model = build(attention=attention, **KINDS[kind]).train()
     call = {"input_ids": IDS, "labels": LABELS} | MASKS
     assert reads(lambda: model(**call))  # of the first batch the values are looked at
@@ -99,7 +99,7 @@ def test_a_training_step_reads_nothing(build, kind, attention):
 
 @pytest.mark.parametrize(("kind", "attention"), [*((kind, "sdpa") for kind in KINDS), ("relative", "eager")])
 @torch.no_grad()
-def test_a_decoding_step_reads_nothing(build, kind, attention):
+def test_decoding_step_reads_nothing(build, kind, attention):
     model = build(attention=attention, **KINDS[kind])
     given = {} if attention == "eager" else {"attention_mask": MASKS["attention_mask"]}
     first = model(input_ids=IDS, decoder_input_ids=IDS[:, :2], **given)

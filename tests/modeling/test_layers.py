@@ -107,6 +107,11 @@ def test_dropout_seed_and_gradient():
 NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm, "stdnorm": StdLayerNorm}
 
 
+def test_dropout_draws_on_the_device_of_its_states():
+    with torch.device("meta"):  # where what names no device is made
+        assert dropout(torch.ones(8, device="cpu"), 0.5, training=True).device.type == "cpu"
+
+
 @pytest.mark.parametrize("kind", NORMS)
 def test_norm_has_the_configured_eps_and_bias(small, kind):
     for eps, bias in ((1e-5, True), (0.3, False)):

@@ -22,7 +22,7 @@ def draw(seed=0):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
-def test_cross_entropy_is_the_mean_over_labels_that_count(smoothing):
+def test_cross_entropy_equals_torch(smoothing):
     logits, labels = draw()
     loss = cross_entropy(logits, labels, smoothing)
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=smoothing)
@@ -30,14 +30,14 @@ def test_cross_entropy_is_the_mean_over_labels_that_count(smoothing):
 
 
 @pytest.mark.parametrize("count", [None, 0, 7, torch.tensor(0)])
-def test_no_label_that_counts_means_no_loss_and_no_gradient(count):
+def test_labels_of_minus_100_have_no_loss_and_no_gradient(count):
     logits, labels = draw()
     loss = cross_entropy(logits, torch.full_like(labels, -100), 0.1, count)
     assert loss.item() == 0.0
     assert torch.equal(torch.autograd.grad(loss, logits)[0], torch.zeros_like(logits))
 
 
-def test_half_precision_logits_are_summed_in_full():
+def test_bfloat16_logits_are_summed_in_float32():
     logits = torch.randn(400, 50).to(torch.bfloat16)
     labels = torch.randint(0, 50, (400,))
     loss = cross_entropy(logits, labels)
@@ -45,7 +45,7 @@ def test_half_precision_logits_are_summed_in_full():
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits.float(), labels))
 
 
-def test_doubles_are_summed_in_doubles():
+def test_float64_logits_are_summed_in_float64():
     logits, labels = draw()
     assert cross_entropy(logits, labels).dtype == torch.float64
     assert torch.autograd.gradcheck(lambda logits: cross_entropy(logits, labels, 0.1), logits)
@@ -54,7 +54,7 @@ def test_doubles_are_summed_in_doubles():
 IDS = torch.tensor([[0, 1], [0, 2], [0, 1], [3, 0]])
 
 
-def test_expert_load_counts_assignments_of_real_tokens():
+def test_expert_load_leaves_pads_out():
     assert expert_load(IDS, 5).tolist() == [4.0, 2.0, 1.0, 1.0, 0.0]
     real = torch.tensor([True, False, True, False])
     assert expert_load(IDS, 5, real).tolist() == [2.0, 2.0, 0.0, 0.0, 0.0]
@@ -72,7 +72,7 @@ def test_balance_loss_by_hand():
     assert math.isclose(balance_loss(LOGITS, TOP).item(), expected, rel_tol=1e-6)
 
 
-def test_balance_loss_leaves_pads_out_of_both_factors():
+def test_balance_loss_leaves_pads_out():
     real = torch.tensor([True, True, False])
     expected = 3 * (2 / 4 * 0.7 / 2 + 2 / 4 * 0.85 / 2)
     assert math.isclose(balance_loss(LOGITS, TOP, real).item(), expected, rel_tol=1e-6)
@@ -88,7 +88,7 @@ def test_z_loss_by_hand_and_without_pads():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_router_losses_of_parts_add_up_to_those_of_the_whole(masked):
+def test_router_losses_of_parts_sum_to_the_whole(masked):
     """Loss and gradients: each part needs no more than the counts of all."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(12, 4, generator=generator).requires_grad_()

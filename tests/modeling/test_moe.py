@@ -208,6 +208,14 @@ def test_capacity_drops_the_last_tokens_of_a_full_expert(router):
     assert torch.equal(kept[kept > 0], free[kept > 0])  # what stays is not weighed anew
 
 
+@pytest.mark.parametrize("factor", [0.3, 0.99, 1.3])
+@pytest.mark.parametrize("count", [1, 7])
+def test_capacity_equals_the_published_formula(router, factor, count):
+    _, weights, _ = stubbed(router, [(1, 2)] * count, expert_capacity_factor=factor)
+    capacity = int(count * 2 / 3 * factor)
+    assert (weights > 0).sum(0).tolist() == [min(capacity, count)] * 2
+
+
 def test_token_alone_equals_token_in_batch(block):
     module = block().train()
     tokens = torch.randn(3, 5, 16, generator=torch.Generator().manual_seed(2))

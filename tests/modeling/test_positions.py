@@ -29,7 +29,7 @@ ROPE = {
 
 @pytest.mark.parametrize("kind", ROPE)
 @pytest.mark.parametrize(("stack", "limit", "part"), [("encoder", 16, 0.5), ("decoder", 12, 1.0)])
-def test_heads_are_turned_as_in_gpt_neox(small, stack, limit, kind, part):
+def test_rotation_equals_gpt_neox(small, stack, limit, kind, part):
     """Each stack by its own limit: at 10 tokens none is reached, at 14 the decoder's, at 20 both."""
     width = 8
     rope = ROPE[kind] | {"partial_rotary_factor": part}
@@ -52,7 +52,7 @@ def test_heads_are_turned_as_in_gpt_neox(small, stack, limit, kind, part):
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
-def test_source_and_target_are_turned_by_one_frequency(small, kind):
+def test_cross_attention_rotates_both_sides_by_one_frequency(small, kind):
     """However long each of them is: what cross-attention reads of positions is the distance."""
     rope = ROPE[kind]
     if kind == "longrope":
@@ -78,7 +78,7 @@ def rows(ids, mask=None):
 
 @pytest.mark.parametrize("looks_ahead", [True, False])
 @pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (4, 3)])
-def test_buckets_are_those_of_t5(small, buckets, distance, looks_ahead):
+def test_buckets_equal_t5(small, buckets, distance, looks_ahead):
     config = small(
         self_attention_position_type="bucketed",
         relative_attention_num_buckets=buckets,
@@ -131,26 +131,6 @@ def test_given_positions_belong_to_their_row_and_masked_tokens_have_none(small, 
             assert torch.equal(run(**{side: (counts.masked_fill(~mask, nonsense), mask)}), hidden)
         row = run(slice(1, 2), **{side: (counts[1], mask[1])})
         torch.testing.assert_close(row, hidden[1:], atol=1e-10, rtol=1e-10)
-
-
-@pytest.mark.dtype(torch.float64)
-@pytest.mark.parametrize("kind", KINDS)
-def test_left_padded_steps_with_a_cache_equal_one_forward(build, kind):
-    model = build(**KINDS[kind])
-    padded = torch.cat([torch.tensor([[0, 0], [1, 3]]), TARGET], dim=1)
-    mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6])
-    full = model(input_ids=IDS, decoder_input_ids=padded, decoder_attention_mask=mask).logits
-    plain = model(input_ids=IDS[:1], decoder_input_ids=TARGET[:1]).logits
-    torch.testing.assert_close(full[:1, 2:], plain, atol=1e-10, rtol=1e-10)
-    cache, encoder_outputs = None, model.model.encoder(input_ids=IDS)
-    for step in range(6):
-        output = model(
-            encoder_outputs=encoder_outputs, decoder_input_ids=padded[:, step : step + 1],
-            decoder_attention_mask=mask[:, : step + 1], cache=cache, use_cache=True,
-        )  # fmt: skip
-        cache = output.cache
-        seen = mask[:, step] == 1
-        torch.testing.assert_close(output.logits[seen, 0], full[seen, step], atol=1e-10, rtol=1e-10)
 
 
 def test_relative_positions_cannot_be_given_with_a_filled_cache(build):

@@ -108,6 +108,15 @@ def test_resizing_the_target_changes_its_table_and_the_head(build, tmp_path, cas
     check_resized(model, before, together, (29, size), tmp_path)
 
 
+def test_two_vocabularies_of_equal_size_stay_two(build, tmp_path):
+    model = build(**SHARING["two vocabularies, own head"][0])
+    model.resize_decoder_token_embeddings(29)
+    model.save_pretrained(tmp_path)
+    for one in (model, WeftForConditionalGeneration.from_pretrained(tmp_path)):
+        one.resize_token_embeddings(40)
+        assert [len(table) for table in tables(one).values()] == [40, 29, 29]
+
+
 def test_resizing_the_target_of_one_vocabulary_is_refused(build):
     with pytest.raises(ValueError, match="share one vocabulary here: use `resize_token_embeddings`"):
         build(decoder_vocab_size=29).resize_decoder_token_embeddings(40)
