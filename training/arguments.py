@@ -57,7 +57,7 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
                 self.accelerator_config.non_blocking = True
 
     def _set_dependent_defaults(self) -> None:
-        if self.disable_tqdm is None:  # in a log file, a bar would write a line for each step
+        if getattr(self, "disable_tqdm", None) is None:  # in a log file, a bar would write a line for each step
             self.disable_tqdm = not (sys.stderr.isatty() or is_in_notebook())
         for what in ("save", "eval"):  # a number of steps has no effect with another strategy
             is_default = getattr(self, f"{what}_strategy") == getattr(type(self), f"{what}_strategy")
