@@ -20,6 +20,8 @@ _logger = logging.getLogger(__name__)
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 # Browsers must neither guess types nor show the pages within others.
 _HEADERS = {"x-content-type-options": "nosniff", "content-security-policy": "frame-ancestors 'none'"}
+# Answers that may be given before the body has arrived. The client could send the rest for ever.
+_EARLY = (400, 401, 404, 405, 408, 413)
 
 
 class Metrics:
@@ -67,6 +69,8 @@ class Observed:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = name
+                if status in _EARLY:
+                    headers["connection"] = "close"
                 for key, value in _HEADERS.items():
                     headers.setdefault(key, value)
             await send(message)

@@ -190,6 +190,12 @@ def test_a_key_is_compared_as_bytes_and_asked_for_by_path(stub):
         assert server.client.get("/health", headers={"host": "evil.example"}).status_code == 400
     with running(stub, api_key="key") as server:
         assert server.client.get("/metrics", headers={"host": "x/health?"}).status_code == 401
+        with socket.create_connection(("127.0.0.1", server.port)) as slow:
+            slow.settimeout(20)
+            slow.sendall(HEAD)  # without the rest of the body
+            assert slow.recv(1000).startswith(b"HTTP/1.1 401 ")
+            while slow.recv(1000):  # until the server closes the connection
+                pass
 
 
 def test_fields_may_be_refused(stub):
