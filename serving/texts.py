@@ -279,7 +279,7 @@ class TextTask:
 
     def _inputs(self, works: Sequence[TextInput]) -> dict[str, torch.Tensor]:
         rows = [torch.tensor(work.ids) for work in works]
-        source_ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id)
+        source_ids = pad_sequence(rows, batch_first=True, padding_value=self.model.config.pad_token_id or 0)
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         inputs = {"input_ids": source_ids, "attention_mask": mask}
         if works[0].conditions:
