@@ -212,6 +212,7 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
     ("words", "message"),
     [
         (["--input-file", "nowhere.txt"], "the file nowhere.txt does not exist"),
+        (["--input-file", "cut.txt.gz"], "cut.txt.gz is damaged after line"),
         (["one", "--input-file", "in.txt"], "are mutually exclusive"),
         (["one", "--top-k", "3"], "--top-k requires --sample"),
         (["one", "--num-return-sequences", "2"], "above 1 requires --json-lines"),
@@ -224,6 +225,7 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
 )  # fmt: skip
 def test_mistakes_are_one_line(folder, capsys, words, message):
     Path("in.csv").write_text("number,question\n1,one\n")
+    Path("cut.txt.gz").write_bytes(gzip.compress(b"one\n" * 99)[:-9])
     assert run(folder, *words) == 1
     err = capsys.readouterr().err
     assert message in err.splitlines()[-1] and err.count("weftformer") == 1
