@@ -110,18 +110,20 @@ def _entries(file: IO[str], path: Path) -> Iterator[Entry]:
     ahead: list[str] = []
     while sum(not line.isspace() for line in ahead) < 2 and (line := file.readline(_HEAD)):
         ahead.append(line)
-    if _is_document(*("".join(ahead).lstrip().split("\n", 1)), ""):
+    first, _, second = "".join(ahead).lstrip().partition("\n")
+    if _is_document(first, second):
         return _document(itertools.chain(ahead, iter(lambda: file.read(_CHUNK), "")), path)
     table, lines = read_table(itertools.chain(ahead, file), ("route", "reactions"))
     if table is not None and all(map(_COLUMN.fullmatch, table.header)):
         names = [name.lower() for name in table.header]
         rows = (dict(zip(names, row, strict=False)) for row in table.rows)
         return (Entry(f"row {number}", _table_entry(row)) for number, row in enumerate(rows, 1))
-    first = sum(1 for _ in itertools.takewhile(str.isspace, ahead)) + 1
-    return (Entry(f"line {number}", line, True) for number, line in enumerate(lines, first) if line.strip())
+    number_of_first = 1 + sum(1 for _ in itertools.takewhile(str.isspace, ahead))
+    numbered = enumerate(lines, number_of_first)
+    return (Entry(f"line {number}", line, True) for number, line in numbered if line.strip())
 
 
-def _is_document(first: str, second: str = "", *_: str) -> bool:
+def _is_document(first: str, second: str) -> bool:
     """Return whether a file is one JSON document and not a file of lines, given its first two lines that are not empty.
 
     A document begins like JSON and continues after the first line. A file with a single line is a document if the line

@@ -48,7 +48,9 @@ def test_every_form_is_read_again(tmp_path, form, name):
     assert [route.canonical() for route in read_routes(tmp_path / name)] == [
         route.canonical() for route in (SHORT, ESTER, CHIRAL)
     ]
-    found = {plan.target: plan.routes for plan, _ in read_plans(tmp_path / name)}
+    plans = [plan for plan, _ in read_plans(tmp_path / name)]
+    found = {plan.target: plan.routes for plan in plans}
+    assert [candidate.rank for candidate in plans[0].distinct] == [1, 2]
     assert found["COC(C)=O"] == [SHORT, ESTER] and list(found)[-1] == CHIRAL.smiles
     if form in ("json", "jsonl", "csv", "aizynthfinder"):  # they name targets without a route too
         assert found["CCO"] == []

@@ -52,6 +52,7 @@ def test_targets_come_with_their_names(tmp_path, name):
 def test_without_names_there_are_numbers():
     assert targets_in(b"CCO\n\nCCN\n", "x.smi") == [Target("1", "CCO"), Target("2", "CCN")]
     assert targets_in(b"smiles\nCCO\nCCN\n", "x.csv") == [Target("1", "CCO"), Target("2", "CCN")]
+    assert targets_in(b"smiles,id\nCCO\nCCN,b\n", "x.csv") == [Target("1", "CCO"), Target("b", "CCN")]
     assert targets_in(b"CCO |w:1.0| x\nCCN |a|\n", "x.smi") == [Target("x", "CCO"), Target("2", "CCN")]
     assert targets_in(sd_file(("", "CCO")).encode(), "x.sdf") == [Target("1", "CCO")]
 

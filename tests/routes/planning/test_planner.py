@@ -59,8 +59,8 @@ def test_other_targets_are_planned_if_one_is_invalid(planner, known):
 
 def test_a_range_of_steps_is_pooled_and_ranked_together(planner, known):
     settings = {"beams": 2, "max_new_tokens": 40, "progress": False}
-    (plan,) = planner.plan([known[0].smiles], n_steps=range(1, 4), **settings)
-    alone = [planner.plan([known[0].smiles], n_steps=steps, **settings)[0].candidates for steps in (1, 2, 3)]
+    (plan,) = planner.plan([known[0].smiles], n_steps=range(1, 3), **settings)
+    alone = [planner.plan([known[0].smiles], n_steps=steps, **settings)[0].candidates for steps in (1, 2)]
     every = [candidate for candidates in alone for candidate in candidates]
     apart = sorted(pooled(every), key=lambda candidate: -candidate.score)
     assert [c.text for c in plan.candidates] == [c.text for c in apart]
