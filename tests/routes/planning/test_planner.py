@@ -69,6 +69,11 @@ def test_a_range_of_steps_is_pooled_and_ranked_together(planner, known):
         every
     )  # a route that several searches find stands once
     assert [c.rank for c in plan.distinct] == list(range(1, len(plan.distinct) + 1))
+    few, every_route = (
+        planner.plan([known[1].smiles], n_steps=2, beams=8, per_reaction=number, progress=False)[0].distinct
+        for number in (1, None)
+    )
+    assert len({c.group for c in few}) == len(few) < len(every_route)
     plans = planner.plan(["CCO", "CCN"], n_steps=[range(2, 4), np.int64(5)], **settings)  # each target its own
     assert [sorted({c.n_steps for c in plan.candidates}) for plan in plans] == [[2, 3], [5]]
 
