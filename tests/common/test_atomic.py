@@ -181,13 +181,3 @@ def test_a_file_may_be_a_link_or_a_device(tmp_path):
     os.close(writing)
     with open(reading, encoding="utf-8") as file:
         assert file.read() == "one"
-
-
-def test_errors_name_the_requested_folder(tmp_path, monkeypatch):
-    def refuse(path, *args):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(os, "mkdir", refuse)
-    with pytest.raises(PermissionError) as error, atomic_folder(tmp_path / "out"):
-        pass
-    assert error.value.filename == str(tmp_path / "out")

@@ -25,21 +25,9 @@ def test_options_of_a_command():
     parser = argparse.ArgumentParser()
     add_options(parser, Options)
     words = [
-        "--beams",
-        "3",
-        "--limit",
-        "2",
-        "--ranking",
-        "by-length",
-        "--mode",
-        "b",
-        "--no-grammar",
-        "--direct",
-        "--forbid",
-        "C",
-        "--forbid",
-        "N",
-    ]
+        "--beams", "3", "--limit", "2", "--ranking", "by-length", "--mode", "b", "--no-grammar", "--direct",
+        "--forbid", "C", "--forbid", "N",
+    ]  # fmt: skip
     expected = {"beams": 3, "limit": 2.0, "ranking": "by_length", "mode": "b", "grammar": False, "direct": True}
     assert vars(parser.parse_args(words)) == expected | {"forbidden": ["C", "N"]}
     defaults = {name: value for name, value in vars(Options()).items() if name != "hidden"}

@@ -15,24 +15,11 @@ def test_a_line_every_few_seconds_and_one_at_the_end(capsys, monkeypatch):
         bar.update()
         assert capsys.readouterr().err == ""
     assert capsys.readouterr().err.startswith("reading: 2,001 of 3,000 lines, 13 s, ")
-
-
-def test_the_last_count_is_shown_once(capsys, monkeypatch):
-    times = iter([0.0, 11.0, 11.0, 11.0, 12.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
-    with Progress("reading", 2, "lines") as bar:
-        bar.update(2)
-    assert capsys.readouterr().err.count("reading: 2 of 2 lines") == 1
-
-
-def test_the_speed_leaves_out_earlier_items(capsys, monkeypatch):
     times = iter([0.0, 10.0, 10.0, 10.0, 10.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
-    Progress("training", 1_000_000, "bytes", done=500_000).update(200_000)
-    assert (
-        capsys.readouterr().err
-        == "training: 700,000 of 1,000,000 bytes, 200,000 of them in 10 s, 2e+04 a second, 15 s left\n"
-    )
+    with Progress("training", 1_000_000, "bytes", done=500_000) as bar:  # by an earlier run
+        bar.update(200_000)
+    [line] = capsys.readouterr().err.splitlines()
+    assert line == "training: 700,000 of 1,000,000 bytes, 200,000 of them in 10 s, 2e+04 a second, 15 s left"
 
 
 def test_printed_texts_are_on_stdout_alone(capsys, monkeypatch):

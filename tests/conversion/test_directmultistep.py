@@ -39,13 +39,6 @@ def test_published_shapes_tell_the_preset(name):
     assert convert(weights, DMS, source_config=saved(config)).config.to_dict() == fields
 
 
-def test_flash_10m_from_its_weights_alone():
-    weights = build(published("flash_10M")).state_dict()
-    model = convert(weights, DMS).build()
-    said = model.generation_config
-    assert (said.decoder_start_token_id, said.eos_token_id, said.pad_token_id, said.max_length) == (0, 22, 52, 1074)
-
-
 def test_the_way_back_keeps_the_dtype():
     config = two_layers("explorer_19M")
     weights = {key: tensor.bfloat16() for key, tensor in build(config).state_dict().items()}

@@ -141,24 +141,6 @@ def test_two_workers_write_the_plans_of_one_process(cluster, planner_folder, tmp
     assert (tmp_path / "joined.csv").read_text().startswith("id,target,rank")
 
 
-def test_a_lost_node_loses_no_rows(tmp_path):
-    from ray.cluster_utils import Cluster
-
-    ray.shutdown()
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    try:
-        nodes = [cluster.add_node(num_cpus=1, object_store_memory=80 << 20) for _ in range(3)]
-        found, workers = [], crew.Workers(2, address=cluster.address)
-        for rows in crew.run(stub(tmp_path, 0.05), list(enumerate(["fine"] * 120)), workers):
-            found += rows
-            if nodes:
-                cluster.remove_node(nodes.pop(), allow_graceful=False)
-                nodes.clear()
-        assert sorted(row.index for row in found) == list(range(120)) and {row.state for row in found} == {"done"}
-    finally:
-        cluster.shutdown()
-
-
 def test_without_workers_ray_is_not_imported(planner_folder):
     code = "import sys; from weftformer.scripts import cli; cli.main(sys.argv[1:]); print('ray' in sys.modules)"
     words = f"routes plan CCO --model {planner_folder} --steps 1 --output-file x --shard 1/1".split()

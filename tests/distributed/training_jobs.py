@@ -1,8 +1,13 @@
-"""Jobs of two processes that train with `WeftTrainer`; see `worker.py`."""
+"""Jobs of two processes that train with `WeftTrainer`; see `worker.py`.
+
+`torchrun training_jobs.py FOLDER` trains with each of the arguments in `FOLDER/jobs.pt`, one after another, and writes
+the results to `FOLDER/RANK.pt`.
+"""
 
 import contextlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -80,3 +85,10 @@ def found(folders: list[Path]) -> tuple[str | None, str | None]:
             return find_checkpoint(args), None
         except ValueError as error:
             return None, str(error)
+
+
+if __name__ == "__main__":
+    jobs = Path(sys.argv[1])
+    torch.set_default_dtype(torch.float64)  # in which the Trainer then adds up losses
+    results = [train(**settings) for settings in torch.load(jobs / "jobs.pt", weights_only=False)]
+    torch.save(results, jobs / f"{os.environ['RANK']}.pt")

@@ -43,14 +43,3 @@ def test_what_differs_is_deleted(folder, small, tmp_path, monkeypatch, capsys):
         "differ from those of the original, so the export was deleted: largest difference" in capsys.readouterr().err
     )
     assert names(tmp_path) == {"model"}
-
-
-def test_a_refusal_leaves_nothing(small, tmp_path, capsys):
-    small("dms-flash-10m").save_pretrained(tmp_path / "model")
-    for name, kind, told in (
-        ("model", "ctranslate2", "num_condition_features=1"),
-        ("none", "torch", "none is not a folder"),
-    ):
-        assert main(["export", str(tmp_path / name), str(tmp_path / "out"), "--format", kind]) == 1
-        assert told in capsys.readouterr().err
-    assert names(tmp_path) == {"model"}

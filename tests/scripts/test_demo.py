@@ -10,6 +10,7 @@ from weftformer.routes.molecules import canonical_smiles
 from weftformer.scripts import cli, demo
 
 
+@pytest.mark.integration
 def test_demo_plans_draws_trains_and_saves(planner_folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "NUM_TEST_ROUTES", 4)
     monkeypatch.setattr(demo, "BUDGET", 0.5)

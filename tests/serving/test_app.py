@@ -1,19 +1,16 @@
 """The HTTP API of a real server, with a task that needs no model."""
 
-import gc
 import html
 import json
 import logging
 import re
 import socket
-from concurrent.futures import Future
 from functools import partial
 
 import httpx
 import pytest
 
 from weftformer.serving import Limits, build_app
-from weftformer.serving.batching import Item
 from weftformer.serving.connections import JsonFormatter
 
 from .conftest import running, soon
@@ -127,15 +124,6 @@ def test_a_request_or_body_that_does_not_arrive_is_given_up(stub, sent, answer):
         assert slow.recv(1000).startswith(answer)
         while slow.recv(1000):  # until the server closes the connection
             pass
-
-
-def test_connections_are_bounded(stub):
-    with running(stub, max_connections=2) as server:
-        client = server.client
-        assert client.get("/health").status_code == 200  # stays open
-        with socket.create_connection(("127.0.0.1", server.port)):
-            assert httpx.get(f"{client.base_url}/health", trust_env=False).status_code == 503
-        soon(lambda: httpx.get(f"{client.base_url}/health", trust_env=False).status_code == 200)
 
 
 def test_requests_are_named_logged_and_counted(server, caplog):
@@ -260,26 +248,6 @@ def test_the_time_to_stop_is_bounded(stub):
         soon(lambda: first, 5)
         assert first[0].status_code == 503
     assert stub.gave_up == 1
-
-
-def test_nothing_of_a_request_stays_behind(server, stub):
-    def send() -> None:
-        # none that fails: pytest keeps what is logged, and with it the frames
-        for body in ({"texts": "a"}, {"texts": "bad"}, {"texts": ["a", "a", "a"]}, {"texts": ["a", "a", "a", "a"]}):
-            server.client.post("/translate", json=body)
-        stub.started.clear()
-        server.later({"texts": "wait"}, timeout=0.2)
-        assert stub.started.wait(20)
-        soon(lambda: server.batcher.computing == 0)
-
-    def alive() -> int:
-        gc.collect()
-        return sum(type(kept) in (Item, Future) for kept in gc.get_objects())
-
-    before = alive()
-    for _ in range(5):
-        send()
-    soon(lambda: alive() <= before, 5)
 
 
 @pytest.mark.parametrize("wrong", [{"max_queue": 0}, {"timeout_s": float("nan")}, {"timeout_s": 0.0}])

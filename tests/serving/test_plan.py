@@ -2,21 +2,18 @@
 
 import dataclasses
 import html
-import json
 import re
 import time
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("rdkit")
 
-import weftformer
 from weftformer.routes import Candidate, Constraints, Plan, PlanSettings, Route, Stock
 from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.routes.serve import RouteTask, route_task
 
-from .conftest import StubTask, running
+from .conftest import running
 
 
 def schema(server):
@@ -225,15 +222,6 @@ def test_a_search_to_the_stock_ends_within_its_budget(planner, library):
     assert none["route"] is None and "no route to the stock was found in 0.1 s" in none["problem"]
     assert unread.status_code == 422 and "[Pt]" in unread.json()["detail"]
     assert whole.status_code == 200 and not whole.json()["plans"][0]["remarks"]
-
-
-def test_the_example_of_the_documentation(planner):
-    page = (Path(weftformer.__file__).parent / "docs" / "serving.md").read_text(encoding="utf-8")
-    bodies = dict(re.findall(r"curl localhost:8000(/\S+) .*-d '(.*)'", page))
-    assert set(bodies) == {"/plan", "/translate"}
-    for task in (RouteTask(planner), StubTask()):
-        with running(task) as server:
-            assert server.client.post(task.path, json=json.loads(bodies[task.path])).status_code == 200
 
 
 class KnowsTheAmide(ForwardModel):

@@ -142,12 +142,10 @@ splits = pytest.mark.skipif(
     [
         ("fsdp_siz=2", 1, "has no key `fsdp_siz`. Did you mean `fsdp_size`"),
         ("fsdp_size=two", 1, "fsdp_size='two' is not allowed"),
-        ("fsdp_size=0", 1, "fsdp_size=0 is not allowed"),
         ("pp_size=2", 1, "pp_size=2 is not supported"),
         ({"fsdp_size": 2, "ep_size": 2}, 1, "is for 2 processes (dp_replicate_size=1 x fsdp_size=2 x tp_size=1), and there are 1"),
         ("tp_size=4", 1, "torchrun --nproc_per_node 4 -m weftformer train"),
         ("fsdp_size", 1, "distributed_config must be JSON or key=value"),
-        ("fsdp_size=3", 2, "is for 3 processes"),
         ("tp_size=2", 2, "tensor parallelism only on GPUs"),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq
 
-from weftformer.tokenization import source_text, train_tokenizer
+from weftformer.tokenization import train_tokenizer
 from weftformer.training.encoding import Columns, PairEncoder, _truncate, encode_target, longest
 
 COLUMNS = Columns("source", "target")
@@ -46,15 +46,6 @@ def test_a_tokenizer_that_puts_the_bos_in_front(tokenizer):
 )
 def test_front_and_end_of_labels(tokenizer, ids, labels):
     assert encode_target(tokenizer, ids, start=9) == labels
-
-
-def test_pads_in_the_middle_of_a_source_reach_the_batch_without_a_mask(tokenizer):
-    text = source_text("CCO", "CO", product_length=8, source_length=14)
-    dataset = _encode(_rows((text, "{}"), ("C", "{}")), tokenizer)
-    batch = DataCollatorForSeq2Seq(tokenizer)(list(dataset))
-    assert set(batch) == {"input_ids", "labels"}
-    assert batch["input_ids"].tolist()[0] == [0, 4, 4, 5, 22, 52, 52, 52, 0, 4, 5, 22]
-    assert batch["input_ids"].tolist()[1] == [0, 4, 22] + [52] * 9
 
 
 def test_batches_have_masks_conditions_and_padded_labels(bpe):

@@ -121,10 +121,9 @@ def assert_same_end(folder: Path, whole: Path) -> None:
     "kills",
     [
         pytest.param(["save 10"], marks=pytest.mark.integration),
-        pytest.param(["save 2"], marks=pytest.mark.slow),
         pytest.param(["step 5", "save 10", "step 11"], marks=pytest.mark.slow),
     ],
-    ids=["in a save", "in the first save", "three times"],
+    ids=["in a save", "three times"],
 )
 def test_killed_at(whole, data, tmp_path, kills):
     folder = tmp_path / "run"

@@ -122,11 +122,9 @@ def test_padding_to_a_multiple_is_part_of_the_budget_of_a_stream(tmp_path):
 
 SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.5}
 KINDS = {
-    "dense": {}, "conditions": {"num_condition_features": 1}, "untied": {"tie_word_embeddings": False},
+    "dense": {}, "conditions": {"num_condition_features": 1},
     "routers without losses": SPARSE | {"router_aux_loss_coef": 0.0, "router_z_loss_coef": 0.0},
     "noisy routers": SPARSE | {"router_type": "noisy_top_k"},
-    "tables": {"position_embedding_type": "learned", "cross_attention_position_type": "additive"},
-    "relative": {"position_embedding_type": "none", "self_attention_position_type": "relative"},
 }  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Former faults around training runs: arguments without an effect, lost losses, exchanged data, Ctrl-C."""
 
 import dataclasses
-import logging
 from contextlib import nullcontext
 from functools import partial
 
@@ -73,21 +72,6 @@ def test_one_process_does_not_train_on_two_gpus(tmp_path):
     model = runs.build()
     model.hf_device_map = {"model.encoder": 0, "model.decoder": 1}
     assert WeftTrainer(model, arguments, train_dataset=runs.rows(4)).args.n_gpu == 1
-
-
-def run_on(folder, rows, checkpoint=None, **settings):
-    steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 2}
-    run = runs.trainer(folder, runs.build(encoder_layers=1, decoder_layers=1), rows, **(steps | settings))
-    run.train(resume_from_checkpoint=checkpoint)
-    return run
-
-
-def test_resuming_warns_of_no_missing_tied_weights(tmp_path, caplog):
-    run_on(tmp_path, runs.rows(12))
-    with caplog.at_level(logging.WARNING, logger="transformers"):
-        logging.getLogger("transformers").propagate = True
-        run_on(tmp_path, runs.rows(12), str(tmp_path / "checkpoint-2"))
-    assert "missing keys" not in caplog.text
 
 
 class Interrupt(TrainerCallback):

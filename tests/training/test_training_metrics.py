@@ -39,11 +39,8 @@ def test_compute_metrics_from_padded_ids_without_sacrebleu(monkeypatch, caplog):
 
 def test_the_worst_pairs_come_first():
     metrics = TextMetrics(train_tokenizer(["ab"], vocab_size=259))
-    metrics.sources, metrics.references, metrics.predictions = (
-        ["s1", "s2", "s3"],
-        ["abc", "a b", "xyz"],
-        ["abc", "q", " xy\nq"],
-    )
+    metrics.sources = ["s1", "s2", "s3"]
+    metrics.references, metrics.predictions = ["abc", "a b", "xyz"], ["abc", "q", " xy\nq"]
     assert metrics.worst(number=2) == (
         "2 pairs and the model's outputs, the worst first:\n"
         "source    s2\nexpected  a b\nwritten   q\nsource    s3\nexpected  xyz\nwritten   xy q"
