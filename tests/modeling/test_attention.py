@@ -1,4 +1,4 @@
-"""Attention against a reference that computes one logit at a time."""
+"""Attention against its formula."""
 
 import math
 from dataclasses import dataclass
@@ -16,8 +16,6 @@ from weftformer.modeling.positions import TokenPositions, WeftRotaryEmbedding, a
 pytestmark = pytest.mark.dtype(torch.float64)
 
 BATCH, LENGTH, SOURCE = 2, 5, 6
-IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention"]
-KINDS = ["none", "rotary", "additive", "relative"]
 
 
 @dataclass
@@ -34,76 +32,34 @@ class Case:
     key_placed: torch.Tensor
 
 
-def project(layer, norm, vector, head, width, eps):
-    rows = slice(head * width, (head + 1) * width)
-    result = layer.weight[rows] @ vector
-    if layer.bias is not None:
-        result = result + layer.bias[rows]
-    if norm is not None:
-        result = result / torch.sqrt((result * result).mean() + eps) * norm.weight
-    return result
-
-
-def turn(vector, position, theta):
-    half = len(vector) // 2
-    turned = [None] * len(vector)
-    for i in range(half):
-        angle = position * theta ** (-2 * i / len(vector))
-        cos, sin = math.cos(angle), math.sin(angle)
-        turned[i] = vector[i] * cos - vector[i + half] * sin
-        turned[i + half] = vector[i + half] * cos + vector[i] * sin
-    return torch.stack(turned)
-
-
 def reference(attention, config, case: Case):
-    """Return output (B, L, D) and weights (B, H, L, M), one logit at a time."""
-    heads, key_value_heads, width = config.stack_heads(attention.is_decoder_side)
+    """Return output (B, L, D) and weights (B, H, L, M)."""
+    heads, _, width = config.stack_heads(attention.is_decoder_side)
     limit, theta = config.relative_attention_max_distance, config.rope_parameters["rope_theta"]
 
-    def place(vector, position, placed):
-        if case.kind == "additive" and placed:
-            return vector + attention.position_table.weight[position]
-        return vector
+    def project(layer, norm, states, ids=None, placed=None):
+        if case.kind == "additive" and ids is not None:
+            states = states + attention.position_table.weight[ids] * placed[..., None]
+        vectors = layer(states).unflatten(-1, (-1, width)).transpose(1, 2)
+        if norm is not None:
+            vectors = vectors / (vectors.square().mean(-1, keepdim=True) + config.norm_eps).sqrt() * norm.weight
+        if case.kind == "rotary" and ids is not None:
+            angles = (ids * placed)[:, None, :, None] * theta ** (-torch.arange(0.0, width, 2) / width)
+            turned = torch.complex(*vectors.chunk(2, dim=-1)) * torch.polar(torch.ones_like(angles), angles)
+            vectors = torch.cat([turned.real, turned.imag], dim=-1)
+        return vectors.repeat_interleave(heads // vectors.shape[1], dim=1)
 
-    output, all_weights = [], []
-    for b in range(BATCH):
-        for q in range(case.states.shape[1]):
-            mixed = []
-            for h in range(heads):
-                shared = h // (heads // key_value_heads)
-                position, placed = case.query_ids[b, q].item(), bool(case.query_placed[b, q])
-                vector = place(case.states[b, q], position, placed)
-                query = project(attention.q_proj, attention.q_norm, vector, h, width, config.norm_eps)
-                if case.kind == "rotary" and placed:
-                    query = turn(query, position, theta)
-                logits, values = [], []
-                for m in range(case.source.shape[1]):
-                    key_position, key_placed = case.key_ids[b, m].item(), bool(case.key_placed[b, m])
-                    vector = place(case.source[b, m], key_position, key_placed)
-                    key = project(attention.k_proj, attention.k_norm, vector, shared, width, config.norm_eps)
-                    if case.kind == "rotary" and key_placed:
-                        key = turn(key, key_position, theta)
-                    logit = (query * key).sum() / math.sqrt(width)
-                    if case.kind == "relative" and placed and key_placed:
-                        offset = max(-limit, min(limit, position - key_position))
-                        logit = logit - attention.relative_bias[offset + limit]
-                    logits.append(logit)
-                    values.append(project(attention.v_proj, None, case.source[b, m], shared, width, config.norm_eps))
-                seen = case.allowed[b, h if case.allowed.shape[1] > 1 else 0, q]
-                weights = torch.zeros(len(logits))
-                if seen.any():
-                    exponentials = torch.stack(logits).exp() * seen
-                    weights = exponentials / exponentials.sum()
-                all_weights.append(weights)
-                mixed.append(weights @ torch.stack(values))
-            output.append(attention.out_proj.weight @ torch.cat(mixed))
-            if attention.out_proj.bias is not None:
-                output[-1] = output[-1] + attention.out_proj.bias
-    queries = case.states.shape[1]
-    return (
-        torch.stack(output).view(BATCH, queries, -1),
-        torch.stack(all_weights).view(BATCH, queries, heads, -1).transpose(1, 2),
-    )
+    query = project(attention.q_proj, attention.q_norm, case.states, case.query_ids, case.query_placed)
+    key = project(attention.k_proj, attention.k_norm, case.source, case.key_ids, case.key_placed)
+    logits = query @ key.transpose(2, 3) / math.sqrt(width)
+    if case.kind == "relative":
+        offsets = (case.query_ids[:, :, None] - case.key_ids[:, None]).clamp(-limit, limit)
+        both = case.query_placed[:, :, None] & case.key_placed[:, None]
+        logits = logits - (attention.relative_bias[offsets + limit] * both)[:, None]
+    weights = logits.exp() * case.allowed
+    weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-300)  # a query that sees nothing gets nothing
+    mixed = weights @ project(attention.v_proj, None, case.source)
+    return attention.out_proj(mixed.transpose(1, 2).flatten(2)), weights
 
 
 def draw(config, kind, cross, ids, masked, per_head=False):
@@ -172,86 +128,43 @@ def gradients(module, inputs, output):
     return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)]
 
 
-MODES = [(kind, "rows", True) for kind in KINDS] + [("relative", "default", False), ("additive", "row", True)]
-
-
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
-@pytest.mark.parametrize(("kind", "ids", "masked"), MODES)
-def test_attention_equals_the_reference(attention, kind, cross, ids, masked, implementation):
-    module, config = attention(kind, cross, num_key_value_heads=2)
-    case, query, key = draw(config, kind, cross, ids, masked)
-    inputs = [case.states.requires_grad_()] + ([case.source.requires_grad_()] if cross else [])
-    expected, expected_weights = reference(module, config, case)
-    output, weights = attend(module, config, case, query, key, implementation)
-    assert_close(output, expected, kind)
-    if implementation == "eager":
-        assert_close(weights, expected_weights, kind)
-    for got, wanted in zip(gradients(module, inputs, output), gradients(module, inputs, expected), strict=True):
-        assert_close(got, wanted, kind)
-
-
-@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_flex_equals_the_reference(attention, eager_flex, kind, cross):
-    module, config = attention(kind, cross, num_key_value_heads=2)
-    case, query, key = draw(config, kind, cross, "rows", masked=True)
-    output, _ = attend(module, config, case, query, key, "flex_attention")
-    assert_close(output, reference(module, config, case)[0], kind)
-
-
-VARIANTS = {
-    "multi-head": {},
-    "multi-query": {"num_key_value_heads": 1},
-    "wide heads": {"head_dim": 6},
-    "qk norm": {"use_qk_norm": True, "norm_eps": 1e-2},
-    "q/k/v biases": {"attention_bias": True},
-    "output bias": {"attention_out_bias": True},
-    "everything": {
-        "attention_bias": True, "attention_out_bias": True, "use_qk_norm": True, "head_dim": 6,
-        "num_key_value_heads": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
-    },
+EVERYTHING = {
+    "attention_bias": True, "attention_out_bias": True, "use_qk_norm": True, "norm_eps": 1e-2, "head_dim": 6,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
 }  # fmt: skip
+GROUPED = {"num_key_value_heads": 2}
+# kind, whether cross-attention, ids, whether tokens lack positions and heads have masks of their own, fields
+CASES = [
+    *((kind, cross, "rows", True, False, GROUPED) for kind in ("none", "rotary", "additive", "relative") for cross in (False, True)),
+    ("relative", False, "default", False, True, GROUPED),
+    ("additive", True, "row", True, False, {"num_key_value_heads": 1}),
+    ("none", False, "rows", True, True, {"head_dim": 6, "attention_out_bias": True}),
+    ("rotary", True, "rows", True, False, EVERYTHING),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_variants_equal_the_reference(attention, variant):
-    kind = "rotary" if variant == "everything" else "none"
-    module, config = attention(kind, variant == "everything", **VARIANTS[variant])
-    case, query, key = draw(config, kind, variant == "everything", "rows", masked=True)
-    expected, _ = reference(module, config, case)
-    for implementation in ("eager", "sdpa"):
-        assert_close(attend(module, config, case, query, key, implementation)[0], expected, kind)
-
-
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("kind", ["none", "relative"])
-def test_masks_for_each_head_equal_the_reference(attention, eager_flex, kind, implementation):
-    module, config = attention(kind, num_key_value_heads=2)
-    case, query, key = draw(config, kind, False, "rows", masked=True, per_head=True)
-    expected, _ = reference(module, config, case)
-    output, _ = attend(module, config, case, query, key, implementation)
-    assert_close(output, expected, kind)
-
-
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("kind", ["none", "relative"])
-def test_fully_masked_query_is_zero_with_finite_gradients(attention, eager_flex, kind, implementation):
-    module, config = attention(kind, num_key_value_heads=2)
-    case, query, key = draw(config, kind, False, "rows", masked=True)
-    case.allowed[0, :, 2] = False
-    case.allowed[1] = False
-    with torch.set_grad_enabled(implementation != "flex_attention"):  # which has no gradients on CPU
-        case.states.requires_grad_()
-        output, _ = attend(module, config, case, query, key, implementation)
-        expected, _ = reference(module, config, case)
-        assert torch.equal(output[0, 2], torch.zeros(16)) and torch.equal(output[1], torch.zeros(LENGTH, 16))
+@pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
+@pytest.mark.parametrize(("kind", "cross", "ids", "masked", "per_head", "fields"), CASES)
+def test_attention_equals_the_reference(
+    attention, eager_flex, kind, cross, ids, masked, per_head, fields, implementation
+):
+    module, config = attention(kind, cross, **fields)
+    case, query, key = draw(config, kind, cross, ids, masked, per_head)
+    case.allowed[0, :, 2] = False  # a query that sees nothing
+    case.allowed[1] &= per_head or cross
+    inputs = [case.states.requires_grad_()] + ([case.source.requires_grad_()] if cross else [])
+    has_gradients = implementation != "flex_attention"  # which has none on CPU
+    with torch.set_grad_enabled(has_gradients):
+        expected, expected_weights = reference(module, config, case)
+        output, weights = attend(module, config, case, query, key, implementation)
         assert_close(output, expected, kind)
-        if implementation != "flex_attention":
-            found, wanted = (gradients(module, [case.states], one) for one in (output, expected))
-            for one, other in zip(found, wanted, strict=True):
-                assert one.isfinite().all()
-                assert_close(one, other, kind)
+        if implementation == "eager":
+            assert_close(weights, expected_weights, kind)
+        if has_gradients:
+            for got, wanted in zip(
+                gradients(module, inputs, output), gradients(module, inputs, expected), strict=True
+            ):
+                assert_close(got, wanted, kind)
 
 
 def test_cross_attention_takes_sdpa_for_flash(attention):
@@ -264,48 +177,31 @@ def test_cross_attention_takes_sdpa_for_flash(attention):
         refuse_lost_bias(config)
 
 
-def swallows_the_bias(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
-    """An attention as many users write it, which ignores everything in `kwargs`."""
-    return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling)
-
-
-def takes_the_bias(module, query, key, value, attention_mask, scaling, dropout=0.0, position_bias=None, **kwargs):
-    return sdpa_attention_forward(
-        module, query, key, value, attention_mask, scaling=scaling, position_bias=position_bias
-    )
-
-
-@pytest.fixture
-def own_attention(monkeypatch):
-    """Register both as a user would, for one test."""
-    for name, function in (("swallows", swallows_the_bias), ("takes", takes_the_bias)):
-        monkeypatch.setitem(AttentionInterface._global_mapping, name, function)
-        monkeypatch.setitem(AttentionMaskInterface._global_mapping, name, sdpa_mask)
-
-
 CALL = {"input_ids": torch.tensor([[3, 4, 5, 0]]), "attention_mask": torch.tensor([[1, 1, 1, 0]]),
         "decoder_input_ids": torch.tensor([[6, 7, 8]])}  # fmt: skip
 
 
 @pytest.mark.parametrize(("side", "kind"), [("self", "relative"), ("cross", "bucketed")])
-def test_registered_attention_without_relative_bias_is_refused(build, own_attention, side, kind):
+def test_registered_attention_gets_a_relative_bias_or_is_refused(build, monkeypatch, side, kind):
+    def swallows(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling)
+
+    def takes(module, query, key, value, attention_mask, scaling, position_bias=None, **kwargs):
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, position_bias=position_bias
+        )
+
+    for function in (swallows, takes):
+        monkeypatch.setitem(AttentionInterface._global_mapping, function.__name__, function)
+        monkeypatch.setitem(AttentionMaskInterface._global_mapping, function.__name__, sdpa_mask)
     field = f"{side}_attention_position_type"
-    fields = {field: kind}
-    words = (
-        rf'"swallows" does not support a relative bias \({field}="{kind}"\): use "sdpa".* a parameter `position_bias`'
-    )
+    words = rf'"swallows" does not support a relative bias \({field}="{kind}"\)'
     with pytest.raises(ValueError, match=words):
-        build(attention="swallows", **fields)
-    model = build(attention="sdpa", **fields)
+        build(attention="swallows", **{field: kind})
+    model = build(attention="sdpa", **{field: kind})
     expected = model(**CALL).logits
-    with pytest.raises(ValueError, match=words):  # chosen later
-        model.set_attn_implementation("swallows")
-        model(**CALL)
-    # an attention with a parameter for the bias receives it
     model.set_attn_implementation("takes")
     torch.testing.assert_close(model(**CALL).logits, expected)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("relative_bias"):
-                parameter.zero_()
-    assert (model(**CALL).logits - expected).abs().max() > 1e-2
+    model.set_attn_implementation("swallows")
+    with pytest.raises(ValueError, match=words):
+        model(**CALL)

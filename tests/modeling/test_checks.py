@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weftformer import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
 
-from ..models import TINY_CONFIG, tiny_model
+from ..models import tiny_model
 
-SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": ["dense", "sparse"], "num_experts": 4}
 SEPARATE = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23}
 IDS = torch.tensor([[5, 6, 7, 8], [9, 4, 3, 0]])
 STATES = torch.zeros(2, 4, 16)
@@ -40,24 +39,19 @@ def check(model, field, inputs, after_encoder=False):
 
 
 def check_values(field, inputs, after_encoder=False, **fields):
-    """Check that the first batch and a later one are refused, and that the model goes on with the next good one."""
-    check(tiny_model(dropout=0.0, **fields), field, inputs, after_encoder)
-    model = tiny_model(dropout=0.0, **fields)
-    expected = model(**GOOD, labels=IDS)
-    with pytest.raises(ValueError) as error:
-        model(**inputs)
-    assert field in str(error.value)
-    assert torch.equal(model(**GOOD, labels=IDS).loss, expected.loss)
+    """Check that the first batch and a later one are refused."""
+    check(tiny_model(**fields), field, inputs, after_encoder)
+    model = tiny_model(**fields)
+    model(**GOOD, labels=IDS)
+    check(model, field, inputs, after_encoder)
 
 
 BAD_IDS = {
     "too high": torch.tensor([[5, 31]] * 2),
     "negative": torch.tensor([[5, -1]] * 2),
     "floats": torch.tensor([[5.0, 6.0]] * 2),
-    "booleans": torch.tensor([[True, False]] * 2),
     "one dimension": torch.tensor([5, 6]),
-    "no rows": torch.zeros(0, 4, dtype=torch.long),
-    "no columns": torch.zeros(2, 0, dtype=torch.long),
+    "empty": torch.zeros(2, 0, dtype=torch.long),
 }
 
 
@@ -77,7 +71,6 @@ OTHERS = [
     (WeftForConditionalGeneration, SEPARATE, {"decoder_input_ids": torch.full((2, 1), 23)}, "`decoder_input_ids`"),
     (WeftForConditionalGeneration, SEPARATE, {"decoder_input_ids": None, "labels": torch.full((2, 1), 23)}, "`labels`"),
     (WeftForConditionalGeneration, {}, {"labels": torch.full((2, 3), 5)}, "`labels`"),
-    (WeftForConditionalGeneration, {}, {"labels": torch.tensor([[5, 5, 5, -101]] * 2)}, "`labels`"),
     (WeftForConditionalGeneration, {"decoder_start_token_id": None}, {"decoder_input_ids": None, "labels": IDS},
      "`decoder_start_token_id` is None"),
     (WeftModel, {"pad_token_id": None}, {"decoder_input_ids": None}, "`pad_token_id` is None"),
@@ -90,11 +83,9 @@ OTHERS = [
     (WeftDecoder, {}, {"input_ids": None, "inputs_embeds": torch.zeros(2, 0, 16)}, "`decoder_inputs_embeds`"),
     (WeftDecoder, {}, {"encoder_hidden_states": torch.zeros(2, 4, 12)}, "`encoder_hidden_states`"),
     (WeftDecoder, {}, {"encoder_hidden_states": torch.zeros(3, 4, 16)}, "`encoder_hidden_states`"),
-    (WeftEncoder, {"num_condition_features": 3}, {"condition_values": torch.ones(3)}, "`condition_values`"),
     (WeftEncoder, {"num_condition_features": 3}, {"condition_values": torch.ones(2, 2)}, "`condition_values`"),
     (WeftEncoder, {}, {"condition_values": torch.ones(2, 1)}, "num_condition_features=0"),
     (WeftEncoder, {}, {"position_ids": torch.arange(3)}, "`position_ids` has shape (3,)"),
-    (WeftEncoder, {}, {"position_ids": (torch.arange(4), torch.ones(3, 4).bool())}, "`position_ids` has shape (3, 4)"),
     (WeftDecoder, {}, {"position_ids": torch.zeros(1, 2, 4)}, "`position_ids` has shape (1, 2, 4)"),
     (WeftDecoder, {}, {"encoder_position_ids": torch.arange(3)}, "`encoder_position_ids`"),
     (WeftDecoder, {"cross_attention_position_type": "additive", **SHORT},
@@ -116,13 +107,10 @@ def test_masks_of_a_wrong_shape(name):
     for shape in BAD_MASKS:
         inputs = GOOD | {name: torch.ones(shape).bool()}
         check(tiny_model(), f"`{name}` has shape {shape}", inputs, after_encoder=name != "attention_mask")
-
-
-def test_mask_of_new_tokens_alone_is_refused_with_a_filled_cache():
-    model = tiny_model()
-    cache = model(**GOOD, use_cache=True).cache
-    inputs = {"decoder_input_ids": IDS[:, :1], "decoder_attention_mask": torch.ones(2, 1), "cache": cache}
-    check(model, "`decoder_attention_mask`", GOOD | inputs, after_encoder=True)
+    if name == "decoder_attention_mask":  # one of the new tokens alone
+        model = tiny_model()
+        inputs = {name: torch.ones(2, 1), "decoder_input_ids": IDS[:, :1], "cache": model(**GOOD).cache}
+        check(model, f"`{name}`", GOOD | inputs, after_encoder=True)
 
 
 @pytest.mark.parametrize("kind", NEEDED)
@@ -140,21 +128,6 @@ def test_decoder_input_defaults_to_the_shifted_source(kind):
         model = tiny_model(kind, **fields)
         shifted = torch.tensor([[1, 5, 6, 7], [1, 9, 4, 3]])
         assert torch.equal(model(input_ids=IDS)[0], model(input_ids=IDS, decoder_input_ids=shifted)[0])
-
-
-# torch knows the shapes of grouped products of 16 bits alone
-@pytest.mark.parametrize(
-    "experts", [None, "batched_mm", pytest.param("grouped_mm", marks=pytest.mark.dtype(torch.bfloat16))]
-)
-@pytest.mark.parametrize("kind", [WeftDecoder, WeftForConditionalGeneration])
-def test_meta_tensors_pass(kind, experts):
-    with torch.device("meta"):
-        model = kind(WeftConfig(**(TINY_CONFIG | ({} if experts is None else SPARSE))))
-    if experts is not None:  # the loop reads how many tokens an expert has
-        model.set_experts_implementation(experts)
-    states = torch.empty(STATES.shape, device="meta")
-    inputs = {name: states if value is STATES else value.to("meta") for name, value in NEEDED[kind].items()}
-    assert model(**inputs)[0].device.type == "meta"
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -188,9 +161,8 @@ def test_left_pads_take_no_row_of_the_table():
 
 @pytest.mark.parametrize("chunked_loss", [False, True])
 def test_int32_ids_and_labels_equal_int64(chunked_loss):
-    model = tiny_model().train()
-    losses = []
-    for kind in (torch.int64, torch.int32):
-        torch.manual_seed(0)
-        losses.append(model(input_ids=IDS.to(kind), labels=IDS.to(kind), chunked_loss=chunked_loss).loss)
-    assert losses[0] == losses[1]
+    model = tiny_model(dropout=0.0).train()
+    long, short = (
+        model(input_ids=ids, labels=ids, chunked_loss=chunked_loss).loss for ids in (IDS, IDS.to(torch.int32))
+    )
+    assert long == short

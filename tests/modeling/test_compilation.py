@@ -5,12 +5,11 @@ import copy
 import pytest
 import torch
 
-from weftformer import WeftConfig, WeftEncoder, WeftForConditionalGeneration
+from weftformer import WeftEncoder
 
-SMALL = {
-    "vocab_size": 29, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "dropout": 0.0,
-}  # fmt: skip
+from ..models import tiny_model
+
+SMALL = {"encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
 SPARSE = {
     "encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_bias": True,
     "router_bias_update_rate": 0.1,
@@ -46,8 +45,7 @@ def nothing_compiled_before():
 
 def pair(kind):
     """Return a model and its twin, neither of which has computed anything."""
-    torch.manual_seed(0)
-    model = WeftForConditionalGeneration(WeftConfig(**SMALL, **KINDS[kind])).double().train()
+    model = tiny_model(**SMALL, **KINDS[kind]).double().train()
     if kind == "sparse":
         model.set_experts_implementation("batched_mm")
     assert type(model)._can_compile_fullgraph
@@ -70,29 +68,20 @@ def check_steps(model, twin, settings, chunked_loss, lengths=(6, 5, 9), close=EX
         assert torch.equal(found.expert_load, wanted.expert_load) and wanted.expert_load.any()
 
 
-def test_training_step_is_one_graph():
+@pytest.mark.parametrize(("kind", "checkpoints"), [("sparse", False), ("dense", True)])
+def test_training_step_is_one_graph(kind, checkpoints):
     """Traced whole, and run as traced: every break of the graph or guess about a value would show."""
-    check_steps(*pair("sparse"), {"backend": "eager"}, chunked_loss=True, lengths=(6, 9))
-
-
-def test_gradient_checkpointing_step_is_one_graph():
-    model, twin = pair("dense")
-    twin.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model, twin = pair(kind)
+    if checkpoints:
+        twin.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     check_steps(model, twin, {"backend": "eager"}, chunked_loss=True, lengths=(6,))
 
 
-@pytest.mark.parametrize("asked", ["by the call", "by the configuration"])
-def test_recorded_encoder_states_are_one_graph(asked):
-    torch.manual_seed(0)
-    model = WeftEncoder(WeftConfig(**SMALL)).eval()
-    given = {name: batch(6)[name] for name in ("input_ids", "attention_mask")}
-    twin = copy.deepcopy(model)
-    if asked == "by the call":
-        call = given | {"output_hidden_states": True}
-    else:
-        call, twin.config.output_hidden_states = given, True
-    found = torch.compile(twin, fullgraph=True, backend="eager")(**call)
-    torch.testing.assert_close(found.hidden_states, model(**given, output_hidden_states=True).hidden_states)
+def test_recorded_encoder_states_are_one_graph():
+    model = tiny_model(WeftEncoder, **SMALL)
+    given = {name: batch(6)[name] for name in ("input_ids", "attention_mask")} | {"output_hidden_states": True}
+    found = torch.compile(copy.deepcopy(model), fullgraph=True, backend="eager")(**given)
+    torch.testing.assert_close(found.hidden_states, model(**given).hidden_states)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from weftformer.modeling.layers import FeedForward, StdLayerNorm, build_norm, dropout
+from weftformer.modeling.layers import FeedForward, build_norm, dropout
 from weftformer.modeling.modeling_weft import WeftDecoderLayer, WeftEncoderLayer
 
 from ..models import assert_same_gradients
@@ -95,29 +95,13 @@ def test_dropout_rate_and_mean(p, shape):
 
 def test_dropout_seed_and_gradient():
     x = torch.randn(40, 50, requires_grad=True)
-    torch.manual_seed(3)
-    first = dropout(x, 0.3, training=True)
-    torch.manual_seed(3)
-    assert torch.equal(dropout(x, 0.3, training=True), first)
-    assert not torch.equal(dropout(x, 0.3, training=True), first)
-    first.sum().backward()
-    torch.testing.assert_close(x.grad, first.detach() / x.detach())
-
-
-NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm, "stdnorm": StdLayerNorm}
-
-
-def test_dropout_draws_on_the_device_of_its_states():
-    with torch.device("meta"):  # where what names no device is made
-        assert dropout(torch.ones(8, device="cpu"), 0.5, training=True).device.type == "cpu"
-
-
-@pytest.mark.parametrize("kind", NORMS)
-def test_norm_has_the_configured_eps_and_bias(small, kind):
-    for eps, bias in ((1e-5, True), (0.3, False)):
-        norm = build_norm(small(norm_type=kind, norm_eps=eps, norm_bias=bias))
-        assert type(norm) is NORMS[kind] and norm.eps == eps
-        assert (getattr(norm, "bias", None) is not None) == (bias and kind != "rmsnorm")
+    found = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        found.append(dropout(x, 0.3, training=True))
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+    found[0].sum().backward()
+    torch.testing.assert_close(x.grad, found[0].detach() / x.detach())
 
 
 @pytest.mark.parametrize("bias", [True, False])

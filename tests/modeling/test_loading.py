@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BartConfig, BartForConditionalGeneration
 
 from weftformer import WeftConfig, WeftEncoder, WeftForConditionalGeneration, WeftModel
 
@@ -111,22 +110,16 @@ def test_base_model_loads_with_a_new_or_a_tied_head(tmp_path):
 @torch.no_grad()
 def test_copies_equal_the_model_and_share_no_weights(kind):
     model = build(attention="eager", **KINDS[kind])
-    expected = scores(model)
     records = {"output_hidden_states": True, "output_attentions": True, "labels": TARGET}
-    recorded = model.train()(input_ids=IDS, **records)  # what records outputs stays on the modules
-    model.eval()
+    recorded = model(input_ids=IDS, **records)  # what records outputs stays on the modules
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(scores(other), expected)
-        again = other.train()(input_ids=IDS, **records)
-        assert again.loss == recorded.loss
+        again = other(input_ids=IDS, **records)
+        assert torch.equal(again.logits, recorded.logits)
         for name in ("encoder_hidden_states", "decoder_hidden_states", "cross_attentions"):
             assert len(again[name]) == len(recorded[name]) > 0, name
-        other.eval()
-        tied = other.lm_head.weight is other.model.decoder.embed_tokens.weight
-        assert tied == model.config.tie_word_embeddings
         other.model.encoder.embed_tokens.weight.zero_()
-        assert torch.equal(scores(model), expected)
         other.config.dropout = 0.9
+        assert torch.equal(model(input_ids=IDS, **records).logits, recorded.logits)
         assert model.config.dropout == 0.0
 
 
@@ -148,8 +141,7 @@ def refused(folder, *words, loader=WeftForConditionalGeneration, **options) -> N
         assert word in str(error.value), str(error.value)
 
 
-@pytest.mark.parametrize("kept", [0, 4, 100, -1, None], ids=["empty", "no header", "half a header", "short", "pickle"])
-@pytest.mark.parametrize("kind", ["whole", "shards"])
+@pytest.mark.parametrize(("kind", "kept"), [("whole", 0), ("shards", 100), ("whole", -1), ("shards", None)])
 def test_damaged_file_is_refused(kind, kept, saved, tmp_path):
     folder = shutil.copytree(saved / kind, tmp_path / "models" / "best")
     file = sorted(folder.glob("*.safetensors"))[-1]
@@ -172,10 +164,7 @@ def renamed(name):
 DAMAGED_INDEX = {
     "shard missing": lambda folder, index: sorted(folder.glob("*.safetensors"))[1].unlink(),
     "shard above": renamed("../elsewhere.safetensors"),
-    "shard elsewhere": renamed("/etc/passwd"),
-    "shard in a folder": renamed("a/b.safetensors"),
     "empty": lambda folder, index: index.write_text(""),
-    "no weights": lambda folder, index: index.write_text('{"metadata": {}}'),
     "no names": lambda folder, index: index.write_text('{"weight_map": {"a": 5}}'),
 }
 
@@ -189,19 +178,10 @@ def test_damaged_index_is_refused(damage, saved, tmp_path):
     refused(folder, str(index))
 
 
-def test_weights_of_another_model_are_refused(tmp_path):
-    """BART has names and widths of Weft's, so its attention would load and the rest stay random."""
-    WeftConfig(**TINY_CONFIG).save_pretrained(tmp_path)
-    bart = BartForConditionalGeneration(BartConfig(**TINY_CONFIG, max_position_embeddings=16))
-    file = tmp_path / "model.safetensors"
-    save_file({name: tensor.clone() for name, tensor in bart.state_dict().items()}, file, {"format": "pt"})
-    refused(tmp_path, str(file), "weights of another model")
-
-
-def test_weights_of_another_configuration_are_refused(tmp_path):
+def test_weights_of_another_model_or_configuration_are_refused(tmp_path):
     build().save_pretrained(tmp_path)
     file = str(tmp_path / "model.safetensors")
-    refused(tmp_path, "weights of another model", "WeftEncoder", loader=WeftEncoder)
+    refused(tmp_path, file, "weights of another model", "WeftEncoder", loader=WeftEncoder)
     for fields, word, option in (
         (SPARSE, "router", "allow_missing_weights"),
         (
@@ -224,39 +204,26 @@ def without(folder: Path, *parts: str) -> Path:
     return folder
 
 
-def deeper(folder: Path) -> Path:
-    """Set four layers in the configuration of a model of two layers."""
-    config = json.loads((folder / "config.json").read_text())
-    for stack in ("encoder", "decoder"):
-        config |= {f"{stack}_layers": 4, f"{stack}_mlp_layer_types": ["dense"] * 4}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
 @torch.no_grad()
 def test_file_of_fewer_layers_is_refused_unless_allowed(tmp_path):
     model = build()
     model.save_pretrained(tmp_path)
-    words = ["coder.layers.2.", "allow_missing_weights=True", str(tmp_path / "model.safetensors")]
-    refused(deeper(tmp_path), "lacks 46 of the weights of", *words)
+    WeftConfig(**(TINY_CONFIG | {"encoder_layers": 4, "decoder_layers": 4})).save_pretrained(tmp_path)
+    refused(tmp_path, "lacks 46 of the weights of", "coder.layers.2.", str(tmp_path / "model.safetensors"))
     for option in ("allow_missing_weights", "ignore_mismatched_sizes"):
-        base = WeftForConditionalGeneration.from_pretrained(tmp_path, **{option: True}).model
-        assert base.config.decoder_layers == len(base.decoder.layers) == 4
-        for index in (0, 1):
-            same_weights(base.decoder.layers[index], model.model.decoder.layers[index])
-        for name, parameter in base.decoder.layers[3].named_parameters():
+        decoder = WeftForConditionalGeneration.from_pretrained(tmp_path, **{option: True}).model.decoder
+        same_weights(decoder.layers[1], model.model.decoder.layers[1])
+        for name, parameter in decoder.layers[3].named_parameters():
             assert torch.isfinite(parameter).all() and parameter.abs().max() > 0, name
             assert torch.equal(parameter, torch.ones_like(parameter)) == ("norm" in name), name
-    _, info = WeftForConditionalGeneration.from_pretrained(
-        tmp_path, output_loading_info=True
-    )  # missing keys are reported on request instead of refused
+    # missing keys are reported on request instead of refused
+    _, info = WeftForConditionalGeneration.from_pretrained(tmp_path, output_loading_info=True)
     assert len(info["missing_keys"]) == 46 and not info["unexpected_keys"]
 
 
 MISSING = [
     "encoder.layers.0.self_attn_layer_norm.weight",
     "decoder.layers.1.mlp.experts.down_proj",
-    "encoder.layers.1.mlp.router.classifier.weight",
     "lm_head.weight",
     "shared.weight",
 ]
@@ -287,17 +254,13 @@ def test_biases_of_balanced_routing_may_be_missing(tmp_path):
 
 def test_state_dict_in_memory():
     model = build()
-    state = model.state_dict()
     load = partial(WeftForConditionalGeneration.from_pretrained, None, config=model.config)
-    same_weights(load(state_dict=state), model)
+    same_weights(load(state_dict=model.state_dict()), model)
     new = load(state_dict={})  # an empty dictionary means a new model
-    assert new.lm_head.weight is new.model.shared.weight is new.model.encoder.embed_tokens.weight
     assert 0.1 < new.lm_head.weight.std() * model.config.d_model**0.5 < 10
-    part = {name: tensor for name, tensor in state.items() if "layers.1" not in name}
+    part = {name: tensor for name, tensor in model.state_dict().items() if "layers.1" not in name}
     with pytest.raises(ValueError, match=r"The given `state_dict` lacks 23 of the weights of Weft"):
         load(state_dict=part)
-    other = load(state_dict=part, allow_missing_weights=True)
-    same_weights(other.model.encoder.layers[0], model.model.encoder.layers[0])
 
 
 def test_adapters_are_loaded_or_refused(tmp_path):

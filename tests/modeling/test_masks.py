@@ -82,14 +82,11 @@ def test_masks_equal_pictures(config_of, eager_flex, case, implementation):
 
 
 def test_sdpa_without_pads_has_no_mask(config_of):
-    """Only without a mask does SDPA take all of its fast kernels; one that hides nothing is not read to find that out."""
-    config, states, ones = config_of("sdpa"), torch.zeros(2, 4, 16), torch.ones(2, 4)
-    assert encoder_mask(config, states, None) is None
-    assert decoder_mask(config, states, None, None) is None
-    assert cross_mask(config, states[:, :3], states, None) is None
-    assert encoder_mask(config, states, ones).all()
-    assert torch.equal(decoder_mask(config, states, ones, None)[0, 0], torch.ones(4, 4).tril().bool())
-    assert cross_mask(config, states[:, :3], states, ones).all()
+    """Only without a mask does SDPA take all of its fast kernels."""
+    config = config_of("sdpa")
+    assert encoder_mask(config, STATES, None) is None
+    assert decoder_mask(config, STATES, None, None) is None
+    assert cross_mask(config, STATES[:, :3], STATES, None) is None
 
 
 @pytest.mark.parametrize("value", MASKED_VALUES)
@@ -109,16 +106,11 @@ def test_flash_refuses_4d_masks(config_of, mask_of):
         mask_of(config_of("flash_attention_2"), torch.zeros(1, 3, 16), torch.ones(1, 1, 3, 3, dtype=torch.bool))
 
 
-def test_key_mask_of_2d_and_4d_masks():
-    two = torch.ones(2, 3)
-    assert key_mask_of(None, 2) is None
-    assert key_mask_of(two, 2) is two
+def test_key_mask_of_4d_masks():
     boolean = torch.stack([picture("#.. #.."), picture("..# ...")])[None]
-    assert key_mask_of(boolean, 1).tolist() == key_mask_of(boolean.long(), 1).tolist() == [[True, False, True]]
-    for value in MASKED_VALUES:
-        additive = torch.zeros(1, 2, 2, 3).masked_fill(~boolean, value)
-        assert key_mask_of(additive, 1).tolist() == [[True, False, True]]
-    assert key_mask_of(boolean, 2).tolist() == [[True, False, True]] * 2
+    additive = [torch.zeros(1, 2, 2, 3).masked_fill(~boolean, value) for value in MASKED_VALUES]
+    for mask in (boolean, boolean.long(), *additive):
+        assert key_mask_of(mask, 2).tolist() == [[True, False, True]] * 2
 
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
@@ -142,21 +134,17 @@ def test_inferred_mask_hides_pads_only_if_configured(build, asks):
         assert torch.equal(one, same) and (one - other).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("ends", [0, [0, 3]])
-def test_pad_that_is_also_an_end_is_visible(build, ends):
+@pytest.mark.parametrize(("ends", "hidden"), [(0, False), ([0, 3], False), (2, True)])
+def test_generate_hides_pads_that_are_no_ends(build, ends, hidden):
     """The end of a source is a token like others, and `generate` cannot tell it from a pad: as in transformers."""
     model = build(eos_token_id=ends)
     settings = {"max_new_tokens": 3, "min_new_tokens": 3, "output_logits": True, "return_dict_in_generate": True}
-    found = model.generate(IDS, **settings)
-    given = model.generate(IDS, attention_mask=torch.ones_like(IDS), **settings)
-    torch.testing.assert_close(found.logits, given.logits)
-    hidden = model.generate(IDS, attention_mask=IDS.ne(0), **settings)
-    assert (found.logits[0] - hidden.logits[0]).abs().max() > 1e-2
-    # elsewhere it is
-    told = build(eos_token_id=2)
-    torch.testing.assert_close(
-        told.generate(IDS, **settings).logits, told.generate(IDS, attention_mask=IDS.ne(0), **settings).logits
+    found, pads, ones = (
+        torch.stack(model.generate(IDS, **settings, **mask).logits)
+        for mask in ({}, {"attention_mask": IDS.ne(0)}, {"attention_mask": torch.ones_like(IDS)})
     )
+    torch.testing.assert_close(found, pads if hidden else ones)
+    assert (pads - ones).abs().max() > 1e-2
 
 
 def given_masks(form, heads, batch=2):

@@ -198,29 +198,14 @@ def stubbed(router, ids, **fields):
 
 
 def test_capacity_drops_the_last_tokens_of_a_full_expert(router):
-    """Six tokens, two experts each, three experts: capacity int(6 * 2 / 3 * 0.75) = 3."""
+    """Six tokens, two experts each, three experts: capacity int(6 * 2 / 3 * 0.95) = 3."""
     ids = [(0, 1), (0, 2), (0, 1), (1, 0), (0, 1), (1, 2)]
-    _, kept, chosen_ids = stubbed(router, ids, expert_capacity_factor=0.75)
+    _, kept, chosen_ids = stubbed(router, ids, expert_capacity_factor=0.95)
     assert chosen_ids.tolist() == [list(pair) for pair in ids]
     # expert 0 is full after token 2, expert 1 after token 3 (tokens 0, 2, 3); expert 2 never
     assert (kept > 0).int().tolist() == [[1, 1], [1, 1], [1, 1], [1, 0], [0, 0], [0, 1]]
     _, free, _ = stubbed(router, ids)
     assert torch.equal(kept[kept > 0], free[kept > 0])  # what stays is not weighed anew
-
-
-@pytest.mark.parametrize("factor", [0.3, 0.99, 1.3])
-@pytest.mark.parametrize("count", [1, 7])
-def test_capacity_equals_the_published_formula(router, factor, count):
-    _, weights, _ = stubbed(router, [(1, 2)] * count, expert_capacity_factor=factor)
-    capacity = int(count * 2 / 3 * factor)
-    assert (weights > 0).sum(0).tolist() == [min(capacity, count)] * 2
-
-
-def test_token_alone_equals_token_in_batch(block):
-    module = block().train()
-    tokens = torch.randn(3, 5, 16, generator=torch.Generator().manual_seed(2))
-    alone = torch.stack([module(token[None, None]) for token in tokens.flatten(0, 1)])
-    assert_close(module(tokens), alone.view_as(tokens))
 
 
 # --- the bias that balances
@@ -244,20 +229,21 @@ MOVED = [-0.5, -0.5, 0.5, 0.5]  # by half a step of 0.5
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_optimizer_step_moves_the_bias_of_its_router(router, is_compiled):
-    module = router(router_bias_update_rate=0.5)
-    other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
-    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+    module, frozen = router(router_bias_update_rate=0.5), router(router_bias_update_rate=0.5).requires_grad_(False)
+    optimizer = torch.optim.AdamW([*module.parameters(), *frozen.parameters()], lr=0.1)
     for parameter in module.parameters():
         parameter.grad = torch.ones_like(parameter)
-    module.count_load(expert_load(IDS[:2], module.num_experts))
-    other.step()  # of something else that learns in the same process
+    for one in (frozen, module):
+        one.count_load(expert_load(IDS[:2], 4))
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))]).step()  # of something else that learns in the same process
     assert module.expert_load.tolist() == [2.0, 2.0, 0.0, 0.0] and not module.selection_bias.any()
-    module.count_load(expert_load(IDS[2:], module.num_experts))
+    module.count_load(expert_load(IDS[2:], 4))
     (torch.compile(optimizer.step, backend="eager") if is_compiled else optimizer.step)()
     assert module.selection_bias.tolist() == MOVED and not module.expert_load.any()
     module.update_selection_bias()  # by hand as well: the load of a step counts once
     optimizer.step()
     assert module.selection_bias.tolist() == MOVED
+    assert not frozen.expert_load.any() and not frozen.selection_bias.any()
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
@@ -268,15 +254,6 @@ def test_copies_have_biases_of_their_own(router, copied):
         one.count_load(expert_load(IDS, one.num_experts))
     torch.optim.SGD(twin.parameters()).step()
     assert twin.selection_bias.tolist() == MOVED and not module.selection_bias.any()
-
-
-def test_frozen_router_keeps_its_bias(router):
-    module = router(router_bias_update_rate=0.5)
-    module.requires_grad_(False)
-    module.count_load(expert_load(IDS, module.num_experts))
-    module.update_selection_bias()
-    torch.optim.SGD(module.parameters()).step()
-    assert not module.expert_load.any() and not module.selection_bias.any()
 
 
 def test_biases_move_in_the_order_of_the_optimizer(router, monkeypatch):
@@ -313,7 +290,7 @@ PADS = torch.tensor([[1, 1, 0, 1, 0], [1, 0, 0, 0, 0]]).bool()
 
 
 def counted_rows(monkeypatch, experts):
-    """Record the number of rows that the projections of these experts compute in each call."""
+    """Record the number of rows that these experts compute in each call of one of them or, in groups, of a projection."""
     rows, one_expert, grouped = [], experts._expert, moe_integration._grouped_mm
 
     def looped(tokens_SD, expert):
@@ -329,53 +306,24 @@ def counted_rows(monkeypatch, experts):
     return rows
 
 
-@pytest.mark.parametrize("implementation", ["eager", GROUPED])
+@pytest.mark.parametrize("implementation", ["eager", "batched_mm", GROUPED, "mine"])
 def test_pads_are_not_computed(block, implementation, monkeypatch):
-    module = block(implementation=implementation, ffn_dim=16, num_experts_per_tok=3)
-    rows = counted_rows(monkeypatch, module.experts)
-    states = torch.randn(2, 5, 16)
-    module(states)
-    assert sum(rows) == (30 if implementation == "eager" else 60)  # of both projections, in groups
-    rows.clear()
-    states[~PADS] = torch.nan
-    output = module(states, PADS)
-    assert sum(rows) == 3 * PADS.sum() * (1 if implementation == "eager" else 2)
-    assert output[PADS].isfinite().all() and (output[~PADS] == 0).all()
-    nothing = module(states, torch.zeros_like(PADS))
-    assert torch.equal(nothing, torch.zeros_like(states))
-
-
-def test_expert_parallelism_gets_no_pads(block):
-    """Expert parallelism breaks at an id of no expert."""
-    module = block()
-    states = torch.randn(2, 5, 16)
-    expected, seen = module(states, PADS), []
-
-    class Spread(torch.nn.Module):
-        def __init__(self, experts):
-            super().__init__()
-            self.num_experts, self.whole = 2, experts  # half of them are here
-
-        def forward(self, tokens_ND, ids_NK, weights_NK):
-            seen.append(len(tokens_ND))
-            assert ids_NK.max() < 4
-            return self.whole(tokens_ND, ids_NK, weights_NK)
-
-    module.experts = Spread(module.experts)
-    assert_close(module(states, PADS), expected)
-    assert seen == [PADS.sum()]
-
-
-def test_unknown_implementation_computes_pads(block, monkeypatch):
-    module = block(implementation="batched_mm")
     monkeypatch.setitem(
         moe_integration.ALL_EXPERTS_FUNCTIONS, "mine", lambda experts, *given: ExpertsBase.forward(experts, *given)
     )
+    module = block(implementation=implementation, ffn_dim=16, num_experts_per_tok=3)
+    rows = counted_rows(monkeypatch, module.experts)
     states = torch.randn(2, 5, 16)
-    module.experts.config._experts_implementation = "mine"
-    assert_close(module(states, PADS), module(states))
-    module.experts.config._experts_implementation = "batched_mm"
-    assert_close(module(states, PADS), module(states) * PADS[..., None])
+    expected = module(states)
+    rows.clear()
+    if implementation == "mine":  # which may not know the id of pads
+        assert_close(module(states, PADS), expected)
+        return
+    output = module(states.masked_fill(~PADS[..., None], torch.nan), PADS)
+    assert_close(output[PADS], expected[PADS])
+    assert (output[~PADS] == 0).all() or implementation == "batched_mm"
+    assert sum(rows) == 3 * PADS.sum() * {"eager": 1, "batched_mm": 0, "grouped_mm": 2}[implementation]
+    assert torch.equal(module(states, torch.zeros_like(PADS)), torch.zeros_like(states))
 
 
 def test_capacity_counts_pads(block):
@@ -391,26 +339,18 @@ def test_rows_of_a_padded_batch_equal_rows_alone(build, training, monkeypatch):
     model = build(encoder_mlp_layer_types="sparse", decoder_mlp_layer_types=["dense", "sparse"]).train(training)
     ids = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 0, 0, 0]])
     labels = torch.tensor([[4, 5, -100, 7, 8], [8, 9, 3, -100, -100]])
-    counted = [
-        counted_rows(monkeypatch, stack.layers[1].mlp.experts) for stack in (model.model.encoder, model.model.decoder)
-    ]
+    stacks = (model.model.encoder, model.model.decoder)
+    counted = [counted_rows(monkeypatch, stack.layers[1].mlp.experts) for stack in stacks]
     output = model(input_ids=ids, attention_mask=ids.ne(0), labels=labels)
     # without a mask of its own the end of a target is seen from the labels, in training
     assert [sum(rows) for rows in counted] == [2 * 7, 2 * (8 if training else 10)]
-    for row, length in ((0, 5), (1, 3)):
-        call = {"input_ids": ids[row : row + 1], "attention_mask": ids[row : row + 1].ne(0)}
-        if row == 1:
-            call = {name: tensor[:, :3] for name, tensor in call.items()}
-        alone = model(**call, labels=labels[row : row + 1, :length])
+    for row, length, source in ((0, 5, 6), (1, 3, 3)):
+        one = ids[row : row + 1, :source]
+        alone = model(input_ids=one, attention_mask=one.ne(0), labels=labels[row : row + 1, :length])
         assert_close(output.logits[row, :length], alone.logits[0])
-    assert_close(output.encoder_last_hidden_state[1, :3], alone.encoder_last_hidden_state[0])
-
-
-def test_visible_pads_of_a_target_are_computed(build):
-    """Without a causal mask, what stands behind a target changes it."""
-    model = build(decoder_mlp_layer_types="sparse").train()
-    call = {"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[8, 9, -100, -100]]), "is_causal": False}
-    assert_close(model(**call).logits, model.eval()(**call).logits)
+    # what stands behind a target changes it without a causal mask
+    call = {"input_ids": ids[:1, :2], "labels": labels[1:], "is_causal": False}
+    assert_close(model.train()(**call).logits, model.eval()(**call).logits)
 
 
 # --- the block as a whole
@@ -444,36 +384,24 @@ def test_block_in_bfloat16_and_under_autocast(block, implementation, monkeypatch
 )
 def test_widths_of_grouped_mm(small, fields):
     """torch would end in "strides should be multiple of 16 bytes", in the default implementation."""
-    even = {"encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "decoder_mlp_layer_types": "sparse"}
-    for sound in (even, even | {"encoder_ffn_dim": 20}):  # the width of a dense stack does not matter
-        assert WeftForConditionalGeneration(small(**sound)).config._experts_implementation == "grouped_mm"
+    even = {"encoder_ffn_dim": 20, "decoder_ffn_dim": 24, "decoder_mlp_layer_types": "sparse"}
+    assert WeftForConditionalGeneration(small(**even)).config._experts_implementation == "grouped_mm"
     model = WeftForConditionalGeneration(small(**(even | fields)))
     assert model.config._experts_implementation == "eager"
-    for dtype in (torch.float32, torch.bfloat16):
-        ids = torch.tensor([[3, 4, 5]])
-        assert model.to(dtype)(input_ids=ids, decoder_input_ids=ids).logits.isfinite().all()
-    width = next(iter(fields.values()))
-    with pytest.raises(ValueError, match=f"multiples of 8 .*got {width}; use"):
+    with pytest.raises(ValueError, match=f"multiples of 8 .*got {next(iter(fields.values()))}; use"):
         model.set_experts_implementation("grouped_mm")
 
 
 @pytest.mark.dtype(torch.float32)
-def test_grouped_mm_in_float64(small, tmp_path):
+def test_float64_experts_take_the_loop(small, tmp_path):
     """torch would end in "Expected mat_a to be Float32", in the default implementation."""
-    even = {"encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "decoder_mlp_layer_types": "sparse", "mlp_bias": True}
-    torch.manual_seed(0)
-    model = WeftForConditionalGeneration(small(**even)).train()
+    model = WeftForConditionalGeneration(small(encoder_mlp_layer_types="sparse", encoder_ffn_dim=24))
     model.save_pretrained(tmp_path)
     loaded = WeftForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float64)
     assert loaded.config._experts_implementation == "eager"
     with pytest.raises(ValueError, match='does not support float64; use "eager" or "batched_mm"'):
         loaded.set_experts_implementation("grouped_mm")
-    assert model.config._experts_implementation == "grouped_mm"
     call = {"input_ids": torch.tensor([[3, 4, 5]]), "labels": torch.tensor([[6, 7]])}
-    loop = copy.deepcopy(model).double()
-    loop.set_experts_implementation("eager")
-    doubles = model.double()(**call)
-    doubles.loss.backward()
-    assert doubles.logits.dtype == model.model.decoder.layers[0].mlp.experts.down_proj.grad.dtype == torch.float64
-    torch.testing.assert_close(doubles.logits, loop(**call).logits, atol=1e-10, rtol=1e-10)
-    assert model.to(torch.bfloat16)(**call).logits.isfinite().all()
+    found = model.eval().double()(**call)
+    assert model.config._experts_implementation == "grouped_mm" and found.logits.dtype == torch.float64
+    torch.testing.assert_close(found.logits, loaded(**call).logits, atol=1e-10, rtol=1e-10)
