@@ -26,7 +26,9 @@ def test_steps_of_any_size_equal_one_forward(model, inputs):
     real[1, :1] = real[2, :2] = 0  # on the left, as many as two of the pieces hold
     expected = model(**inputs, decoder_input_ids=ids, decoder_attention_mask=real, use_cache=False).logits
     states = model.get_encoder()(**inputs)
-    mask, cache, found, start = inputs["input_ids"] != PAD, None, [], 0
+    mask, cache, found, start, lengths = inputs["input_ids"] != PAD, None, [], 0, []
+    projection = model.model.decoder.layers[0].encoder_attn.v_proj
+    handle = projection.register_forward_hook(lambda module, args, output: lengths.append(args[0].shape[1]))
     for piece in (2, 3, 1):
         output = model(
             encoder_outputs=states,
@@ -38,6 +40,8 @@ def test_steps_of_any_size_equal_one_forward(model, inputs):
         )
         cache, start = output.cache, start + piece
         found.append(output.logits)
+    handle.remove()
+    assert lengths == [9]  # the source is projected once
     torch.testing.assert_close(torch.cat(found, dim=1)[real.bool()], expected[real.bool()], rtol=1e-10, atol=1e-10)
 
 

@@ -65,21 +65,7 @@ def test_steps_and_search_stay_on_the_device(build, steps_on_meta, kind, beams, 
     assert steps_on_meta[0].compiled is None
 
 
-def test_cudnn_attention_is_off_until_the_last_request_ends():
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    try:
-        for is_on in (True, False):
-            torch.backends.cuda.enable_cudnn_sdp(is_on)
-            with generation._without_cudnn:
-                with generation._without_cudnn:
-                    assert not torch.backends.cuda.cudnn_sdp_enabled()
-                assert not torch.backends.cuda.cudnn_sdp_enabled()
-            assert torch.backends.cuda.cudnn_sdp_enabled() == is_on
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
-
-
-def test_generate_on_a_gpu_turns_cudnn_attention_off(build, source, monkeypatch):
+def test_generate_on_a_gpu_turns_cudnn_attention_off_until_the_last_request_ends(build, source, monkeypatch):
     model, seen = build("rotary"), []
     monkeypatch.setattr(type(model), "device", torch.device("cuda"))
 
@@ -88,6 +74,15 @@ def test_generate_on_a_gpu_turns_cudnn_attention_off(build, source, monkeypatch)
         raise EnoughStepsError
 
     monkeypatch.setattr(type(model), "_prepare_generation_config", fails)
-    with pytest.raises(EnoughStepsError):
-        model.generate(source)
-    assert seen == [False]
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        for is_on in (True, False):
+            torch.backends.cuda.enable_cudnn_sdp(is_on)
+            with generation._without_cudnn:
+                with pytest.raises(EnoughStepsError):
+                    model.generate(source)
+                seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+            assert torch.backends.cuda.cudnn_sdp_enabled() == is_on
+        assert seen == [False] * 4
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
