@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,16 +19,12 @@ COMMIT = "0" * 40
 class Hub:
     """The content of the stand-in: files of repositories in a folder, and the pushed files.
 
-    - `commits`: the repository of each commit; `pushed`: the files of each commit.
-    - `is_open`: while it is cleared, uploads wait after listing their files and before reading them; `delay`: the
-      seconds that each upload waits there.
+    `commits`: the repository of each commit; `pushed`: the files of each commit.
     """
 
     def __init__(self, folder: Path):
         self.folder, self.commits = folder, []
         self.pushed: list[dict[str, bytes]] = []
-        self.is_open, self.delay = threading.Event(), 0.0
-        self.is_open.set()
 
     def files(self, repo_id: str) -> set[str]:
         root = self.folder / repo_id
@@ -43,8 +38,6 @@ class Hub:
             case ["api", "validate-yaml"]:
                 return 200, {"errors": [], "warnings": []}
             case ["api", "models", _, _, "preupload", "main"]:
-                self.is_open.wait(timeout=60)
-                time.sleep(self.delay)
                 files = [file["path"] for file in json.loads(body)["files"]]
                 return 200, {
                     "files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in files]

@@ -64,10 +64,8 @@ def test_a_trainer_pushes_a_repository_that_stands_alone(hub, tmp_path):
     trainer.train()
     loss = trainer.evaluate()["eval_loss"]
     trainer.push_to_hub(language=["de", "en"], license="mit", tasks="translation", dataset_tags="someone/pairs")
-    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "README.md"} <= hub.files(
-        REPOSITORY
-    )
-    assert set(flat_files()) <= hub.files(REPOSITORY)
+    files = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "README.md"}
+    assert files | set(flat_files()) <= hub.files(REPOSITORY)
     card = ModelCard.load(hub.folder / REPOSITORY / "README.md")
     data = card.data
     assert (data.language, data.license, data.pipeline_tag) == (["de", "en"], "mit", "translation")
@@ -75,8 +73,8 @@ def test_a_trainer_pushes_a_repository_that_stands_alone(hub, tmp_path):
     (result,) = data.eval_results
     assert (result.metric_type, result.dataset_split, result.metric_args) == ("loss", "validation", {"n": 8})
     assert result.metric_value == pytest.approx(loss, abs=1e-6)
-    for row in ("highest learning rate | 0.003", "seed | 7", "steps | 2 (1.0 epochs)", "examples | 8"):
+    for row in (
+        "highest learning rate | 0.003", "seed | 7", "steps | 2 (1.0 epochs)", "examples | 8",
+        "batch | 4 rows on each device, 1 accumulated, 1 device",
+    ):  # fmt: skip
         assert f"| {row} |" in card.text
-    assert (
-        "| batch | 4 rows on each device, 1 accumulated, 1 device |" in card.text and "| hardware | CPU (" in card.text
-    )
