@@ -16,6 +16,10 @@ SHARING = {
     "one table": ({}, {"encoder", "decoder", "head"}),
     "one table, own head": ({"tie_word_embeddings": False}, {"encoder", "decoder"}),
     "two tables, tied head": ({"share_encoder_decoder_embeddings": False}, {"decoder", "head"}),
+    "two vocabularies, tied head": (
+        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23},
+        {"decoder", "head"},
+    ),
     "two vocabularies, own head": (
         {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23, "tie_word_embeddings": False},
         set(),
