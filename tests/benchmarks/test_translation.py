@@ -12,6 +12,7 @@ from weftformer.benchmarks.__main__ import main
 from weftformer.benchmarks.translation import difference_of_logits, peer_of
 from weftformer.tokenization import train_tokenizer
 
+from ..conftest import save_both
 from ..models import TINY_CONFIG, tiny_model
 
 TEXTS = ["a man in a hat .", "two dogs are running on the grass .", "a girl breaks a stick .", "people in the snow ."]
@@ -52,32 +53,22 @@ def test_the_peer_has_the_same_logits(kind):
 
 @pytest.fixture
 def files(tmp_path):
-    """Makes the folder of a model with its vocabulary, and a file of texts."""
+    """The folder of a model with its vocabulary, and a file of texts."""
     tokenizer = train_tokenizer(TEXTS, vocab_size=269)
-
-    def save(**fields):
-        model = built(vocab_size=len(tokenizer), lm_head_bias=True, **fields)
-        model.lm_head.bias.data[tokenizer.eos_token_id] += 3.5  # so that some searches end
-        model.save_pretrained(tmp_path / "model")
-        tokenizer.save_pretrained(tmp_path / "model")
-        return str(tmp_path / "model")
-
+    model = built(vocab_size=len(tokenizer), lm_head_bias=True, **PRE_NORM, **SINES)
+    model.lm_head.bias.data[tokenizer.eos_token_id] += 3.5  # so that some searches end
     file = tmp_path / "texts.gz"
     file.write_bytes(gzip.compress(("\n".join([TEXTS[0], "", *TEXTS[1:]]) + "\n").encode()))
-    return save, str(file)
-
-
-def measured(case, model, texts, folder, *options):
-    options = (*options, *shlex.split("--runs 1 --warm-ups 1 --threads 1 --no-compile --new-tokens 12 --sources 3"))
-    figures = folder / "figures.json"
-    assert main([case, "--model", model, "--texts", texts, "--json", str(figures), *options]) == 0
-    return json.loads(figures.read_text())["cases"][case]
+    return save_both(tmp_path / "model", model, tokenizer), str(file)
 
 
 @pytest.mark.parametrize("case", ["translation-greedy", "translation-beam5-batch"])
 def test_every_contender_writes_the_same_tokens(case, files, tmp_path):
-    save, texts = files
-    rows = measured(case, save(**PRE_NORM, **SINES), texts, tmp_path)
+    model, texts = files
+    figures = tmp_path / "figures.json"
+    options = shlex.split("--runs 1 --warm-ups 1 --threads 1 --no-compile --new-tokens 12 --sources 3")
+    assert main([case, "--model", model, "--texts", texts, "--json", str(figures), *options]) == 0
+    rows = json.loads(figures.read_text())["cases"][case]
     names = ["Pegasus (transformers)", "Weft, plain path", "Weft"]
     assert [row["contender"] for row in rows if row["contender"] != "CTranslate2"] == names
     assert [row["agreement"] for row in rows[1:]] == ["same tokens"] * (len(rows) - 1)

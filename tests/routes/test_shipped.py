@@ -3,9 +3,6 @@
 import gzip
 
 import pytest
-
-pytest.importorskip("rdkit")
-
 import torch
 from safetensors.torch import load_file
 

@@ -38,9 +38,8 @@ def asked(monkeypatch):
     """A planner that ranks two recorded routes first, the third second if given the steps, and the last nowhere."""
     calls = []
 
-    def stream(self, targets, settings, *, n_steps, starting_material, **given):
-        told = {"n_steps": n_steps, "starting_material": starting_material, "settings": settings}
-        calls.append(told | given)
+    def stream(self, targets, settings, *, n_steps, **given):
+        calls.append({"n_steps": n_steps, "settings": settings} | given)
         for index, target in reversed(list(enumerate(targets))):  # they end in another order
             recorded = next(r for r in RECORDED if r.smiles == target)
             wrong = made(target, "CBr", "CI")
@@ -64,13 +63,11 @@ def shares(file, column, metric="exact"):
     return {what: estimate["value"] for what, estimate in found.items()}
 
 
-def test_a_model_from_end_to_end(untrained_folder, tmp_path, capsys):
+def test_a_model_from_end_to_end(untrained_folder, tmp_path):
     routes, saved, numbers = tmp_path / "r.jsonl.gz", tmp_path / "plans.jsonl", tmp_path / "numbers.json"
     write_routes(routes, [RECORDED[0]])
     words = [routes, "--model", untrained_folder, "--beams", "2", "--save-predictions", saved, "--json", numbers]
     assert run(*words) == 0
-    output = capsys.readouterr().out
-    assert "told steps" in output and "told nothing" in output
     assert [json.loads(line)["condition"] for line in saved.read_text().splitlines()] == ["told steps", "told nothing"]
     assert not list(tmp_path.glob("*.part"))
     assert json.loads(numbers.read_text())["columns"]["told steps"]["num_targets"] == 1
@@ -84,10 +81,6 @@ def test_numbers(untrained_folder, routes, asked, tmp_path, capsys):
     output = capsys.readouterr()
     assert "1 of 4 targets not planned, counted as not found: CCCl: too long for this model" in output.err
     assert re.search(r"top-1 +50\.0 \[15\.0, 85\.0\] +50\.0 \[15\.0, 85\.0\]", output.out)
-    columns = json.loads(numbers.read_text())["columns"]
-    by_depth = columns["told steps"]["by_depth"]
-    assert [by_depth[depth]["exact"]["top-1"]["n"] for depth in ("1", "2")] == [2, 2]
-    assert columns["told steps"]["by_shape"]["convergent"]["exact"]["top-1"]["value"] == 1.0
     assert [call["n_steps"] for call in asked] == [[1, 2, 2, 1], None]
     for call in asked:
         settings = call["settings"]
@@ -118,10 +111,8 @@ def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked
     assert "Purchasable and precedented" in printed
 
 
-def test_an_interrupted_evaluation_keeps_its_predictions(untrained_folder, tmp_path, asked, monkeypatch):
-    routes, saved = tmp_path / "r.jsonl", tmp_path / "plans.jsonl"
-    write_routes(routes, RECORDED)
-    stream = RoutePlanner.stream
+def test_an_interrupted_evaluation_keeps_its_predictions(untrained_folder, routes, tmp_path, asked, monkeypatch):
+    saved, stream = tmp_path / "plans.jsonl", RoutePlanner.stream
 
     def stop(*args, **given):
         yield from itertools.islice(stream(*args, **given), 2)
@@ -150,7 +141,6 @@ def test_the_draw_of_targets_is_repeated_by_its_seed(tmp_path):
         (["--model", "MODEL", "--ks", "5", "0"], "--ks"),
         (["--model", "MODEL", "--limit", "5"], "--limit 5 exceeds the 4 routes of"),
         (["--predictions", "PLANS", "--with", "steps"], "--with"),
-        (["--predictions", "PLANS"], "4 of 4 targets have no prediction."),
         (["--predictions", "WRONG"], "plan 2"),
         (["--predictions", "EMPTY"], "no plan found"),
     ],
@@ -189,16 +179,12 @@ def test_a_model_that_is_not_told_steps():
 def test_files_of_the_same_name_are_told_apart_and_may_be_gzipped(routes, tmp_path, capsys):
     plans = [Plan(route.smiles, [Candidate(route.to_string(), 0.0, None, route, rank=1)]) for route in RECORDED]
     wrong = [Plan(route.smiles, [Candidate("{", 0.0, None, problem="no route", rank=1)]) for route in RECORDED]
-    files = []
-    for name, found in (("a", plans), ("b", wrong)):
-        (tmp_path / name).mkdir()
-        files.append(tmp_path / name / "plans.json.gz")
-        files[-1].write_bytes(gzip.compress(json.dumps([plan.to_dict() for plan in found]).encode()))
-    assert run(routes, "--predictions", *files, "--ks", "1", "--markdown", "--json", tmp_path / "numbers.json") == 0
-    output = capsys.readouterr().out
-    assert "| top-1 | 100.0 [51.0, 100.0] | 0.0 [0.0, 49.0] |" in output
-    columns = json.loads((tmp_path / "numbers.json").read_text())["columns"]
-    assert [column["overall"]["exact"]["top-1"]["value"] for column in columns.values()] == [1.0, 0.0]
+    files = [tmp_path / name / "plans.json.gz" for name in "ab"]
+    for file, found in zip(files, (plans, wrong), strict=True):
+        file.parent.mkdir()
+        file.write_bytes(gzip.compress(json.dumps([plan.to_dict() for plan in found]).encode()))
+    assert run(routes, "--predictions", *files, "--ks", "1", "--markdown") == 0
+    assert "| top-1 | 100.0 [51.0, 100.0] | 0.0 [0.0, 49.0] |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("form", ["aizynthfinder", "reactions"])

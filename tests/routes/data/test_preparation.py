@@ -2,11 +2,8 @@
 
 import json
 
-import pytest
-
-pytest.importorskip("rdkit")
-
 import datasets
+import pytest
 
 from weftformer.routes import Route, read_routes, training_pairs, write_routes
 from weftformer.routes.data.preparation import REASONS, Preparation, prepare
@@ -36,7 +33,6 @@ def test_rows_are_those_of_training_pairs_of_canonical_routes(tmp_path):
     assert rows(tmp_path / "out") == training_pairs([AMIDE, ESTER, canonical])
     assert (report.read, report.kept, report.rows, report.sources) == (4, 3, 3, {str(path): 3})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "routes.jsonl"]
-    assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
 
 def test_every_reason_is_counted_with_file_and_index(tmp_path):
@@ -58,7 +54,7 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(lines))
     settings = Preparation(max_depth=1, max_target_length=70, max_source_length=31)
-    held_out = written(tmp_path, Route("FCC", (Route("F"),)), name="test.jsonl")
+    held_out = written(tmp_path, Route("FCC", (Route("F"),)), Route("C(", (Route("O"),)), name="test.jsonl")
     report = prepare([path], tmp_path / "out", settings, exclude=[held_out])
     assert {reason: found["count"] for reason, found in report.dropped.items()} == {
         reason: 2 if reason == "too_deep" else 1 for reason in REASONS
@@ -73,23 +69,13 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
     assert "'*' at index" in report.dropped["unknown_character"]["examples"][0]["why"]
     assert report.dropped["unreadable_molecule"]["examples"][0]["why"].startswith("'C(C'")
     assert json.loads((tmp_path / "out" / "report.json").read_text())["dropped"] == report.dropped
-    table = report.format_table()
-    assert "13  read" in table and f"1  dropped: duplicate\n{'':12}{path}, line 13: CCNC(C)=O" in table
+    # a test target used on the way to another is no reason
+    assert prepare([written(tmp_path, Route("CF", (Route("CCF"),)))], tmp_path / "b", exclude=[held_out]).kept == 1
 
 
-def rows_of(prepare, path, out, settings) -> list[dict]:
+def rows_of(path, out, settings) -> list[dict]:
     prepare([path], out, settings)
     return rows(out)
-
-
-def test_excluded_targets_are_compared_as_molecules(tmp_path):
-    other_way = Route("C(O)C", (Route("CC=O"),))
-    path = written(tmp_path, AMIDE, Route("CCO", (Route("C=C"), Route("O"))), other_way)
-    held_out = written(tmp_path, ALCOHOL, Route("C(", (Route("O"),)), name="test.json", form="paroutes")
-    report = prepare([path], tmp_path / "a", exclude=[held_out, held_out])
-    assert report.dropped["excluded"]["count"] == 2 and rows(tmp_path / "a")[0]["source"] == AMIDE.smiles
-    # a test target used on the way to another is no reason
-    assert prepare([written(tmp_path, Route("CCOC", (ALCOHOL,)))], tmp_path / "c", exclude=[held_out]).kept == 1
 
 
 LONG = Route("CCNC(=O)COC(C)=O", (Route("COC(=O)COC(C)=O", (Route("COC(=O)CO", (Route("O=C(O)CO"), Route("CO"))),
@@ -107,19 +93,19 @@ def test_each_molecule_that_is_made_is_a_target(tmp_path):
     assert report.dropped["duplicate"]["examples"][0]["index"] == "line 2, sub-route 1"
     assert Route.from_string(data[1]["target"]) == LONG.children[0]
     # each reaction may be a route of one step too
-    data = rows_of(prepare, path, tmp_path / "steps", Preparation(single_steps=True))
     steps = [part.last_step().to_string() for part in LONG.sub_routes()]
     expected = [LONG.to_string(), *steps, ESTER.to_string(), ESTER.last_step().to_string()]
-    assert [row["target"] for row in data] == expected and [row["n_steps"] for row in data] == [3, 1, 1, 1, 1, 2, 1]
+    assert [row["target"] for row in rows_of(path, tmp_path / "b", Preparation(single_steps=True))] == expected
     # depth and length are asked of each
-    short = rows_of(prepare, path, tmp_path / "short", Preparation(sub_routes=True, max_depth=1))
+    short = rows_of(path, tmp_path / "short", Preparation(sub_routes=True, max_depth=1))
     assert [row["source"] for row in short] == ["COC(=O)CO", "CC(=O)O"]
 
 
 def test_reactions_for_a_forward_model(tmp_path):
     bromide = Route("Clc1ccc(Br)cc1", (Route("Nc1ccc(Br)cc1"),))
     path = written(tmp_path, LONG, LONG, bromide)
-    held_out = written(tmp_path, Route("CC(O)=O", (Route("CC#N"),)), name="test")
+    # the acid is an intermediate, made from other reactants
+    held_out = written(tmp_path, Route("CCOC(C)=O", (Route("CC(O)=O", (Route("CC#N"),)), Route("CCO"))), name="test")
     report = prepare([path], tmp_path / "out", Preparation(forward=True, aligned=3), exclude=[held_out])
     data = rows(tmp_path / "out")
     # the acid is held out, and the second route repeats the first
@@ -132,21 +118,8 @@ def test_reactions_for_a_forward_model(tmp_path):
             child.smiles for child in part.children
         )
     assert (data[0]["source"], data[0]["target"]) == ("CCN.COC(=O)COC(C)=O", LONG.smiles)  # canonical at first
-    other = rows_of(prepare, path, tmp_path / "other", Preparation(forward=True, aligned=3, seed=1))
-    assert [row["target"] for row in other[:9]] != [row["target"] for row in data[:9]]
     # the part that does not react is written alike
     assert data[9]["source"].endswith("c1ccc(Br)cc1") and data[9]["target"].endswith("c1ccc(Br)cc1")
-
-
-def test_a_forward_model_learns_no_reaction_of_an_excluded_route(tmp_path):
-    acid = Route("CC(=O)O", (Route("CC#N"), Route("O")))
-    held_out = written(tmp_path, Route("CC(=O)OC", (acid, Route("CO"))), name="test")
-    report = prepare([written(tmp_path, LONG)], tmp_path / "out", Preparation(forward=True), exclude=[held_out])
-    assert report.dropped["excluded"]["count"] == 1  # the intermediate, made from other reactants
-    # the other reactions of a route to an excluded target are kept
-    held_out = written(tmp_path, Route(LONG.smiles, (Route("C"),)), name="test")
-    report = prepare([written(tmp_path, LONG)], tmp_path / "b", Preparation(forward=True), exclude=[held_out])
-    assert (report.kept, report.dropped["excluded"]["count"]) == (3, 1)
 
 
 def test_atom_maps_hide_no_excluded_reaction(tmp_path):
@@ -172,12 +145,10 @@ def test_atom_maps_hide_no_excluded_reaction(tmp_path):
         ("made", "CCN", ["CCNC(=O)COC(C)=O", "COC(=O)COC(C)=O", "COC(=O)CO", "CC(=O)O"]),
     ],
 )
-@pytest.mark.parametrize("aligned", [0, 3])
-def test_excluded_targets_are_not_targets_of_sub_routes(tmp_path, by, held_out, left, aligned):
+def test_excluded_targets_are_not_targets_of_sub_routes(tmp_path, by, held_out, left):
     test = written(tmp_path, Route(held_out, (Route("C"),)), name="test")
     path = written(tmp_path, LONG, AMIDE)
-    settings = Preparation(sub_routes=True, exclude_by=by, aligned=aligned)
-    prepare([path], tmp_path / "out", settings, exclude=[test])
+    prepare([path], tmp_path / "out", Preparation(sub_routes=True, exclude_by=by, aligned=3), exclude=[test])
     targets = [canonical_smiles(row["source"]) for row in rows(tmp_path / "out")]
     assert list(dict.fromkeys(targets)) == [*left, AMIDE.smiles]
 
@@ -185,21 +156,18 @@ def test_excluded_targets_are_not_targets_of_sub_routes(tmp_path, by, held_out, 
 def test_aligned_texts(tmp_path):
     path = written(tmp_path, LONG, Route("c1ccccc1OC", (Route("COS(=O)(=O)C"), Route("Oc1ccccc1"))))
     report = prepare([path], tmp_path / "out", Preparation(aligned=4, starting_material="random"))
-    data = rows(tmp_path / "out")
+    data, originals = rows(tmp_path / "out"), [canonical_route(route).canonical() for route in read_routes(path)]
     assert report.kept == 2 and len(data) == 8 and len({row["target"] for row in data}) == 8
     for row, smiles in zip(data, [LONG.smiles] * 4 + ["COc1ccccc1"] * 4, strict=True):
         text = Route.from_string(row["target"])
         assert row["source"] == text.smiles and canonical_smiles(text.smiles) == smiles
         assert canonical_smiles(row["starting_material"]) == row["starting_material"]  # as a planner tells it
-        assert canonical_route(text).canonical() in (
-            LONG.canonical(),
-            canonical_route(list(read_routes(path))[1]).canonical(),
-        )
+        assert canonical_route(text).canonical() in originals
     assert [data[0]["source"], data[4]["source"]] == [LONG.smiles, "COc1ccccc1"]
     # texts that are too long are left out one by one
     lengths = [len(encode_route(build_route_tokenizer(), row["target"])) for row in data[:4]]
     assert len(set(lengths)) > 1
-    fitting = rows_of(prepare, path, tmp_path / "b", Preparation(aligned=4, max_target_length=sorted(lengths)[2]))
+    fitting = rows_of(path, tmp_path / "b", Preparation(aligned=4, max_target_length=sorted(lengths)[2]))
     assert [row["target"] for row in fitting[:-4]] == [
         row["target"] for row, length in zip(data, lengths, strict=False) if length <= sorted(lengths)[2]
     ]
@@ -234,16 +202,12 @@ def test_a_failed_preparation_keeps_the_old_folder(tmp_path):
     prepare([written(tmp_path, ESTER)], tmp_path / "out", overwrite=True)
     assert rows(tmp_path / "out") == training_pairs([ESTER])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.json.gz", "out", "routes.jsonl"]
-
-
-def test_only_its_own_folders_are_overwritten(tmp_path):
-    good = written(tmp_path, AMIDE)
+    # of other people's folders and files, none is overwritten
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     for folder in (tmp_path / "mine", good):
         with pytest.raises(ValueError, match=r"is not overwritten: report\.json is missing"):
             prepare([good], folder, overwrite=True)
-    prepare([good], tmp_path / "out")
     inside = written(tmp_path / "out", ESTER)
     with pytest.raises(ValueError, match=r"routes\.jsonl is in .*out"):
         prepare([inside], tmp_path / "out", overwrite=True)
@@ -259,17 +223,13 @@ def test_unreadable_exclusions_are_refused(tmp_path):
     bad.write_text("")
     with pytest.raises(ValueError, match=r"the file to exclude, .*test, contains no route"):
         prepare([good], tmp_path / "out", exclude=[bad])
-    with pytest.raises(FileNotFoundError, match="is a folder"):
-        prepare([good, tmp_path], tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     "settings",
     [
         {"exclude_by": "molecule"},
-        {"max_source_length": 0},
         {"max_depth": 0},
-        {"forward": True, "single_steps": True},
         {"forward": True, "permutations": 2},
         {"forward": True, "max_depth": 1},
     ],

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("rdkit")
-
 from weftformer.routes import Route
 from weftformer.routes.data.sample import SAMPLE, sample_routes, train_test_split
 from weftformer.routes.molecules import canonical_route

@@ -4,10 +4,6 @@ import html
 import re
 from html.parser import HTMLParser
 
-import pytest
-
-pytest.importorskip("rdkit")
-
 from weftformer.routes import Route
 from weftformer.routes.drawing.page import routes_page
 from weftformer.routes.plans import Candidate, Plan
@@ -24,16 +20,14 @@ def candidate(route, rank, missing=(), **fields):
     return Candidate(route.to_string(), -1.5 * rank, route.depth, route, missing=missing, rank=rank, **fields)
 
 
+CANDIDATES = [
+    candidate(AMIDE, 1),
+    Candidate("{'smiles':'CC(", -2.25, 2, problem='position 14: expected "\'"', rank=2),
+    candidate(TURNED, 3),  # the first one again
+    candidate(LONGER, 4, missing=("CC(=O)Cl",)),
+]
 PLANS = [
-    Plan(
-        "c1ccccc1CNC(C)=O",
-        [
-            candidate(AMIDE, 1),
-            Candidate("{'smiles':'CC(", -2.25, 2, problem='position 14: expected "\'"', rank=2),
-            candidate(TURNED, 3),  # the first one again
-            candidate(LONGER, 4, missing=("CC(=O)Cl",)),
-        ],
-    ),
+    Plan("c1ccccc1CNC(C)=O", CANDIDATES),
     Plan("C1CC", problem="'C1CC' is not a molecule that RDKit can read."),
     Plan("CCO", [Candidate("x", -1.0, None, problem="no text", rank=1)]),
 ]
@@ -79,11 +73,8 @@ def test_is_well_formed_and_asks_for_nothing():
     ids = page.values("id")
     assert len(ids) == len(set(ids)) and {"t1", "t2", "t3", "t1-r1", "t1-r2", "m0", "said"} <= set(ids)
     assert {reference.removeprefix("#") for reference in page.values("href") if reference != "data:,"} <= set(ids)
-    assert set(page.values("aria-labelledby")) <= set(ids)
     assert page.values("src") == [] and "@import" not in text and "url(" not in text
     assert set(re.findall(r'https?://[^"\s]+', text)) == {"http://www.w3.org/2000/svg"}
-    assert all(link.startswith("#") or link == "data:," for link in page.values("href"))
-    assert not [name for _, items in page.tags for name in items if name.startswith("on")]
     # the policy allows the page's own style and script only
     (policy,) = [meta["content"] for meta in page.all("meta") if "http-equiv" in meta]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
@@ -91,7 +82,6 @@ def test_is_well_formed_and_asks_for_nothing():
     for tag, rule in (("style", "style-src"), ("script", "script-src")):
         (inner,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.S)
         assert rules[rule] == f"'sha256-{base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()}'"
-    assert page.values("style") == []  # the policy would not let them pass
 
 
 def test_summaries_of_routes_on_the_page():
@@ -103,10 +93,8 @@ def test_summaries_of_routes_on_the_page():
         "Rank 1 ✓ purchasable 1 of 1 step precedented score \N{MINUS SIGN}1.50 1 reaction · depth 1 · 2 starting materials",
         "3 recorded examples",
         "Rank 2 ✕ 1 not in stock 2 of 2 steps precedented score \N{MINUS SIGN}6.00 2 reactions · depth 2 · 2 starting materials",
-        "3 recorded examples",
-        "3 recorded examples",
-        "1 candidate is not a route",
-        "1 candidate is not a route",
+        *["3 recorded examples"] * 2,
+        *["1 candidate is not a route"] * 2,
     ]
     words = " ".join(text_of(text).split())
     assert "Not planned. 'C1CC' is not a molecule that RDKit can read." in words and "No route was found." in words
@@ -129,16 +117,6 @@ def test_hostile_text_stays_text():
     assert page.values("data-copy")[0] == HOSTILE
 
 
-def test_routes_with_the_same_last_reaction_stand_under_one_heading():
-    other = Route(AMIDE.smiles, (Route("NCc1ccccc1", (Route("[N-]=[N+]=NCc1ccccc1"),)), Route("OC(C)=O")))
-    text = routes_page([Plan(AMIDE.smiles, [candidate(AMIDE, 1), candidate(LONGER, 2), candidate(other, 3)])])
-    headings = re.findall(r"<h3>(.*?)</h3>.*?(\d+) routes?</span>", text, flags=re.S)
-    assert headings == [("Last reaction: amide coupling", "2"), ("Last reaction: amide from an acid chloride", "1")]
-    assert re.findall(r'id="(t1-r\d)"', text) == ["t1-r1", "t1-r3", "t1-r2"]
-    first = Page(text).all("svg")[1:3]  # after the target
-    assert [svg["aria-label"] for svg in first] == ["Structure of CC(=O)O", "Structure of NCc1ccccc1"]
-
-
 def test_list_of_starting_materials():
     twice = Route("CCO", (Route("OC(C)=O"), Route("CC(=O)O"), Route("C")))  # one molecule, spelled in two ways
     plans = [*PLANS, Plan("CCO", [candidate(twice, 1, missing=None)])]
@@ -151,16 +129,12 @@ def test_list_of_starting_materials():
         ("unknown", "C", [("t4-r1", "4.1")]),
         ("missing", "CC(=O)Cl", [("t1-r2", "1.2")]),
     ]
-    assert set(re.findall(r'href="#(t\d-r\d)"', text)) <= set(Page(text).values("id"))
 
 
 def test_controls_depend_on_the_plans():
     judged = routes_page([Plan(AMIDE.smiles, [candidate(LONGER, 1, forward_ranks=(3, 0)), candidate(AMIDE, 2)])])
-    assert (
-        "1 of 2 reactions predicted back" in judged
-        and "predicted back (rank 3)" in judged
-        and "not predicted back" in judged
-    )
+    words = ("1 of 2 reactions predicted back", "predicted back (rank 3)", "not predicted back")
+    assert all(one in judged for one in words)
     assert [route.get("data-predicted") for route in Page(judged).all("li") if "data-rank" in route] == ["0.5", None]
     unscored = routes_page([Plan("CCO", [Candidate(AMIDE.to_string(), float("nan"), None, AMIDE, rank=1)])])
     offers = ('id="purchasable"', 'value="score"', 'value="predicted"', 'id="wanted"')
@@ -180,21 +154,12 @@ def test_steps_on_the_page():
     assert steps[2:] == [
         ("missing", "Step 1 fails: 5 C, 1 N missing"), ("unknown", "Step 2 no precedent no atom of CCN is needed"),
     ]  # fmt: skip
-    assert text.count('class="examples"') == 2 and re.search(
-        r'&gt;&gt;[^<]+</code> <span class="quiet">\S+</span>', text
-    )
-    assert "0 of 2 steps precedented" in text
+    assert text.count('class="examples"') == 2 and "0 of 2 steps precedented" in text
     assert ["data-precedented" in row for row in re.findall(r'<li class="route".*?>', text)] == [True, False]
-    assert 'id="precedented"' in text and 'value="precedented"' in text
 
 
 def test_patents_of_precedents_are_links():
-    numbers = {
-        "US06316445B1": "US6316445B1",
-        "US05635510;0320;1085563": "US5635510",
-        "EP0123456A1": "EP0123456A1",
-        "n5-03462": None,
-    }
+    numbers = {"US05635510;0320;1085563": "US5635510", "EP0123456A1": "EP0123456A1", "n5-03462": None}
     known = candidate(AMIDE, 1)
     examples = tuple(Example("C.O>>CO", number) for number in (*numbers, None, HOSTILE))
     vars(known)["judgements"] = [Judgement("precedented", 9, examples)]

@@ -41,7 +41,6 @@ def test_parts_of_a_document_and_their_places(tmp_path, data, places, layout):
     [
         ('[{"smiles": "C"}, {"smiles": "C', 1, r"\[1\]: "),
         ('[{"smiles": "C"},\n {"smiles": "C"}', 2, r"\[2\]: "),
-        ('[{"smiles": "C"},\n {"smiles": C}]', 1, r"\[1\]: "),
         ('[{"smiles": "C"},\n {"smiles": "C"}] x', 2, r"\[2\]: "),
         ('{"targets":\n "a" {}}', 0, "the JSON document is damaged"),
         (b'[{"smiles": "C"},\n {"smiles": "\xe9\xe9"}]', 1, r"\[1\]: "),

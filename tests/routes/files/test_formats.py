@@ -29,9 +29,9 @@ RETROCAST_2 = {
 @pytest.mark.parametrize(
     "data",
     [
-        ROUTE.to_dict(), ROUTE.to_string(), {"name": "ester", "path": ROUTE.to_string()}, {"route": ROUTE.to_dict()}, TREE,
-        RETROCAST, {"target": RETROCAST, "rank": 1}, {"id": "t", "smiles": "CC(=O)OC", "ground_truth": {"target": RETROCAST}},
-        {"name": "set", "targets": {"t": {"smiles": "CC(=O)OC", "ground_truth": {"target": RETROCAST}}}}, [[TREE]],
+        ROUTE.to_dict(), ROUTE.to_string(), {"name": "ester", "path": ROUTE.to_string()}, {"route": ROUTE.to_dict()},
+        {"target": RETROCAST, "rank": 1}, [[TREE]],
+        {"name": "set", "targets": {"t": {"smiles": "CC(=O)OC", "ground_truth": {"target": RETROCAST}}}},
         {"routes": [ROUTE.to_dict()]}, to_reaction_tree(ROUTE), {"schema": {}, "data": [{"target": "C", "trees": [TREE]}]},
         {"target": RETROCAST_2, "schema_version": "2"}, [{"rank": 1, "route": {"target": RETROCAST_2}}, {"rank": 2, "failure": {}}],
         {"a": [{"rank": 1, "route": {"target": RETROCAST_2}}], "b": []}, {"a": TREE}, {"trees": [TREE], "target": "CO"},
@@ -48,20 +48,16 @@ def test_single_reactions_are_routes_of_one_step():
         ROUTE.to_dict(),
     ]
     assert list(routes_in(rows)) == [Route("CO", (Route("C"), Route("O"))), ROUTE]
+    mapped = {"product": "[CH3:1][O:2][CH3:3]", "reactants": ["[CH3:1][OH:2]", "[CH3:3]I", "[Na+:9]", "O"]}
+    assert list(routes_in([mapped])) == [Route("[CH3][O][CH3]", (Route("[CH3][OH]"), Route("[CH3]I")))]
     for row, message in (
         ({"product": "CO", "reactants": []}, r"reactants: a reaction without reactants"),
         ({"product": "CO", "reactants": "C.O"}, r"reactants: expected a list, got str"),
         ({"product": 3, "reactants": ["C"]}, r"\[0\]: expected a SMILES string, got int"),
+        (mapped | {"reactants": ["CO"]}, r"\[0\]: according to the atom maps, no reactant has an atom of the product"),
     ):
         with pytest.raises(ValueError, match=message):
             list(routes_in([row]))
-
-
-def test_reactions_lose_their_atom_maps_and_agents():
-    mapped = {"product": "[CH3:1][O:2][CH3:3]", "reactants": ["[CH3:1][OH:2]", "[CH3:3]I", "[Na+:9]", "O"]}
-    assert list(routes_in([mapped])) == [Route("[CH3][O][CH3]", (Route("[CH3][OH]"), Route("[CH3]I")))]
-    with pytest.raises(ValueError, match=r"\[0\]: according to the atom maps, no reactant has an atom of the product"):
-        list(routes_in([mapped | {"reactants": ["CO"]}]))
 
 
 def test_lists_keep_their_order_and_targets_without_a_route_are_passed_over():
@@ -99,8 +95,6 @@ def changed(path, value):
         (changed(("children", 0, "children"), []), r"children\[0\].children: a reaction without reactants"),
         (changed(("children",), [TREE["children"][0]] * 2), r"children: expected one reaction for a molecule, got 2"),
         (changed(("children", 0, "children", 0, "type"), "reaction"), r"children\[0\].children\[0\].type: expected a molecule"),
-        (changed(("children",), {"a": 1}), r"children: expected a list, got dict"),
-        ({"path": "{'smiles':'C'"}, r"path: Expecting"),
         ({"a": [{"route": {"target": {"smiles": "C("}}}, {"failure": 1}, {"route": 7}]}, r"^\['a'\]\[2\].route: expected a route"),
         ({"smiles": "C", "synthesis_step": {"reactants": None}}, r"synthesis_step.reactants: expected a list, got NoneType"),
     ],

@@ -5,13 +5,10 @@ import pytest
 from weftformer.routes import Route
 from weftformer.routes.files.reaction_lines import from_reaction_line, to_reaction_line
 
+from ..trees import made
+
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
 MADE = Route("CC", (Route("C"), Route("[H][H]")))
-
-
-def test_the_line_is_literal():
-    assert to_reaction_line(ESTER) == "CC=O.O>>CC(=O)O CC(=O)O.CO>>COC(C)=O"
-    assert from_reaction_line("CC=O.O>>CC(=O)O CC(=O)O.CO>>COC(C)=O") == ESTER
 
 
 @pytest.mark.parametrize(
@@ -24,35 +21,30 @@ def test_the_line_is_literal():
 )
 def test_lines_of_others(line):
     assert from_reaction_line(line) == ESTER
+    assert to_reaction_line(ESTER) == "CC=O.O>>CC(=O)O CC(=O)O.CO>>COC(C)=O"
 
 
 def test_atom_maps_are_taken_off_and_tell_reactants_from_agents():
     line = "[CH3:1][C:2](=[O:3])[OH:9].[CH3:4][OH:5].OS(=O)(=O)O.[Na+:8]>>[CH3:1][C:2](=[O:3])[O:5][CH3:4]"
-    assert from_reaction_line(line) == Route(
-        "[CH3][C](=[O])[O][CH3]", (Route("[CH3][C](=[O])[OH]"), Route("[CH3][OH]"))
-    )
+    assert from_reaction_line(line) == made("[CH3][C](=[O])[O][CH3]", "[CH3][C](=[O])[OH]", "[CH3][OH]")
     # without maps in the product nobody can tell
     assert from_reaction_line("C.[Na+:8]>>CO") == Route("CO", (Route("C"), Route("[Na+]")))
 
 
 def test_reactions_with_atom_maps_need_not_spell_a_molecule_alike():
-    pytest.importorskip("rdkit")
     oxidation = "[CH3:1][CH:2]=[O:3].[OH2:4]>>[CH3:1][C:2](=[O:3])[OH:4]"
     ester = "[OH:1][C:2](=[O:3])[CH3:4].[CH3:5][OH:6]>>[CH3:4][C:2](=[O:3])[O:6][CH3:5]"
-    made = Route("[CH3][C](=[O])[OH]", (Route("[CH3][CH]=[O]"), Route("[OH2]")))
-    assert from_reaction_line(f"{oxidation} {ester}") == Route("[CH3][C](=[O])[O][CH3]", (made, Route("[CH3][OH]")))
+    acid = made("[CH3][C](=[O])[OH]", "[CH3][CH]=[O]", "[OH2]")
+    assert from_reaction_line(f"{oxidation} {ester}") == made("[CH3][C](=[O])[O][CH3]", acid, "[CH3][OH]")
     # the other way round the ester comes first, and with it another spelling
     assert from_reaction_line(f"{ester} {oxidation}").children[0].smiles == "[OH][C](=[O])[CH3]"
     # what RDKit cannot read is compared as it is written
-    assert from_reaction_line("[CH3:1]C>>[CH5:1]C [CH5:1]C>>[CH3:1]O") == Route(
-        "[CH3]O", (Route("[CH5]C", (Route("[CH3]C"),)),)
-    )
+    assert from_reaction_line("[CH3:1]C>>[CH5:1]C [CH5:1]C>>[CH3:1]O") == made("[CH3]O", made("[CH5]C", "[CH3]C"))
 
 
 @pytest.mark.parametrize(
     "route",
     [
-        Route("CCN", (Route("Cl.CCN"),)),  # a salt is one molecule
         Route("CCO", (Route("[Na+].[OH-]"), Route("CCCl"), Route("C(C.O)C"))),
         Route("N[Pt]", (Route("N->[Pt]"), Route("[Pt]<-N"))),  # arrows of bonds
         Route("CCCC", (MADE, MADE)),  # made alike in two places
@@ -73,7 +65,6 @@ def test_a_molecule_used_twice_is_made_in_both_places():
         (Route("CO"), "CO is a single molecule: there is no reaction"),
         (Route("CCCC", (MADE, Route("CC"))), "cannot be read back from its reactions alone"),
         (Route("CCCC", (Route("CC", (Route("C=C"),)), MADE)), "cannot be read back"),  # made in two ways
-        (Route("CCCC", (MADE, Route("CCO", (Route("CC"), Route("O"))))), "cannot be read back"),
         (Route("CC", (Route("C>>C"),)), "cannot be read back"),
         (Route("CC", (Route("C", (Route("CC"),)),)), "cannot be read back"),
     ],

@@ -2,7 +2,6 @@ import gzip
 import itertools
 import json
 import random
-import re
 import tracemalloc
 
 import pytest
@@ -18,7 +17,8 @@ ROUTES = [Route("CCO", (Route("C"), Route("O"))), Route("C/C=C\\C"), Route("N", 
     [
         ('{"route": {"smiles": "C", "children": [{"smiles": "C"}, {}]}}', r"line 2: children\[1\]\.smiles: missing"),
         ("[1]", r"line 2: \[0\]: expected a route or a list of routes, got int"),
-        ("[" * 100_000, "line 2: "),
+        *((text, "line 2: ") for text in ("[" * 100_000, "5", '"x"', "1e999", "NaN", "9" * 5000, "\x00", "[{}]")),
+        ('{"smiles": "\\ud800"}', "line 2: "),
     ],
 )
 def test_errors_name_file_and_line(tmp_path, line, message):
@@ -63,9 +63,8 @@ def test_every_form_reads_back(tmp_path, form, name):
     assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
     if name.endswith(".gz"):
         assert not (tmp_path / name).read_bytes()[3]  # no name, which would be that of the temporary file
-    # what it is called does not matter
-    (tmp_path / name).rename(tmp_path / "other.txt.gz" if name.endswith(".gz") else tmp_path / "other.xyz")
-    assert list(read_routes(next(tmp_path.iterdir()))) == [*routes, routes[-1]]
+    (tmp_path / name).rename(tmp_path / "other.xyz")  # what it is called does not matter
+    assert list(read_routes(tmp_path / "other.xyz")) == [*routes, routes[-1]]
 
 
 def test_other_forms_are_literal(tmp_path):
@@ -96,9 +95,6 @@ def test_a_refused_route_leaves_the_old_file(tmp_path):
         write_routes(path, ROUTES, "reactions")
     with pytest.raises(ValueError, match=r"form must be one of weft, dms, .*, got 'askcos'"):
         write_routes(path, ROUTES, "askcos")
-    pytest.importorskip("rdkit")
-    with pytest.raises(ValueError, match=r"^route 1: 'CC\(C' is not a molecule"):
-        write_routes(path, [ROUTES[0], Route("CC(C")], "retrocast")
     with pytest.raises(ValueError, match=r"^route 1: 'CC\(C' is not a molecule"):
         write_routes(path, [Route("CCO", (Route("C"),)), Route("CCO", (Route("CC(C"),))], "retrocast")
     assert path.read_text() == "C.O>>CCO\n" and list(tmp_path.iterdir()) == [path]
@@ -111,10 +107,6 @@ def test_a_refused_route_leaves_the_old_file(tmp_path):
         "\n\r\n  {'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}\r\n",
         '\ufeff{"smiles": "CCO", "children": [{"smiles": "C"}, {"smiles": "O"}]}',
         "[\"{'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}\"]",
-        "\"{'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}\"\n",
-        "{\"name\": \"x\", \"path\": \"{'smiles':'CCO','children':[{'smiles':'C'},{'smiles':'O'}]}\"}",
-        '{"t": [{"rank": 1, "route": {"target": {"smiles": "CCO", "product_of": {"reactants": [{"smiles": "C"}, {"smiles": '
-        '"O"}]}}}}, {"rank": 2, "failure": {"code": "x"}}]}',
         '{\n "smiles": "CCO",\n "children": [\n  {"smiles": "C"},\n  {"smiles": "O"}\n ]\n}\n',
         "C.O>>CCO\tethanol",
         "\n \ntarget,reactions\nCCO,C.O>>CCO\n,\n",
@@ -130,16 +122,12 @@ def test_form_is_detected_from_the_content(tmp_path, text):
 
 @pytest.mark.parametrize("form", ["weft", "paroutes"])
 def test_memory_does_not_grow_with_the_file(tmp_path, form):
-    def peak(count: int) -> int:
-        write_routes(tmp_path / "a", (Route(f"{'C' * (i % 9)}O", (Route("C" * 500),)) for i in range(count)), form)
-        tracemalloc.start()
-        try:
-            assert sum(1 for _ in read_routes(tmp_path / "a")) == count
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    assert peak(2000) < 1_000_000 < (tmp_path / "a").stat().st_size
+    write_routes(tmp_path / "a", (Route(f"{'C' * (i % 9)}O", (Route("C" * 500),)) for i in range(2000)), form)
+    tracemalloc.start()
+    assert sum(1 for _ in read_routes(tmp_path / "a")) == 2000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000 < (tmp_path / "a").stat().st_size
 
 
 @pytest.mark.parametrize(
@@ -155,30 +143,3 @@ def test_memory_does_not_grow_with_the_file(tmp_path, form):
 def test_long_lines_and_carriage_returns_are_read(tmp_path, content, count):
     (tmp_path / "a").write_bytes(content)
     assert list(read_routes(tmp_path / "a")) == [ROUTES[0]] * count
-
-
-def test_damaged_files_are_refused_in_a_sentence(tmp_path):
-    """Whatever a file holds, no other error than one with its name is raised."""
-    rng = random.Random(0)
-    parts = re.compile(rb'"[^"]*"|[\d.]+|[\[\]{}:,\n\t]')
-    odd = [
-        b"5", b"null", b'"x"', b"[]", b"{}", b"1e999", b"NaN", b'"\\ud800"', b"9" * 5000, b"\r", b"\x00", b"\xff", b"[" * 50,
-    ]  # fmt: skip
-    contents = []
-    for form in (form for form in FORMS if form != "retrocast"):
-        write_routes(tmp_path / "a", [*ROUTES[:1], *ROUTES[2:]], form)
-        contents.append((tmp_path / "a").read_bytes())
-    contents.append(b"smiles,reactions\nCCO,C.O>>CCO\n")
-    refused = 0
-    for _ in range(200):
-        content = rng.choice(contents)
-        for _ in range(rng.randint(1, 3)):
-            start, end = rng.choice([match.span() for match in parts.finditer(content)] or [(0, 0)])
-            content = content[:start] + rng.choice(odd) + content[end:]
-        (tmp_path / "a").write_bytes(content)
-        try:
-            list(read_routes(tmp_path / "a"))
-        except ValueError as error:
-            refused += 1
-            assert str(error).startswith(str(tmp_path / "a"))
-    assert refused > 50

@@ -1,10 +1,7 @@
 """Whatever the model would like to write, what comes out keeps the rules, and nothing that keeps them is lost."""
 
-import pytest
-
-pytest.importorskip("rdkit")
-
 import numpy as np
+import pytest
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
@@ -133,8 +130,7 @@ def keeps(rules, text, stock=None):
     [
         NO_CONSTRAINTS,
         ALL,
-        Constraints(acyclic=False),
-        Constraints(atoms_supplied=False),
+        Constraints(acyclic=False, atoms_supplied=False),
         Constraints(readable=False, acyclic=False),
         Constraints(only_purchasable=True),
         Constraints(required_leaf="C=O"),
@@ -172,8 +168,6 @@ def read_by(rules, children, product="c1ccccc1"):
         (["C"] * 5, True),
         (["C"] * 6, False),
         (["C" * 56], True),
-        (["C" * 57 + "N"], False),
-        (["C" * 30, "C" * 26], True),
         (["C" * 30, "C" * 30], False),
         # atoms are counted, not characters
         (["[13CH2]([13CH2][13CH2][13CH2][13CH3])[13CH2][13CH2][13CH3]"], True),
@@ -191,7 +185,7 @@ class Eager(ConstrainedGrammar):
         return [index for index, end in enumerate(ends) if end is None]
 
 
-def restless(seed=0, **bias):
+def restless(seed=0):
     """A model that has learned nothing; some tokens it likes more than others, so that it comes to an end."""
     torch.manual_seed(seed)
     config = WeftConfig.from_preset(
@@ -201,46 +195,22 @@ def restless(seed=0, **bias):
     tokenizer = build_route_tokenizer()
     model = WeftForConditionalGeneration(config)
     with torch.no_grad():
-        for word, value in ({"'": 4.0, "}": 4.0, "]": 4.0, "?": 4.0, "C": 4.0, "O": 3.0, "N": 3.0} | bias).items():
+        for word, value in ({"'": 4.0, "}": 4.0, "]": 4.0, "?": 4.0, "C": 4.0, "O": 3.0, "N": 3.0}).items():
             model.lm_head.bias[tokenizer.convert_tokens_to_ids([word])] = value
     return RoutePlanner(model, tokenizer)
 
 
-SETTINGS = {"n_steps": [1, 3], "progress": False}
-TARGETS = ["CCO", "CCCCN"]
-
-
 @pytest.mark.parametrize("beams", [1, 9])
-def test_checking_likely_ends_equals_checking_all(beams, planner, known, monkeypatch):
+def test_checking_likely_ends_equals_checking_all(beams, monkeypatch):
     # when a text is given up depends on when it is read
     monkeypatch.setattr(constraints, "is_beyond_repair", lambda smiles: False)
-    for one, targets, steps in ((restless(2), TARGETS, [1, 3]), (planner, [route.smiles for route in known], 2)):
-        settings = {"n_steps": steps, "beams": beams, "progress": False, "max_new_tokens": 60}
-        lazy = one.plan(targets, **settings)
-        with monkeypatch.context() as patch:
-            patch.setattr(search, "ConstrainedGrammar", Eager)
-            eager = one.plan(targets, **settings)
-        for found, expected in zip(lazy, eager, strict=True):
-            # why a search found nothing is counted among what was read
-            assert [c.text for c in found.candidates] == [c.text for c in expected.candidates]
-            assert [c.score for c in found.candidates] == [c.score for c in expected.candidates]
-
-
-def allowed(processor, tokenizer, texts):
-    ids = [[0, *tokenizer(text, add_special_tokens=False)["input_ids"]] for text in texts]
-    width = max(map(len, ids))
-    rows = [[tokenizer.pad_token_id] * (width - len(row)) + row for row in ids]
-    scores = processor(torch.tensor(rows), torch.zeros(len(rows), 53))
-    return [{processor.texts[i] or "end" for i in torch.nonzero(row > -1e5)[:, 0].tolist()} for row in scores]
-
-
-def test_a_backslash_is_one_character_of_a_molecule(tokenizer):
-    start = "{'smiles':'F/C=C\\\\F','children':[{'smiles':'F/C=C/F'}"
-    (found,) = allowed(ConstrainedGrammar(tokenizer, [1], ALL), tokenizer, [start])
-    assert found == {",", "]"}
-    again = "{'smiles':'F/C=C\\\\F','children':[{'smiles':'F\\\\C=C/F"
-    (found,) = allowed(ConstrainedGrammar(tokenizer, [1], ALL), tokenizer, [again])
-    assert "'" not in found  # the target in another SMILES
+    planner, settings = restless(2), {"n_steps": [1, 3], "beams": beams, "progress": False, "max_new_tokens": 60}
+    lazy = planner.plan(["CCO", "CCCCN"], **settings)
+    monkeypatch.setattr(search, "ConstrainedGrammar", Eager)
+    eager = planner.plan(["CCO", "CCCCN"], **settings)
+    # why a search found nothing is counted among what was read
+    found, expected = ([(c.text, c.score) for plan in plans for c in plan.candidates] for plans in (lazy, eager))
+    assert found == expected
 
 
 @pytest.mark.parametrize(("ranking", "beams"), [("log_probability", 4), ("sqrt_length", 1)])
@@ -259,13 +229,9 @@ def test_a_search_without_routes_ends_early_with_a_reason(ranking, beams, monkey
     monkeypatch.setattr(search, "ConstrainedGrammar", Stubborn)
     settings = PlanSettings(beams=beams, ranking=ranking, max_new_tokens=60)
     (plan,) = planner.plan(["CCO"], settings, n_steps=1, progress=False)
-    assert len(calls) < 20
     (candidate,) = plan.candidates
-    assert candidate.route is None and candidate.score == float("-inf")
-    assert (
-        candidate.problem.startswith("no route was found")
-        and "RDKit cannot read a molecule (readable)" in candidate.problem
-    )
+    assert len(calls) < 20 and candidate.route is None and candidate.score == float("-inf")
+    assert "RDKit cannot read a molecule (readable)" in candidate.problem
     assert candidate.to_dict()["score"] is None
 
 
@@ -273,7 +239,6 @@ def test_a_search_without_routes_ends_early_with_a_reason(ranking, beams, monkey
     "rules",
     [
         {"forbidden": ["C1CC"]},
-        {"forbidden_substructures": ["[#6"]},
         {"forbidden_substructures": [".".join(["[#6]"] * 21)]},
         {"forbidden_substructures": ["[$([#6].[#8])]"]},
         {"required_leaf": "CC.O"},
@@ -282,9 +247,5 @@ def test_a_search_without_routes_ends_early_with_a_reason(ranking, beams, monkey
 def test_invalid_constraints_are_refused(rules):
     with pytest.raises(ValueError):
         Constraints(**rules)
-
-
-def test_constraints_are_canonical():
-    assert Constraints(required_leaf="OC").required_leaf == "CO"  # canonical
     smarts = "CO |(0.5,1.25,;1.5,0,)|"
     assert Constraints(forbidden_substructures=[smarts]).forbidden_substructures == (smarts,)

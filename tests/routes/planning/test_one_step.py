@@ -7,9 +7,6 @@ import pytest
 pytest.importorskip("syntheseus", reason="needs syntheseus: pip install weftformer[syntheseus]")
 
 from syntheseus import Molecule
-from syntheseus.search.algorithms.best_first.retro_star import RetroStarSearch
-from syntheseus.search.mol_inventory import SmilesListInventory
-from syntheseus.search.node_evaluation.common import ConstantNodeEvaluator, ReactionModelLogProbCost
 
 from weftformer.routes import Candidate, PlanSettings, Route
 from weftformer.routes.planning.one_step import WeftReactionModel
@@ -41,21 +38,6 @@ def test_reactions_of_several_molecules_equal_reactions_alone(model, batch_size,
         assert [one.metadata["log_probability"] for one in found] == pytest.approx(scores, abs=2e-4)
         assert scores == sorted(scores, reverse=True)
     assert told(model([molecules[0]], num_results=1)[0]) == told(together[0])[:1]
-
-
-def test_a_search_of_syntheseus_runs_with_it(chain_planner):
-    model = WeftReactionModel(chain_planner.model, chain_planner.tokenizer, beams=3, use_cache=True)
-    bought = SmilesListInventory(["CC(=O)O", "N", "BrCc1ccccc1"])
-    search = RetroStarSearch(
-        reaction_model=model,
-        mol_inventory=bought,
-        and_node_cost_fn=ReactionModelLogProbCost(),
-        value_function=ConstantNodeEvaluator(0.0),
-        limit_reaction_model_calls=2,
-        expand_purchasable_mols=False,
-    )
-    graph, _ = search.run_from_mol(Molecule(AMIDE))
-    assert graph.root_node.has_solution
 
 
 def test_the_probability_of_a_reaction_is_its_mean_over_the_texts_of_a_molecule(model, monkeypatch):

@@ -1,12 +1,11 @@
 """Searches that join and leave give what they give in batches, and targets what they give alone."""
 
 import math
-import time
 from functools import partial
 
 import pytest
 
-from weftformer.routes import NO_CONSTRAINTS, Candidate, Constraints, PlanSettings, Route, Stock
+from weftformer.routes import Candidate, Constraints, PlanSettings, Route, Stock
 from weftformer.routes.planning import model_search as module
 from weftformer.routes.planning import stock_search as stock_module
 from weftformer.routes.planning.model_search import Job, RouteSearch
@@ -17,12 +16,9 @@ from weftformer.routes.precedents import Transformation
 pytestmark = pytest.mark.usefixtures("library")
 
 SETTINGS = {
-    "the rules for all": {"beams": 3},
     "wishes": {"beams": 3, "constraints": Constraints(forbidden=("CC(=O)O",), only_purchasable=True)},
-    "grammar alone": {"beams": 3, "constraints": NO_CONSTRAINTS},
     "no grammar": {"beams": 3, "grammar": False},
     "greedy": {"beams": 1},
-    "short": {"beams": 3, "max_new_tokens": 20},
 }
 
 
@@ -75,47 +71,11 @@ def test_targets_wait_for_capacity(planner, known, how, monkeypatch):
         plans |= dict(pool.step())
         assert len(pool._search) <= 3
     assert plans.keys() == left
+    assert (max(joined) == 0) == (how != "one by one")
     for key in left:
         (alone,) = planner.plan([known[key].smiles], settings, n_steps=range(1, 3), progress=False)
         assert told(plans[key].candidates) == told(alone.candidates)
-        assert (max(joined) == 0) == (how != "one by one")
         assert plans[key].seconds > 0 and not plans[key].remarks
-
-
-def test_default_number_of_searches(planner):
-    stock, single = Stock(["CCO"]), PlanSettings(beams=10)
-    direct = PlanSettings(beams=10, direct=True)
-    for settings, given, together, most in (
-        (single, stock, True, 16), (single, stock, False, 8), (single, None, True, 8), (direct, stock, True, 8),
-    ):  # fmt: skip
-        pool = PlanPool(planner.model, planner.tokenizer, settings.for_search, given, together=together)
-        assert pool.most == most
-
-
-def test_a_search_whose_time_is_up_does_not_begin(planner, known):
-    settings = PlanSettings(beams=4, time_limit=1e-9)
-    pool = PlanPool(planner.model, planner.tokenizer, settings.for_search, most=3)
-    (request,) = planner.requests([known[0].smiles], settings, n_steps=1)
-    pool.add("late", request)
-    [(key, plan)] = pool.step()
-    assert key == "late" and not len(pool) and not len(pool._search)
-    assert (
-        plan.nothing_because == "no route was found: the time limit was reached"
-        and "The time limit of 1e-09 s" in plan.remarks[0]
-    )
-
-
-def test_a_watch_ends_a_search(planner, known):
-    calls = []
-
-    def watch():
-        calls.append(1)
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        planner.plan([known[0].smiles], n_steps=1, beams=2, watch=watch, progress=False)
-    assert len(calls) == 5
 
 
 AMIDE, AMINE, ALCOHOL = "CC(=O)NCc1ccccc1", "NCc1ccccc1", "OCc1ccccc1"
@@ -133,7 +93,7 @@ REACTIONS = {
 class Proposals:
     """Takes the place of a search of the model: a step ends the searches that have begun, with the reactions of a table."""
 
-    is_continuous, seconds = True, 0.0
+    is_continuous = True
 
     def __init__(self, planner):
         self.model, self.tokenizer = planner.model, planner.tokenizer
@@ -154,7 +114,6 @@ class Proposals:
             del self.running[ticket]
 
     def step(self):
-        time.sleep(self.seconds)
         found = [(ticket, self.proposed(job.smiles)) for ticket, job in self.running.items()]
         self.running.clear()
         return found
@@ -219,44 +178,32 @@ def test_reasons_for_no_route_to_the_stock(planner, monkeypatch):
     monkeypatch.setattr(stock_module, "RetroStarSearch", partial(RetroStarSearch, most_reactions=1))
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N", "BrCc1ccccc1"])
     assert plan.remarks[0].startswith("No route of at most 1 reactions ends in the stock: ")
+    for together in (True, False):
+        [plan], asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], together=together, time_limit=1e-9)
+        assert asked == [AMIDE] and "no route to the stock was found in 1e-09 s: " in plan.nothing_because
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_a_budget_ends_a_search(planner, together, monkeypatch):
-    to_the_stock(planner, [AMIDE], [])  # reads the recorded reactions
-    monkeypatch.setattr(Proposals, "seconds", 0.06)
-    [plan], asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], time_limit=0.1, together=together)
-    assert asked[0] == AMIDE and AMINE in asked and "BrCc1ccccc1" not in asked
-    assert plan.routes and "No route to the stock was found in 0.1 s: " in plan.remarks[0]
-
-
-def test_the_library_adds_reactions_that_the_model_does_not_propose(planner, library):
-    coupling = (
-        "([C;D1;H3:2]-[C:3](=[O;D1;H0:4])-[NH;D2;+0:1]-[C:5])>>O-[C:3](-[C;D1;H3:2])=[O;D1;H0:4].[C:5]-[NH2;D1;+0:1]"
-    )
-    library(("O1", Transformation(coupling, 30)), ("O1", Transformation(coupling.replace("O-[C:3]", "Cl-[C:3]"), 10)))
-    [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)Cl", AMINE])
-    [route] = plan.routes
-    assert set(route.leaves()) == {"CC(=O)Cl", AMINE}
-    assert plan.distinct[0].score == pytest.approx(math.log(0.25) - 0.3)
+COUPLING = (
+    "([C;D1;H3:2]-[C:3](=[O;D1;H0:4])-[NH;D2;+0:1]-[C:5])>>O-[C:3](-[C;D1;H3:2])=[O;D1;H0:4].[C:5]-[NH2;D1;+0:1]"
+)
+CHLORIDE = COUPLING.replace("O-[C:3]", "Cl-[C:3]")
 
 
 @pytest.mark.parametrize(
-    "forbidden", [{"forbidden": ("ClC(C)=O",)}, {"forbidden_substructures": ("C(=O)Cl",)}, {"forbidden": (AMIDE,)}]
+    ("forbidden", "is_found"),
+    [
+        ({}, True),
+        ({"forbidden": ("ClC(C)=O",)}, False),
+        ({"forbidden_substructures": ("C(=O)Cl",)}, False),
+        ({"forbidden": (AMIDE,)}, True),  # the rule is not for the target
+    ],
 )
-def test_the_library_adds_no_molecule_that_the_user_forbids(planner, library, forbidden):
-    chloride = (
-        "([C;D1;H3:2]-[C:3](=[O;D1;H0:4])-[NH;D2;+0:1]-[C:5])>>Cl-[C:3](-[C;D1;H3:2])=[O;D1;H0:4].[C:5]-[NH2;D1;+0:1]"
-    )
-    library(("Cl1", Transformation(chloride, 30)))
+def test_the_library_adds_allowed_reactions_that_the_model_does_not_propose(planner, library, forbidden, is_found):
+    library(("O1", Transformation(COUPLING, 30)), ("O1", Transformation(CHLORIDE, 10)))
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)Cl", AMINE], constraints=Constraints(**forbidden))
-    # the rule is not for the target
-    assert [one.purchasable for one in plan.distinct].count(True) == (AMIDE in str(forbidden))
-
-
-def test_a_search_ends_with_as_many_routes_as_are_wanted(planner):
-    stock = ["CC(=O)O", "N", "BrCc1ccccc1", ALCOHOL]
-    assert [len(to_the_stock(planner, [AMIDE], stock, num_routes=most)[0][0].routes) for most in (1, 2)] == [1, 2]
+    found = [one for one in plan.distinct if one.purchasable]
+    assert [set(one.route.leaves()) for one in found] == [{"CC(=O)Cl", AMINE}] * is_found
+    assert [one.score for one in found] == [pytest.approx(math.log(0.25) - 0.3)] * is_found
 
 
 def test_on_first_is_called_once(planner):
@@ -279,6 +226,7 @@ def test_a_target_in_the_stock_and_one_that_the_model_proposes_nothing_for(plann
 def test_plans_of_several_targets_equal_plans_alone(planner, together):
     stock, targets = ["CC(=O)O", "N", "BrCc1ccccc1", ALCOHOL], [AMIDE, AMINE, "BrCc1ccccc1", "CCO"]
     several, asked = to_the_stock(planner, targets, stock, together=together)
-    alone = [to_the_stock(planner, [target], stock)[0][0] for target in targets]
-    assert several == alone
+    assert several == [to_the_stock(planner, [target], stock)[0][0] for target in targets]
     assert {*targets} <= {*asked}
+    [one] = to_the_stock(planner, [AMIDE], stock, num_routes=1)[0]
+    assert len(one.routes) == 1 < len(several[0].routes)

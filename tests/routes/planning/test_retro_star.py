@@ -48,14 +48,17 @@ def all_routes(target, steps, bought):
 
 
 def run(search, steps):
-    """Answer what the search wants, in an order of its own where several are wanted."""
-    rng, asked = random.Random(0), []
+    """Answer what the search wants, each molecule once, in an order of its own where several are wanted."""
+    rng, asked, expanded = random.Random(0), [], set()
     while not search.is_exhausted:
         while (wanted := search.next_molecule()) is not None:
             asked.append(wanted)
         if asked:
             one = asked.pop(rng.randrange(len(asked)))
-            search.add_reactions(one, steps[one])
+            assert one not in expanded
+            expanded.add(one)
+            search.add_reactions(one, steps.get(one, ()))
+    assert search.num_expanded == len(expanded)
     return search.solutions
 
 
@@ -72,28 +75,6 @@ def test_the_cheapest_route_is_found_and_no_other_costs(seed):
         for one in found:
             assert set(one.route.leaves()) <= bought
             assert all(not set(part.leaves()) & {part.smiles} for part in one.route.sub_routes())
-
-
-def test_search_stops_at_the_number_of_routes():
-    # eight ways to make each of three molecules: 512 routes
-    steps = {
-        "A": [Step(("B", "C", "D"), 0.1)],
-        **{one: [Step((f"{one}{way}",), 0.1) for way in range(8)] for one in "BCD"},
-    }
-    search = RetroStarSearch("A", lambda one: len(one) == 2, most_routes=5)
-    while (wanted := search.next_molecule()) is not None:
-        search.add_reactions(wanted, steps[wanted])
-    assert len(search.solutions) == 5 and not search.goes_on and not search.is_exhausted
-
-
-def test_each_molecule_is_expanded_once():
-    steps, bought = network(5)
-    search, asked = RetroStarSearch("A", lambda one: one != "A" and one in bought), []
-    while not search.is_exhausted:
-        if (wanted := search.next_molecule()) is not None:
-            asked.append(wanted)
-            search.add_reactions(wanted, steps[wanted])
-    assert len(asked) == len(set(asked)) == search.num_expanded
 
 
 def test_the_number_of_reactions_and_the_memory_are_bounded():
@@ -119,7 +100,9 @@ def test_routes_of_one_last_reaction_are_limited():
         "C": [Step(("C1",), 0.1)],
     }
     search = RetroStarSearch("A", lambda one: len(one) == 2, per_reaction=3)
+    assert sorted(one.route.leaves() for one in run(search, steps)) == [["B0"], ["B1"], ["B2"], ["C1"]]
+    assert len(run(RetroStarSearch("A", lambda one: len(one) == 2), steps)) == 9
+    search = RetroStarSearch("A", lambda one: len(one) == 2, most_routes=5)
     while (wanted := search.next_molecule()) is not None:
         search.add_reactions(wanted, steps.get(wanted, ()))
-    assert [one.route.leaves() for one in search.solutions] == [["B0"], ["B1"], ["B2"], ["C1"]]
-    assert len(run(RetroStarSearch("A", lambda one: len(one) == 2), steps)) == 9
+    assert len(search.solutions) == 5 and not search.goes_on and not search.is_exhausted

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("rdkit")
-
 from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings
 
 

@@ -71,26 +71,6 @@ def model():
     return lively(model, model.lm_head, 1)
 
 
-def test_the_score_is_log_p_by_the_root_of_the_length(model):
-    """Of every text, by a forward pass over it."""
-    settings = {"decoder_input_ids": torch.tensor([PREFIX] * 3)}
-    output = search(model, draw(), STEPS, 4, **settings)
-    sources = {"input_ids": draw().repeat_interleave(4, 0), "condition_values": STEPS.repeat_interleave(4, 0)}
-    logits = model(**sources, decoder_input_ids=output.sequences[:, :-1]).logits[:, len(PREFIX) - 1 :]
-    written = output.sequences[:, len(PREFIX) :]
-    has_ended = (written == END).cumsum(dim=1) - (written == END).long() > 0
-    log_probs = logits.log_softmax(-1).gather(2, written[..., None])[..., 0].masked_fill(has_ended, 0.0).sum(dim=1)
-    lengths = (output.sequences != PAD).sum(dim=1)
-    torch.testing.assert_close(
-        output.sequences_scores.double(), log_probs / (lengths.double().sqrt() + 1e-6), atol=1e-5, rtol=1e-5
-    )
-    for scores in output.sequences_scores.view(3, 4):
-        assert scores.tolist() == sorted(scores.tolist(), reverse=True)
-    settings |= {"custom_generate": "sqrt_length", "max_length": LENGTH}
-    best = model.generate(draw(), condition_values=STEPS, num_beams=4, num_return_sequences=2, **settings)
-    assert torch.equal(best.view(3, 2, -1), output.sequences.view(3, 4, -1)[:, :2])
-
-
 def test_prefixes_of_different_length_stand_beside_each_other(model):
     source = draw()
     prefixes = [[START, 1, 2, 3], PREFIX, [START]]
