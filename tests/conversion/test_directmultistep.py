@@ -11,6 +11,7 @@ from .references.directmultistep import DENSE, SPARSE, STEPS, both, build, prese
 
 DMS = SOURCES["dms"]
 ALIKE = ("flex_20M", "explorer_19M")  # in every shape
+QUICK = ("flash_20M", "explorer_19M")
 # the package's way to its own files
 pytestmark = pytest.mark.filterwarnings("ignore:path is deprecated")
 
@@ -26,7 +27,10 @@ def shapes(config):
         return build(config, "meta").state_dict()
 
 
-@pytest.mark.parametrize("name", (*DENSE, *SPARSE))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.integration) for name in (*DENSE, *SPARSE)],
+)
 def test_published_shapes_tell_the_preset(name):
     config, preset = published(name), preset_of(name)
     weights, fields = shapes(config), WeftConfig.from_preset(preset).to_dict()

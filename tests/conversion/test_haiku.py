@@ -158,7 +158,15 @@ def test_paths_are_those_below_the_root(root):
         flatten(params | {f"{root}~again/output": {"w": np.ones((2, 3))}})
 
 
-@pytest.mark.parametrize("options", [{}, {"tied": True}, {"layout": "concatenated", "bias": False}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"tied": True}, marks=pytest.mark.integration),
+        pytest.param({"layout": "concatenated", "bias": False}, marks=pytest.mark.integration),
+    ],
+    ids=str,
+)
 @torch.no_grad()
 def test_logits_equal_those_of_haiku_and_the_way_back_is_exact(options):
     params, logits = haiku_model(**options)

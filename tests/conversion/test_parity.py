@@ -92,6 +92,14 @@ def test_the_way_back_is_exact(reference):
             torch.testing.assert_close(tensor, weights[name], rtol=1e-12, atol=0, msg=name)
 
 
+@pytest.mark.parametrize(
+    ("name", "rates"), [("tutorial: added", (0.1, 0.1, 0.0)), ("notebook: a length a row", (0.1, 0.0, 0.1))]
+)
+def test_dropout_is_that_of_the_original(name, rates):
+    config = CASES[name]().converted().config
+    assert (config.dropout, config.activation_dropout, config.attention_dropout) == rates
+
+
 @pytest.mark.parametrize("name", [name for name in TEXTS if name.startswith(("bart", "t5"))])
 def test_a_folder_that_transformers_saved_gives_the_same(name, tmp_path):
     """It has one copy of what is tied, and the fields that say what is."""

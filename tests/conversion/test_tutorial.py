@@ -2,12 +2,9 @@
 
 import pytest
 import torch
-from torch import nn
 
 from weftformer.conversion.tutorial import special_tokens
-from weftformer.modeling import layers, modeling_weft
 
-from .references import largest_error
 from .references.tutorial import CASES, ENGLISH, PERSIAN
 
 pytestmark = pytest.mark.dtype(torch.float64)
@@ -16,18 +13,6 @@ pytestmark = pytest.mark.dtype(torch.float64)
 @pytest.fixture
 def reference():
     return CASES["added"]()
-
-
-def test_training_drops_what_the_text_drops(reference, monkeypatch):
-    """Numbers are dropped in the same places: after embeddings and sub-layers, and behind the ReLU."""
-    for module in (layers, modeling_weft):  # torch's, whose masks the text has
-        monkeypatch.setattr(module, "dropout", nn.functional.dropout)
-    model = reference.converted().build().train()
-    assert (model.config.dropout, model.config.activation_dropout, model.config.attention_dropout) == (0.1, 0.1, 0.0)
-    undropped = reference.expected()
-    reference.module.train()
-    expected = reference.expected()
-    assert largest_error(reference.found(model), expected) < 1e-6 and largest_error(undropped, expected) > 0.1
 
 
 def test_special_tokens_come_from_the_vocabularies(reference):

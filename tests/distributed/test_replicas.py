@@ -66,34 +66,24 @@ def test_of_200_requests_none_is_lost_when_a_replica_is_killed(tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, *f"-m weftformer serve --model {tmp_path} --port {port} --replicas 2".split()]
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {
-        "WEFT_API_KEY": "key"
-    }
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    environment["WEFT_API_KEY"] = "key"
     with open(tmp_path / "log", "w+") as log:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         try:
             assert server.stdout is not None
             said = [next(server.stdout, "")]
             assert f"http://127.0.0.1:{port}, 2 to 2 replicas" in said[0], said
-            with httpx.Client(
-                base_url=f"http://127.0.0.1:{port}",
-                timeout=120,
-                trust_env=False,
-                headers={"authorization": "Bearer key"},
-            ) as client:
+            url, key = f"http://127.0.0.1:{port}", {"authorization": "Bearer key"}
+            with httpx.Client(base_url=url, timeout=120, trust_env=False, headers=key) as client:
                 assert client.get("/ready").json()["status"] == "ready" and client.get("/health").status_code == 200
                 assert "weft_requests" in client.get("/metrics").text
-                assert (
-                    client.post("/translate", json={"texts": "one"}, headers={"authorization": "Bearer x"}).status_code
-                    == 401
-                )
+                refused = client.post("/translate", json={"texts": "one"}, headers={"authorization": "Bearer x"})
+                assert refused.status_code == 401
                 assert client.post("/translate", json={"texts": [], "beams": 0}).status_code == 422
                 assert client.post("/translate", content=b" " * (1 << 19)).status_code == 413
-                replicas = [
-                    one
-                    for one in psutil.Process(server.pid).children(recursive=True)
-                    if "ServeReplica:weft:replica" in " ".join(one.cmdline())
-                ]
+                started = psutil.Process(server.pid).children(recursive=True)
+                replicas = [one for one in started if "ServeReplica:weft:replica" in " ".join(one.cmdline())]
                 assert len(replicas) == 2
 
                 def ask(number):

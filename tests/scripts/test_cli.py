@@ -93,19 +93,13 @@ def test_help_is_a_screen_and_a_half(helps, name):
 @pytest.mark.integration
 def test_the_package_gives_its_names_in_the_command_too():
     code = """
-import sys, weftformer_command
-import weftformer
+import sys, weftformer_command, weftformer
 assert "transformers" not in sys.modules
 import weftformer.family as family
 assert all(getattr(weftformer, name) is getattr(family, name) for name in weftformer.__all__)
-assert weftformer.__all__ == family.__all__
-try:
-    weftformer.nothing
-except AttributeError as error:
-    print(error)
+assert weftformer.__all__ == family.__all__ and not hasattr(weftformer, "nothing")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "module 'weftformer' has no attribute 'nothing'\n"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(

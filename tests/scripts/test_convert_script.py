@@ -30,10 +30,13 @@ def checkpoint(tmp_path):
     return model, tmp_path / "small.ckpt"
 
 
-def test_a_checkpoint_becomes_a_folder_that_loads(checkpoint, tmp_path, capsys):
+@pytest.mark.parametrize("prefix", ["", "net."])
+def test_a_checkpoint_becomes_a_folder_that_loads(checkpoint, tmp_path, capsys, prefix):
     model, file = checkpoint
+    torch.save({prefix + key: tensor for key, tensor in torch.load(file).items()}, file)
     out = tmp_path / "out"
-    assert main(["convert", str(file), str(out), "--heads", "8"]) == 0
+    rename = ["--rename", "^net\\.="] if prefix else []
+    assert main(["convert", str(file), str(out), "--heads", "8", *rename]) == 0
     printed = capsys.readouterr().out
     assert "source      dms: DirectMultiStep" in printed
     assert "encoder.tok_embedding.weight" not in printed  # patterns, not keys
@@ -103,13 +106,6 @@ def test_an_interrupted_run_leaves_nothing(checkpoint, tmp_path, monkeypatch, ca
         assert sorted(path.name for path in tmp_path.iterdir()) == ["dense", "small.ckpt"]
 
 
-def test_keys_of_another_name(checkpoint, tmp_path):
-    model, file = checkpoint
-    torch.save({f"net.{key}": tensor for key, tensor in torch.load(file).items()}, file)
-    assert main(["convert", str(file), str(tmp_path / "out"), "--heads", "8", "--rename", "^net\\.="]) == 0
-    assert torch.equal(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")(**WORDS).logits, model(**WORDS).logits)
-
-
 def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(tmp_path, capsys):
     torch.manual_seed(0)
     config = BartConfig(
@@ -145,6 +141,8 @@ def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(
     for command, *options in (["upcycle"], ["export", "--format", "torch"]):
         assert main([command, str(tmp_path / "bart"), str(tmp_path / command), *options]) == 1
         assert "is a bart model, not a Weft model: convert it" in capsys.readouterr().err
+        assert main([command, str(tmp_path / "none"), str(tmp_path / command), *options]) == 1
+        assert "none is not a folder" in capsys.readouterr().err
 
 
 @pytest.mark.dtype(torch.float64)

@@ -67,9 +67,8 @@ def send_until(end, url, expected, seed):
                     client.post(url, content=body, timeout=chance.uniform(0.001, 0.01))
             elif draw < LEAVE + WRONG:
                 response = client.post(url, content=chance.choice(MALFORMED))
-                outcomes[
-                    "refused" if 400 <= response.status_code < 500 and "detail" in response.json() else "bad"
-                ] += 1
+                is_refused = 400 <= response.status_code < 500 and "detail" in response.json()
+                outcomes["refused" if is_refused else "bad"] += 1
             else:
                 response = client.post(url, content=body)
                 outcomes["right" if response.status_code == 200 and texts_of(response) == texts else "wrong"] += 1

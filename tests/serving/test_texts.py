@@ -82,15 +82,6 @@ def test_settings_and_ends_are_those_saved_with_the_model():
     assert written.is_cut and written.score < 0
 
 
-@pytest.mark.parametrize(
-    ("text", "conditions", "reason"),
-    [("one " * 50, (), "at most 40"), ("one", [1.0], "expects 0 conditions per text, got 1")],
-)
-def test_a_text_that_does_not_fit_is_refused(text_task, text, conditions, reason):
-    with pytest.raises(ValueError, match=reason):
-        text_task.works([text], conditions=conditions)
-
-
 @pytest.mark.parametrize("options", [{"stock": object()}, {"forward_model": "none"}])
 def test_options_of_route_models_are_refused(text_folder, options):
     assert isinstance(load_task(text_folder), TextTask)

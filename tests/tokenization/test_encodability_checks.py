@@ -19,15 +19,6 @@ def letters(*tokens: str) -> dict[str, int]:
     return {token: index for index, token in enumerate(tokens)}
 
 
-def test_message_of_the_route_tokenizer():
-    with pytest.raises(ValueError) as error:
-        encode_checked(build_route_tokenizer(), "C%O")
-    assert str(error.value) == (
-        "unknown character '%' at index 1 of 'C%O'; allowed characters are those between the quotes: "
-        '" #\'()+,-/1234567=?@BCFHIJKLMNOPSZ[\\]acegilnoprsu{}"'
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "character", "index"),
     [("<SOS", "<", 0), ("{'smiles':'CC?\né'}", "\n", 14), ("C? <SOS>{'children':T", "T", 20), ("😀C", "😀", 0)],

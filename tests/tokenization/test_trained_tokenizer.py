@@ -83,8 +83,7 @@ def test_a_saved_tokenizer_is_plain(tokenizer, tmp_path):
     ("texts", "size", "message"),
     [
         ([], None, "no text to train on"),
-        (iter(()), None, "no text to train on"),
-        (["", ""], None, "no text to train on"),
+        (iter(["", ""]), None, "no text to train on"),
         (TEXTS, 258, "vocab_size=258 is too small: .* at least 259"),
         ("a text", None, "one string"),
         (["a", None], None, "text 1 is not a string: None"),

@@ -110,15 +110,12 @@ def test_messages(folder, tokenizer, tmp_path):
     assert "there is no such folder" in config_error(model_name_or_path=missing)
     assert "is a bart model" in config_error(model_name_or_path=str(tmp_path / "bart"))
     larger = train_tokenizer(["abcdefgh" * 9], vocab_size=1000, min_frequency=1)
-    assert f"has {len(larger)} tokens and the model {len(tokenizer)}" in config_error(
-        larger, model_name_or_path=folder
-    )
-    assert "pad_token_id is 52 and the model's is 0" in config_error(
-        build_route_tokenizer(), model_name_or_path=folder
-    )
-    assert "names 2 columns, and the model has num_condition_features=0" in config_error(
-        conditions=2, model_name_or_path=folder
-    )
+    for reason, given in (
+        (f"has {len(larger)} tokens and the model {len(tokenizer)}", {"vocabulary": larger}),
+        ("pad_token_id is 52 and the model's is 0", {"vocabulary": build_route_tokenizer()}),
+        ("names 2 columns, and the model has num_condition_features=0", {"conditions": 2}),
+    ):
+        assert reason in config_error(model_name_or_path=folder, **given)
     with pytest.raises(ValueError, match="There is no tokenizer in"):
         build_tokenizer(ModelArguments(tokenizer_name=missing), TEXTS)
     arguments = ModelArguments(model_name_or_path=folder, config_overrides="d_model=32")

@@ -105,9 +105,7 @@ def test_texts_that_cannot_be_learned(tokenizer, pair, message):
 @pytest.mark.parametrize("value", ["many", "", None, "nan", "inf"])
 def test_conditions_that_are_no_numbers(bpe, value):
     columns = Columns("source", "target", ("n",))
-    with pytest.raises(
-        ValueError, match=r"Row 1 of train has .* in condition column 'n', which must be a finite number"
-    ):
+    with pytest.raises(ValueError, match=r"Row 1 of train has .* in condition column 'n'"):
         _encode(_rows(("a", "a"), ("b", "b"), n=["1", value]), bpe, columns)
 
 

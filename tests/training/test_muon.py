@@ -29,17 +29,10 @@ def test_orthogonal_keeps_the_singular_vectors_and_levels_the_values():
 
 def test_a_step_is_that_of_its_formula_and_of_adamw():
     rate, decay = 0.1, 0.3
-    shapes = {
-        "tall": (8, 4),
-        "wide": (4, 8),
-        "square": (8, 8),
-        "stack": (3, 8, 4),
-        "vector": (8,),
-        "embedding": (5, 4),
-    }
+    shapes = {"tall": (8, 4), "wide": (4, 8), "stack": (3, 8, 4), "vector": (8,), "embedding": (5, 4)}
     weights = {name: nn.Parameter(numbers(*shape)) for name, shape in shapes.items()}
     others = [nn.Parameter(weights[name].detach().clone()) for name in ("vector", "embedding")]
-    matrices = [weights[name] for name in ("tall", "wide", "square", "stack")]
+    matrices = [weights[name] for name in ("tall", "wide", "stack")]
     optimizer = Muon([{"params": list(weights.values())}], matrices, lr=rate, weight_decay=decay)
     adamw = torch.optim.AdamW(others, lr=rate, weight_decay=decay)
     expected = {name: weights[name].detach().clone() for name in shapes}
@@ -61,7 +54,7 @@ def test_a_step_is_that_of_its_formula_and_of_adamw():
             weight.grad = weights[name].grad.clone()
         optimizer.step()
         adamw.step()
-    for name in ("tall", "wide", "square", "stack"):
+    for name in ("tall", "wide", "stack"):
         assert torch.allclose(weights[name], expected[name], atol=1e-5), name
     assert torch.allclose(weights["vector"], others[0]) and torch.allclose(weights["embedding"], others[1])
 
@@ -72,10 +65,7 @@ def test_what_it_trains(kind):
     chosen = set(layer_matrices(model))
     names = {name for name, parameter in model.named_parameters() if parameter in chosen}
     left = {name for name, parameter in model.named_parameters() if parameter not in chosen and parameter.ndim > 1}
-    assert {
-        "model.decoder.layers.0.encoder_attn.q_proj.weight",
-        "model.decoder.layers.0.mlp.down_proj.weight",
-    } <= names
+    assert {f"model.decoder.layers.0.{name}.weight" for name in ("encoder_attn.q_proj", "mlp.down_proj")} <= names
     assert not any(word in name for name in names for word in ("bias", "norm", "router", "embed", "shared", "lm_head"))
     assert not any(word in name for name in left for word in ("attn", "down_proj", "up_proj"))
 
@@ -89,9 +79,7 @@ def trainer(folder, **settings):
 def test_a_resumed_run_is_bit_identical(tmp_path):
     whole, resumed = trainer(tmp_path), trainer(tmp_path)
     whole.train()
-    assert training_table(whole, whole.model)["optimizer"].startswith(
-        "Muon, and adamw_torch_fused for other weights, betas "
-    )
+    assert training_table(whole, whole.model)["optimizer"].startswith("Muon, and adamw_torch_fused for other weights")
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     for one, two in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(one, two)

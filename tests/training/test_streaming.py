@@ -187,9 +187,7 @@ def test_columns_in_dictionaries_and_other_splits(tmp_path, caplog):
     folder = DataArguments(dataset_name=str(tmp_path / "hub"), max_eval_samples=4, **names)
     pairs = Pairs(folder)  # a folder is read as a data set on the Hub is
     assert len(list(pairs.train)) == 9 and pairs.held_out["validation"].num_rows == 4
-    with pytest.raises(
-        ValueError, match=r"has no column 'translation\.fr'; it has 'translation.en', 'translation.de'"
-    ):
+    with pytest.raises(ValueError, match=r"has no column 'translation\.fr'"):
         Pairs(DataArguments(train_file=file, **names | {"source_column": "translation.fr"}))
 
 

@@ -31,10 +31,8 @@ def test_learning_rate_and_epochs_that_are_not_given(tmp_path):
     wide = runs.build(**ONE_LAYER, d_model=384)
     assert trainer(tmp_path, wide).args.learning_rate == 1e-3
     few = Dataset.from_list(runs.rows(24) * 40)  # 960 pairs: 30 steps of 32, 2,000 of which are 67 epochs
-    assert (
-        runs.trainer(tmp_path, runs.build(**ONE_LAYER), few, per_device_train_batch_size=32).args.num_train_epochs
-        == 67
-    )
+    some = runs.trainer(tmp_path, runs.build(**ONE_LAYER), few, per_device_train_batch_size=32)
+    assert some.args.num_train_epochs == 67
     assert large.args.num_train_epochs == 100
     # a batch of a budget has other rows than `per_device_train_batch_size`
     budget = runs.trainer(tmp_path, runs.build(**ONE_LAYER), few, max_tokens_per_batch=512)

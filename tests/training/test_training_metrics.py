@@ -66,13 +66,12 @@ def test_intervals_hold_the_scores_they_are_of():
     assert bootstrap_interval("chrf", ["a", "c"], ["b", "c"]) is None
 
 
-@pytest.mark.parametrize("engine", ["auto", "ctranslate2"])
-def test_another_engine_gives_the_same_scores(engine, tmp_path):
+def test_another_engine_gives_the_same_scores(tmp_path):
     pytest.importorskip("ctranslate2")
     found = {}
-    for name in ("weft", engine):
+    for name in ("weft", "auto"):
         settings = {"predict_with_generate": True, "generation_max_length": 6, "engine": name}
         one = runs.trainer(tmp_path / name, runs.build(), runs.rows(20), per_device_eval_batch_size=10, **settings)
         found[name] = one.predict(one.eval_dataset).predictions
         assert "generate" not in vars(one.model)
-    assert found["weft"].shape[0] == 20 and (found["weft"] == found[engine]).all()
+    assert found["weft"].shape[0] == 20 and (found["weft"] == found["auto"]).all()
