@@ -118,6 +118,10 @@ def test_reactions_for_a_forward_model(tmp_path):
             child.smiles for child in part.children
         )
     assert (data[0]["source"], data[0]["target"]) == ("CCN.COC(=O)COC(C)=O", LONG.smiles)  # canonical at first
+    # of a route to an excluded target, the other reactions are kept
+    held_out = written(tmp_path, Route(LONG.smiles, (Route("C"),)), name="test")
+    report = prepare([path], tmp_path / "other", Preparation(forward=True), exclude=[held_out])
+    assert (report.kept, report.dropped["excluded"]["count"]) == (4, 2)
     # the part that does not react is written alike
     assert data[9]["source"].endswith("c1ccc(Br)cc1") and data[9]["target"].endswith("c1ccc(Br)cc1")
 
