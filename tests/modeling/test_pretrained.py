@@ -141,6 +141,27 @@ def test_replaced_table_is_one_weight_in_all_places(build):
         assert not table.weight.requires_grad
 
 
+def test_encoder_in_another_module_trains_and_saves_its_table(build):
+    class Tagger(torch.nn.Module):
+        def __init__(self, encoder):
+            super().__init__()
+            self.encoder, self.head = encoder, torch.nn.Linear(16, 3)
+
+        def forward(self, ids):
+            return self.head(self.encoder(ids).last_hidden_state)
+
+    first, second = (Tagger(build().get_encoder()) for _ in range(2))
+    optimizer = torch.optim.SGD(first.parameters(), lr=1.0)
+    before = first.encoder.embed_tokens.weight.detach().clone()
+    first(IDS).square().mean().backward()
+    optimizer.step()
+    assert not torch.equal(first.encoder.embed_tokens.weight, before)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(second(IDS), first(IDS))
+    traced = torch.jit.trace(first, IDS, check_trace=False)
+    assert torch.allclose(traced(IDS), first(IDS))
+
+
 def test_replicas_of_data_parallel_have_their_own_table(build):
     """`nn.DataParallel` makes one for each device, of the parameters that a module has registered."""
     model = build().model
