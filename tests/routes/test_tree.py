@@ -27,6 +27,8 @@ def test_counts():
     assert (AMIDE.depth, AMIDE.num_reactions) == (2, 2)
     assert AMIDE.leaves() == ["CC(=O)O", "Nc1ccc(Br)cc1", "OB(O)c1ccccc1"]
     assert AMIDE.molecules() == [AMIDE.smiles, "CC(=O)Nc1ccc(Br)cc1", *AMIDE.leaves()]
+    bush = made("CCCC", "O", made("CCC", made("CC", "C"), made("CC", "C")))
+    assert (bush.depth, bush.num_reactions) == (3, 4)
     leaf = Route("C")
     assert (leaf.depth, leaf.num_reactions, leaf.leaves(), leaf.molecules()) == (0, 0, ["C"], ["C"])
 
