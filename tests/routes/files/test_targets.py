@@ -86,6 +86,11 @@ def test_files_that_are_refused(content, name, settings, said, monkeypatch):
     assert said in str(error.value)
 
 
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.smi does not exist"):
+        read_targets(tmp_path / "nothing.smi")
+
+
 def test_a_parquet_file_is_a_table(tmp_path):
     import pyarrow
     from pyarrow import parquet

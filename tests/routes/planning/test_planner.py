@@ -121,6 +121,7 @@ def test_without_starting_materials_a_target_has_the_whole_source(planner):
     long, too_long = wide.plan(["C" * 300, "C" * 301], **settings)
     assert long.problem is None and "at most 302" in too_long.problem
     narrow = changed(planner, max_source_positions=20)
+    assert "20" in narrow.plan(["C" * 40], **settings)[0].problem
     with pytest.raises(ValueError, match="does not support a starting material: its source of 20"):
         narrow.plan(["CCO"], starting_material="CO", **settings)
 
@@ -155,6 +156,7 @@ def test_steps_that_were_not_trained_are_warned_of(about, planner, known, caplog
     _logger.warning_once.cache_clear()
     settings = {"beams": 1, "max_new_tokens": 5, "progress": False}
     assert planner.default_steps == [1, 2, 3, 4, 5] and planner.most_steps == 160 // 9
+    assert planner.most_beams == 20 * 53
     planner.plan([known[0].smiles], n_steps=9, **settings)
     assert not caplog.records  # it does not say what it was trained on
     about(steps=[2, 3])
