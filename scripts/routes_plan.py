@@ -25,7 +25,7 @@ from weftformer.scripts.arguments import (
     read_stock,
     take_shipped_model,
 )
-from weftformer.scripts.plan_options import add_plan_options, plan_settings, told_settings
+from weftformer.scripts.plan_options import add_plan_options, given_settings, plan_settings
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, parts_folder, run_shared
 
 if TYPE_CHECKING:
@@ -198,14 +198,14 @@ def _form(args: argparse.Namespace) -> str:
     return args.format or plan_form(args.output_file) or "jsonl"
 
 
-def _told(args: argparse.Namespace) -> dict[str, Any]:
+def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that determine the routes. A resumed run must have the same."""
     names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model", "dtype")
     asked = {name: getattr(args, name) for name in names}
-    told = {
+    given = {
         name.replace("_", "-"): _plain(value) for name, value in asked.items() if value not in (None, False, "auto")
     }
-    return told | told_settings(args)
+    return given | given_settings(args)
 
 
 def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:
@@ -216,7 +216,7 @@ def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:
     stock = read_stock(args.stock, not args.no_progress, column=args.stock_column, is_strict=args.stock_strict)
     return PlanWork(
         args.model, settings, args.steps, args.starting_material, stock, args.forward_model, args.device, args.compile,
-        args.dtype, _told(args),
+        args.dtype, _given(args),
     )  # fmt: skip
 
 
@@ -248,17 +248,17 @@ def described(plan: Plan, count: int) -> str:
     """Return the printed text of a plan: the number of routes, or the reason for none, and the best routes."""
     # an id that is a number is only the target's position
     name = plan.target if plan.id is None or plan.id.isdigit() else f"{plan.id} ({plan.target})"
-    told = [f"note: {remark}" for remark in plan.remarks]
+    notes = [f"note: {remark}" for remark in plan.remarks]
     if plan.problem is not None:
-        return "\n".join([f"\n{name}: not planned. {plan.problem}", *told])
+        return "\n".join([f"\n{name}: not planned. {plan.problem}", *notes])
     routes, failed = plan.distinct, len(plan.failed)
     if not routes:
-        return "\n".join([f"\n{name}: {plan.nothing_because}", *told])
+        return "\n".join([f"\n{name}: {plan.nothing_because}", *notes])
     failing = plan.summary["failing"]
     counts = f"{len(routes)} distinct route{'s' * (len(routes) != 1)}"
     counts += f", {failing} of them with a failing step" if failing else ""
     counts += f"; {failed} of {len(plan.candidates)} candidates are not routes" if failed else ""
-    text = [f"\n{name}: {counts}", *told]
+    text = [f"\n{name}: {counts}", *notes]
     for candidate in routes[:count]:
         assert candidate.route is not None
         wrong = f", fails: {candidate.fails_because}" if candidate.fails_because else ""
@@ -282,13 +282,13 @@ def _precedented(candidate: Candidate) -> str:
 def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
     """Describe a step in a line: its name or class, its recorded reactions, its forward prediction, and remarks."""
     name = known.title or f"to {route.smiles}"
-    told = {
+    states = {
         "precedented": f"{known.precedents:,} recorded",
         "no precedent": "no precedent",
         "fails": f"fails: {known.reason}",
     }
     predicted = "" if rank is None else f", predicted back (rank {rank})" if rank else ", not predicted back"
-    return "; ".join([f"step {number}: {name}, {told[known.state]}{predicted}", *known.remarks])
+    return "; ".join([f"step {number}: {name}, {states[known.state]}{predicted}", *known.remarks])
 
 
 def _purchasable(missing: tuple[str, ...] | None) -> str:
