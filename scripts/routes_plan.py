@@ -154,7 +154,6 @@ def check(args: argparse.Namespace) -> None:
     Raises:
         ValueError: naming the argument.
     """
-    from weftformer.routes.drawing.svg import check_picture
     from weftformer.routes.molecules import one_molecule
 
     if args.show < 0:
@@ -170,8 +169,12 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"--stock {args.stock}: there is no such file.")
     if not is_shared(args):
         check_output(args.output_file, args.resume, args.overwrite)
-    if args.picture is not None:
-        check_picture(args.picture)
+    if args.picture is not None or args.html is not None:
+        # only here: RDKit's drawing needs X libraries, which servers often lack
+        from weftformer.routes.drawing.svg import check_picture
+
+        if args.picture is not None:
+            check_picture(args.picture)
     if args.starting_material is not None:
         one_molecule(args.starting_material)
 
@@ -317,8 +320,6 @@ def table(lines: list[dict[str, Any]]) -> str:
 def _finish(args: argparse.Namespace, folder: Path, work: PlanWork) -> int:
     """Print the table of all targets and write the files. Returns as [`main`]."""
     from weftformer.distributed.parts import Parts
-    from weftformer.routes.drawing.page import save_page
-    from weftformer.routes.shipped import provenance
 
     parts = Parts(str(folder))
     lines = [Plan.from_dict(row).summary for row in parts.rows(COMMAND)]
@@ -334,6 +335,9 @@ def _finish(args: argparse.Namespace, folder: Path, work: PlanWork) -> int:
             export(file, plans)
             print(f"Saved {file}.")
         if args.html is not None:
+            from weftformer.routes.drawing.page import save_page
+            from weftformer.routes.shipped import provenance
+
             about = provenance(args.model, args.stock, None if work.stock is None else len(work.stock))
             save_page(plans, args.html, about=about)
             print(f"Drew all routes in {args.html}.")

@@ -89,6 +89,16 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     assert f"The best route for {AMIDE} is drawn in b.svg." in out
 
 
+def test_text_output_needs_no_drawing_libraries(folder, capsys, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("weftformer.routes.drawing.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("rdkit.Chem.Draw", "resvg_py"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert run(folder, "CCO") in (0, 3)
+    assert run(folder, "CCO", "--html", "routes.html") == 1
+    assert "pip install 'weftformer[chem]'" in capsys.readouterr().err
+
+
 def test_nothing_found_is_told_with_the_reason(folder, capsys):
     assert run(folder, ESTER, "--time-limit", "1e-6") == 3
     out, err = capsys.readouterr()
