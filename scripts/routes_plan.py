@@ -169,14 +169,19 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"--stock {args.stock}: there is no such file.")
     if not is_shared(args):
         check_output(args.output_file, args.resume, args.overwrite)
-    if args.picture is not None or args.html is not None:
-        # only here: RDKit's drawing needs X libraries, which servers often lack
-        from weftformer.routes.drawing.svg import check_picture
-
-        if args.picture is not None:
-            check_picture(args.picture)
+    _check_drawing(args)
     if args.starting_material is not None:
         one_molecule(args.starting_material)
+
+
+def _check_drawing(args: argparse.Namespace) -> None:
+    if args.picture is None and args.html is None:
+        return
+    # only here: RDKit's drawing needs X libraries, which servers often lack
+    from weftformer.routes.drawing.svg import check_picture
+
+    if args.picture is not None:
+        check_picture(args.picture)
 
 
 def read(args: argparse.Namespace) -> list[Target]:
