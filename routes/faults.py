@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .molecules import KNOWN, is_among, missing_atoms, read_molecule
+from .molecules import KNOWN, Molecule, is_among, missing_atoms, read_molecule
 from .tree import Route
 
 # Reagents that routes leave out, by the heavy atoms that they supply to a product.
@@ -36,6 +38,8 @@ REAGENTS: dict[str, Mapping[str, int]] = {
     "Boc anhydride": {"C": 5, "O": 2},
     "a trifluoromethylating agent": {"C": 1, "F": 3},
 }
+# An atom with an isotope, in a SMILES that RDKit has written.
+_ISOTOPE = re.compile(r"\[(\d+[A-Za-z][a-z]?)")
 
 
 class Fault(NamedTuple):
@@ -77,20 +81,35 @@ def molecule_fault(smiles: str, path: Iterable[str]) -> Fault | None:
     molecule = read_molecule(smiles)
     if molecule is None:
         return _unreadable(smiles)
-    if is_among(molecule, filter(None, map(read_molecule, path))):
-        return Fault(f"{molecule.canonical} is made from itself", "acyclic")
+    for other in filter(None, map(read_molecule, path)):
+        if is_among(molecule, [other]) or _holds(molecule, other):
+            return Fault(f"{other.canonical} is made from itself", "acyclic")
     return None
+
+
+def _holds(molecule: Molecule, other: Molecule) -> bool:
+    """Return whether two mixtures share a molecule, and are not forms of it with and without inorganic ions or water."""
+    if "." not in molecule.smiles + other.smiles:
+        return False
+    parts, others = ({*one.canonical.split(".")} for one in (molecule, other))
+    return bool(_organic(parts & others)) and bool(_organic(parts ^ others))
+
+
+def _organic(parts: Iterable[str]) -> list[str]:
+    return [part for part in parts if (molecule := read_molecule(part)) and "C" in molecule.atoms]
 
 
 @lru_cache(KNOWN)
 def atoms_fault(product: str, reactants: tuple[str, ...]) -> Fault | None:
     """Return which atoms of the product neither the reactants nor a common reagent supplies, or None.
 
-    A reagent does not supply all atoms of a product. Nothing is known of molecules that RDKit cannot read.
+    A reagent does not supply all atoms of a product, and no isotopes. Nothing is known of molecules that RDKit cannot read.
     """
     if not reactants:
         return Fault("no reactant", "atoms_supplied")
     made, missing = read_molecule(product), atoms_left(product, reactants)
+    if isotopes := isotopes_of([product]) - isotopes_of(reactants):
+        return Fault(f"{', '.join(sorted(isotopes))} missing", "atoms_supplied")
     if made is None or not missing or (supplier(missing) is not None and missing != made.atoms):
         return None
     return Fault(", ".join(f"{count} {element}" for element, count in missing.items()) + " missing", "atoms_supplied")
@@ -100,6 +119,12 @@ def atoms_left(product: str, reactants: Sequence[str]) -> dict[str, int]:
     """Return the heavy atoms of the product that the reactants do not supply, by element."""
     made, *used = map(read_molecule, (product, *reactants))
     return {} if made is None or None in used else missing_atoms(made.atoms, filter(None, used))
+
+
+def isotopes_of(smiles: Iterable[str]) -> Counter[str]:
+    """Return the number of atoms of each isotope in molecules, such as `2H`."""
+    named = (molecule.canonical for one in smiles if "[" in one and (molecule := read_molecule(one)))
+    return Counter(isotope.title() for one in named for isotope in _ISOTOPE.findall(one))
 
 
 def supplier(missing: Mapping[str, int]) -> str | None:

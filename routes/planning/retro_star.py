@@ -52,11 +52,17 @@ class _State(NamedTuple):
 
 @dataclass(frozen=True)
 class Solution:
-    """A route to purchasable molecules, with its total cost, and whether each of its reactions is recorded."""
+    """A route, with its total cost, whether each of its reactions is recorded, and the length of the SMILES left to make."""
 
     route: Route
     cost: float
     is_recorded: bool
+    left: int = 0
+
+    @property
+    def distance(self) -> tuple[bool, int, float]:
+        """The key that sorts unfinished routes: recorded ones first, then those with little left to make, then cheap ones."""
+        return not self.is_recorded, self.left, self.cost
 
 
 class RetroStarSearch:
@@ -152,10 +158,20 @@ class RetroStarSearch:
         return None
 
     def unfinished(self, most: int) -> list[Solution]:
-        """Return the unfinished routes with the shortest SMILES left to make, the cheapest first among equals."""
+        """Return the unfinished routes that come nearest to purchasable molecules, by [`Solution.distance`].
+
+        Each is cut at its reactions that are not recorded, unless its last reaction is one: a step to a molecule that
+        can be bought is worth nothing if it does not work.
+        """
         states = [*self._queue, *self._stuck, *(state for waiting in self._waiting.values() for state in waiting)]
-        nearest = heapq.nsmallest(most, (state for state in states if state.made), key=_distance)
-        return [self._solution(state) for state in nearest]
+        routes = {_recorded(state.made) or state.made for state in states if state.made}
+        return heapq.nsmallest(most, map(self._unfinished, routes), key=lambda solution: solution.distance)
+
+    def _unfinished(self, made: tuple[tuple[str, Step], ...]) -> Solution:
+        leaves = {reactant for _, step in made for reactant in step.reactants} - {molecule for molecule, _ in made}
+        left = sum(len(leaf) for leaf in leaves if not self._is_bought(leaf))
+        cost = sum(step.cost + STEP_COST for _, step in made)
+        return Solution(_route(self.target, dict(made)), cost, _is_recorded(made), left)
 
     def add_reactions(self, molecule: str, steps: Sequence[Step]) -> None:
         """Give the search the reactions of a molecule that [`next_molecule`] returned."""
@@ -201,6 +217,16 @@ def _distance(state: _State) -> tuple[int, float]:
 
 def _is_recorded(made: tuple[tuple[str, Step], ...]) -> bool:
     return all(step.is_recorded for _, step in made)
+
+
+def _recorded(made: tuple[tuple[str, Step], ...]) -> tuple[tuple[str, Step], ...]:
+    """Return the recorded reactions that lead to the target through recorded ones alone. The first makes the target."""
+    needed, kept = {made[0][0]}, []
+    for molecule, step in made:
+        if molecule in needed and step.is_recorded:
+            needed.update(step.reactants)
+            kept.append((molecule, step))
+    return tuple(kept)
 
 
 def _route(molecule: str, made: dict[str, Step]) -> Route:

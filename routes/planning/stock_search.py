@@ -180,7 +180,7 @@ class StockSearch:
             remarks.append(
                 f"{self.request.target} itself is in the stock{offer.description and ': '}{offer.description}."
             )
-        routes = solutions or ([] if settings.rules.only_purchasable else self._proposed.unfinished(_UNFINISHED))
+        routes = solutions or ([] if settings.rules.only_purchasable else self._nearest())
         candidates = [
             Candidate(solution.route.to_string(), -solution.cost, solution.route.depth, solution.route)
             for solution in routes[: settings.num_routes]
@@ -191,6 +191,12 @@ class StockSearch:
         if candidates:
             return candidates, [*remarks, reason[0].upper() + reason[1:]]
         return [Candidate("", float("-inf"), None, problem=NOTHING_FOUND + reason)], remarks
+
+    def _nearest(self) -> list[Solution]:
+        """Return the unfinished routes of both searches that come nearest to the stock, each once."""
+        every = [*self._recorded.unfinished(_UNFINISHED), *self._proposed.unfinished(_UNFINISHED)]
+        distinct = {solution.route.canonical(): solution for solution in every}.values()
+        return sorted(distinct, key=lambda solution: solution.distance)[:_UNFINISHED]
 
     def _why_not(self) -> str:
         searches = (self._recorded, self._proposed)

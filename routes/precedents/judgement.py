@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 from typing import Literal
 
 from rdkit import Chem
 
-from ..faults import atoms_left, route_faults, step_fault, supplier
+from ..faults import atoms_left, isotopes_of, route_faults, step_fault, supplier
 from ..molecules import KNOWN, Molecule, missing_atoms, read_molecule
 from ..tree import Route
 from .transformations import Example, Library, joined, shipped_library, without_stereo
@@ -48,6 +49,8 @@ _ESTER_CLEAVAGES = frozenset(
     }
 )
 _ESTER_FORMATIONS = frozenset({"esterification", "methyl ester formation", "esterification by alkylation"})
+# The number of different molecules in a step beyond which reagents among them are not looked for.
+_MOST_PARTS = 10
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Judgement:
     Args:
         state (`str`):
             `"precedented"`: a recorded reaction has the same transformation, with the same neighbours of the changed
-            atoms and the same stereochemistry. `"fails"`: the step cannot work as written. `"no precedent"`: neither.
+            atoms and the same stereochemistry; molecules that supply no atom are left out. `"fails"`: the step cannot work as written. `"no precedent"`: neither.
         precedents (`int`):
             The number of recorded reactions with the same transformation.
         examples (`tuple[Example, ...]`):
@@ -152,10 +155,15 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
     made, *used = (molecule for molecule in map(read_molecule, (product, *reactants)) if molecule is not None)
     flat = without_stereo(made.canonical), [without_stereo(molecule.canonical) for molecule in used]
     name = _STEREO_ALONE if flat[0] in flat[1] else None
-    precedent = library.find(product, reactants)
-    if precedent is not None:
-        kind = None if precedent.reaction_class is None else CLASSES[precedent.reaction_class]
-        return Judgement("precedented", precedent.count, precedent.examples, kind, name or precedent.name)
+    for kept in _without_reagents(product, reactants):
+        if precedent := library.find(product, kept):
+            kind = None if precedent.reaction_class is None else CLASSES[precedent.reaction_class]
+            unneeded = [molecule for molecule in used if not set(molecule.canonical.split(".")) & set(kept)]
+            odd = [f"no atom of {molecule.canonical} is needed" for molecule in unneeded]
+            odd += _remarks(made, [molecule for molecule in used if molecule not in unneeded])
+            return Judgement(
+                "precedented", precedent.count, precedent.examples, kind, name or precedent.name, remarks=tuple(odd)
+            )
     reagent = supplier(atoms_left(product, reactants))
     remarks = [] if reagent is None else [f"reagent not drawn: {reagent}"]
     if (flat[0], joined(flat[1])) != (made.canonical, joined(molecule.canonical for molecule in used)):
@@ -166,6 +174,18 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
             )
     remarks += _remarks(made, used)
     return Judgement("no precedent", name=name, remarks=tuple(remarks))
+
+
+def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the reactants, then without molecules that supply no atom, such as catalysts, bases and solvents."""
+    parts = joined(reactants).split(".")
+    yield parts
+    distinct, missing = sorted(set(parts)), atoms_left(product, parts)
+    for count in (3, 2, 1) if len(distinct) <= _MOST_PARTS else ():
+        for kept in combinations(distinct, count):
+            several = [part for part in parts if part in kept]
+            if len(several) < len(parts) and atoms_left(product, several) == missing:
+                yield several
 
 
 def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:
@@ -181,17 +201,5 @@ def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:
     for reactant, molecule in zip(used, molecules, strict=True):
         if len(used) > 1 and molecule.HasSubstructMatch(product):
             yield f"{reactant.canonical} contains the whole product"
-    isotopes = _isotopes([product]), _isotopes(molecules)
-    if isotopes[0] - isotopes[1]:
-        yield f"isotopes not in the reactants: {', '.join(sorted(isotopes[0] - isotopes[1]))}"
-    if isotopes[1] - isotopes[0]:
-        yield f"isotopes not in the product: {', '.join(sorted(isotopes[1] - isotopes[0]))}"
-
-
-def _isotopes(molecules: Sequence[Chem.Mol]) -> Counter[str]:
-    return Counter(
-        f"{atom.GetIsotope()}{atom.GetSymbol()}"
-        for molecule in molecules
-        for atom in molecule.GetAtoms()
-        if atom.GetIsotope()
-    )
+    if lost := isotopes_of(molecule.canonical for molecule in used) - isotopes_of([made.canonical]):
+        yield f"isotopes not in the product: {', '.join(sorted(lost))}"

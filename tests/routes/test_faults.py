@@ -22,6 +22,9 @@ STEPS = {
     "unreadable product": ("CCO(C)(C)C", ["CCO"], "CCO(C)(C)C cannot be read"),
     "made from itself": ("CCO", ["OCC", "C"], "CCO is made from itself"),
     "made from itself, with a backslash": (r"F/C=C\F", [r"F\C=C/F"], r"F/C=C\F is made from itself"),
+    "isotope from nowhere": ("[2H]C([2H])([2H])Oc1ccccc1", ["Oc1ccccc1", "CI"], "2H missing"),
+    "isotope in the ring": ("Oc1cc[13cH]cc1", ["Brc1ccccc1"], "13C missing"),
+    "isotope of a reactant": ("[2H]C([2H])([2H])Oc1ccccc1", ["Oc1ccccc1", "[2H]C([2H])([2H])I"], None),
     "unreadable reactant": ("CCO", ["C1CC"], "C1CC cannot be read"),
 }
 
@@ -39,6 +42,18 @@ def test_search_and_judgement_accept_the_same_steps(product, reactants, reason):
             break
     assert (text.state is None) == (reason is not None)
     assert text.broken == (fault and fault.rule)
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "fails"),
+    [
+        ("CC(=O)Cl.Nc1ccccc1", ["CC(=O)Cl", "Nc1ccccc1"], True),
+        ("CC(=O)Nc1ccccc1", ["CC(=O)Nc1ccccc1.CCO"], True),
+        ("CCNC", ["CCNC.Cl"], False),
+    ],
+)
+def test_a_mixture_is_not_made_from_its_parts(product, reactants, fails):
+    assert (step_fault(product, reactants) is not None) == (judge(product, reactants).state == "fails") == fails
 
 
 def test_a_product_of_a_molecule_above_is_made_from_itself():

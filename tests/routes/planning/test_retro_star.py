@@ -92,6 +92,18 @@ def test_the_number_of_reactions_and_the_memory_are_bounded():
     assert len(search._queue) <= 2 * 10
 
 
+def test_unfinished_routes_are_cut_at_steps_without_precedent():
+    steps = {
+        "A": [Step(("BB",), 1.0, True), Step(("x",), 0.1)],
+        "BB": [Step(("CCCC", "N"), 1.0, True), Step(("y", "N"), 0.1)],
+        "CCCC": [Step(("z",), 0.1)],
+    }
+    search = RetroStarSearch("A", "N".__eq__)
+    assert not run(search, steps)
+    found = [(one.route.leaves(), one.is_recorded, one.left) for one in search.unfinished(4)]
+    assert found == [(["BB"], True, 2), (["CCCC", "N"], True, 4), (["x"], False, 1)]
+
+
 def test_routes_of_one_last_reaction_are_limited():
     # eight cheap ways to make B, and a dearer last reaction
     steps = {
