@@ -25,12 +25,15 @@ _SALT_OR_CHARGE = re.compile(r"\.|[+-]\d*\]")
 # Atoms that keep their identity with another proton. Sodium methoxide is not methanol, and butyllithium is not butane:
 # only conjugated anions, and those of sulfur, keep theirs.
 _EXCHANGES = "[#7+,#8+,#15+,#16+,#16-,$([#7-,#8-]~[a,$(*=*),$(*#*)])]"
+# Carbons whose hydrogens move as easily as those of oxygen: between two carbonyl groups or the like.
+_WITHDRAWING = "$([#6,#16]=,#[#7,#8,#16])"
+_ACIDIC = f"[$([CX4;!H0]([{_WITHDRAWING}])[{_WITHDRAWING}])]"
 # A bound for molecules with hundreds of tautomers.
 _MOST_TAUTOMERS = 50
 
 
 @cache
-def _standardizer() -> tuple[Any, Any, Any, Any]:
+def _standardizer() -> tuple[Any, ...]:
     from rdkit.Chem.MolStandardize import rdMolStandardize  # most stocks have nothing to standardize
 
     kept: Any = rdMolStandardize.CleanupParameters()
@@ -38,7 +41,7 @@ def _standardizer() -> tuple[Any, Any, Any, Any]:
     kept.maxTautomers = kept.maxTransforms = _MOST_TAUTOMERS
     return (
         rdMolStandardize.FragmentRemover(), rdMolStandardize.Uncharger(), Chem.MolFromSmarts(_EXCHANGES),
-        rdMolStandardize.TautomerEnumerator(kept),
+        rdMolStandardize.TautomerEnumerator(kept), Chem.MolFromSmarts(_ACIDIC),
     )  # fmt: skip
 
 
@@ -61,7 +64,7 @@ def parent_form(smiles: str) -> str:
     """
     if _is_plain(smiles):
         return smiles
-    remover, uncharger, exchanges, _ = _standardizer()
+    remover, uncharger, exchanges, *_ = _standardizer()
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
         if "." in smiles:
@@ -92,23 +95,33 @@ def tautomers(smiles: str) -> tuple[str, ...]:
     """
     Return the canonical SMILES of the other tautomers of a molecule that lose no stereochemistry.
 
-    A hydrogen moves between hetero atoms, or between a hetero atom and carbon (keto and enol). Molecules whose
-    hydrogens are at other carbons instead, such as an enone and its unconjugated isomer, are different compounds.
+    A hydrogen moves between hetero atoms, or between a hetero atom and a carbon with two neighbours that have a double
+    or triple bond to a hetero atom, as in enols of diketones. Molecules that differ in hydrogens at other carbons, such
+    as a ketone and its enol, or a quinone with an alkyl group and a hydroquinone with an alkenyl group, are different
+    compounds.
     """
     molecule, enumerator = Chem.MolFromSmiles(smiles), _standardizer()[3]
-    known, found = _hydrogens(molecule), list[str]()
+    found = list[str]()
     with rdBase.BlockLogs():
         for other in enumerator.Enumerate(molecule):
-            name, hydrogens = Chem.MolToSmiles(other), _hydrogens(other)
-            is_isomer = hydrogens != known and sum(hydrogens) == sum(known)
-            if name != smiles and not is_isomer and _num_stereo(other, name) == _num_stereo(molecule, smiles):
+            name = Chem.MolToSmiles(other)
+            if (
+                name != smiles
+                and _num_stereo(other, name) == _num_stereo(molecule, smiles)
+                and not _gained(other, molecule) | _gained(molecule, other)
+            ):
                 found.append(name)
     return tuple(found)
 
 
-def _hydrogens(molecule: Any) -> list[int]:
-    """Return the number of hydrogens on each carbon."""
-    return [atom.GetTotalNumHs(includeNeighbors=True) for atom in molecule.GetAtoms() if atom.GetAtomicNum() == 6]
+def _gained(molecule: Any, other: Any) -> set[int]:
+    """Return the carbons that have more hydrogens than in another tautomer, and are not acidic."""
+    more = {
+        atom.GetIdx()
+        for atom, before in zip(molecule.GetAtoms(), other.GetAtoms(), strict=True)
+        if atom.GetAtomicNum() == 6 and atom.GetTotalNumHs() > before.GetTotalNumHs()
+    }
+    return more - {place for (place,) in molecule.GetSubstructMatches(_standardizer()[4])} if more else more
 
 
 def _num_stereo(molecule: Any, smiles: str) -> tuple[int, int]:

@@ -7,14 +7,15 @@ import random
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, cast
 
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdMolDescriptors
 
-from .tree import SMILES_CHARACTERS, Route
+from .normal_form import is_unusual, normalised
+from .tree import ATOM_MAP, SMILES_CHARACTERS, Route, joined_tokens
 
 # Longer SMILES are refused. RDKit writes SMILES by recursion: a chain of 20,000 atoms ends the process.
 MOST_CHARACTERS = 2000
@@ -26,30 +27,81 @@ _STAMP = re.compile(r"^\[[\d:]+\] (SMILES Parse Error: )?")
 # The beginning of an atom with an isotope of more than three digits, or a charge or hydrogens of more than two.
 _TOO_LARGE = re.compile(r"\[(?:\d{4,}|[^\[\]]*[H+-]\d{3,})")
 _ELEMENT = re.compile(r"([A-Z][a-z]?)(\d*)")
+# A CXSMILES: a SMILES, a blank, an extension between bars, and perhaps a name.
+_EXTENDED = re.compile(r"(\S+)(\s+\|[^|\n]*\|)[^\n]*")
+# `R` begins no other element.
+_UNDEFINED = re.compile(r"\*|R(?![abefghnu])|\[\d*[AXQM]\d*\]")
+_BOND_MARKS = frozenset("~<>")
+_BONDS = {Chem.BondType.SINGLE, Chem.BondType.DOUBLE, Chem.BondType.TRIPLE, Chem.BondType.AROMATIC}
 
 
-@lru_cache(KNOWN)
-def canonical_smiles(smiles: str) -> str:
-    """Return RDKit's canonical SMILES. Recent results are cached, because beams and reagents share molecules.
+def parse(text: str) -> Chem.Mol:
+    """
+    Return the molecule of a text, in the normal form of `normal_form`. Every molecule that is compared is read here.
+
+    Args:
+        text (`str`):
+            A SMILES, also in tokens with blanks between them, or a CXSMILES. Atom maps are removed. The stereocentres of
+            a racemate or of unknown absolute configuration (`&1`, `o1` and `r` of CXSMILES) are not specified. Other
+            extensions are ignored.
 
     Raises:
         ValueError: RDKit cannot read the SMILES, or it is empty or longer than 2,000 characters, contains a character that no
-            SMILES has, such as a line break, or a number that is too large for an isotope, a charge or hydrogens. The message
-            quotes it, with the reason.
+            SMILES has, such as a line break, a number that is too large for an isotope, a charge or hydrogens, an R group or
+            another undefined atom, or a bond that is undefined or dative. The message quotes it, with the reason.
     """
-    if len(smiles) > MOST_CHARACTERS:
-        raise ValueError(f"{smiles[:80]!r}... has {len(smiles)} characters: at most {MOST_CHARACTERS} are allowed.")
-    smiles = smiles.strip()
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"{text[:80]!r}... has {len(text)} characters: at most {MOST_CHARACTERS} are allowed.")
+    extended = _EXTENDED.fullmatch(text.strip())
+    smiles, extension = extended.groups() if extended else (joined_tokens(text.strip()), "")
     # RDKit stops reading at the first space or line break, passes over marks in front, and computes modulo a power of two
     if wrong := sorted(set(smiles) - SMILES_CHARACTERS):
         raise ValueError(f"{_quoted(smiles)}: it contains {wrong[0]!r}. Give the SMILES of one molecule.")
     if number := _TOO_LARGE.search(smiles):
         raise ValueError(f"{_quoted(smiles)}: the number in {number[0]!r} is too large.")
+    smiles = ATOM_MAP.sub("", smiles)
+    if _UNDEFINED.search(smiles):
+        raise ValueError(f"{_quoted(smiles)}: it has an R group or another undefined atom. Give a whole molecule.")
     with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles)
+        molecule = Chem.MolFromSmiles(smiles + extension, _parameters())
     if molecule is None or molecule.GetNumAtoms() == 0:
         raise ValueError(unreadable(smiles))
-    return Chem.MolToSmiles(molecule)
+    if extension:
+        _remove_relative_stereo(molecule, extension)
+    elif not is_unusual(smiles) and _BOND_MARKS.isdisjoint(smiles):
+        return molecule
+    if any(bond.GetBondType() not in _BONDS for bond in molecule.GetBonds()):
+        raise ValueError(f"{_quoted(smiles)}: it has a dative or an undefined bond. Write it with charges.")
+    return normalised(molecule)
+
+
+def _remove_relative_stereo(molecule: Chem.Mol, extension: str) -> None:
+    """Remove the stereochemistry of centres whose absolute configuration is unknown."""
+    absolute, relative = set[int](), set[int]()
+    for group in molecule.GetStereoGroups():
+        is_absolute = group.GetGroupType() == Chem.StereoGroupType.STEREO_ABSOLUTE
+        (absolute if is_absolute else relative).update(atom.GetIdx() for atom in group.GetAtoms())
+    if re.search(r"[|,]r[|,]", extension):
+        relative = set(range(molecule.GetNumAtoms())) - absolute
+    for place in relative:
+        molecule.GetAtomWithIdx(place).SetChiralTag(Chem.ChiralType.CHI_UNSPECIFIED)
+
+
+@cache
+def _parameters() -> Any:
+    parameters = cast(Any, Chem).SmilesParserParams()
+    parameters.strictCXSMILES = False  # an extension of reactions such as `|f:0.1|`
+    return parameters
+
+
+@lru_cache(KNOWN)
+def canonical_smiles(smiles: str) -> str:
+    """Return the canonical SMILES of a molecule's normal form. Recent results are cached, because beams and reagents share molecules.
+
+    Raises:
+        ValueError: as in [`parse`].
+    """
+    return Chem.MolToSmiles(parse(smiles))
 
 
 def _quoted(smiles: str) -> str:
@@ -57,11 +109,16 @@ def _quoted(smiles: str) -> str:
 
 
 def canonical_or_given(smiles: str) -> str:
-    """Return RDKit's canonical SMILES, or the text itself if RDKit cannot read it."""
+    """Return RDKit's canonical SMILES, or the text itself if it cannot be read."""
     try:
         return canonical_smiles(smiles)
     except ValueError:
         return smiles
+
+
+def plain_smiles(text: str) -> str:
+    """Return a SMILES without blanks: the text itself, or the canonical SMILES of a CXSMILES or of tokens."""
+    return canonical_or_given(text) if " " in text.strip() else text
 
 
 def unreadable(smiles: str) -> str:
@@ -69,7 +126,6 @@ def unreadable(smiles: str) -> str:
 
     All threads share the log with the reason: if two of them read it at once, one may get none.
     """
-    smiles = smiles.strip()
     if not hasattr(rdBase, "CaptureErrorLog"):  # an older RDKit
         return f"{_quoted(smiles)}."
     with rdBase.CaptureErrorLog() as log:
@@ -165,16 +221,16 @@ class Molecule:
 
     @property
     def canonical(self) -> str:
-        """RDKit's canonical SMILES. It takes as long as reading the molecule, so it is computed on access."""
+        """The canonical SMILES. It takes as long as reading the molecule, so it is computed on access."""
         return canonical_smiles(self.smiles)
 
 
 @lru_cache(KNOWN)
 def read_molecule(smiles: str) -> Molecule | None:
-    """Return the molecule that RDKit reads from a SMILES, or None if it cannot read one. Recent results are cached."""
-    with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles)
-    if molecule is None or molecule.GetNumAtoms() == 0:
+    """Return the molecule of a SMILES, or None if it cannot be read as in [`parse`]. Recent results are cached."""
+    try:
+        molecule = parse(smiles)
+    except ValueError:
         return None
     formula = cast(Any, rdMolDescriptors).CalcMolFormula(molecule)
     atoms = {element: int(count or 1) for element, count in _ELEMENT.findall(formula) if element != "H"}

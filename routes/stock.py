@@ -8,7 +8,7 @@ import logging
 import re
 import zipfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ from ..common.progress import Progress
 from ..common.tables import named_errors, read_table, text_of
 from ..common.workers import Workers
 from .forms import OTHER_SALT, OTHER_TAUTOMER, parent_form, salt_in_words, tautomers
-from .molecules import KNOWN, MOST_CHARACTERS, hash64
+from .molecules import KNOWN, hash64, parse
 from .offers import Offer, read_price
 from .tree import Route
 
@@ -42,7 +42,7 @@ _Entry = tuple[str, str, str, str]
 # The number of lines that decide what a file contains. A file is refused if more than half of them are unreadable.
 _LOOK_AT = 1000
 # Increase this number when the hashes are computed in another way, so that older caches are not read.
-_CACHE_VERSION = 2
+_CACHE_VERSION = 3
 # The number of entries that a worker process gets at once.
 _CHUNK = 50
 
@@ -96,7 +96,7 @@ class Stock:
 
     Args:
         names (`Iterable[str]`):
-            Canonical SMILES or InChIKeys.
+            SMILES or InChIKeys. Others are counted in `num_bad`, as in `from_file`.
         kind (`str`, *optional*, defaults to `"smiles"`):
             The kind of names: `"smiles"` or `"inchikey"`.
         is_strict (`bool`, *optional*, defaults to `False`):
@@ -105,13 +105,12 @@ class Stock:
 
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
-        self.num_bad, self.bad_lines, self.num_salts = 0, cast(list[str], []), 0
-        self._notes, hashes = _Notes(), array("Q")
-        for name in names:
-            hashes.append(hash64(name))
-            for note in self._noted(name, ("", "", "")):
-                self._notes.add(*note)
-        self._finish([np.array(hashes)])
+        self._notes = _Notes()
+        ((hashes, wrong, notes, self.num_salts),) = self._hashed([(name, "", "", "") for name in names])
+        self.num_bad, self.bad_lines = len(wrong), wrong[:5]
+        for note in notes:
+            self._notes.add(*note)
+        self._finish([hashes])
 
     def _finish(self, hashes: list[np.ndarray]) -> None:
         self._hashes = np.unique(np.concatenate(hashes))
@@ -212,7 +211,7 @@ class Stock:
         stock._finish(parts)
         return stock
 
-    def _hashed(self, entries: tuple[_Entry, ...]) -> list[tuple[np.ndarray, list[str], list[Any], int]]:
+    def _hashed(self, entries: Sequence[_Entry]) -> list[tuple[np.ndarray, list[str], list[Any], int]]:
         """Return the hashes of the entries, the entries that are not molecules, the notes, and the number of salts."""
         names = [_name(entry, self.kind) for entry, *_ in entries]
         found = [(name, details) for name, (_, *details) in zip(names, entries, strict=True) if name is not None]
@@ -336,11 +335,9 @@ def _offer(smiles: str, note: tuple[float, list[str]]) -> Offer:
 
 
 def _name_of(smiles: str, kind: str) -> str | None:
-    if len(smiles) > MOST_CHARACTERS:
-        return None
-    with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles)
-    if molecule is None or molecule.GetNumAtoms() == 0:
+    try:
+        molecule = parse(smiles)
+    except ValueError:
         return None
     return cast(Any, Chem).MolToInchiKey(molecule) if kind == "inchikey" else Chem.MolToSmiles(molecule)
 

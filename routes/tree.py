@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,24 @@ from typing import Any
 # The characters that RDKit and PaRoutes write. A quote, brace, comma or space is not among them, so the text form
 # needs only one escape: a backslash is written twice.
 SMILES_CHARACTERS = frozenset(string.ascii_letters + string.digits + "@+-[]()/\\%=#$.:*~<>")
+# The number of an atom in a reaction. It is no part of the molecule.
+ATOM_MAP = re.compile(r":(\d+)(?=\])")
 MAX_DEPTH = 64
+
+_TOKEN = r"\[[^\]\s]*[A-Za-z][^\]\s]*\]|Br|Cl|[BCNOPSFIbcnops]|%\d\d|[-=#$:/\\().+@~\d]"
+
+
+def joined_tokens(text: str) -> str:
+    """Join the tokens of a SMILES that is written with blanks between them, such as `C C ( = O ) O`.
+
+    A text with a name behind its SMILES, and any other, is returned as it is.
+    """
+    first, *rest = text.split(" ")
+    if all(map(str.isdigit, rest)):
+        return text
+    is_single = all(re.fullmatch(_TOKEN, word) for word in (first, *rest))
+    are_tokens = all(re.fullmatch(f"(?:{_TOKEN})+", word) for word in rest)
+    return "".join((first, *rest)) if is_single or (are_tokens and set("=#[]/\\") & set("".join(rest))) else text
 
 
 @dataclass(frozen=True)

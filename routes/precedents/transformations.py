@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ SHIPPED = "transformations.jsonl.gz"
 _TEMPLATES, _MOLECULES = 1 << 10, 1 << 10
 # Transformations with fewer reactions are not proposed. They seldom rank high, and are two thirds of all.
 _LEAST_PROPOSED = 2
+# A stereocentre with a lone pair.
+_LONE_PAIR = re.compile(r"\[(?:S|Se|Te|P|As)@")
 # The number of bits of the fingerprints, which quickly exclude patterns that a molecule cannot contain.
 _BITS = 1024
 # The number of transformations whose fingerprints are computed at once. A common one is found before the fingerprints
@@ -81,8 +84,10 @@ class Transformation:
         """Return the SMILES of the reactants that the template derives from a product, each once."""
         try:
             with rdBase.BlockLogs():
-                # rdchiral's order differs between processes
-                return sorted(rdchiralRun(_template(self.smarts), _prepared(product)))
+                found, mapped = rdchiralRun(_template(self.smarts), _prepared(product), return_mapped=True)
+                if _LONE_PAIR.search(product):
+                    found = {_with_stereo(mapped[outcome][0], product) for outcome in found if outcome in mapped}
+                return sorted(found)  # rdchiral's order differs between processes
         # rdchiral fails for a few pairs of template and molecule
         except (ValueError, KeyError, RuntimeError, IndexError):
             return []
@@ -282,6 +287,29 @@ def _patterns(smarts: str) -> tuple[Chem.Mol, list[Chem.Mol]]:
     """Return the pattern of the product and the patterns of the reactants."""
     made, used = smarts.split(">>")
     return _pattern(made), [_pattern(part) for part in _split(used)]
+
+
+def _with_stereo(mapped: str, product: str) -> str:
+    """
+    Return the reactants with the configuration of the product's sulfoxides and the like, which rdchiral leaves out.
+
+    Args:
+        mapped: the reactants. The atom maps are the indices of the product's atoms, counted from 1.
+        product: the product.
+    """
+    reactants = Chem.MolFromSmiles(mapped)
+    places = {atom.GetAtomMapNum() - 1: atom for atom in reactants.GetAtoms()}
+    for centre in _molecule(product).GetAtoms():
+        if centre.GetChiralTag() and centre.GetDegree() == 3 and (after := places.get(centre.GetIdx())) is not None:
+            around = [atom.GetIdx() for atom in centre.GetNeighbors()]
+            now = [atom.GetAtomMapNum() - 1 for atom in after.GetNeighbors()]
+            if sorted(around) == sorted(now) and not after.GetChiralTag():
+                after.SetChiralTag(centre.GetChiralTag())
+                if sum(around[i] == now[i] for i in range(3)) == 1:  # an odd permutation
+                    after.InvertChirality()
+    for atom in reactants.GetAtoms():
+        atom.SetAtomMapNum(0)
+    return Chem.MolToSmiles(Chem.MolFromSmiles(Chem.MolToSmiles(reactants)))
 
 
 def _pattern(smarts: str) -> Chem.Mol:

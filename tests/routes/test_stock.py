@@ -76,6 +76,8 @@ FORMS = [
     ("NCC(=O)O", "[NH3+]CC(=O)[O-]", OTHER_SALT),
     ("N#CCc1ccncc1", "Cl.N#CCc1ccncc1.O", OTHER_SALT),
     ("Oc1ccccn1", "O=c1cccc[nH]1", OTHER_TAUTOMER),
+    ("CC(=O)CC(C)=O", "CC(=O)C=C(C)O", OTHER_TAUTOMER),
+    ("O=C1CC=NN1", "Oc1cc[nH]n1", OTHER_TAUTOMER),
     ("C[C@H](N)C(=O)OC", "C[C@H](N)C(=O)OC.Cl", "HCl salt"),
 ]
 DIFFERENT = [
@@ -87,6 +89,9 @@ DIFFERENT = [
     ("[H-].[Na+]", "[Cl-].[Na+]"),
     ("CCN", "CCN.CCCCCCCCO"),  # a mixture
     ("C/C=C/C(C)=O", "C=CCC(C)=O"),  # hydrogens of carbon alone move
+    ("CCC1=CC(=O)C=CC1=O", "C=Cc1cc(O)ccc1O"),  # hydrogens of carbon move to oxygen
+    ("O=C1C=CC(=O)CC1", "Oc1ccc(O)cc1"),
+    ("CC(C)=NO", "CC(C)N=O"),
 ]
 
 

@@ -45,7 +45,7 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
         json.dumps(Route("CCC", (ESTER,)).to_dict()),
         json.dumps(Route("CCO", (Route("C(C"),)).to_dict()),
         json.dumps(Route("CCN.Cl", (Route("CCN"), Route("Cl"))).to_dict()),
-        json.dumps(Route("CCO", (Route("*CC"),)).to_dict()),
+        json.dumps(Route("CCO", (Route("[U]$[U]"),)).to_dict()),
         json.dumps(Route("C" * 29, (Route("C" * 40),)).to_dict()),
         json.dumps(Route("C" * 30, (Route("C"),)).to_dict()),
         json.dumps(Route("CCF", (Route("C"),)).to_dict()),
@@ -66,7 +66,7 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
         {"file": str(path), "index": f"line {number}", "why": f"{depth}, at most 1 are allowed"}
         for number, depth in ((5, 2), (6, 3))
     ]
-    assert "'*' at index" in report.dropped["unknown_character"]["examples"][0]["why"]
+    assert "'$' at index" in report.dropped["unknown_character"]["examples"][0]["why"]
     assert report.dropped["unreadable_molecule"]["examples"][0]["why"].startswith("'C(C'")
     assert json.loads((tmp_path / "out" / "report.json").read_text())["dropped"] == report.dropped
     # a test target used on the way to another is no reason

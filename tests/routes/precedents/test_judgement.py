@@ -47,6 +47,17 @@ def test_a_recorded_transformation_is_a_precedent_with_its_examples_and_class():
 
 
 @pytest.mark.parametrize(
+    ("aniline", "state"),
+    [
+        ("Nc1ccc([S@](C)=O)cc1", "precedented"), ("Nc1ccc([S@+](C)[O-])cc1", "precedented"),
+        ("Nc1ccc([S@@](C)=O)cc1", "no precedent"), ("Nc1ccc(S(C)=O)cc1", "no precedent"),
+    ],
+)  # fmt: skip
+def test_a_sulfoxide_keeps_its_configuration(aniline, state):
+    assert judge("CC(=O)Nc1ccc([S@](C)=O)cc1", ["CC(=O)Cl", aniline]).state == state
+
+
+@pytest.mark.parametrize(
     ("route", "states", "reason"),
     [
         # carbon dioxide and a Grignard reagent are not drawn
