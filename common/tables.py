@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
 import itertools
+import logging
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
+_logger = logging.getLogger(__name__)
+
+# The number of bytes that decide the encoding of a text.
+SAMPLE = 1 << 24
 # gzip raises these for a truncated file, for a file that is not gzip, and for damaged contents.
 BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
 
@@ -23,12 +29,41 @@ def text_of(file: IO[bytes], name: str, errors: str = "strict") -> IO[str]:
     Args:
         file: the file. It is gzipped if its first bytes say so, or if the name ends in `.gz`.
         name: its name.
-        errors: what to do with bytes that are not UTF-8, as in `open`.
+        errors: what to do with bytes that are not in the encoding, as in `open`. If it is not "strict", text that is
+            not UTF-16 is read as UTF-8.
     """
     ahead: Any = file if hasattr(file, "peek") else io.BufferedReader(file)
     if ahead.peek(2)[:2] == b"\x1f\x8b" or name.endswith(".gz"):
         ahead = gzip.GzipFile(fileobj=ahead)
-    return io.TextIOWrapper(ahead, encoding="utf-8-sig", errors=errors)
+    ahead = io.BufferedReader(ahead, SAMPLE)
+    encoding = encoding_of(ahead.peek(), name if errors == "strict" else None)
+    return io.TextIOWrapper(ahead, encoding=encoding, errors=errors)
+
+
+def encoding_of(sample: bytes, name: str | None) -> str:
+    """Return the encoding of a text, judged by its beginning: UTF-8, UTF-16, or else cp1252 or Latin-1, with a warning.
+
+    Args:
+        sample: the beginning.
+        name: the name of the file, for the warning. None allows only UTF-8 and UTF-16.
+    """
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in sample[:200]:
+        return "utf-16-le" if sample[1:2] == b"\0" else "utf-16-be"
+    for encoding in ("utf-8-sig", "cp1252") if name else ():
+        try:
+            codecs.getincrementaldecoder(encoding)().decode(sample)
+        except UnicodeDecodeError:
+            continue
+        break
+    else:
+        encoding = "latin-1" if name else "utf-8-sig"
+    if encoding != "utf-8-sig":
+        _logger.warning(
+            "%s is not UTF-8 and is read as %s: if letters come out wrong, save it as UTF-8.", name, encoding
+        )
+    return encoding
 
 
 @contextmanager
@@ -39,7 +74,7 @@ def named_errors(name: Any) -> Iterator[None]:
     except BROKEN_GZIP as error:
         raise ValueError(f"{name} is damaged or cut off. Download or copy it again: {error}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is not UTF-8 text: {error}") from error
+        raise ValueError(f"{name} is not text: {error}") from error
     except csv.Error as error:
         raise ValueError(
             f"{name} cannot be read as a table, perhaps because a quote is not closed: {error}"
@@ -87,10 +122,15 @@ def read_table(lines: Iterable[str], known: Sequence[str]) -> tuple[Table | None
 
 
 def _rows(lines: Iterable[str], delimiter: str, width: int) -> Iterator[list[str]]:
-    for row in csv.reader(lines, delimiter=delimiter):
-        cells = [cell.strip() for cell in row]
-        if any(cells):
-            yield cells + [""] * (width - len(cells))
+    number = 1  # the header is the first line
+    try:
+        # strict, because a quote that is not closed would swallow the lines after it
+        for row in (reader := csv.reader(lines, delimiter=delimiter, strict=True)):
+            number, cells = reader.line_num + 1, [cell.strip() for cell in row]
+            if any(cells):
+                yield cells + [""] * (width - len(cells))
+    except csv.Error as error:
+        raise csv.Error(f"line {number + 1}: {error}") from error
 
 
 def find_column(header: Sequence[str], names: Iterable[str]) -> int | None:

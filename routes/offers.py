@@ -7,7 +7,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_NUMBER = re.compile(r"\d(?:[\d.,' ]*\d)?")
+_NUMBER = re.compile(r"\d(?:[\d.,' ]*\d)?(?:[eE][+-]?\d+)?")
+_TO_WORD = r"[-\u2013\u2014]|\bto\b"
+_TO = re.compile(rf"\D*(?:{_TO_WORD})\D*")
+# The end of a text in front of a negative number.
+_MINUS = re.compile(r"[-\u2212]\s*[^\w\s]?\s*$")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Offer:
             The vendor.
         catalogue_number (`str`, *optional*):
             The catalogue number.
+        is_lowest (`bool`, *optional*, defaults to `False`):
+            Whether the price is the lower end of a range.
     """
 
     smiles: str
@@ -40,18 +46,19 @@ class Offer:
     unit: str | None = None
     vendor: str | None = None
     catalogue_number: str | None = None
+    is_lowest: bool = False
 
     @property
     def description(self) -> str:
         """Form, price, vendor and catalogue number as a text for an order; empty if the stock has no such data."""
-        price = None if self.price is None else price_in_words(self.price, self.unit)
+        price = None if self.price is None else price_in_words(self.price, self.unit, self.is_lowest)
         form = self.form and f"as {self.form}" + (f" ({self.sold_as})" if self.sold_as else "")
         return ", ".join(filter(None, [form, price, self.vendor, self.catalogue_number]))
 
 
-def price_in_words(price: float, unit: str | None) -> str:
+def price_in_words(price: float, unit: str | None, is_lowest: bool = False) -> str:
     """Return a price with its unit."""
-    return f"{price:,.2f} {unit or ''}".strip()
+    return f"{'from ' * is_lowest}{price:,.2f} {unit or ''}".strip()
 
 
 def price_sum(offers: Sequence[Offer]) -> float | None:
@@ -60,19 +67,31 @@ def price_sum(offers: Sequence[Offer]) -> float | None:
     return sum(offer.price or 0.0 for offer in known) if len({offer.unit for offer in known}) == 1 else None
 
 
-def read_price(text: str) -> tuple[float, str]:
-    """Return the number in a text such as `$1,250.00`, `12,50 EUR` or `1.250,00`, and the surrounding text as the unit.
-
-    A text without a number, or with the number 0, has the price NaN.
+def read_price(text: str) -> tuple[float, str, bool]:
     """
-    found = _NUMBER.search(text)
-    if found is None:
-        return math.nan, ""
-    digits = re.sub("[' ]", "", found[0])
+    Return the number in a text such as `$1,250.00`, `12,50 EUR` or `1.250,00`, the surrounding text as the unit, and
+    whether it is the lower end of a range such as `10-20 USD`.
+
+    A text without a number, or with a number that is not positive, has the price NaN.
+    """
+    found = [(match.start(), match.end(), _number(match[0])) for match in _NUMBER.finditer(text)]
+    if not found or _MINUS.search(text[: found[0][0]]):
+        return math.nan, "", False
+    start, end, price = found[0]
+    between = "" if len(found) == 1 else text[end : found[1][0]]
+    is_range = _TO.fullmatch(between) is not None
+    if is_range:
+        end, price = found[1][1], min(price, found[1][2])
+    around = f"{text[:start]} {re.sub(_TO_WORD, ' ', between) if is_range else ''} {text[end:]}".split()
+    return price or math.nan, "" if math.isnan(price) else " ".join(dict.fromkeys(around)), is_range
+
+
+def _number(digits: str) -> float:
+    """Return a number with points or commas for thousands and decimals, or NaN."""
+    digits = re.sub("[' ]", "", digits)
     if digits.rfind(",") > digits.rfind(".") and not re.fullmatch(r"\d{1,3}(,\d{3})+", digits):
         digits = digits.replace(".", "").replace(",", ".")  # a decimal comma
-    unit = " ".join(f"{text[: found.start()]} {text[found.end() :]}".split())
     try:
-        return float(digits.replace(",", "")) or math.nan, unit
+        return float(digits.replace(",", ""))
     except ValueError:  # several points
-        return math.nan, ""
+        return math.nan

@@ -71,7 +71,8 @@ class Candidate:
         if self.price is None or self.route is None:
             return None
         priced = [offer for offer in self.offers if offer.price is not None]
-        total, number = price_in_words(self.price, priced[0].unit), len(set(self.route.leaves()))
+        is_lowest, number = any(offer.is_lowest for offer in priced), len(set(self.route.leaves()))
+        total = price_in_words(self.price, priced[0].unit, is_lowest)
         return f"{total} for {len(priced)} of {number} starting materials, one listed pack of each"
 
     @property

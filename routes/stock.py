@@ -18,20 +18,20 @@ from rdkit import Chem, rdBase
 
 from ..common.atomic import atomic_write
 from ..common.progress import Progress
-from ..common.tables import named_errors, read_table, text_of
+from ..common.tables import Table, find_column, named_errors, read_table, text_of
 from ..common.workers import Workers
 from .forms import OTHER_SALT, OTHER_TAUTOMER, parent_form, salt_in_words, tautomers
 from .molecules import KNOWN, hash64, parse
 from .offers import Offer, read_price
-from .tree import Route
+from .tree import SMILES_COLUMNS, Route, smiles_and_name
 
 _logger = logging.getLogger(__name__)
 
+_UNIT = re.compile(r"(?![eE]\+?\d)[^\W\d_]|[$€£¥₹]")
 _INCHIKEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
-# Names of columns, compared by `find_column`. The first that a table has is taken. PubChem's canonical SMILES has no stereochemistry.
-_COLUMNS = (
-    "isomeric_smiles", "iso_smiles", "smiles", "canonical_smiles", "smiles_canonical", "structure", "mol", "inchikey",
-)  # fmt: skip
+# Names of columns, compared by `find_column`.
+_PRICES = ("price", "unit_price", "list_price")
+_CURRENCIES = ("currency", "price_currency", "currency_code", "price_unit")
 _VENDORS = ("vendor", "vendor_name", "supplier", "supplier_name", "source", "company", "brand")
 _NUMBERS = (
     "catalogue_number", "catalog_number", "catalogue_no", "catalog_no", "cat_no", "catalogue_id", "catalog_id", "sku",
@@ -223,8 +223,8 @@ class Stock:
     def _noted(self, name: str, details: Iterable[str]) -> Iterator[tuple[int, float, list[str]]]:
         """Yield the notes of an entry: price, vendor and number by its name and, for a salt, also by its parent."""
         cost, *others = details
-        price, unit = read_price(cost)
-        about = [unit, *others]
+        price, unit, is_lowest = read_price(cost)
+        about = [unit, "range" * is_lowest, *others]
         if cost or any(others):
             yield hash64(name), price, ["", "", *about]
         if self.kind == "smiles" and (parent := parent_form(name)) != name:
@@ -300,7 +300,7 @@ class Stock:
         return None
 
     def _noted_offer(self, smiles: str, name: str, form: str = "", sold_as: str = "") -> Offer:
-        price, (_, _, *details) = self._notes.get(hash64(name)) or (np.nan, ["", "", "", "", ""])
+        price, (_, _, *details) = self._notes.get(hash64(name)) or (np.nan, [""] * 6)
         return _offer(smiles, (price, [form, sold_as, *details]))
 
     def missing(self, route: Route) -> list[str]:
@@ -329,9 +329,10 @@ def _cached_offer(stock: Stock, smiles: str) -> Offer | None:
 
 
 def _offer(smiles: str, note: tuple[float, list[str]]) -> Offer:
-    price, (form, sold_as, unit, *others) = note
-    known = None if np.isnan(price) else price
-    return Offer(smiles, form or None, sold_as or None, known, *(text or None for text in (unit, *others)))
+    form, sold_as, unit, is_lowest, vendor, number = (text or None for text in note[1])
+    return Offer(
+        smiles, form, sold_as, None if np.isnan(note[0]) else note[0], unit, vendor, number, is_lowest is not None
+    )
 
 
 def _name_of(smiles: str, kind: str) -> str | None:
@@ -351,22 +352,30 @@ def _name(entry: str, kind: str) -> str | None:
 
 def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
     """Yield the SMILES or InChIKey of each line that is not empty, with its other data in a table."""
-    known = _COLUMNS if column is None else (column,)
+    known = (*SMILES_COLUMNS, "inchikey") if column is None else (column,)
     with path.open("rb") as file, named_errors(path):
         table, lines = read_table(text_of(file, path.name), known)
         if table is None and column is not None:
             raise ValueError(f"{path} has no column {column!r}: its first line is {next(lines, '').strip()[:200]!r}.")
         if table is None:  # a list: the text after the SMILES is a name
             filled = (line.strip() for line in lines if line.strip())
-            yield from ((re.split(r"[\s,;]", line, maxsplit=1)[0], "", "", "") for line in filled)
+            yield from ((smiles_and_name(line)[0], "", "", "") for line in filled)
             return
-        header = [name.lower() for name in table.header]
-        price = next((place for place, name in enumerate(header) if "price" in name), None)
-        unit = "" if price is None else _unit(header[price])
-        places = [table.column(known), price, table.column(_VENDORS), table.column(_NUMBERS)]
+        currency = _column_like(table, _CURRENCIES, "currency")
+        price = _column_like(table, _PRICES, "price", but=currency)
+        unit = "" if price is None else _unit(table.header[price].lower())
+        places = [table.column(known), price, currency, table.column(_VENDORS), table.column(_NUMBERS)]
         for row in table.rows:
-            entry, cost, vendor, number = ("" if place is None else row[place] for place in places)
-            yield entry, f"{cost} {unit}".strip() if cost else "", vendor, number
+            entry, cost, code, vendor, number = ("" if place is None else row[place] for place in places)
+            # a price of its own unit needs no other
+            yield entry, cost if not cost or _UNIT.search(cost) else f"{cost} {code or unit}".strip(), vendor, number
+
+
+def _column_like(table: Table, names: Sequence[str], part: str, but: int | None = None) -> int | None:
+    """Return the index of the first of the names that a table has, or of the first name that contains a part."""
+    header = ["" if index == but else name for index, name in enumerate(table.header)]
+    exact = find_column(header, names)
+    return next((i for i, name in enumerate(header) if part in name.lower()), None) if exact is None else exact
 
 
 def _unit(header: str) -> str:

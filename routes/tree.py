@@ -22,11 +22,25 @@ from typing import Any
 # The characters that RDKit and PaRoutes write. A quote, brace, comma or space is not among them, so the text form
 # needs only one escape: a backslash is written twice.
 SMILES_CHARACTERS = frozenset(string.ascii_letters + string.digits + "@+-[]()/\\%=#$.:*~<>")
+# Names of columns with molecules, compared by `find_column`. The first that a table has is taken. PubChem's canonical
+# SMILES has no stereochemistry.
+SMILES_COLUMNS = (
+    "isomeric_smiles", "iso_smiles", "smiles", "canonical_smiles", "smiles_canonical", "target_smiles", "target", "structure", "mol",
+)  # fmt: skip
 # The number of an atom in a reaction. It is no part of the molecule.
 ATOM_MAP = re.compile(r":(\d+)(?=\])")
 MAX_DEPTH = 64
 
 _TOKEN = r"\[[^\]\s]*[A-Za-z][^\]\s]*\]|Br|Cl|[BCNOPSFIbcnops]|%\d\d|[-=#$:/\\().+@~\d]"
+
+
+def smiles_and_name(line: str) -> tuple[str, str]:
+    """Return the SMILES of a line of a list, with its extension between bars (CXSMILES), and the name after it."""
+    first, tab, rest = line.strip().partition("\t")
+    if " " in first and " " not in (joined := joined_tokens(first)):
+        return joined, rest.strip()
+    smiles, extension, name = re.fullmatch(r"([^\s,;]*)(\s+\|[^|]*\|)?[\s,;]*(.*)", f"{first}{tab}{rest}").groups("")  # type: ignore[union-attr]
+    return smiles + extension, name.strip().strip('"')
 
 
 def joined_tokens(text: str) -> str:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ...common.tables import Table, find_column, named_errors, read_table, text_of
+from ..tree import SMILES_COLUMNS, smiles_and_name
 
 # Names of columns, and of fields of an SD file, in lower case. The first one that a file has is used.
-SMILES_COLUMNS = ("smiles", "canonical_smiles", "target_smiles", "target", "mol")
 ID_COLUMNS = ("id", "target_id", "compound_id", "identifier", "name", "compound_name", "title", "key")
 
 # The counts line of a molecule, the fourth line of an SD file.
@@ -112,7 +112,7 @@ def _has_table_name(name: str) -> bool:
 def _begins_with_smiles(line: str) -> bool:
     from ..molecules import read_molecule  # needs RDKit
 
-    return not line or read_molecule(_parts(line)[0]) is not None
+    return not line or read_molecule(smiles_and_name(line)[0]) is not None
 
 
 def _of_table(table: Table, name: str, smiles_column: str | None, id_column: str | None) -> Iterator[Target]:
@@ -141,27 +141,24 @@ def _parquet(file: IO[bytes], name: str) -> Table:
 
 
 def _of_lines(lines: Iterable[str]) -> Iterator[Target]:
+    from ..molecules import plain_smiles  # needs RDKit
+
     number = 0
     for line in lines:
         line = line.strip()
         if not line or line.startswith("#"):
             continue
-        smiles, label = _parts(line)
+        smiles, label = smiles_and_name(line)
         if number == 0 and smiles.lower() in SMILES_COLUMNS:
             continue  # a header
         number += 1
-        yield Target(label or str(number), smiles)
-
-
-def _parts(line: str) -> tuple[str, str]:
-    """Return the SMILES and the name of a line, without the part of an extended SMILES between bars."""
-    smiles, *rest = re.split(r"[\s,;]+", line.strip(), maxsplit=1)
-    label = re.sub(r"^\|[^|]*\|", "", rest[0] if rest else "")
-    return smiles, label.strip().strip('"')
+        yield Target(label or str(number), plain_smiles(smiles))
 
 
 def _of_sd_file(lines: Iterable[str], id_column: str | None) -> Iterator[Target]:
     from rdkit import Chem, rdBase
+
+    from ..molecules import plain_smiles
 
     # each record is parsed alone, so that an error in one affects neither its title nor the others
     for number, record in enumerate(_records(lines), 1):
@@ -169,13 +166,21 @@ def _of_sd_file(lines: Iterable[str], id_column: str | None) -> Iterator[Target]
             supplier = cast(Any, Chem).SDMolSupplier()
             supplier.SetData(record)
             molecule = next(iter(supplier), None)
-            smiles = "" if molecule is None else Chem.MolToSmiles(Chem.RemoveHs(molecule))
+            smiles = "" if molecule is None else plain_smiles(_extended(Chem.RemoveHs(molecule)))
         label = record.partition("\n")[0].strip()
         if id_column is not None:
             found = re.search(rf"^>.*<{re.escape(id_column)}>[^\n]*\n([^\n]*)", record, re.MULTILINE | re.IGNORECASE)
             label = found[1].strip() if found else ""
         label = label or str(number)
         yield Target(label, smiles, None if smiles else f"record {number} is not a molecule that RDKit can read.")
+
+
+def _extended(molecule: Any) -> str:
+    """Return the SMILES of a molecule, with an extension if only the relative configuration of some centres is known."""
+    from rdkit import Chem
+
+    fields: Any = Chem.CXSmilesFields.CX_ENHANCEDSTEREO
+    return cast(Any, Chem).MolToCXSmiles(molecule, Chem.SmilesWriteParams(), fields)
 
 
 def _records(lines: Iterable[str]) -> Iterator[str]:

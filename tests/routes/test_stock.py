@@ -28,6 +28,8 @@ def read(path, **settings):
         ("table.tsv", "smiles\tid\nOCC\t1\nc1ccccc1\t2\nCC(O)=O\t3\n"),
         ("excel.csv", '\ufeff"smiles","price"\n"OCC","1"\n"c1ccccc1","2"\n"CC(O)=O",""\n'),
         ("semicolons.csv", 'id;smiles;"name, long"\n1;OCC;"a, b"\n2;c1ccccc1;b\n3;CC(O)=O;c\n'),
+        ("tokens.txt", "C C O\nc 1 c c c c c 1\nC C ( = O ) O\n"),
+        ("extended.smi", "CCO |$a;;$| ethanol\nc1ccccc1 |f:0.1|\tbenzene\n[CH3:1][C:2](=O)O |r| x, y\n"),
         ("pubchem.csv", "CanonicalSMILES,IsomericSMILES\nCCO,OCC\nx,c1ccccc1\n,CC(O)=O\n"),
         ("keys.txt", "\n".join(KEYS)),
         ("keys.csv", "name,InChIKey\n" + "".join(f"x,{key}\n" for key in KEYS)),
@@ -160,12 +162,50 @@ def test_a_column_is_chosen_by_name(tmp_path):
     ("text", "price", "unit"),
     [
         ("$1,250.00", 1250.0, "$"), ("12,50 EUR", 12.5, "EUR"), ("1.250,00", 1250.0, ""), ("1,250", 1250.0, ""),
-        ("CHF 1'250.5", 1250.5, "CHF"), ("on request", None, ""), ("0", None, ""), ("1.2.3", None, ""),
+        ("CHF 1'250.5", 1250.5, "CHF"), ("on request", None, ""), ("0", None, ""), ("1.2.3", None, ""), ("1.25E+03 USD", 1250.0, "USD"),
+        ("-5 USD", None, ""), ("$-5.00", None, ""), ("-$5", None, ""),
     ],
 )  # fmt: skip
 def test_prices_are_read_as_people_write_them(text, price, unit):
-    found, of = read_price(text)
-    assert (None if found != found else found, of) == (price, unit)
+    found, of, is_lowest = read_price(text)
+    assert (None if found != found else found, of, is_lowest) == (price, unit, False)
+
+
+@pytest.mark.parametrize("text", ["10-20 USD", "USD 10 \u2013 20", "20 to 10 USD", "10 USD - 20 USD"])
+def test_of_a_range_of_prices_the_lower_is_read(text):
+    assert read_price(text) == (10.0, "USD", True)
+    assert Offer("C", price=10.0, unit="USD", is_lowest=True).description == "from 10.00 USD"
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "price", "unit"),
+    [
+        ("smiles,Price 1,Currency 1", "CCO,10,EUR", 10.0, "EUR"),
+        ("smiles,Currency,Pricing note,Price", "CCO,EUR,7,10", 10.0, "EUR"),
+        ("smiles,price_currency,list_price", "CCO,EUR,10", 10.0, "EUR"),
+        ("smiles,price_usd,currency", "CCO,10,", 10.0, "USD"),
+        ("smiles,price,currency", "CCO,10 EUR,USD", 10.0, "EUR"),
+        ("smiles,price,currency", "CCO,1.5e1,USD", 15.0, "USD"),
+        ("smiles,price,currency", "CCO,-1,USD", None, None),
+    ],
+)
+def test_prices_have_the_currency_of_their_row(tmp_path, header, row, price, unit):
+    (tmp_path / "list.csv").write_text(f"{header}\n{row}\n")
+    offer = read(tmp_path / "list.csv").offer("CCO")
+    assert (offer.price, offer.unit) == (price, unit)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-le"])
+def test_catalogues_of_other_encodings_are_read(tmp_path, encoding):
+    (tmp_path / "list.csv").write_bytes("smiles,supplier\nCCO,Müller\n".encode(encoding))
+    assert read(tmp_path / "list.csv").offer("CCO").vendor == "Müller"
+
+
+@pytest.mark.parametrize("rows", ['CCO,a\nCCN,"b\nCCC,c\n', 'CCO,a\nCCN,"b\nCCC,c\nCCCC,"d\n', 'CCO,a\nCCN,"b'])
+def test_an_unclosed_quote_is_refused_with_its_line(tmp_path, rows):
+    (tmp_path / "list.csv").write_text(f"smiles,name\n{rows}")
+    with pytest.raises(ValueError, match=r"list\.csv .* a quote is not closed: line 3"):
+        read(tmp_path / "list.csv")
 
 
 @pytest.mark.parametrize(
