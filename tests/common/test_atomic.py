@@ -79,15 +79,6 @@ def test_a_folder_is_whole_or_as_it_was(tmp_path):
     assert (tmp_path / "empty" / "file").exists()
 
 
-def test_errors_name_the_requested_file(tmp_path):
-    (tmp_path / "folder.json").mkdir()
-    for path in (tmp_path / "folder.json", tmp_path / "nowhere" / "a.json"):
-        with pytest.raises(OSError) as error, atomic_write(path) as temporary:
-            temporary.write_text("x")
-        assert str(path) in str(error.value) and f".{path.name}" not in str(error.value)
-    assert [file.name for file in tmp_path.iterdir()] == ["folder.json"]
-
-
 def atomic_folder_of(path):
     with atomic_folder(path, replace=True) as folder:
         (folder / "new").touch()

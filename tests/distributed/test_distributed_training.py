@@ -1,10 +1,6 @@
 """Training on two processes, with the model in parts or not, gives the same as on one, even if killed and resumed."""
 
-import os
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -132,40 +128,3 @@ def test_the_first_process_chooses_the_checkpoint_for_all(pair, data, tmp_path):
         (path / "rng_state_1.pth").unlink()  # of the other process; the first process reports it to both
     answers = pair.run("training_jobs.found", folders=[here, here])
     assert answers[0] == answers[1] and f"{before} lacks rng_state_1.pth" in answers[0][1]
-
-
-@pytest.mark.dtype(torch.float64)
-@pytest.mark.slow
-def test_four_processes_on_two_nodes_equal_one(alone_training, data, tmp_path):
-    """Copies of the model on both nodes, its layers and experts in parts within each. The nodes are agents of torchrun."""
-    # three whole steps an epoch: no process repeats rows, which experts would see twice
-    settings = STEPS | {"fields": SPARSE, "data": data, "dtype": torch.float64, "max_train_samples": 48}
-    split = {
-        "distributed_config": "dp_replicate_size=2,fsdp_size=2,ep_size=2", "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 2, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 9,
-    }  # fmt: skip
-    again = {"resume_from_checkpoint": tmp_path / "first" / "checkpoint-2"}
-    jobs = [{"folder": tmp_path / "first"}, {"folder": tmp_path / "resumed", **again}]
-    torch.save([settings | split | job for job in jobs], tmp_path / "jobs.pt")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        endpoint = f"localhost:{free.getsockname()[1]}"
-    words = f"-m torch.distributed.run --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint {endpoint}"
-    command = [sys.executable, *words.split(), str(Path(__file__).with_name("training_jobs.py")), str(tmp_path)]
-    agents = [subprocess.Popen(command, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}) for _ in range(2)]
-    try:
-        assert [agent.wait(300) for agent in agents] == [0, 0]
-    finally:
-        for agent in agents:
-            agent.kill()
-    one = alone_training.train(folder=tmp_path / "one", per_device_train_batch_size=16, **settings)
-    assert [step for step, *_ in one["curve"]] == [1, 2, 3, 4]
-    for rank in range(4):
-        first, resumed = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
-        torch.testing.assert_close(first["curve"], one["curve"], rtol=0, atol=1e-9)
-        assert resumed["curve"] == first["curve"] and first["held"] < 0.8 * one["held"]
-    names = ("one", "first", "resumed")
-    weights = [AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name).state_dict() for name in names]
-    for part, value in weights[0].items():
-        torch.testing.assert_close(weights[1][part], value, rtol=0, atol=1e-9, msg=part)
-        assert torch.equal(weights[2][part], weights[1][part]), part

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -139,10 +137,3 @@ def test_two_workers_write_the_plans_of_one_process(cluster, planner_folder, tmp
     assert {"done", "unfinished", "refused"} <= {row["state"] for row in joined.values()}
     assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.csv"]) == 3
     assert (tmp_path / "joined.csv").read_text().startswith("id,target,rank")
-
-
-def test_without_workers_ray_is_not_imported(planner_folder):
-    code = "import sys; from weftformer.scripts import cli; cli.main(sys.argv[1:]); print('ray' in sys.modules)"
-    words = f"routes plan CCO --model {planner_folder} --steps 1 --output-file x --shard 1/1".split()
-    one = [sys.executable, "-c", code, *words]
-    assert subprocess.run(one, capture_output=True, text=True, check=True).stdout.endswith("\nFalse\n")

@@ -130,17 +130,6 @@ def test_shards_may_begin_at_once(tmp_path, monkeypatch):
     assert [file.name for file in (tmp_path / "parts").iterdir()] == ["job.json"]
 
 
-def test_rows_are_written_while_others_take_long(tmp_path, monkeypatch):
-    parts = Parts((tmp_path / "parts").as_uri())
-    parts.begin("generate", {}, ["a", "b"])
-    parts.add(['{"number":1,"state":"done"}\n'])
-    parts.add(['{"number":2,"state":"done"}\n'])
-    assert set(parts.states()) == {0}
-    monkeypatch.setattr(parts, "_written", parts._written - 11)
-    parts.add([])  # as the watch of a job does
-    assert set(parts.states()) == {0, 1}
-
-
 def test_of_two_rows_of_one_number_the_first_counts(tmp_path):
     parts = Parts((tmp_path / "parts").as_uri())
     parts.begin("routes plan", {}, ["a", "b"])

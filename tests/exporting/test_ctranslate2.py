@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from weftformer import WeftConfig
-from weftformer.exporting import check_expressible, compare_ctranslate2, ctranslate2, extras, write_ctranslate2
+from weftformer.exporting import check_expressible, compare_ctranslate2, ctranslate2, write_ctranslate2
 from weftformer.tokenization import build_route_tokenizer
 
 OWN_VOCABULARY = {
@@ -82,9 +82,3 @@ def test_what_it_has_no_words_for_is_refused(fields, field, allowed):
     with pytest.raises(ValueError) as error:
         check_expressible(WeftConfig.from_preset("modern-tiny", **fields))
     assert f"CTranslate2 does not support {field}" in str(error.value) and allowed in str(error.value)
-
-
-def test_without_the_package_the_error_says_what_to_install(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"needs ctranslate2: pip install 'weftformer\[export\]'"):
-        write_ctranslate2(small("tiny"), tmp_path)

@@ -9,7 +9,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTraining
 
 from weftformer.hub.export import flat_files
 from weftformer.tokenization import train_tokenizer
-from weftformer.training import PushCodeCallback, WeftTrainer
+from weftformer.training import WeftTrainer
 from weftformer.training.checkpoints import save_model_folder
 
 from ..models import tiny_model
@@ -58,11 +58,6 @@ def test_each_push_holds_a_whole_model_and_nothing_else(strategy, hub, tmp_path)
         name = {"checkpoint": "last-checkpoint", "all_checkpoints": f"checkpoint-{step}"}.get(strategy)
         expected += [MODEL] + ([{f"{name}/{file}" for file in files}] if name else [])
     assert [set(commit) for commit in hub.pushed] == [*expected, MODEL | {"README.md"}]
-
-
-def test_a_trainer_of_transformers_pushes_the_code_too(hub, tmp_path):
-    build(tmp_path / "run", Seq2SeqTrainer, [PushCodeCallback()], save_steps=3, hub_strategy="every_save").train()
-    assert [set(commit) for commit in hub.pushed] == [MODEL]
 
 
 @pytest.mark.parametrize("what", ["checkpoint", "model", "code"])

@@ -8,9 +8,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, BartF
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES, export
-from weftformer.conversion.files import READABLE
-from weftformer.scripts import convert as script
-from weftformer.scripts.cli import build_parser, main
+from weftformer.scripts.cli import main
 from weftformer.tokenization import build_route_tokenizer
 
 WORDS = {"input_ids": torch.tensor([[4, 5, 6, 52, 52, 7]]), "decoder_input_ids": torch.tensor([[0, 3, 4]])}
@@ -52,13 +50,6 @@ def test_a_checkpoint_becomes_a_folder_that_loads(checkpoint, tmp_path, capsys, 
     }  # fmt: skip
 
 
-def test_help_names_every_source():
-    for name, source in SOURCES.items():
-        assert f"  {name:<10}{source.title}\n" in (script.__doc__ or "")
-    help_ = build_parser(["convert"])[1]["convert"].format_help()
-    assert all(ending in help_ for ending in READABLE)
-
-
 def nothing_written(tmp_path):
     return not any(path.is_dir() for path in tmp_path.iterdir())
 
@@ -78,32 +69,14 @@ def test_refusals(checkpoint, tmp_path, capsys):
     out = str(tmp_path / "out")
     for arguments, words in (
         ([str(file), out], "do not contain encoder_attention_heads and decoder_attention_heads"),
-        (["torch", str(file), out, "--heads", "8"], "These are not the keys of torch.nn.Transformer"),
         (["torhc", str(file), out], "there is no source 'torhc': choose from torch, bart,"),
-        ([str(file), out, "--preset", "dms-flash-10m"], "wrong"),
         ([str(file), out, "--heads", "8", "--config-overrides", "dropuot=0.1"], "Did you mean `dropout`?"),
-        ([str(file), out, "--heads", "8", "--rename", "encoder"], "write PATTERN=REPLACEMENT"),
         ([str(file), out, "--heads", "8", "--rename", "^encoder=enc"], "No source has these keys"),
         ([str(file), str(tmp_path)], "is not empty"),
     ):
         assert main(["convert", *arguments]) == 1, arguments
         assert words in capsys.readouterr().err, arguments
         assert nothing_written(tmp_path)
-
-
-def test_an_interrupted_run_leaves_nothing(checkpoint, tmp_path, monkeypatch, capsys):
-    model, file = checkpoint
-    model.save_pretrained(tmp_path / "dense")
-
-    def interrupt(self, folder):
-        (folder / "model.safetensors").touch()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(WeftForConditionalGeneration, "save_pretrained", interrupt)
-    for words in (["convert", str(file), "--heads", "8"], ["upcycle", str(tmp_path / "dense"), "--every", "1"]):
-        assert main([*words[:2], str(tmp_path / "out"), *words[2:]]) == 130
-        assert f"weftformer {words[0]}: interrupted" in capsys.readouterr().err
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["dense", "small.ckpt"]
 
 
 def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(tmp_path, capsys):
@@ -129,15 +102,12 @@ def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(
     assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "other"), *settings]) == 0
     other = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "other")
     assert other.generate(**words, max_new_tokens=2)[0, 0] == 5 and other.generation_config.num_beams == 3
-    # older folders have all settings in config.json; one without effect is no error
+    # older folders have all settings in config.json
     (tmp_path / "bart" / "generation_config.json").unlink()
     file = tmp_path / "bart" / "config.json"
-    for beams, name in (({"num_beams": 3}, "beams"), ({"early_stopping": True}, "greedy")):
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"num_beams": 1} | beams))
-        assert main(["convert", str(tmp_path / "bart"), str(tmp_path / name), "--rename", "(?=nothing)="]) == 0
-    old = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "beams")
-    assert old.generation_config.num_beams == 3
-    assert torch.equal(old.generate(**words, max_new_tokens=9), model.generate(**words, max_new_tokens=9))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"num_beams": 3}))
+    assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "old")]) == 0
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "old").generation_config.num_beams == 3
     for command, *options in (["upcycle"], ["export", "--format", "torch"]):
         assert main([command, str(tmp_path / "bart"), str(tmp_path / command), *options]) == 1
         assert "is a bart model, not a Weft model: convert it" in capsys.readouterr().err

@@ -6,11 +6,10 @@ import torch
 pytest.importorskip("rdkit")
 pytest.importorskip("fastapi")
 
-from weftformer.exporting import engine as engines
 from weftformer.routes import Route, write_routes
 from weftformer.scripts import cli
 from weftformer.serving import app as serving_app
-from weftformer.serving import load_task, tasks
+from weftformer.serving import tasks
 
 from ..conftest import save_both
 from ..models import tiny_text_model
@@ -46,20 +45,3 @@ def test_weights_have_the_given_dtype(command, text_folder, planner_folder, tmp_
     for given in ([], ["--dtype", "bfloat16"], ["--dtype", "float16"]):
         assert cli.main([*words, *given]) == 1 and "seen enough" in capsys.readouterr().err
     assert seen == [torch.float32, torch.bfloat16, torch.float16]
-
-
-def test_texts_in_bfloat16_have_scores(text_folder, capsys):
-    words = ["generate", "one two", "--model", text_folder, "--json-lines", "--max-new-tokens", "5", "--beams", "2"]
-    assert cli.main([*words, "--dtype", "bfloat16"]) == 0
-    assert '"score": -' in capsys.readouterr().out
-
-
-def test_ctranslate2_writes_no_texts_of_a_model_on_another_device(text_folder, monkeypatch):
-    """The fast path may support the device, but CTranslate2 would compute on the CPU."""
-    monkeypatch.setattr(engines, "reason_against", lambda *args, **settings: None)
-    model = load_task(text_folder).model
-    model.generation_config.early_stopping = True
-    engine = engines.Engine(model, "auto")
-    engine.is_off = False  # as if it were installed
-    assert engine.reason_against() is None
-    assert engines.Engine(model.to("meta"), "auto").reason_against().endswith("on a CPU")

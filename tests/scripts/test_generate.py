@@ -13,7 +13,6 @@ from weftformer.exporting import engine as engines
 from weftformer.scripts import cli
 from weftformer.serving import lines as serving_lines
 from weftformer.serving import load_task
-from weftformer.serving.texts import TextSettings
 
 from ..conftest import save_both
 from ..models import tiny_text_model
@@ -136,18 +135,6 @@ def test_another_engine_writes_the_same(folder, tmp_path, capsys, monkeypatch):
         assert row == wanted | {"score": wanted["score"] and pytest.approx(wanted["score"], abs=1e-4)}
 
 
-@pytest.mark.parametrize("settings", [TextSettings(2, 3), TextSettings(1, 3, candidates=2, sampling={})])
-def test_batches_have_at_most_so_many_tokens(folder, monkeypatch, settings):
-    monkeypatch.setattr(serving_lines, "_TOKENS", 12)
-    task, sizes = load_task(folder), []
-    monkeypatch.setattr(
-        task, "write", lambda works, **_: sizes.append([len(w.ids) for w in works]) or [()] * len(works)
-    )
-    list(serving_lines.answer_lines(task, map(serving_lines.Line, LINES), settings))
-    assert sum(map(len, sizes)) == 6 and max(map(len, sizes)) > 1
-    assert all(len(batch) == 1 or max(batch) * len(batch) * 2 <= 12 for batch in sizes)
-
-
 def test_scores_are_log_probabilities(folder, capsys):
     assert run(folder, "one two", "--json-lines", "--beams", 4, "--num-return-sequences", 4) == 0
     row = json.loads(capsys.readouterr().out)
@@ -205,20 +192,13 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--input-file", "nowhere.txt"], "the file nowhere.txt does not exist"),
         (["--input-file", "cut.txt.gz"], "cut.txt.gz is damaged after line"),
-        (["one", "--input-file", "in.txt"], "are mutually exclusive"),
         (["one", "--top-k", "3"], "--top-k requires --sample"),
         (["one", "--num-return-sequences", "2"], "above 1 requires --json-lines"),
-        (["one", "--resume"], "give --output-file"),
-        (["one", "--output-file", "out.txt.gz"], "--output-file out.txt.gz would not be compressed"),
         (["one", "--source-column", "question"], "--condition-columns require a table"),
-        (["--input-file", "in.csv", "--source-column", "answer"], "no column 'answer': it has number, question."),
-        (["--model", "nowhere/at/all", "one"], "--model nowhere/at/all: there is no such folder"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line(folder, capsys, words, message):
-    Path("in.csv").write_text("number,question\n1,one\n")
     Path("cut.txt.gz").write_bytes(gzip.compress(b"one\n" * 99)[:-9])
     assert run(folder, *words) == 1
     err = capsys.readouterr().err
@@ -226,7 +206,6 @@ def test_mistakes_are_one_line(folder, capsys, words, message):
 
 
 def test_models_of_another_kind_are_refused(untrained_folder, tmp_path, capsys):
-    assert cli.main(["generate", "one"]) == 1 and "--model is required" in capsys.readouterr().err
     assert run(untrained_folder, "CCO") == 1
     assert "use `weftformer routes plan` or `routes evaluate`" in capsys.readouterr().err
     (tmp_path / "bart").mkdir()

@@ -62,17 +62,6 @@ def test_stock_and_names_of_a_file_are_kept(files):
     assert all(one in text for one in words)
 
 
-def test_offers_and_prices_are_on_the_page(files):
-    (files / "stock.csv").write_text("Form,Price (USD),cat no\nCC(=O)[O-].[Na+],12.50,A-1\nCCO,2,<b>\n")
-    words = ["routes.jsonl", "--html", "a.html", "--stock", "stock.csv", "--stock-column", "form"]
-    assert draw(*words) == 0
-    text = (files / "a.html").read_text()
-    assert text.count("as sodium salt (CC(=O)[O-].[Na+]), 12.50 USD, A-1") == 3 and "2.00 USD, &lt;b&gt;" in text
-    assert "Price: 14.50 USD for 2 of 2 starting materials" in text
-    assert draw(*words, "--stock-strict") == 0
-    assert "sodium" not in (files / "a.html").read_text()
-
-
 def test_pictures(files):
     assert draw("routes.jsonl", "--picture", "route.svg") == 0
     assert sorted(path.name for path in files.glob("*.svg")) == ["route-1.svg", "route-2.svg", "route-3.svg"]

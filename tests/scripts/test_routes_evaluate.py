@@ -1,4 +1,3 @@
-import gzip
 import itertools
 import json
 import re
@@ -141,17 +140,12 @@ def test_the_draw_of_targets_is_repeated_by_its_seed(tmp_path):
         (["--model", "MODEL", "--ks", "5", "0"], "--ks"),
         (["--model", "MODEL", "--limit", "5"], "--limit 5 exceeds the 4 routes of"),
         (["--predictions", "PLANS", "--with", "steps"], "--with"),
-        (["--predictions", "WRONG"], "plan 2"),
-        (["--predictions", "EMPTY"], "no plan found"),
     ],
 )
 def test_mistakes(words, message, untrained_folder, routes, tmp_path, capsys):
-    plan = json.dumps(Plan("CCCC").to_dict())
-    files = {"PLANS": plan, "WRONG": plan + '\n{"a": 1}', "EMPTY": "[]"}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    given = [tmp_path / word if word in files else untrained_folder if word == "MODEL" else word for word in words]
-    assert run(routes, *given) == 1
+    (tmp_path / "plans").write_text(json.dumps(Plan("CCCC").to_dict()))
+    names = {"PLANS": tmp_path / "plans", "MODEL": untrained_folder}
+    assert run(routes, *(names.get(word, word) for word in words)) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert message in error and error.startswith("weftformer routes evaluate: error: ")
 
@@ -174,17 +168,6 @@ def test_a_model_that_is_not_told_steps():
     model.generation_config.routes = {"starting_material": False}
     with pytest.raises(ValueError, match=r"--with material is not supported\. This model was trained without"):
         predicting.conditions_of(model, ["nothing", "material"])
-
-
-def test_files_of_the_same_name_are_told_apart_and_may_be_gzipped(routes, tmp_path, capsys):
-    plans = [Plan(route.smiles, [Candidate(route.to_string(), 0.0, None, route, rank=1)]) for route in RECORDED]
-    wrong = [Plan(route.smiles, [Candidate("{", 0.0, None, problem="no route", rank=1)]) for route in RECORDED]
-    files = [tmp_path / name / "plans.json.gz" for name in "ab"]
-    for file, found in zip(files, (plans, wrong), strict=True):
-        file.parent.mkdir()
-        file.write_bytes(gzip.compress(json.dumps([plan.to_dict() for plan in found]).encode()))
-    assert run(routes, "--predictions", *files, "--ks", "1", "--markdown") == 0
-    assert "| top-1 | 100.0 [51.0, 100.0] | 0.0 [0.0, 49.0] |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("form", ["aizynthfinder", "reactions"])

@@ -1,9 +1,7 @@
 """`weftformer routes plan` with models that have learned a few routes: output, files, drawings and resuming."""
 
 import csv
-import errno
 import gzip
-import io
 import json
 import sys
 
@@ -118,14 +116,6 @@ def test_targets_of_a_file_keep_their_names(folder, tmp_path, capsys):
     assert list(dict.fromkeys(row["id"] for row in rows)) == ["the amide", "A-7"]
 
 
-def test_the_format_is_seen_from_the_name(folder, tmp_path):
-    begins = {"a.csv": "id,target", "a.json": "[\n{", "a.jsonl": '{"number"', "a.jsonl.gz": '{"id"', "b": "id,target"}
-    for name, begin in begins.items():
-        assert run(folder, ESTER, "--output-file", name, *(["--format", "csv"] if name == "b" else [])) == 0
-        data = (tmp_path / name).read_bytes()
-        assert (gzip.decompress(data) if name.endswith(".gz") else data).decode().startswith(begin)
-
-
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
 def test_resume_after_an_interruption(folder, tmp_path, capsys, monkeypatch, name):
     targets, parts = [AMIDE, "CS(=O)(=O)NCC", ESTER, NOTHING], f"{name}.parts"
@@ -193,11 +183,8 @@ def test_a_long_search_says_how_far_the_run_is(folder, capsys, monkeypatch):
     [
         (["--starting-material", "CC("], "'CC(' is not a molecule"),
         (["--time-limit", "0"], "--time-limit 0.0 is not allowed"),
-        (["--input-file", "a.smi"], "mutually exclusive"),
-        (["--format", "csv"], "--output-file"),
         (["--picture", "a.gif"], "must end in .svg or .png"),
         (["targets.smi"], "targets.smi is a file"),
-        (["--stock", "nothing.smi"], "--stock nothing.smi"),
         (["--only-purchasable"], "stock"),
         (["--join", "parts", "--output-file", "a.jsonl", "--html", "a.html"], "--html is not supported with --join"),
     ],
@@ -208,15 +195,6 @@ def test_mistakes_are_one_line_before_a_model_is_loaded(words, message, capsys, 
     assert cli.main(["routes", "plan", *given, "--model", "/nope"]) == 1
     *before, line = capsys.readouterr().err.splitlines()
     assert message in line and not any("error" in one for one in before)
-
-
-@pytest.mark.parametrize(
-    "words", [["--steps", "5-2"], ["--steps", "x"], ["--format", "askcos"], ["--export", "b.rxn"]]
-)
-def test_arguments_that_are_none_are_usage_errors(words, folder):
-    with pytest.raises(SystemExit) as error:
-        cli.main(["routes", "plan", "CCO", "--model", folder, *words])
-    assert error.value.code == 2
 
 
 def test_options_are_the_settings():
@@ -249,16 +227,3 @@ def test_invalid_and_repeated_targets_among_others(folder, tmp_path, capsys):
     assert f"{NOTHING}: not planned" in out
     assert "145 are allowed" in rows[3]["problem"] and rows[3]["problem"].count("C") < 100
     assert err.splitlines()[-1] == "weftformer routes plan: 3 of 6 targets have no route: 2, 4, 6"
-
-
-def test_a_closed_pipe_ends_a_run_without_an_error(folder, tmp_path, capsys, monkeypatch):
-    class Closed(io.StringIO):
-        def write(self, text):
-            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", Closed())
-        assert run(folder, AMIDE, ESTER, "--output-file", "a.jsonl") == 141
-    err = capsys.readouterr().err
-    assert "error" not in err and "Finished targets are in a.jsonl.parts" in err
-    assert run(folder, AMIDE, ESTER, "--output-file", "a.jsonl", "--resume") == 0

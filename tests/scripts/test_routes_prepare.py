@@ -63,20 +63,8 @@ def test_every_argument_arrives(files, tmp_path, capsys):
     assert json.loads((out / "report.json").read_text())["settings"] == asdict(Preparation(aligned=2))
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["nothing.json"], "nothing"),
-        (["a.jsonl.gz", "--workers", "0"], "workers"),
-        (["empty.txt"], "empty"),
-        (["notes.txt", "--workers", "1"], "notes"),
-    ],
-)
-def test_mistakes_are_one_line(files, words, said, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_mistake_is_one_line(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("\n\nDear diary\n" * 1001)
-    (tmp_path / "empty.txt").touch()
-    assert weft(*words, "--output-dir", tmp_path / "out", "--no-progress") == 1
+    assert weft(tmp_path / "notes.txt", "--output-dir", tmp_path / "out", "--no-progress", "--workers", 1) == 1
     shown = capsys.readouterr().err
-    assert shown.count("\n") == 1 and said in shown
-    assert not (tmp_path / "out").exists()
+    assert shown.count("\n") == 1 and "notes" in shown and not (tmp_path / "out").exists()

@@ -110,10 +110,7 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     ("words", "message"),
     [
         (["--train-file", "routes.jsonl"], "Give --train-file and --test-file together"),
-        (["--train-file", "."], "is not a folder of `weftformer routes prepare`"),
         (["--preset", "modern-tiny"], "use one of the dms-* presets"),
-        (["--preset", "modern-tiny", "--model-name-or-path", "."], "give one of them"),
-        (["--num-test-routes", "0"], "--num-test-routes"),
     ],
 )
 def test_errors_are_one_line(words, message, tmp_path, capsys):

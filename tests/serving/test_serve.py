@@ -28,9 +28,6 @@ from weftformer.serving.connections import JsonFormatter, Server
 from .conftest import soon
 
 TARGETS = ("CCOC(C)=O", "CC(=O)NCc1ccccc1", "CS(=O)(=O)NCC", "O=C(O)CNC(C)=O", "O=C(Nc1ccccc1)c1ccc(F)cc1")
-MALFORMED = (b'{"targets": [', b"\xff\xfe", b'{"targets": NaN}', b'{"texts": 1e999}', b"[" * 5000, b"{}")
-# The share of requests whose clients disconnect early, and the share of malformed requests.
-LEAVE, WRONG = 0.02, 0.02
 JSON = {"content-type": "application/json"}
 
 
@@ -57,21 +54,16 @@ def texts_of(response):
 
 
 def send_until(end, url, expected, seed):
-    """Send requests, some of them malformed or given up early, and count the answers by what is wrong with them."""
+    """Send requests, some of them given up early, and count the answers that are those of the request alone."""
     chance, outcomes = random.Random(seed), Counter()
     with httpx.Client(headers=JSON, timeout=120, trust_env=False) as client:
         while time.monotonic() < end:
-            draw, (body, texts) = chance.random(), chance.choice(list(expected.items()))
-            if draw < LEAVE:
+            body, texts = chance.choice(list(expected.items()))
+            if chance.random() < 0.02:
                 with pytest.raises(httpx.TimeoutException):
                     client.post(url, content=body, timeout=chance.uniform(0.001, 0.01))
-            elif draw < LEAVE + WRONG:
-                response = client.post(url, content=chance.choice(MALFORMED))
-                is_refused = 400 <= response.status_code < 500 and "detail" in response.json()
-                outcomes["refused" if is_refused else "bad"] += 1
             else:
-                response = client.post(url, content=body)
-                outcomes["right" if response.status_code == 200 and texts_of(response) == texts else "wrong"] += 1
+                outcomes[texts_of(client.post(url, content=body)) == texts] += 1
     return outcomes
 
 
@@ -88,7 +80,7 @@ def test_under_load_answers_equal_those_alone_and_a_signal_ends_it_in_order(plan
                 send = partial(send_until, time.monotonic() + seconds, url, expected)
                 outcomes = sum(clients.map(send, range(20)), Counter())
                 memory.append(process.memory_info().rss / 2**20)
-            assert outcomes["right"] > 20 and set(outcomes) <= {"right", "refused"}, outcomes
+            assert outcomes[True] > 20 and not outcomes[False], outcomes
             assert memory[1] - memory[0] < 50
             health = url.replace("/plan", "/health")
             soon(lambda: httpx.get(health, trust_env=False).json()["waiting"] == 0)

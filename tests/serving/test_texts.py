@@ -95,16 +95,3 @@ def test_weights_that_are_nan_are_refused(tmp_path):
     folder = save_both(tmp_path, model, tokenizer)
     with pytest.raises(ValueError, match=r"NaN or infinite, model\.decoder\.layers\.0\.\S+ and 0 other tensors"):
         load_task(folder)
-
-
-def test_an_engine_writes_what_the_model_writes(tmp_path, monkeypatch):
-    pytest.importorskip("ctranslate2")
-    monkeypatch.setenv("WEFT_COMPILED_FOLDER", str(tmp_path))
-    task = TextTask(*tiny_text_model(["one two three four five six nine"]))
-    body = {"texts": TEXTS, "beams": 1, "max_new_tokens": 6}
-    (expected,) = answers_together(task, [body])
-    task.use_engine("ctranslate2")
-    assert task.open_pool(1, lambda: None).search is None
-    assert answers_together(task, [body]) == [expected]
-    task.use_engine("auto")  # the beam search of this model ends by another rule
-    assert task.open_pool(4, lambda: None).search is not None
