@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-import torch
 from transformers import WatermarkingConfig
 
 from weftformer import WeftConfig
@@ -48,23 +47,3 @@ def test_requests_leave_the_shared_configuration_unchanged(build, source, writes
     assert found.shape[1] == 9 and not writes.names
     with pytest.raises(ValueError, match="assistant_early_exit=1: this model cannot skip layers"):
         model.generate(source[:1], assistant_early_exit=1, **LENGTH)
-
-
-@torch.no_grad()
-def test_non_causal_call_leaves_concurrent_calls_causal(build, source, writes):
-    model, target, others = build("rotary"), torch.tensor([[START, 5, 6, 7]] * 4), []
-    expected = model(source, decoder_input_ids=target).logits
-    alone = model(source, decoder_input_ids=target, is_causal=False).logits
-    assert not torch.allclose(alone, expected, atol=1e-3)
-    writes.watched.append(model.config)
-
-    def another_request(*args):
-        handle.remove()
-        others.append(model(source, decoder_input_ids=target).logits)
-
-    # in the middle of the call, as a thread may come in between
-    handle = model.model.decoder.embed_tokens.register_forward_hook(another_request)
-    found = model(source, decoder_input_ids=target, is_causal=False).logits
-    torch.testing.assert_close(others, [expected])
-    torch.testing.assert_close(found, alone)
-    assert not writes.names

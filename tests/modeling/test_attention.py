@@ -10,7 +10,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
 
 from weftformer.modeling.attention import CrossAttention, SelfAttention
-from weftformer.modeling.masks import encoder_mask, refuse_lost_bias
+from weftformer.modeling.masks import encoder_mask
 from weftformer.modeling.positions import TokenPositions, WeftRotaryEmbedding, attention_positions
 
 pytestmark = pytest.mark.dtype(torch.float64)
@@ -165,16 +165,6 @@ def test_attention_equals_the_reference(
                 gradients(module, inputs, output), gradients(module, inputs, expected), strict=True
             ):
                 assert_close(got, wanted, kind)
-
-
-def test_cross_attention_takes_sdpa_for_flash(attention):
-    module, config = attention("relative", cross=True)
-    config._attn_implementation = "flash_attention_2"
-    assert module.implementation == "sdpa"
-    refuse_lost_bias(config)  # the relative bias of cross-attention is no obstacle
-    config.self_attention_position_type = "relative"
-    with pytest.raises(ValueError, match=r'"flash_attention_2" does not support a relative bias'):
-        refuse_lost_bias(config)
 
 
 CALL = {"input_ids": torch.tensor([[3, 4, 5, 0]]), "attention_mask": torch.tensor([[1, 1, 1, 0]]),

@@ -157,12 +157,3 @@ def test_left_pads_take_no_row_of_the_table():
     torch.testing.assert_close(found.logits[:, 1:], alone)
     with pytest.raises(ValueError, match="A sequence of 4 tokens is longer"):
         model(**GOOD, decoder_attention_mask=torch.ones(2, 4))
-
-
-@pytest.mark.parametrize("chunked_loss", [False, True])
-def test_int32_ids_and_labels_equal_int64(chunked_loss):
-    model = tiny_model(dropout=0.0).train()
-    long, short = (
-        model(input_ids=ids, labels=ids, chunked_loss=chunked_loss).loss for ids in (IDS, IDS.to(torch.int32))
-    )
-    assert long == short

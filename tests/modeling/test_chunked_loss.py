@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from weftformer.modeling import losses
-from weftformer.modeling.losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
+from weftformer.modeling.losses import chunked_cross_entropy, counted_items, cross_entropy
 
 from ..models import assert_same_gradients, tiny_model
 
@@ -88,13 +88,6 @@ def test_chunked_loss_setting():
             assert [logits is None for logits in found] == [False, True, chunks_training and training]
         without_labels = {"input_ids": BATCH["input_ids"], "decoder_input_ids": BATCH["input_ids"]}
         assert model.train()(**without_labels, chunked_loss=True).logits is not None
-
-
-def test_adapted_head_has_no_chunked_loss():
-    head = type("Adapter", (nn.Linear,), {})(8, 20_000)
-    assert not chunks_loss(head, None, training=True) and not chunks_loss(head, False, training=True)
-    with pytest.raises(ValueError, match="Adapter"):
-        chunks_loss(head, True, training=True)
 
 
 @pytest.mark.parametrize(("smoothing", "bias"), [(0.0, True), (0.2, False)])

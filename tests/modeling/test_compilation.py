@@ -68,6 +68,7 @@ def check_steps(model, twin, settings, chunked_loss, lengths=(6, 5, 9), close=EX
         assert torch.equal(found.expert_load, wanted.expert_load) and wanted.expert_load.any()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("kind", "checkpoints"), [("sparse", False), ("dense", True)])
 def test_training_step_is_one_graph(kind, checkpoints):
     """Traced whole, and run as traced: every break of the graph or guess about a value would show."""

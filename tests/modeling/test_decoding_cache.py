@@ -63,9 +63,18 @@ def seen(cache):
     return found
 
 
-@pytest.mark.parametrize("habit", ["any", "one leads", "apart"])
-@pytest.mark.parametrize(("beams", "together"), [(1, False), (3, False), (4, True)])
-@pytest.mark.parametrize("own_prefixes", [[0], [6], [0, 6]])
+@pytest.mark.parametrize(
+    ("beams", "together", "habit", "own_prefixes"),
+    [
+        (1, False, "any", [0, 6]),
+        (3, False, "any", [0, 6]),
+        (3, False, "one leads", [6]),
+        (3, False, "apart", [0]),
+        (4, True, "any", [6]),
+        (4, True, "one leads", [0, 6]),
+        (4, True, "apart", [0, 6]),
+    ],
+)
 def test_ranks_see_their_history(monkeypatch, beams, together, habit, own_prefixes):
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda like, *shape: like.new_full(shape, float("nan")))
     monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 4)

@@ -177,7 +177,7 @@ TABLE = {
     "relative_attention_max_distance": ({"self_attention_position_type": "relative"}, 2, shapes),
     "dropout": ({}, 0.5, training),
     "attention_dropout": ({}, 0.5, training),
-    "activation_dropout": ({}, 0.5, training),
+    "activation_dropout": (SPARSE, 0.5, training),  # of experts; `test_layers.py` has that of dense layers
     "encoder_mlp_layer_types": ({}, ["dense", "sparse"], shapes),
     "decoder_mlp_layer_types": ({}, "sparse", shapes),
     "num_experts": (SPARSE, 5, shapes),

@@ -108,29 +108,9 @@ def test_forbidden_tokens_are_allowed_and_only_the_first_step_reads_from_the_dev
     guard.raise_if_nonfinite()
 
 
-def test_remove_invalid_values_allows_nan():
-    model = build(lm_head_bias=True)
-    with torch.no_grad():
-        model.lm_head.bias[7] = torch.nan
-    assert model.generate(SOURCE, max_new_tokens=3, remove_invalid_values=True).shape[0] == 2
-
-
 def test_row_without_any_allowed_token_is_refused():
     with pytest.raises(ValueError, match="every token is forbidden"):
         build().generate(SOURCE, prefix_allowed_tokens_fn=lambda row, ids: [5], suppress_tokens=[5], max_new_tokens=2)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"guidance_scale": 2.0}, "guidance_scale=2.0 is for decoder-only models"),
-        ({"prefill_chunk_size": 2}, "prefill_chunk_size=2 is for decoder-only models"),
-        ({"num_beams": 2, "do_sample": True, "streamer": object()}, "`streamer` cannot be used with beam search"),
-    ],
-)
-def test_settings_of_decoder_only_models_are_refused(settings, words):
-    with pytest.raises(ValueError, match=words):
-        build().generate(SOURCE, max_new_tokens=2, **settings)
 
 
 def cache_of(model, settings=None, **given):

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import pickle
 import shutil
 from functools import partial
 from pathlib import Path
@@ -104,23 +103,6 @@ def test_base_model_loads_with_a_new_or_a_tied_head(tmp_path):
         else:
             assert info["missing_keys"] == {"lm_head.weight", "lm_head.bias"}
             assert 0.1 < loaded.lm_head.weight.std() < 0.4 and not loaded.lm_head.bias.any()
-
-
-@pytest.mark.parametrize("kind", ["sparse, balanced by bias", "two vocabularies, head of its own"])
-@torch.no_grad()
-def test_copies_equal_the_model_and_share_no_weights(kind):
-    model = build(attention="eager", **KINDS[kind])
-    records = {"output_hidden_states": True, "output_attentions": True, "labels": TARGET}
-    recorded = model(input_ids=IDS, **records)  # what records outputs stays on the modules
-    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        again = other(input_ids=IDS, **records)
-        assert torch.equal(again.logits, recorded.logits)
-        for name in ("encoder_hidden_states", "decoder_hidden_states", "cross_attentions"):
-            assert len(again[name]) == len(recorded[name]) > 0, name
-        other.model.encoder.embed_tokens.weight.zero_()
-        other.config.dropout = 0.9
-        assert torch.equal(model(input_ids=IDS, **records).logits, recorded.logits)
-        assert model.config.dropout == 0.0
 
 
 # --- damaged files and weights of other models
@@ -250,27 +232,3 @@ def test_biases_of_balanced_routing_may_be_missing(tmp_path):
     name = "model.decoder.layers.0.mlp.router.selection_bias"
     words = f"lacks 1 of the weights of WeftForConditionalGeneration ({name})"
     refused(without(tmp_path, name), words)
-
-
-def test_state_dict_in_memory():
-    model = build()
-    load = partial(WeftForConditionalGeneration.from_pretrained, None, config=model.config)
-    same_weights(load(state_dict=model.state_dict()), model)
-    new = load(state_dict={})  # an empty dictionary means a new model
-    assert 0.1 < new.lm_head.weight.std() * model.config.d_model**0.5 < 10
-    part = {name: tensor for name, tensor in model.state_dict().items() if "layers.1" not in name}
-    with pytest.raises(ValueError, match=r"The given `state_dict` lacks 23 of the weights of Weft"):
-        load(state_dict=part)
-
-
-def test_adapters_are_loaded_or_refused(tmp_path):
-    peft = pytest.importorskip("peft")
-    build().save_pretrained(tmp_path / "base")
-    base = WeftForConditionalGeneration.from_pretrained(tmp_path / "base")
-    adapted = peft.get_peft_model(base, peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False))
-    expected = scores(adapted.eval())
-    adapted.save_pretrained(tmp_path / "adapter")
-    other = WeftForConditionalGeneration.from_pretrained(tmp_path / "adapter")
-    torch.testing.assert_close(scores(other), expected)
-    folder = without(tmp_path / "adapter", "layers.0")
-    refused(folder, "lacks 6 of the weights of", "lora_A")

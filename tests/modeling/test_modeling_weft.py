@@ -8,7 +8,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from weftformer.modeling.losses import cross_entropy
 from weftformer.modeling.moe import balance_loss, router_z_loss
-from weftformer.modeling.transformers_names import CACHE, OutputRecorder
+from weftformer.modeling.transformers_names import CACHE
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -77,17 +77,6 @@ def test_recorded_outputs(build):
             torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3]))
     assert output.encoder_attentions[0][0, :, :, 2:4].abs().max() == 0  # pads
     assert output.decoder_attentions[0].triu(1).abs().max() == 0
-
-
-@pytest.mark.skipif(
-    not hasattr(OutputRecorder, "num_hidden_layers_key"), reason="this transformers returns no single states"
-)
-def test_single_hidden_states_count_from_the_last_layer(build):
-    model = build(encoder_layers=3, decoder_layers=2)
-    given = {"decoder_input_ids": TARGET, **inputs_of(model)}
-    found, whole = model(**given, output_hidden_states=[-1]), model(**given, output_hidden_states=True)
-    for name in ("encoder_hidden_states", "decoder_hidden_states"):
-        assert torch.equal(found[name][-1], whole[name][-1]), name
 
 
 def test_outputs_without_requests(build):
@@ -276,12 +265,3 @@ def test_gradient_checkpointing_equals_plain_training(build, kind, reentrant):
         model.gradient_checkpointing_enable(None if reentrant is None else {"use_reentrant": reentrant})
     assert model.model.encoder.gradient_checkpointing and model.model.decoder.gradient_checkpointing
     torch.testing.assert_close(run(), expected, atol=1e-10, rtol=1e-10)
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_reentrant_checkpointing_of_sparse_layers_is_replaced(build):
-    """It runs the layers without gradients first: the logits that routers record have none."""
-    model = build(**SPARSE)
-    model.gradient_checkpointing_enable({"use_reentrant": True, "preserve_rng_state": False})
-    keywords = model.model.decoder.layers[0]._gradient_checkpointing_func.keywords
-    assert keywords == {"use_reentrant": False, "preserve_rng_state": False}

@@ -118,10 +118,3 @@ def test_given_positions_belong_to_their_row_and_masked_tokens_have_none(small, 
             assert torch.equal(run(**{side: (counts.masked_fill(~mask, nonsense), mask)}), hidden)
         row = run(slice(1, 2), **{side: (counts[1], mask[1])})
         torch.testing.assert_close(row, hidden[1:], atol=1e-10, rtol=1e-10)
-
-
-def test_relative_positions_cannot_be_given_with_a_filled_cache(build):
-    decoder = build(model_class=WeftDecoder, **KINDS["relative"])
-    cache = decoder(input_ids=TARGET, use_cache=True).cache
-    with pytest.raises(ValueError, match="`position_ids` cannot be given"):
-        decoder(input_ids=TARGET[:, :1], cache=cache, position_ids=torch.tensor([4]))

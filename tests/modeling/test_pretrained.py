@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from weftformer import WeftDecoder, WeftEncoder, WeftForConditionalGeneration
+from weftformer import WeftForConditionalGeneration
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
@@ -99,16 +99,6 @@ def test_resizing_the_target_of_one_vocabulary_is_refused(build):
         build(decoder_vocab_size=29).resize_decoder_token_embeddings(40)
 
 
-@pytest.mark.parametrize("model_class", [WeftEncoder, WeftDecoder])
-def test_resizing_a_stack_alone(build, tmp_path, model_class):
-    stack = build(model_class=model_class, **SHARING["two vocabularies, own head"][0])
-    stack.resize_token_embeddings(35)
-    stack.save_pretrained(tmp_path)
-    for same in (stack, model_class.from_pretrained(tmp_path)):
-        assert same.embed_tokens.num_embeddings == 35
-        assert same(input_ids=torch.tensor([[34]])).last_hidden_state.isfinite().all()
-
-
 def test_initial_weights_follow_glorot(small):
     torch.manual_seed(0)
     wide = {"d_model": 64, "encoder_ffn_dim": 192, "decoder_mlp_layer_types": "sparse", "mlp_bias": True,
@@ -160,16 +150,6 @@ def test_encoder_in_another_module_trains_and_saves_its_table(build):
     assert torch.equal(second(IDS), first(IDS))
     traced = torch.jit.trace(first, IDS, check_trace=False)
     assert torch.allclose(traced(IDS), first(IDS))
-
-
-def test_replicas_of_data_parallel_have_their_own_table(build):
-    """`nn.DataParallel` makes one for each device, of the parameters that a module has registered."""
-    model = build().model
-    replica = model.encoder._replicate_for_data_parallel()
-    assert "embed_tokens" in replica._modules and "embed_tokens" not in replica.__dict__
-    whole, own = model._replicate_for_data_parallel(), model.encoder.embed_tokens
-    whole.shared = model.shared._replicate_for_data_parallel()  # has no weight yet
-    assert model.encoder.embed_tokens is own
 
 
 @pytest.mark.parametrize("case", SHARING)
