@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from transformers import AutoConfig
-from transformers.pipelines import PIPELINE_REGISTRY
 
 import weftformer
 
@@ -19,12 +18,6 @@ def test_is_imported_once():
     files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
     assert [name for name, file in files.items() if file == str(ROOT / "__init__.py")] == ["weftformer"]
     assert AutoConfig.for_model("weft").__class__ is weftformer.WeftConfig
-
-
-def test_registering_again_does_nothing(monkeypatch):
-    """`python -m weftformer` imports the package and then runs the command, both of which register the family."""
-    monkeypatch.setattr(PIPELINE_REGISTRY, "register_pipeline", None)  # transformers would warn
-    weftformer.register()
 
 
 def test_models_of_texts_need_no_chemistry():

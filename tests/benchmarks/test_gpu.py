@@ -1,11 +1,9 @@
 """The checks of a GPU, with tiny models on a CPU."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
-from weftformer import WeftForConditionalGeneration
 from weftformer.benchmarks import gpu
 from weftformer.scripts.cli import Parser
 
@@ -37,31 +35,6 @@ def test_every_check_passes_on_a_cpu(name):
     reasons = {row["figures"]["reason"] for row in rows if row["state"] == "SKIP"}
     assert reasons <= {"needs a GPU", "no gradients on a CPU", "not installed"}
     assert name == "host_reads" or any(row["state"] == "PASS" for row in rows)
-
-
-def test_faults_are_found(monkeypatch):
-    """Other logits, weights that are not trained, and outputs and gradients that are not finite fail a check."""
-
-    def states(name):
-        return {gpu.run_case(BENCH, name, case)["state"] for case in gpu.CHECKS[name].cases} - {"SKIP"}
-
-    def another_model(model):
-        return BENCH.model("dense", BENCH.sizes["tiny"], init_std=0.2)
-
-    def frozen_layers(part, mesh):
-        if not isinstance(part, WeftForConditionalGeneration):
-            part.requires_grad_(False)
-
-    def attend(query, key, value, attn_mask):
-        return query * float("nan")
-
-    monkeypatch.setattr(gpu, "copy", SimpleNamespace(deepcopy=another_model))
-    assert states("logits_as_on_a_cpu") == {"FAIL"}
-    monkeypatch.setattr(gpu, "scaled_dot_product_attention", attend)
-    assert "FAIL" in states("gradients_with_a_mask") and states("rows_without_keys_are_zero") == {"FAIL"}
-    monkeypatch.setattr(gpu, "fully_shard", frozen_layers)
-    row = gpu.run_case(BENCH, "wrapped_training", "FSDP2")
-    assert row["state"] == "FAIL" and row["figures"]["difference of losses"] > 1e-4
 
 
 def test_a_failed_check_fails_the_script_but_does_not_end_it(entered, tmp_path, capsys):

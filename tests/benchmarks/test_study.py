@@ -28,21 +28,6 @@ def words(folder, *seeds, ways=("dense=", "8 experts=--config-overrides num_expe
     return [*ways, "--output-dir", str(folder), "--seeds", *map(str, seeds), "--", "--max-steps", "5"]
 
 
-def test_only_what_is_missing_is_trained(trained, tmp_path, capsys):
-    study.main(words(tmp_path, 0, ways=["one=--tokenizer-name runs/first-{seed}"]))
-    folder = str(tmp_path / "one-0")
-    assert trained == [
-        ["train", "--max-steps", "5", "--tokenizer-name", "runs/first-0", "--seed", "0", "--output-dir", folder,
-         "--resume-from-checkpoint", "true"]
-    ]  # fmt: skip
-    assert capsys.readouterr().out == "| loss | seed 0 | mean |\n| --- | --- | --- |\n| one | 1.000 | 1.000 |\n"
-    study.main(words(tmp_path, 0, 1, ways=["one=--tokenizer-name runs/first-{seed}", "two="]))
-    assert [call[-3] for call in trained[1:]] == [str(tmp_path / name) for name in ("two-0", "one-1", "two-1")]
-    (tmp_path / "one-0" / "eval_results.json").unlink()  # as if it had been interrupted
-    study.main(words(tmp_path, 0, ways=["one=--tokenizer-name runs/first-{seed}"]))
-    assert trained[-1] == trained[0]
-
-
 def test_differences_have_the_interval_of_their_seeds(trained, tmp_path, capsys):
     study.main(words(tmp_path, 0, 1, 2))
     assert capsys.readouterr().out.splitlines() == [

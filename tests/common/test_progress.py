@@ -20,16 +20,3 @@ def test_a_line_every_few_seconds_and_one_at_the_end(capsys, monkeypatch):
         bar.update(200_000)
     [line] = capsys.readouterr().err.splitlines()
     assert line == "training: 700,000 of 1,000,000 bytes, 200,000 of them in 10 s, 2e+04 a second, 15 s left"
-
-
-def test_printed_texts_are_on_stdout_alone(capsys, monkeypatch):
-    with Progress("planning", 2, "targets", is_shown=False) as bar:
-        bar.print("first")
-        bar.update(2)
-    assert capsys.readouterr() == ("first\n", "")
-    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
-    with Progress("planning", 2, "targets") as bar:
-        bar.print("second")
-        bar.update(2)
-    out, err = capsys.readouterr()
-    assert out == "second\n" and "planning" in err and "second" not in err

@@ -1,7 +1,6 @@
 """Fields derived from others: they are numbers wherever they are read, and never out of date."""
 
 import copy
-import json
 import pickle
 
 import pytest
@@ -52,20 +51,6 @@ def test_derived_fields_follow_other_fields():
     for given, expected in ((10, 10), (None, 24)):
         config.head_dim = given
         assert config.head_dim == config.get_text_config(encoder=True).head_dim == expected
-
-
-@pytest.mark.parametrize(
-    ("fields", "unclear"),
-    [(SAME, set()), (DIFFERENT, {"num_key_value_heads", "head_dim"}), (TWO_TABLES, {"decoder_vocab_size"})],
-    ids=["same", "heads", "tables"],
-)
-def test_files_hold_derived_numbers_only_where_one_is_right(fields, unclear, tmp_path):
-    """Four key-value heads would be shared by the decoder's eight; two tables with two sizes have two vocabularies."""
-    config = WeftConfig(**fields)
-    config.save_pretrained(tmp_path)
-    found = json.loads((tmp_path / "config.json").read_text())
-    assert {name for name in DERIVED if found[name] is None} == unclear
-    assert WeftConfig.from_pretrained(tmp_path).stack_heads(is_decoder=True) == config.stack_heads(is_decoder=True)
 
 
 # fields; field, numbers of the encoder and of the decoder: heads, key-value heads, width

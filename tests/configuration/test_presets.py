@@ -69,8 +69,3 @@ def test_presets_build_and_equal_their_file(name, tmp_path):
     assert loaded | {"auto_map": None} == given | {"auto_map": None}
     assert parameters(build(name)) > 1e6
     assert all(isinstance(getattr(config.get_text_config(decoder=True), field), int) for field in DERIVED)
-
-
-def test_unknown_preset_is_refused_with_a_suggestion():
-    with pytest.raises(ValueError, match=r"'dms-flash-10'.*Did you mean `dms-flash-10m`\?"):
-        WeftConfig.from_preset("dms-flash-10")

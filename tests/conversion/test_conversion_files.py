@@ -11,7 +11,6 @@ from transformers import BartConfig, MarianConfig
 from weftformer.conversion import (
     SOURCES,
     clean_keys,
-    convert,
     detect,
     read_source_config,
     read_weights,
@@ -88,25 +87,6 @@ def test_damaged_files_are_named(tmp_path):
         assert "weights_only" not in str(error.value)  # torch's advice to load it without care
 
 
-def test_other_inputs_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        read_weights(tmp_path / "nothing.pt")
-    with pytest.raises(ValueError, match="contains no weights"):
-        read_weights(tmp_path)
-    (tmp_path / "model.h5").touch()
-    with pytest.raises(ValueError, match=r"weights are read from \.safetensors"):
-        read_weights(tmp_path / "model.h5")
-    for content, words in (
-        ({}, "it is empty"),
-        ({"a": torch.ones(1), "lr": 0.1}, "lr is not a tensor with a name"),
-        ({"state_dict": {1: torch.ones(1)}}, "1 is not a tensor with a name"),
-        ([1], "list is no"),
-    ):
-        torch.save(content, tmp_path / "other.pt")
-        with pytest.raises(ValueError, match=words):
-            read_weights(tmp_path / "other.pt")
-
-
 def test_source_configurations(tmp_path):
     assert read_source_config(tmp_path) == {}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bart", "d_model": 32}))
@@ -114,25 +94,6 @@ def test_source_configurations(tmp_path):
     assert config["d_model"] == 32 and config["encoder_layers"] == BartConfig().encoder_layers  # defaults filled in
     (tmp_path / "own.yaml").write_text("encoder: {n_heads: 4}\n")
     assert read_source_config(tmp_path / "own.yaml") == {"encoder": {"n_heads": 4}}
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["[1]", "{", "[" * 100_000, '{"model_type": ["bart"]}', '{"model_type": "bart", "d_model": "x"}',
-     '{"model_type": "bart", "num_labels": "x"}'],
-    ids=lambda text: text[:30],
-)  # fmt: skip
-def test_configurations_that_cannot_be_read(tmp_path, text):
-    (tmp_path / "config.json").write_text(text)
-    with pytest.raises(ValueError, match=r"config\.json cannot be read as a configuration"):
-        read_source_config(tmp_path)
-
-
-def test_a_configuration_without_a_field_is_refused_by_its_name():
-    layer = "model.encoder.layers.0"
-    weights = {f"{layer}.{name}.weight": torch.ones(2) for name in ("self_attn.q_proj", "self_attn_layer_norm")}
-    with pytest.raises(ValueError, match=r"The configuration of transformers' BART .* has no field '\w+'"):
-        convert(weights, SOURCES["bart"], source_config={"model_type": "bart"})
 
 
 def test_keys_are_cleaned():

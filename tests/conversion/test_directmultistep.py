@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from weftformer import WeftConfig
-from weftformer.conversion import SOURCES, convert, export
+from weftformer.conversion import SOURCES, convert
 
-from .references import largest_error
-from .references.directmultistep import DENSE, SPARSE, STEPS, both, build, preset_of, published, reference, saved
+from .references.directmultistep import DENSE, SPARSE, both, build, preset_of, published, saved
 
 DMS = SOURCES["dms"]
 ALIKE = ("flex_20M", "explorer_19M")  # in every shape
@@ -43,21 +42,6 @@ def test_published_shapes_tell_the_preset(name):
     assert convert(weights, DMS, source_config=saved(config)).config.to_dict() == fields
 
 
-def test_the_way_back_keeps_the_dtype():
-    config = two_layers("explorer_19M")
-    weights = {key: tensor.bfloat16() for key, tensor in build(config).state_dict().items()}
-    back = export(convert(weights, DMS, source_config=saved(config)).build(), DMS)
-    assert {tensor.dtype for tensor in back.values()} == {torch.bfloat16}
-
-
-def test_the_way_back_to_a_model_without_step_embedding():
-    config = two_layers("explorer_19M")
-    config.encoder.initiate_steps = False
-    weights, own = build(config).state_dict(), saved(config)
-    assert STEPS not in weights
-    assert export(convert(weights, DMS, source_config=own).build(), DMS, own).keys() == weights.keys()
-
-
 @pytest.mark.parametrize("fields", [{"ff_activation": "relu"}, {"top_k": 1}], ids=str)
 def test_what_weft_has_once_has_to_agree_in_both_stacks(fields):
     config = two_layers("flex_20M")
@@ -65,12 +49,3 @@ def test_what_weft_has_once_has_to_agree_in_both_stacks(fields):
     setattr(config.decoder, name, value)
     with pytest.raises(ValueError, match=name):
         convert(build(config).state_dict(), DMS, source_config=saved(config))
-
-
-@pytest.mark.slow
-@pytest.mark.dtype(torch.float64)
-@pytest.mark.parametrize("name", [*DENSE, *SPARSE])
-@torch.no_grad()
-def test_published_size(name):
-    one = reference(published(name), "deterministic", preset_of(name), length=200)
-    assert largest_error(one.found(one.converted().build()), one.expected()) <= 1e-10

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from weftformer.conversion import SOURCES, convert, export, read_source_config, read_weights
+from weftformer.conversion import convert, export, read_source_config, read_weights
 from weftformer.conversion.source import _PREFIX_IN_MODEL
 
 from .references import (
@@ -111,15 +111,6 @@ def test_a_folder_that_transformers_saved_gives_the_same(name, tmp_path):
     assert saved.config.to_dict() == held.config.to_dict()
     assert saved.found.weights.keys() == held.found.weights.keys()
     assert all(torch.equal(tensor, held.found.weights[key]) for key, tensor in saved.found.weights.items())
-
-
-@pytest.mark.parametrize("source_config", [None, {}, {"model_type": "blenderbot"}])
-@pytest.mark.parametrize("kind", ["bart", "t5"])
-def test_a_family_of_transformers_has_to_be_told(kind, source_config):
-    reference = CASES[f"{kind}: {kind}"]()
-    given = source_config and reference.module.config.to_dict() | source_config
-    with pytest.raises(ValueError, match=rf"model_type=.* is not supported: expected one of {kind}, "):
-        convert(reference.module.state_dict(), SOURCES[kind], source_config=given)
 
 
 @pytest.mark.parametrize("name", TEXTS)

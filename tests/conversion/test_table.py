@@ -65,17 +65,6 @@ def test_values_that_are_not_finite_are_named(value):
     assert found.wrong == ["b has values that are NaN or infinite"]
 
 
-def test_a_copy_must_be_one():
-    table = [rename("shared", "table"), Ignored("copy", "repeats it", same_as="shared")]
-    weights = {"shared": torch.ones(2), "copy": torch.ones(2)}
-    assert to_weft(weights, table, CONFIG, {"table": torch.Size([2])}).fits
-    weights["copy"] = torch.zeros(2)
-    found = to_weft(weights, table, CONFIG, {"table": torch.Size([2])})
-    assert not found.fits and found.wrong == [
-        "copy differs from shared, but the two must be equal: Weft has one tensor for both"
-    ]
-
-
 def test_what_a_source_cannot_hold_is_refused():
     with pytest.raises(ValueError, match=r"no key for x"):
         from_weft({"x": torch.ones(1)}, [rename("a", "b")], CONFIG)

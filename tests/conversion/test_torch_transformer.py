@@ -51,19 +51,3 @@ def test_embeddings_positions_and_head_around_it(shared):
         assert torch.equal(stack.embed_positions.weight, positions)
     assert torch.equal(model.lm_head.weight, head) and torch.equal(model.model.encoder.embed_tokens.weight, table)
     assert torch.equal(model.model.decoder.embed_tokens.weight, table if shared else other)
-
-
-def test_messages_have_the_names_of_the_file():
-    weights = around(build("transformer").state_dict(), **{"src.weight": torch.ones(3, WIDTH)})
-    with pytest.raises(ValueError, match=r"first keys are core\.encoder.*`--rename PATTERN=REPLACEMENT` maps"):
-        convert(weights, TORCH, overrides=FIELDS)
-    layer = build("decoder layer").state_dict() | {"extra": torch.ones(1)}
-    with pytest.raises(ValueError, match=r"1 unexpected \(extra\)\. Map keys under other names with `--rename"):
-        convert(layer, TORCH, overrides=FIELDS)
-
-
-@pytest.mark.parametrize("given", [*FIELDS, None])
-def test_heads_have_to_be_given(given):
-    missing = [name for name in FIELDS if name != given]
-    with pytest.raises(ValueError, match=f"do not contain {' and '.join(missing)}: give .*--heads N"):
-        convert(build("transformer").state_dict(), TORCH, overrides={given: HEADS} if given else {})

@@ -49,24 +49,6 @@ def test_training_on_two_processes_equals_one(pair, alone_training, data, tmp_pa
             assert first == pytest.approx(second, abs=1e-5) and len(first) == 5
 
 
-@pytest.mark.integration
-def test_the_best_of_several_checkpoints_is_loaded_by_both(pair, data, tmp_path):
-    settings = {
-        "validation_split": 6, "eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2,
-        "load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True,  # the first is "best"
-        "max_steps": 4, "predict_with_generate": False, "per_device_eval_batch_size": 3,
-        "distributed_config": "fsdp_size=2",
-    }  # fmt: skip
-    for result in pair.run("training_jobs.train", folder=tmp_path, data=data, **settings):
-        first, last, end = result["eval_loss"]
-        assert end == pytest.approx(first, abs=1e-6) and last < first - 0.01
-    first, last, end = (
-        load_file(tmp_path / name / "model.safetensors") for name in ("checkpoint-2", "checkpoint-4", "")
-    )
-    assert all(torch.equal(end[name], value) for name, value in first.items())
-    assert not torch.equal(last["model.shared.weight"], first["model.shared.weight"])
-
-
 # As in `test_resume.py`: saves come within an epoch.
 KILLED = {
     "fields": SPARSE | {"dropout": 0.1, "activation_dropout": 0.1, "router_type": "noisy_top_k"},
@@ -108,23 +90,3 @@ def test_a_resumed_run_equals_an_uninterrupted_one(pair, data, tmp_path, other):
     shutil.copytree(whole / step, folder / step)
     found = pair.run("training_jobs.train", folder=folder, **settings)
     assert_same_end(found, expected, folder, whole)
-
-
-@pytest.mark.integration
-def test_the_first_process_chooses_the_checkpoint_for_all(pair, data, tmp_path):
-    """On a file system of several machines, a process may not see yet what another has written."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    for folder in (here, there):
-        (folder / "run").mkdir(parents=True)
-    assert pair.run("training_jobs.found", folders=[here, here]) == [(None, None)] * 2
-    settings = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4, "per_device_train_batch_size": 4}
-    pair.run("training_jobs.train", folder=here / "run", data=data, resume_from_checkpoint=True, **settings)
-    last, before = "run/checkpoint-4", "run/checkpoint-2"
-    shutil.copytree(here / before, there / before)  # the other one is not visible there yet
-    assert pair.run("training_jobs.found", folders=[there, here]) == [(before, None)] * 2
-    first, second = pair.run("training_jobs.found", folders=[here, there])
-    assert first == (last, None) and second[0] is None and f"Process 1 does not see {last}" in second[1]
-    for path in here.glob("run/checkpoint-*"):
-        (path / "rng_state_1.pth").unlink()  # of the other process; the first process reports it to both
-    answers = pair.run("training_jobs.found", folders=[here, here])
-    assert answers[0] == answers[1] and f"{before} lacks rng_state_1.pth" in answers[0][1]

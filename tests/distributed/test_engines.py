@@ -146,24 +146,3 @@ def test_two_processes_equal_one(engine, kind, pair, alone, folders, tmp_path):
     assert all(expected["state"][name].abs().sum() > 0 for name in biases)
     # what an engine is for: no process holds all of the weights
     assert (results[0]["held"] < 0.8 * expected["held"]) == (engine != "ddp")
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
-def test_loads_of_accumulated_batches_are_counted(engine, pair, alone, folders, tmp_path):
-    """Without `no_sync`: DDP would give each process the count of the first."""
-    fields = KINDS["sparse"]
-    run_both(engine, fields, pair, alone, folders(**fields), tmp_path, accumulate=2, generate=False)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("engine", ["tensor", "fsdp"])
-def test_two_processes_draw_alike(engine, pair, alone, folders, tmp_path):
-    """Dropout of what every process holds whole is the same on all; tensor parallelism then equals one process."""
-    fields = {"dropout": 0.3}
-    given = {"folder": folders(**fields), "batch": batch_for(fields), "generate": False}
-    results = pair.run("run_engine", **given, out=tmp_path / "two", **ENGINES[engine])
-    assert_equal(results[1]["state"], results[0]["state"], "weights")
-    if engine == "tensor":
-        expected = alone.run_engine(**given, out=tmp_path / "one")
-        compare(results, expected, tmp_path / "two", split=False)

@@ -18,7 +18,6 @@ from weftformer.routes import Plan
 from weftformer.scripts import cli
 
 from ..conftest import KNOWN
-from .test_sharing import LINES
 
 pytestmark = pytest.mark.integration
 
@@ -100,19 +99,6 @@ def test_an_error_in_loading_is_raised_once(cluster, tmp_path, capsys):
         list(crew.run(work, [(0, "fine")], crew.Workers(1)))
     with pytest.raises(ValueError, match=r"--workers 3 with 1 CPU each do not fit: 1 node can take 2\."):
         list(crew.run(work, [(0, "fine")], crew.Workers(3)))
-
-
-@pytest.mark.parametrize("options", [["--json-lines", "--beams", "2"], ["--sample", "--seed", "3"]])
-def test_two_workers_write_the_texts_of_one_process(cluster, texts, tmp_path, options):
-    (tmp_path / "lines.txt").write_text("\n".join(LINES * 4) + "\n")
-    words = [*f"generate --model {texts} --input-file lines.txt --batch-size 2 --no-progress".split(), *options]
-    assert cli.main([*words, "--output-file", "alone"]) == 0
-    assert cli.main([*words, "--output-file", "parts", "--workers", "2"]) == 0
-    assert cli.main([*words, "--output-file", "joined", "--join", "parts"]) == 0
-    alone, joined = ((tmp_path / name).read_text().splitlines() for name in ("alone", "joined"))
-    if "--json-lines" in options:  # the last digits of scores depend on the batch
-        alone, joined = ([json.loads(line)["text"] for line in lines] for lines in (alone, joined))
-    assert joined == alone
 
 
 def test_two_workers_write_the_plans_of_one_process(cluster, planner_folder, tmp_path, capsys):

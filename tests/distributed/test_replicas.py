@@ -7,8 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from unittest.mock import Mock
 
 import pytest
 
@@ -18,46 +16,12 @@ pytest.importorskip("fastapi")
 import httpx
 import psutil
 
-from weftformer.distributed import replicas
-from weftformer.distributed.replicas import application, bounds
-from weftformer.scripts import cli
-
 from ..conftest import save_both
 from ..models import tiny_text_model
 from ..serving.conftest import soon
 
 pytestmark = pytest.mark.integration
 WORDS = ["one", "two", "three", "four", "five", "six", "nine"]
-
-
-def test_arguments_are_checked_before_anything_starts(capsys, untrained_folder):
-    assert bounds("3") == (3, 3) and bounds("1-4") == (1, 4)
-    for wrong in ("0", "4-1", "a", "1-"):
-        with pytest.raises(ValueError, match="give a number, or bounds such as 1-4"):
-            bounds(wrong)
-    for wrong in ({}, {"model": "x", "beams": 3}, {"model": "x", "limits": {"a": 1}}):
-        with pytest.raises(ValueError, match="unknown or missing"):
-            application(wrong)
-    words = ["serve", "--model", untrained_folder, "--port", "0"]
-    assert cli.main([*words, "--replicas", "9999"]) == 1
-    assert "--replicas 9999 with 1 CPU each do not fit" in capsys.readouterr().err
-
-
-def test_the_options_of_a_model_reach_each_replica(monkeypatch, tmp_path, untrained_folder):
-    stock = tmp_path / "stock.csv"
-    stock.write_text("what,price\nCCO,3\n")
-    given = []
-    monkeypatch.delattr(replicas.Replica, "__del__")  # a coroutine, which Ray awaits
-    monkeypatch.setattr(replicas, "serve_here", lambda args, *place: replicas.Replica(replace(args, threads=1), "key"))
-    monkeypatch.setattr(replicas, "load_app", lambda *args, **more: given.append((args, more)) or Mock())
-    words = ["--stock", str(stock), "--stock-column", "what", "--stock-strict", "--engine", "weft", "--max-beams", "3"]
-    assert cli.main(["serve", "--model", untrained_folder, "--port", "0", "--replicas", "2", *words]) == 0
-    [((model,), more)] = given
-    stock, limits = more.pop("stock"), more.pop("limits")
-    assert model == untrained_folder and limits.max_beams == 3 and stock.offer("CCO").price == 3 and stock.is_strict
-    assert more == {
-        "forward_model": None, "device": None, "engine": "weft", "dtype": "auto", "api_key": "key", "allowed_hosts": ["*"],
-    }  # fmt: skip
 
 
 def test_of_200_requests_none_is_lost_when_a_replica_is_killed(tmp_path):

@@ -94,42 +94,6 @@ def test_finished_rows_are_kept_and_other_settings_refused(texts, tmp_path, caps
     assert generate(texts, *words) == 1 and "21 rows, and this one has 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--shard", "1/2"], "give --output-file FOLDER"),
-        (["--shard", "1/2", "--output-file", "lines.txt"], "lines.txt is a file"),
-        (["--shard", "1/2", "--output-file", "."], "is not empty and has no job.json"),
-        (["--shard", "1/2", "--output-file", "x", "--overwrite"], "--overwrite is not supported"),
-        (["--join", "nothing", "--output-file", "x"], "nothing has no job.json of `weftformer generate`"),
-        (["--join", "nothing"], "--join FOLDER requires --output-file FILE"),
-        (["--output-file", "s3://bucket/x"], "is a folder for parts: give --workers N"),
-        (["--output-file", "smb://host/x", "--shard", "1/1"], "smb"),
-        (["--ray-address", "auto"], "require --workers N"),
-        (["--workers", "1", "--ray-address", "127.0.0.1:1", "--output-file", "x"], "No Ray cluster responds at"),
-        (["--workers", "1", "--ray-address", "ray://a:1", "--output-file", "x"], "with --ray-address auto"),
-    ],
-)
-def test_mistakes_are_one_line(texts, tmp_path, capsys, monkeypatch, words, message):
-    if "--workers" in words:
-        pytest.importorskip("ray")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    before = {file.name for file in tmp_path.iterdir()}
-    assert generate(texts, *words) == 1
-    err = capsys.readouterr().err
-    assert message in err and len(err.splitlines()) == 1
-    assert {file.name for file in tmp_path.iterdir()} - before <= {"x"}
-
-
-def test_shards_may_begin_at_once(tmp_path, monkeypatch):
-    """The other shard writes job.json after this one has found none."""
-    parts, other = (Parts((tmp_path / "parts").as_uri()) for _ in range(2))
-    job = parts._job
-    monkeypatch.setattr(parts, "_job", lambda: [job(), other.begin("generate", {}, ["a"])][0])
-    parts.begin("generate", {}, ["a"])
-    assert [file.name for file in (tmp_path / "parts").iterdir()] == ["job.json"]
-
-
 def test_of_two_rows_of_one_number_the_first_counts(tmp_path):
     parts = Parts((tmp_path / "parts").as_uri())
     parts.begin("routes plan", {}, ["a", "b"])

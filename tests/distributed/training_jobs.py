@@ -1,13 +1,7 @@
-"""Jobs of two processes that train with `WeftTrainer`; see `worker.py`.
+"""Jobs of two processes that train with `WeftTrainer`; see `worker.py`."""
 
-`torchrun training_jobs.py FOLDER` trains with each of the arguments in `FOLDER/jobs.pt`, one after another, and writes
-the results to `FOLDER/RANK.pt`.
-"""
-
-import contextlib
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,8 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import WeftTrainingArguments, building, fit_pairs
-from weftformer.training.checkpoints import find_checkpoint
+from weftformer.training import building, fit_pairs
 
 SIZE = {
     "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -71,24 +64,3 @@ def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settin
         "held": sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in model.parameters()),
         "is_tied": model.get_output_embeddings().weight is model.get_input_embeddings().weight,
     }
-
-
-def found(folders: list[Path]) -> tuple[str | None, str | None]:
-    """Return the checkpoint that this process resumes from in `run`, or the reason for none: (checkpoint, message).
-
-    Args:
-        folders: the working folder of each process.
-    """
-    args = WeftTrainingArguments(output_dir="run", resume_from_checkpoint="true", use_cpu=True, ddp_backend="gloo")
-    with contextlib.chdir(folders[int(os.environ.get("RANK", "0"))]):
-        try:
-            return find_checkpoint(args), None
-        except ValueError as error:
-            return None, str(error)
-
-
-if __name__ == "__main__":
-    jobs = Path(sys.argv[1])
-    torch.set_default_dtype(torch.float64)  # in which the Trainer then adds up losses
-    results = [train(**settings) for settings in torch.load(jobs / "jobs.pt", weights_only=False)]
-    torch.save(results, jobs / f"{os.environ['RANK']}.pt")

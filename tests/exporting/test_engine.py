@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from weftformer.common.watching import Watch
-from weftformer.exporting import Engine, engine, engine_of
+from weftformer.exporting import Engine, engine
 
 from ..models import randomized
 
@@ -49,16 +49,6 @@ def test_ids_are_those_of_generate(small, told, settings):
     assert told == ["Generating with CTranslate2: 16 of the first 16 texts are the same as Weft's."]
 
 
-def test_an_engine_takes_the_place_of_generate_for_a_while(small, told):
-    model = small("tiny")
-    expected = model.generate(**sources(3), max_new_tokens=4)
-    with engine_of(model, "ctranslate2"):
-        assert torch.equal(model.generate(**sources(3), max_new_tokens=4), expected)
-    assert "generate" not in vars(model) and told == [
-        "Generating with CTranslate2: 3 of the first 3 texts are the same as Weft's."
-    ]
-
-
 @pytest.mark.parametrize(
     "fields, settings, reason",
     [
@@ -97,11 +87,3 @@ def test_texts_that_differ_are_not_taken(small, told, monkeypatch):
         assert len(calls) > 2
         calls.clear()
     assert len(told) == 1 and "of the first 16 texts of CTranslate2 differ" in told[0]
-
-
-def test_by_name_it_must_be_there(small, monkeypatch):
-    monkeypatch.setattr(engine, "find_spec", lambda name: None)
-    assert Engine(small("tiny"), "auto").is_off
-    monkeypatch.setattr("weftformer.exporting.extras.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"needs ctranslate2: pip install 'weftformer\[engine\]'"):
-        Engine(small("tiny"), "ctranslate2")

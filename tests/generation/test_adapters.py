@@ -57,22 +57,3 @@ def test_adapters_change_both_paths_alike(build, source, name):
     plain = build(ADAPTERS[name][0])
     for request, found in zip(REQUESTS, assert_both_paths_agree(model, source, **reference), strict=True):
         assert not torch.equal(found, written(plain, source, request))
-
-
-@pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "prefix"])
-def test_adapters_switched_off_merged_and_unloaded(build, source, steps, name):
-    model = adapted(build, name)
-    before = [written(build(ADAPTERS[name][0]), source, request) for request in REQUESTS]
-    with model.disable_adapter():
-        for found, tokens in zip(assert_both_paths_agree(model, source), before, strict=True):
-            assert torch.equal(found, tokens)
-    model.merge_adapter()
-    merged = assert_both_paths_agree(model, source)
-    steps.clear()
-    unloaded = model.merge_and_unload()
-    for request, tokens in zip(REQUESTS, merged, strict=True):
-        assert torch.equal(written(unloaded, source, request), tokens)
-    assert steps  # nothing is left of the adapter
-    if "shared" in name:
-        shared = unloaded.model.shared.weight
-        assert unloaded.get_encoder().embed_tokens.weight is shared is unloaded.get_decoder().embed_tokens.weight

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from transformers.generation import CompileConfig
 
-from .conftest import CLOSE, KINDS, PAD, PADDED
+from .conftest import CLOSE, PAD
 
 
 @pytest.mark.parametrize(
@@ -43,27 +42,6 @@ def test_steps_of_any_size_equal_one_forward(model, inputs):
     handle.remove()
     assert lengths == [9]  # the source is projected once
     torch.testing.assert_close(torch.cat(found, dim=1)[real.bool()], expected[real.bool()], rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    "kind", [kind if kind == "rotary" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
-)
-def test_static_cache_compiles_once_into_one_graph(build, source, kind):
-    """`generate` compiles the decoding step by itself on an accelerator; here it is told to do so on the CPU."""
-    torch._dynamo.reset()
-    model = build(kind, torch.float32)
-    settings = PADDED | {"min_new_tokens": 6, "max_new_tokens": 6}
-    if model.config.num_condition_features:
-        settings["condition_values"] = torch.ones(4, 1)
-    expected = model.generate(source, **settings)
-    compiled = CompileConfig(fullgraph=True, backend="eager")
-    compiled._compile_all_devices = True
-    torch._dynamo.utils.counters.clear()
-    for _ in range(2):
-        found = model.generate(source, **settings, cache_implementation="static", compile_config=compiled)
-        assert torch.equal(found, expected)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
-    assert not torch._dynamo.utils.counters["graph_break"]
 
 
 def test_plain_beam_search_reorders_the_target_cache_alone(build, source):

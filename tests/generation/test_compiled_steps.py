@@ -86,30 +86,6 @@ def test_changed_model_is_compiled_again(build, builds, answer, change):
     assert after is not before and decode_step(model) is after and decode_step(twin) is not after
 
 
-def test_other_threads_versions_and_processors_are_compiled_again(builds, answer, monkeypatch):
-    answer()
-    changes = (
-        (torch, "get_num_threads", lambda: 2),
-        (torch, "__version__", "9"),
-        (compiled, "_processor", lambda: [""]),
-    )
-    for count, change in enumerate(changes, 2):
-        monkeypatch.setattr(*change)
-        answer()
-        assert len(builds) == count
-
-
-def test_failed_compilation_leaves_no_package(builds, answer, monkeypatch):
-    def fails(program, package_path, inductor_configs):
-        Path(package_path).write_bytes(b"half")
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fails)
-    with pytest.raises(RuntimeError, match="no compiler"):
-        answer()
-    assert not any(compiled_folder().glob("*.pt2"))
-
-
 def test_models_that_cannot_be_compiled_are_refused(build):
     with pytest.raises(ValueError, match="training mode"):
         weftformer.fast_decoding(build("rotary").train())

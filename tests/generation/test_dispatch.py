@@ -150,15 +150,3 @@ def test_requests_of_the_plain_path(build, source, steps, monkeypatch):
     model(input_ids=source, labels=source, output_attentions=True).loss.backward()  # leaves recorders behind
     model.eval().generate(source, max_new_tokens=4)
     assert steps
-
-
-def test_offloaded_weights_take_the_plain_path(build, source, steps, before, tmp_path):
-    """As `device_map="auto"` splits a model when memory is short."""
-    build("rotary").save_pretrained(tmp_path)
-    model = WeftForConditionalGeneration.from_pretrained(
-        tmp_path, device_map={"model": "disk", "lm_head": "cpu"}, offload_folder=tmp_path / "offloaded"
-    )
-    assert any(parameter.device.type == "meta" for parameter in model.parameters())
-    for request in ({}, {"cache_implementation": "static"}):
-        assert torch.equal(model.generate(source, min_new_tokens=12, max_new_tokens=12, **request), before)
-    assert not steps

@@ -5,7 +5,6 @@ import torch
 import torch.fx.experimental._config as shapes
 
 import weftformer
-from weftformer.modeling import generation
 from weftformer.modeling.decoding.cache import DecodingCache
 from weftformer.modeling.decoding.step import DecodeStep
 from weftformer.modeling.generation import RefuseNonFiniteScores
@@ -63,26 +62,3 @@ def test_steps_and_search_stay_on_the_device(build, steps_on_meta, kind, beams, 
     with pytest.raises(EnoughStepsError):
         model.generate(ids, decoder_input_ids=start, **request)
     assert steps_on_meta[0].compiled is None
-
-
-def test_generate_on_a_gpu_turns_cudnn_attention_off_until_the_last_request_ends(build, source, monkeypatch):
-    model, seen = build("rotary"), []
-    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
-
-    def fails(*args, **kwargs):
-        seen.append(torch.backends.cuda.cudnn_sdp_enabled())
-        raise EnoughStepsError
-
-    monkeypatch.setattr(type(model), "_prepare_generation_config", fails)
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    try:
-        for is_on in (True, False):
-            torch.backends.cuda.enable_cudnn_sdp(is_on)
-            with generation._without_cudnn:
-                with pytest.raises(EnoughStepsError):
-                    model.generate(source)
-                seen.append(torch.backends.cuda.cudnn_sdp_enabled())
-            assert torch.backends.cuda.cudnn_sdp_enabled() == is_on
-        assert seen == [False] * 4
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)

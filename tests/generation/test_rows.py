@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from .conftest import CLOSE, END, PAD, PADDED, PREFIX, START, few_kinds
+from .conftest import CLOSE, END, PAD, PADDED, PREFIX, few_kinds
 
 
 def same(found, expected):
@@ -80,17 +80,6 @@ def test_padded_prefixes_equal_prefixes_alone(model, inputs, run, alone, setting
             torch.testing.assert_close(logits[row], expected[0], **CLOSE)
 
 
-@few_kinds
-@pytest.mark.parametrize("beams", [1, 3])
-def test_positions_for_all_rows_equal_positions_for_each(model, inputs, beams):
-    """Cross-attention reads them at every step."""
-    positions = torch.arange(9) * 2
-    settings = {"num_beams": beams, "min_new_tokens": 5, "max_new_tokens": 5}
-    expected = model.generate(**inputs, **settings, position_ids=positions.expand(4, -1))
-    for position_ids in (positions, positions[None]):
-        assert torch.equal(model.generate(**inputs, **settings, position_ids=position_ids), expected)
-
-
 def test_source_of_pads_is_finite_and_changes_no_other_row(model, inputs, run):
     sequences, logits = run(model, 4, **inputs)
     empty = dict(inputs, input_ids=inputs["input_ids"].clone())
@@ -99,12 +88,3 @@ def test_source_of_pads_is_finite_and_changes_no_other_row(model, inputs, run):
     others = [0, 1, 3]
     same((found[others], scores[others]), (sequences[others], logits[others]))
     assert torch.isfinite(scores[2]).all()
-
-
-@few_kinds
-def test_start_token_after_pads_equals_unpadded(model, inputs):
-    prefix = torch.tensor([[START, 7]] * 4)
-    expected = model.generate(**inputs, decoder_input_ids=prefix, max_new_tokens=4)
-    padded = torch.nn.functional.pad(prefix, (2, 0), value=PAD)
-    padded = {"decoder_input_ids": padded, "decoder_attention_mask": padded != PAD}
-    assert torch.equal(model.generate(**inputs, **padded, max_new_tokens=4)[:, 2:], expected)

@@ -45,21 +45,6 @@ def test_what_is_not_known_is_not_said():
     assert "None " not in card.text.replace("None were measured", "") and "{{" not in card.text
 
 
-def test_what_is_known_is_said():
-    card = build_card(
-        facts(
-            decoding={"num_beams": 5}, parity=[["bart", "logits", "1e-7"]], limits=["It lisps."], citation="@article{x}",
-            training={"steps": "7"}, license="mit", task="translation", base_model="a/b",
-        )
-    )  # fmt: skip
-    for text in (
-        "`num_beams=5`.", "| bart | logits | 1e-7 |\n", "- It lisps.\n", "```bibtex\n@article{x}\n```", "| steps | 7 |\n",
-        "Weights and code: mit.", "| parameters | 1,234,567 |\n", "| active for each token | 1,000 |\n",
-    ):  # fmt: skip
-        assert text in card.text
-    assert (card.data.pipeline_tag, card.data.base_model) == ("translation", "a/b")
-
-
 def printed(card, folder, monkeypatch, capsys) -> str:
     """Return what the example of a card prints in this folder."""
     monkeypatch.chdir(folder)

@@ -55,9 +55,3 @@ def test_no_command_runs_the_code_of_a_model(command, folder, capsys):
     name = " ".join(words[: 2 if words[0] == "routes" else 1])
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"weftformer {name}: error: ")
     assert not (folder.parent / "ran").exists()
-
-
-def test_no_command_runs_the_code_of_a_tokenizer(folder, capsys):
-    change(folder / "tokenizer_config.json", tokenizer_class="Evil", auto_map={"AutoTokenizer": ["evil.Evil", None]})
-    assert cli.main(["generate", "--model", str(folder)]) == 1
-    assert "contains custom code" in capsys.readouterr().err and not (folder.parent / "ran").exists()

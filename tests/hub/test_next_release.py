@@ -5,9 +5,7 @@ import logging
 import pytest
 import torch
 import transformers
-from transformers import Seq2SeqTrainingArguments, Trainer
 
-from weftformer import WeftForConditionalGeneration
 from weftformer.modeling import transformers_names
 
 from ..models import tiny_model
@@ -43,28 +41,3 @@ def test_the_nearest_caller_tells_a_keyword_of_transformers_from_a_typo(dropped,
     with pytest.raises(ValueError, match="attention_masc"):
         model.generate(IDS, attention_masc=IDS != 0, max_new_tokens=2)
     assert len(dropped()) == 2
-
-
-@pytest.mark.parametrize("evaluates", [False, True])
-def test_a_column_of_the_users_batch_is_an_error(tmp_path, dropped, evaluates):
-    rows = [{"input_ids": IDS[row], "labels": LABELS[row], "attention_masc": IDS[row]} for row in range(2)]
-    arguments = Seq2SeqTrainingArguments(
-        str(tmp_path), max_steps=1, report_to=[], use_cpu=True, save_strategy="no", remove_unused_columns=False
-    )
-    trainer = Trainer(tiny_model(), arguments, train_dataset=rows, eval_dataset=rows)
-    with pytest.raises(ValueError, match=r"unexpected keyword `attention_masc`. Did you mean `attention_mask`\?"):
-        trainer.evaluate() if evaluates else trainer.train()
-    assert not dropped()
-
-
-def test_with_other_methods_of_transformers_the_plain_path_is_taken(monkeypatch):
-    """A later transformers may call them in another way."""
-    model, dispatch = tiny_model(), WeftForConditionalGeneration.fast_path
-    assert dispatch.changed_method() is None
-    monkeypatch.setattr(dispatch, "_METHODS", {"_sample": ("input_ids",)})
-    dispatch.changed_method.cache_clear()
-    try:
-        assert "another `_sample`" in dispatch.reason_against_request(model, model.generation_config, {}, None)
-    finally:
-        monkeypatch.undo()
-        dispatch.changed_method.cache_clear()

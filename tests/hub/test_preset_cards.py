@@ -23,11 +23,3 @@ def test_the_table_has_the_sizes_of_all_presets():
 def table(start: str) -> list[list[str]]:
     lines = DECODERS[DECODERS.index(start) :].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
-def test_errors_against_originals_are_those_of_the_documentation():
-    found: dict[str, list[list[str]]] = {}
-    for source, *cells in table("| source | compared with |"):
-        name = source.strip("`") or name  # noqa: F821 (the first row has one)
-        found.setdefault(name, []).append(cells)
-    assert found == {name: known["parity"] for name, known in written_facts()["sources"].items()}

@@ -1,13 +1,10 @@
 """The cards that commands and trainers leave in the folders they write."""
 
 import pytest
-from peft import LoraConfig, TaskType, get_peft_model
-from transformers import Seq2SeqTrainingArguments
 
 from weftformer.conversion import SOURCES
 from weftformer.hub import converted_card, measured
 from weftformer.hub.facts import written_facts
-from weftformer.training import WeftTrainer
 
 from ..models import tiny_model
 
@@ -21,15 +18,6 @@ def test_converted_weights_have_the_errors_of_their_source(source, new):
     assert ("MIT licence" in card.text) == (source == "dms") == ("@article{directmultistep" in card.text)
     assert 'from_pretrained("out"' in card.text
     assert ("These weights are random and need training before use: `model.encoder" in card.text) == bool(new)
-
-
-def test_an_adapter_has_the_card_of_its_own_library(tmp_path):
-    lora = LoraConfig(r=2, target_modules=["q_proj"], task_type=TaskType.SEQ_2_SEQ_LM)
-    args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True, report_to=[])
-    model = get_peft_model(tiny_model(), lora)
-    trainer = WeftTrainer(model=model, args=args, train_dataset=[{"input_ids": [5], "labels": [5]}])
-    trainer.create_model_card(model_name="mine")
-    assert "generated automatically" in (tmp_path / "README.md").read_text()
 
 
 def test_only_metrics_are_taken_from_an_evaluation():

@@ -59,11 +59,3 @@ def test_pushed_code_warns_of_a_keyword_or_field_that_it_does_not_know(pushed, c
         assert len([message for message in caplog.messages if word in message]) == 1
     with pytest.raises(ValueError, match="of_next_year"):
         WeftForConditionalGeneration.from_pretrained(pushed[1])(IDS, decoder_input_ids=PREFIX, of_next_year=1)
-
-
-def test_pushed_code_says_where_its_searches_are(pushed):
-    model = pushed[0].from_pretrained(pushed[1])
-    with pytest.raises(
-        ValueError, match=r'custom_generate="sqrt_length" comes with the installed package.*pip install weftformer'
-    ):
-        model.generate(IDS, custom_generate="sqrt_length", num_beams=2, max_new_tokens=3)

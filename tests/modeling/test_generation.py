@@ -4,11 +4,10 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import GenerationMixin
 
 from weftformer.modeling.generation import RefuseNonFiniteScores
-from weftformer.modeling.transformers_names import CACHE
 
 from ..models import tiny_model
 from .test_checks import TABLES
@@ -19,21 +18,6 @@ SOURCE = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])
 
 
 build = partial(tiny_model, encoder_layers=1, decoder_layers=1, tie_word_embeddings=False)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"input_ids": SOURCE + 27}, "`input_ids` contains the id 36"),
-        ({"input_ids": SOURCE, "decoder_input_ids": SOURCE + 15}, "`decoder_input_ids` contains the id 24"),
-    ],
-)
-def test_bad_ids_of_a_later_request_are_refused(given, words):
-    model = build(share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
-    model.generate(SOURCE, max_new_tokens=2)
-    model.model.encoder.register_forward_pre_hook(lambda *_: pytest.fail("a layer has run"))
-    with pytest.raises(ValueError, match=words):
-        model.generate(**given, max_new_tokens=2)
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -111,29 +95,6 @@ def test_forbidden_tokens_are_allowed_and_only_the_first_step_reads_from_the_dev
 def test_row_without_any_allowed_token_is_refused():
     with pytest.raises(ValueError, match="every token is forbidden"):
         build().generate(SOURCE, prefix_allowed_tokens_fn=lambda row, ids: [5], suppress_tokens=[5], max_new_tokens=2)
-
-
-def cache_of(model, settings=None, **given):
-    """Return the cache that the caller's own search gets."""
-    seen = []
-
-    def search(model, input_ids, *settings, **model_kwargs):
-        seen.append(model_kwargs[CACHE])
-        return input_ids
-
-    model.generate(SOURCE, settings, custom_generate=search, max_new_tokens=2, **given)
-    return seen[0]
-
-
-def test_custom_search_gets_the_requested_cache():
-    model = build()
-    own = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    assert cache_of(model, cache=own) is own
-    static = GenerationConfig(cache_implementation="static", max_new_tokens=2)
-    assert not cache_of(model).is_compileable and cache_of(model, static).is_compileable
-    assert not cache_of(model, static, cache_implementation="dynamic").is_compileable
-    model.generation_config.cache_implementation = "static"
-    assert cache_of(model).is_compileable
 
 
 @pytest.mark.parametrize("settings", [{}, {"cache_implementation": "static"}, {"num_beams": 2}], ids=str)

@@ -101,24 +101,3 @@ def test_decoding_step_reads_nothing(build, kind, attention):
             given["decoder_attention_mask"] = torch.ones(2, length, dtype=torch.long)
         step = {"encoder_outputs": states, "decoder_input_ids": IDS[:, :1], "cache": cache}
         assert reads(lambda step=step: model(**step, **given)) == []
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_training_and_decoding_stay_on_the_device(build, kind):
-    """The device "meta" stands for any other than the CPU: it raises where devices meet, and where a value is read."""
-    model = build(attention="sdpa", dropout=0.1, **KINDS[kind]).to("meta").train()
-    model.tie_weights()  # moving to "meta" makes new parameters
-    if kind == "sparse":
-        model.set_experts_implementation("batched_mm")  # grouped products on "meta" take 16 bits alone
-    ids, labels, mask = (one.to("meta") for one in (IDS, LABELS, IDS.ne(0).long()))
-    for chunked_loss in (False, True):
-        model(input_ids=ids, attention_mask=mask, labels=labels, chunked_loss=chunked_loss).loss.backward()
-    assert all(weight.grad.device.type == "meta" for weight in model.parameters())
-    with torch.no_grad():
-        given = {"attention_mask": mask}
-        output = model.eval()(input_ids=ids, decoder_input_ids=ids[:, :2], **given)
-        given |= {"encoder_outputs": (output.encoder_last_hidden_state,), "cache": output.cache}
-        for _ in range(2):
-            assert model(decoder_input_ids=ids[:, :1], **given).logits.device.type == "meta"
-    with pytest.raises(RuntimeError, match="device"):  # so it would raise
-        ids * IDS

@@ -211,16 +211,6 @@ MISSING = [
 ]
 
 
-@pytest.mark.parametrize("name", MISSING)
-def test_file_without_one_weight_is_refused(name, tmp_path):
-    fields = {"tie_word_embeddings": False} if name == "lm_head.weight" else {}
-    build(**SPARSE, **fields).save_pretrained(tmp_path)
-    without(tmp_path, name)
-    refused(tmp_path, "of the weights of WeftForConditionalGeneration", name)
-    if name != "lm_head.weight":
-        refused(tmp_path, "of the weights of WeftModel", name, loader=WeftModel)
-
-
 def test_biases_of_balanced_routing_may_be_missing(tmp_path):
     build(**SPARSE).save_pretrained(tmp_path)
     other = WeftForConditionalGeneration.from_pretrained(tmp_path, router_bias_update_rate=0.1)

@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from weftformer.modeling.attention import new_cache
-from weftformer.modeling.masks import cross_mask, decoder_mask, encoder_mask, key_mask_of
+from weftformer.modeling.masks import cross_mask, decoder_mask, encoder_mask
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -106,13 +106,6 @@ def test_flash_refuses_4d_masks(config_of, mask_of):
         mask_of(config_of("flash_attention_2"), torch.zeros(1, 3, 16), torch.ones(1, 1, 3, 3, dtype=torch.bool))
 
 
-def test_key_mask_of_4d_masks():
-    boolean = torch.stack([picture("#.. #.."), picture("..# ...")])[None]
-    additive = [torch.zeros(1, 2, 2, 3).masked_fill(~boolean, value) for value in MASKED_VALUES]
-    for mask in (boolean, boolean.long(), *additive):
-        assert key_mask_of(mask, 2).tolist() == [[True, False, True]] * 2
-
-
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 TARGET = torch.tensor([[1, 4, 5, 6], [1, 7, 8, 9]])
 
@@ -132,19 +125,6 @@ def test_inferred_mask_hides_pads_only_if_configured(build, asks):
     none, pads, ones = found
     for one, same, other in zip(none, pads if asks else ones, ones if asks else pads, strict=True):
         assert torch.equal(one, same) and (one - other).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize(("ends", "hidden"), [(0, False), ([0, 3], False), (2, True)])
-def test_generate_hides_pads_that_are_no_ends(build, ends, hidden):
-    """The end of a source is a token like others, and `generate` cannot tell it from a pad: as in transformers."""
-    model = build(eos_token_id=ends)
-    settings = {"max_new_tokens": 3, "min_new_tokens": 3, "output_logits": True, "return_dict_in_generate": True}
-    found, pads, ones = (
-        torch.stack(model.generate(IDS, **settings, **mask).logits)
-        for mask in ({}, {"attention_mask": IDS.ne(0)}, {"attention_mask": torch.ones_like(IDS)})
-    )
-    torch.testing.assert_close(found, pads if hidden else ones)
-    assert (pads - ones).abs().max() > 1e-2
 
 
 def given_masks(form, heads, batch=2):

@@ -208,37 +208,6 @@ def test_load_is_counted_in_training_with_labels(build):
     assert [router.selection_bias.tolist() for router in model.routers()] == [bias.tolist() for bias in biases]
 
 
-def chosen_by_bias(logits, real):
-    """Expert 0 is always chosen, expert 3 never, the better of the others second."""
-    return torch.stack([torch.zeros(len(logits)).long(), 1 + logits[:, 1:3].argmax(dim=-1)], dim=1), real.flatten()
-
-
-def test_selection_bias_is_no_part_of_the_losses(build):
-    model = build(**SPARSE, router_bias_update_rate=0.25)
-    call = {"input_ids": IDS, "attention_mask": MASK, "labels": LABELS, "output_router_logits": True}
-    before = model(**call)
-    for router in model.routers():
-        router.selection_bias.copy_(torch.tensor([3.0, 0.0, 0.0, -3.0]))
-    after = model(**call)
-    assert (after.logits - before.logits).abs().max() > 1e-3
-    assert torch.equal(after.encoder_router_logits[0], before.encoder_router_logits[0])
-    real = LABELS.ne(-100).flatten()
-    found = [balance_loss(after.encoder_router_logits[0], *chosen_by_bias(after.encoder_router_logits[0], IDS.ne(0)))]
-    found += [balance_loss(logits, *chosen_by_bias(logits, real)) for logits in after.decoder_router_logits]
-    torch.testing.assert_close(after.aux_loss, sum(found) / 3)  # the load is that of the choice, the rest is not
-
-
-@pytest.mark.parametrize("record", [True, False])
-def test_router_losses_leave_given_encoder_outputs_out(build, record):
-    model = build(**SPARSE, router_bias_update_rate=0.25).train()
-    states = model.model.encoder(input_ids=IDS, output_router_logits=record)
-    model(encoder_outputs=states, attention_mask=IDS.ne(0), labels=LABELS).loss.backward()
-    assert [router.expert_load.sum().item() for router in model.routers()] == [0.0, 18.0, 18.0]
-    model = build(**(SPARSE | {"decoder_mlp_layer_types": "dense"})).train()
-    output = model(encoder_outputs=states, attention_mask=IDS.ne(0), labels=LABELS)
-    torch.testing.assert_close(output.loss, cross_entropy(output.logits, LABELS))
-
-
 # --- memory and compilation
 
 

@@ -209,16 +209,6 @@ def test_optimizer_step_moves_the_bias_of_its_router(router, is_compiled):
     assert not frozen.expert_load.any() and not frozen.selection_bias.any()
 
 
-def test_biases_move_in_the_order_of_the_optimizer(router, monkeypatch):
-    """Every process adds up the loads of the same routers at the same time."""
-    modules = [router(router_bias_update_rate=0.5) for _ in range(5)]
-    seen = []
-    monkeypatch.setattr(Router, "update_selection_bias", lambda module: seen.append(module))
-    order = [modules[index] for index in (3, 0, 4, 1, 2)]
-    torch.optim.SGD([{"params": [module.classifier.weight]} for module in order]).step()
-    assert seen == order
-
-
 @pytest.mark.dtype(torch.float32)
 def test_bias_and_load_stay_in_float32_in_a_cast_model(router):
     """In bfloat16 a count stops at 256, and a bias of 1 never moves by 1e-3."""
@@ -307,28 +297,6 @@ def test_rows_of_a_padded_batch_equal_rows_alone(build, training, monkeypatch):
 
 
 # --- the block as a whole
-
-
-@pytest.mark.dtype(torch.float32)
-@pytest.mark.parametrize("implementation", ["eager", "batched_mm", "grouped_mm"])
-def test_block_in_bfloat16_and_under_autocast(block, implementation, monkeypatch):
-    # rows of 16 bytes, which grouped_mm needs
-    module = block(implementation=implementation, mlp_bias=True, ffn_dim=16)
-    states = torch.randn(2, 5, 16)
-    expected = module(states)
-    seen, compute = set(), torch.nn.functional.grouped_mm
-    spied = lambda rows, weights, **given: (seen.add(weights.dtype), compute(rows, weights, **given))[1]  # noqa: E731
-    monkeypatch.setattr(torch.nn.functional, "grouped_mm", spied)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = module(states)
-    torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
-    # torch's grouped products have no autocast of their own
-    assert seen == ({torch.bfloat16} if implementation == "grouped_mm" else set())
-    found.float().sum().backward()
-    assert module.experts.down_proj.grad.dtype == torch.float32 and module.experts.down_proj.grad.any()
-    half = module.to(torch.bfloat16)(states.to(torch.bfloat16))
-    assert half.dtype == torch.bfloat16
-    assert (half.float() - expected).abs().median() < 0.05
 
 
 @pytest.mark.dtype(torch.float32)

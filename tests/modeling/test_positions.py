@@ -51,27 +51,6 @@ def test_rotation_equals_gpt_neox(small, stack, limit, kind, part):
             torch.testing.assert_close(rotate(states[:, :, part_of], rotation), turned)
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
-def test_cross_attention_rotates_both_sides_by_one_frequency(small, kind):
-    """However long each of them is: what cross-attention reads of positions is the distance."""
-    rope = ROPE[kind]
-    if kind == "longrope":
-        rope = rope | {name: rope[name][:2] for name in ("short_factor", "long_factor")}
-    config = small(cross_attention_position_type="rotary", rope_parameters=rope)
-    rotary = WeftDecoder(config).rotary_embedding
-    query, key = torch.randn(2, 1, 1, 1, 4, generator=torch.Generator().manual_seed(0))
-    found = []
-    for source, first in ((6, 0), (30, 0), (30, 20)):  # shorter and longer than what the table was made for
-        target = TokenPositions(torch.arange(3)[None] + first)
-        keys = TokenPositions(torch.arange(source)[None])
-        positions = attention_positions("rotary", config, target, keys, keys, rotary, query, is_cross=True)
-        turned = rotate(query.expand(1, 1, 3, 4), positions.query_rotation)
-        scores = turned @ rotate(key.expand(1, 1, source, 4), positions.key_rotation).transpose(2, 3)
-        assert torch.allclose(scores[0, 0, 1, 1:], scores[0, 0, 0, :-1], atol=1e-5)
-        found.append(scores[0, 0, 0, first])
-    assert torch.allclose(torch.stack(found), found[0], atol=1e-5)
-
-
 @pytest.mark.parametrize("looks_ahead", [True, False])
 @pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (4, 3)])
 def test_buckets_equal_t5(small, buckets, distance, looks_ahead):

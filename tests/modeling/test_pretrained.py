@@ -131,27 +131,6 @@ def test_replaced_table_is_one_weight_in_all_places(build):
         assert not table.weight.requires_grad
 
 
-def test_encoder_in_another_module_trains_and_saves_its_table(build):
-    class Tagger(torch.nn.Module):
-        def __init__(self, encoder):
-            super().__init__()
-            self.encoder, self.head = encoder, torch.nn.Linear(16, 3)
-
-        def forward(self, ids):
-            return self.head(self.encoder(ids).last_hidden_state)
-
-    first, second = (Tagger(build().get_encoder()) for _ in range(2))
-    optimizer = torch.optim.SGD(first.parameters(), lr=1.0)
-    before = first.encoder.embed_tokens.weight.detach().clone()
-    first(IDS).square().mean().backward()
-    optimizer.step()
-    assert not torch.equal(first.encoder.embed_tokens.weight, before)
-    second.load_state_dict(first.state_dict())
-    assert torch.equal(second(IDS), first(IDS))
-    traced = torch.jit.trace(first, IDS, check_trace=False)
-    assert torch.allclose(traced(IDS), first(IDS))
-
-
 @pytest.mark.parametrize("case", SHARING)
 def test_functional_call_leaves_the_model_unchanged(build, case):
     """Whatever is computed with other weights, as `torch.func` does for gradients of samples and for ensembles."""

@@ -10,7 +10,7 @@ from weftformer.benchmarks import shipped_routes
 from weftformer.distributed.works import PlanWork
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
 from weftformer.routes.scoring.round_trip import ForwardModel
-from weftformer.routes.shipped import FORWARD_MODEL, MODEL, STOCK, about_model, describe_model, provenance
+from weftformer.routes.shipped import FORWARD_MODEL, MODEL, STOCK, about_model, provenance
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +43,6 @@ def test_the_stock_is_the_starting_materials(shipped, known):
     assert len(stock) == len(lines) and not any(stock.missing(route) for route in known)
     assert stock.missing(Route("CCCCCCCCI", (Route("CCCCCCCCO"),))) == ["CCCCCCCCO"]
     assert [file.name for file in shipped.glob("*.npz")] == []
-
-
-def test_one_line_describes_the_model():
-    about, line = about_model(), describe_model()
-    assert "\n" not in line and all(about[name] in line for name in ("name", "trained_on", "figures"))
-    assert "100 unseen recorded targets" in line and all(f"{share} %" in line for share in (98, 81, 18))
 
 
 def test_what_a_page_tells_of_model_and_stock(tmp_path):

@@ -121,11 +121,6 @@ def test_a_form_of_the_target_is_no_starting_material():
     assert Stock(["O=c1cccc[nH]1"], is_strict=True).without("Oc1ccccn1")("O=c1cccc[nH]1")
 
 
-def test_keys_of_salts_and_parents():
-    assert Stock([KEYS[2]], "inchikey").offer("CC(=O)[O-].[Na+]").form == OTHER_SALT
-    assert "CC(=O)[O-].[Na+]" not in Stock([KEYS[2]], "inchikey", is_strict=True)
-
-
 PRICES = """Catalog No;Structure;Price (EUR);Supplier
 A-1;CCO;12,50;"Acme; Ltd"
 A-2;OCC;8,00;Other

@@ -116,18 +116,6 @@ def test_constructor_refuses_what_is_no_smiles(smiles):
         Route(smiles)
 
 
-def test_format_tree():
-    assert AMIDE.format_tree() == (
-        "CC(=O)Nc1ccc(-c2ccccc2)cc1\n"
-        "├── CC(=O)Nc1ccc(Br)cc1\n"
-        "│   ├── • CC(=O)O\n"
-        "│   └── • Nc1ccc(Br)cc1\n"
-        "└── • OB(O)c1ccccc1\n"
-        "2 reactions, longest path 2; • 3 starting materials"
-    )
-    assert Route("CO", (Route("C"),)).format_tree().endswith("\n1 reaction, longest path 1; • 1 starting material")
-
-
 def test_shuffled_keeps_the_route_and_obeys_the_seed():
     wide = Route("S", tuple(Route("C" * n, (Route("N"), Route("O"))) for n in range(1, 8)))
     once = wide.shuffled(random.Random(7))

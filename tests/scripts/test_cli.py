@@ -6,14 +6,13 @@ import re
 import subprocess
 import sys
 import types
-from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
 
 import weftformer
 from weftformer.scripts import cli
-from weftformer.scripts.arguments import check_model, new_file, plain_file, positive
+from weftformer.scripts.arguments import check_model
 
 HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers")
 LINES, COLUMNS = 66, 120
@@ -111,27 +110,6 @@ def test_arguments_and_exit_code_pass_through(fake, capsys):
         cli.main(["fake", "--nothing"])
     assert exit_.value.code == 2
     assert capsys.readouterr().err.endswith("weftformer fake: error: unrecognized arguments: --nothing\n")
-
-
-@pytest.mark.parametrize(
-    ("convert", "text", "reason"),
-    [
-        (positive, "0", "at least 1"),
-        (new_file, "nowhere/out.txt", "there is no folder nowhere"),
-        (new_file, ".", "is a folder"),
-        (plain_file, "out.txt.gz", "would not be compressed"),
-    ],
-)
-def test_a_wrong_value_of_an_option_is_refused(convert, text, reason):
-    with pytest.raises(ArgumentTypeError, match=reason):
-        convert(text)
-
-
-def test_new_files_and_numbers_are_converted(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    for name in ("link", "new"):
-        assert new_file(str(tmp_path / name)) == plain_file(str(tmp_path / name)) == tmp_path / name
-    assert positive("3") == 3 and new_file("/dev/null") == Path("/dev/null")
 
 
 @pytest.mark.parametrize("model", ["file", "folder", "./none", "a/b/c"])

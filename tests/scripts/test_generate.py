@@ -189,22 +189,6 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
     assert "expects 1 conditions per text, got 0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--input-file", "cut.txt.gz"], "cut.txt.gz is damaged after line"),
-        (["one", "--top-k", "3"], "--top-k requires --sample"),
-        (["one", "--num-return-sequences", "2"], "above 1 requires --json-lines"),
-        (["one", "--source-column", "question"], "--condition-columns require a table"),
-    ],
-)  # fmt: skip
-def test_mistakes_are_one_line(folder, capsys, words, message):
-    Path("cut.txt.gz").write_bytes(gzip.compress(b"one\n" * 99)[:-9])
-    assert run(folder, *words) == 1
-    err = capsys.readouterr().err
-    assert message in err.splitlines()[-1] and err.count("weftformer") == 1
-
-
 def test_models_of_another_kind_are_refused(untrained_folder, tmp_path, capsys):
     assert run(untrained_folder, "CCO") == 1
     assert "use `weftformer routes plan` or `routes evaluate`" in capsys.readouterr().err

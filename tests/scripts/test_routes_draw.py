@@ -70,21 +70,6 @@ def test_pictures(files):
     assert (files / "one.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["routes.jsonl"], "Nothing to write"),
-        (["empty.jsonl", "--html", "a.html"], "contains no route"),
-        (["cut.json", "--html", "a.html"], "cut.json, [1]: "),
-    ],
-)
-def test_mistakes_are_one_line(files, words, said, capsys):
-    (files / "cut.json").write_text((files / "plans.json").read_text()[:-9])
-    assert draw(*words) == 1
-    assert said in (err := capsys.readouterr().err) and err.count("\n") == 1
-    assert not (files / "a.html").exists()
-
-
 @pytest.mark.parametrize("plans", [PLANS, PLANS[1:]])  # those of failed targets alone too
 def test_the_page_of_a_plan_is_its_own(plans, files):
     (files / "plans").write_text(json.dumps({"plans": [plan.to_dict() for plan in plans]}))

@@ -1,4 +1,3 @@
-import itertools
 import json
 import re
 from types import SimpleNamespace
@@ -110,19 +109,6 @@ def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked
     assert "Purchasable and precedented" in printed
 
 
-def test_an_interrupted_evaluation_keeps_its_predictions(untrained_folder, routes, tmp_path, asked, monkeypatch):
-    saved, stream = tmp_path / "plans.jsonl", RoutePlanner.stream
-
-    def stop(*args, **given):
-        yield from itertools.islice(stream(*args, **given), 2)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(RoutePlanner, "stream", stop)
-    assert run(routes, "--model", untrained_folder, "--save-predictions", saved) == cli.INTERRUPTED
-    assert not saved.exists()
-    assert run(routes, "--predictions", f"{saved}.part", "--skip-missing") == 0
-
-
 def test_the_draw_of_targets_is_repeated_by_its_seed(tmp_path):
     file = tmp_path / "many.jsonl"
     write_routes(file, [made("C" * n + "O", "C" * n) for n in range(1, 30)])
@@ -132,22 +118,6 @@ def test_the_draw_of_targets_is_repeated_by_its_seed(tmp_path):
     # the starting materials are those of the whole file
     everything = dict(predicting.load_references(file, None, 1))
     assert all(everything[r] == material for r, material in predicting.load_references(file, 5, 1))
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--model", "MODEL", "--ks", "5", "0"], "--ks"),
-        (["--model", "MODEL", "--limit", "5"], "--limit 5 exceeds the 4 routes of"),
-        (["--predictions", "PLANS", "--with", "steps"], "--with"),
-    ],
-)
-def test_mistakes(words, message, untrained_folder, routes, tmp_path, capsys):
-    (tmp_path / "plans").write_text(json.dumps(Plan("CCCC").to_dict()))
-    names = {"PLANS": tmp_path / "plans", "MODEL": untrained_folder}
-    assert run(routes, *(names.get(word, word) for word in words)) == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert message in error and error.startswith("weftformer routes evaluate: error: ")
 
 
 def test_repeated_targets_take_successive_plans():

@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.common import progress
 from weftformer.routes import Constraints, PlanSettings, Route
 from weftformer.routes.planning import pool
 from weftformer.scripts import cli
@@ -167,15 +166,6 @@ def without_scores(text) -> list[dict]:
     """Return the rows of a table without scores, whose last bit depends on the batch."""
     rows = csv.DictReader(text.splitlines())
     return [{name: value for name, value in row.items() if name not in ("score", "rank", "group")} for row in rows]
-
-
-def test_a_long_search_says_how_far_the_run_is(folder, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "SECONDS", 0.0)
-    words = ["routes", "plan", ESTER, "--model", folder, "--steps", "1", "--beams", "1"]
-    assert cli.main(words) == 0
-    err = capsys.readouterr().err
-    assert err.count("plan: 0 of 1 targets") > 5 and "plan: 1 of 1 targets" in err
-    assert cli.main([*words, "--no-progress"]) == 0 and "plan: " not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer.routes import Route, write_routes
 from weftformer.routes.data.preparation import Preparation, prepare
-from weftformer.routes.data.training_data import RouteArguments, load_routes
 from weftformer.routes.molecules import canonical_smiles
 from weftformer.scripts import cli
 from weftformer.serving import load_task
@@ -104,31 +103,6 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     assert again["train_loss"] is None and again["test_loss"] == results["test_loss"]
     card = (tmp_path / "model" / "README.md").read_text()
     assert "Each intermediate of a route is also a target. 3 aligned texts of each route" in card
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--train-file", "routes.jsonl"], "Give --train-file and --test-file together"),
-        (["--preset", "modern-tiny"], "use one of the dms-* presets"),
-    ],
-)
-def test_errors_are_one_line(words, message, tmp_path, capsys):
-    assert train(*words, "--output-dir", str(tmp_path / "model")) == 1
-    shown = capsys.readouterr().err
-    assert message in shown and shown.count("\n") == 1
-    assert not (tmp_path / "model").exists()
-
-
-def test_targets_are_compared_as_molecules(tmp_path, capsys):
-    """Other spellings of a tested target are not trained on, and a route found is found in any spelling."""
-    write_routes(tmp_path / "train.jsonl", routes("CCNC(C)=O", "c1ccccc1O"))
-    write_routes(tmp_path / "test.jsonl", [Route("O=C(C)NCC", (Route("OC(C)=O"), Route("NCC")))])
-    arguments = RouteArguments(train_file=str(tmp_path / "train.jsonl"), test_file=str(tmp_path / "test.jsonl"))
-    train, test = load_routes(arguments, seed=0)
-    assert [route.smiles for route in train] == ["Oc1ccccc1"]
-    assert test == routes("CCNC(C)=O")
-    assert "2 training routes, 1 of them left out" in capsys.readouterr().out
 
 
 def test_a_target_that_cannot_be_planned_is_not_found_and_loses_no_results(tmp_path, capsys):

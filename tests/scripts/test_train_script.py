@@ -2,17 +2,14 @@
 
 import json
 import random
-import shutil
 from functools import partial
 
 import pytest
-from huggingface_hub import ModelCard
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.scripts import cli
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.serving import TextTask, load_task
 from weftformer.training import WeftTrainer, fit_pairs, fitting
 
 SIZE = {
@@ -133,19 +130,3 @@ def test_conditions_reach_the_model(pairs, tmp_path, monkeypatch):
     assert trainer.model.config.num_condition_features == 2
     # in training, and in both halves of the test: generation and loss; nothing is evaluated
     assert [values.tolist() for values in seen] == [[[3.0, 0.5]] * rows for rows in (2, 4, 4)]
-
-
-def test_a_model_trained_on_pairs_writes_texts_even_with_the_vocabulary_of_routes(untrained_folder, tmp_path):
-    origin = shutil.copytree(untrained_folder, tmp_path / "routes")
-    settings = json.loads((origin / "generation_config.json").read_text())
-    (origin / "generation_config.json").write_text(json.dumps(settings | {"routes": {"aligned": 5}}))
-    (tmp_path / "pairs.csv").write_text("source,target\nCCO,CC=O\nCCN,CC#N\n")
-    words = (
-        f"--train-file {tmp_path}/pairs.csv --model-name-or-path {origin} --output-dir {tmp_path}/out --max-steps 1"
-    )
-    rest = "--validation-split 0 --disable-tqdm true --use-cpu --save-strategy no"
-    fit_pairs(*parse_arguments(f"{words} {rest}".split()))
-    task = load_task(str(tmp_path / "out"))
-    assert isinstance(task, TextTask) and not hasattr(task.model.generation_config, "routes")
-    card = ModelCard.load(tmp_path / "out" / "README.md")
-    assert "RoutePlanner" not in card.text and "retrosynthesis" not in card.data.tags

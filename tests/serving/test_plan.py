@@ -119,23 +119,6 @@ def test_routes_are_drawn_once_and_in_time(planner, known, monkeypatch):
         )
 
 
-def test_the_page_shows_the_best_routes_or_the_reason_for_none(planner, monkeypatch):
-    routes = [Route("CCO", (Route("C" * length),)) for length in range(1, 15)]
-    found = [
-        Candidate(route.to_string(), -1.0, 1, route, missing=(), rank=rank) for rank, route in enumerate(routes, 1)
-    ]
-    none = [Candidate("", -1.0, 1, problem="'<i>' is no route", rank=1)]
-    task = RouteTask(planner)
-    for candidates, is_found in ((found, True), (none, False)):
-        plan = Plan("CCO", candidates)
-        monkeypatch.setattr(task, "open_pool", lambda key, watch, plan=plan: Finished(plan))
-        with running(task) as server:
-            page = server.client.post("/plan", json={"targets": "CCO"}, headers={"accept": "text/html"}).text
-        assert page.count("<svg") == page.count("✓ purchasable") == 10 * is_found
-        assert ("the first 10 are shown" if is_found else "no route was found") in page
-        assert "<i>" not in page and ("&lt;i&gt;" in page) != is_found
-
-
 REFUSED = [
     ({"targets": "C(C"}, "'C(C' is not a molecule"),
     ({"targets": "C" * 601}, "body.targets"),
@@ -144,18 +127,6 @@ REFUSED = [
     ({"num_routes": 101}, "body.num_routes"),
     ({"allow": ["magic"]}, "body.allow"),
 ]
-
-
-def test_a_request_that_cannot_be_planned_is_refused_before_it_waits(planner, monkeypatch):
-    task = RouteTask(planner)
-    monkeypatch.setattr(task, "open_pool", None)
-    with running(task) as server:
-        for body, reason in REFUSED:
-            response = server.client.post("/plan", json={"targets": "CCO"} | body)
-            assert response.status_code == 422 and reason in response.json()["detail"], body
-    with running(task, timeout_s=1.5) as server:
-        response = server.client.post("/plan", json={"targets": "CCO", "time_limit": 2})
-        assert response.status_code == 422 and "less than or equal to 1.5" in response.json()["detail"]
 
 
 def test_a_refused_target_does_not_harm_the_others(planner, known):

@@ -92,20 +92,6 @@ def test_under_load_answers_equal_those_alone_and_a_signal_ends_it_in_order(plan
             assert [answer.result().status_code for answer in last] == [503] * 3  # none was computed as a whole
 
 
-def test_a_missing_extra_is_one_line(monkeypatch, capsys, tmp_path):
-    for name in [name for name in sys.modules if name.startswith("weftformer.serving")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "fastapi", None)
-    assert cli.main(["serve", "--model", str(tmp_path)]) == 1
-    assert "weftformer serve: error: This needs fastapi: pip install 'weftformer[serve]'." in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["--forward-model", "/nope"], ["--port", "99999"], ["--threads", "2"]])
-def test_a_wrong_option_is_named(words, capsys, untrained_folder):
-    assert cli.main(["serve", "--model", untrained_folder, "--port", "0", *words]) == 1
-    assert words[0] in capsys.readouterr().err
-
-
 def test_options_reach_the_server(monkeypatch, untrained_folder):
     seen = []
     monkeypatch.setattr(Server, "run", lambda self, sockets: seen.append(self))

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from weftformer.tokenization import build_route_tokenizer, encode_checked
 
@@ -55,20 +55,3 @@ def test_bpe_that_drops_what_it_does_not_know():
 def test_not_a_string(text):
     with pytest.raises(TypeError, match=f"got {type(text).__name__}"):
         encode_checked(build_route_tokenizer(), text)
-
-
-def test_a_tokenizer_without_offsets():
-    class Letters(PreTrainedTokenizer):
-        vocab_size = 3
-        get_vocab = staticmethod(lambda: letters("[U]", "a", "b"))
-        _tokenize = staticmethod(list)
-        _convert_id_to_token = staticmethod(["[U]", "a", "b"].__getitem__)
-
-        def _convert_token_to_id(self, token):
-            return self.get_vocab().get(token, 0)
-
-    tokenizer = Letters(unk_token="[U]")
-    assert encode_checked(tokenizer, "ab") == [1, 2] and encode_checked(tokenizer, "a[U]") == [1, 0]
-    for text in ("abx", "x[U]"):
-        with pytest.raises(ValueError, match=f"unknown characters in '{re.escape(text)}'"):
-            encode_checked(tokenizer, text)

@@ -62,13 +62,6 @@ def test_the_larger_vocabulary_writes_every_element_isotope_and_salt(tmp_path):
     assert loaded.decode(encode_route(loaded, route), skip_special_tokens=True) == route
 
 
-def test_template_and_bare_ids(tokenizer):
-    assert tokenizer("CCO").data == {"input_ids": [0, 4, 4, 5, 22]}
-    assert tokenizer("CCO", add_special_tokens=False)["input_ids"] == [4, 4, 5]
-    assert tokenizer("C", "O")["input_ids"] == [0, 4, 22, 0, 5, 22]
-    assert tokenizer("")["input_ids"] == [0, 22]
-
-
 @pytest.mark.parametrize("text", [*SMILES, ROUTE])
 def test_equals_reference_and_decodes_back(tokenizer, text):
     ids = tokenizer(text)["input_ids"]
@@ -149,11 +142,6 @@ def test_source_refuses_layout_characters(character):
         source_text(f"CC{character}O")
     with pytest.raises(ValueError, match="starting material " + message):
         source_text("C", f"CC{character}O")
-
-
-def test_route_labels(tokenizer):
-    assert encode_route(tokenizer, ROUTE) == [*reference_ids(ROUTE), 22]
-    assert encode_route(tokenizer, "{'smiles':'C'}", max_length=7) == [1, 2, 3, 4, 3, 21, 22]
 
 
 def test_route_errors(tokenizer):

@@ -26,10 +26,3 @@ def test_the_last_ones_are_averaged(run, count, mean):
     assert any("bias" in name for name in state)
     for name, value in state.items():
         assert value.dtype == torch.float32 and (value == mean).all(), name
-
-
-def test_errors_say_what_to_do(tmp_path):
-    with pytest.raises(ValueError, match="has no checkpoint"):
-        average_checkpoints(tmp_path)
-    with pytest.raises(ValueError, match="count=0"):
-        average_checkpoints(tmp_path, 0)

@@ -106,8 +106,6 @@ def test_messages(folder, tokenizer, tmp_path):
     BartConfig().save_pretrained(tmp_path / "bart")
     missing = str(tmp_path / "none")
     assert "no preset 'modern'" in config_error(preset="modern")
-    assert "no field `d_modle`. Did you mean `d_model`" in config_error(config_overrides="d_modle=8")
-    assert "there is no such folder" in config_error(model_name_or_path=missing)
     assert "is a bart model" in config_error(model_name_or_path=str(tmp_path / "bart"))
     larger = train_tokenizer(["abcdefgh" * 9], vocab_size=1000, min_frequency=1)
     for reason, given in (
@@ -138,11 +136,8 @@ splits = pytest.mark.skipif(
     ("given", "processes", "message"),
     [
         ("fsdp_siz=2", 1, "has no key `fsdp_siz`. Did you mean `fsdp_size`"),
-        ("fsdp_size=two", 1, "fsdp_size='two' is not allowed"),
         ("pp_size=2", 1, "pp_size=2 is not supported"),
         ({"fsdp_size": 2, "ep_size": 2}, 1, "is for 2 processes (dp_replicate_size=1 x fsdp_size=2 x tp_size=1), and there are 1"),
-        ("tp_size=4", 1, "torchrun --nproc_per_node 4 -m weftformer train"),
-        ("fsdp_size", 1, "distributed_config must be JSON or key=value"),
         ("tp_size=2", 2, "tensor parallelism only on GPUs"),
     ],
 )  # fmt: skip
@@ -162,10 +157,4 @@ def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
     monkeypatch.setattr(WeftTrainingArguments, "uses_fsdp_of_accelerate", True)
     monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda", 0))
     with pytest.raises(ValueError, match="would split it again"):
-        split("fsdp_size=2")
-
-
-def test_a_split_needs_a_release_that_can_do_it(monkeypatch):
-    monkeypatch.setattr("weftformer.modeling.parallel.DistributedConfig", object)
-    with pytest.raises(ValueError, match=r"Splitting a model over processes needs transformers 5\.23 or later"):
         split("fsdp_size=2")

@@ -1,10 +1,7 @@
 """Training in mixed precision on the CPU: weights stay float32, and the model learns as in float32."""
 
-from collections import Counter
-
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import runs
 
@@ -41,31 +38,3 @@ def test_bf16_learns_what_float32_learns(kind, tmp_path):
     assert {parameter.dtype for parameter in run.model.parameters()} == {torch.float32}
     checkpoint = tmp_path / "bf16" / "checkpoint-6"
     assert runs.losses(trained(tmp_path / "bf16", kind, checkpoint=str(checkpoint), bf16=True)) == found
-
-
-class Casts(TorchDispatchMode):
-    """Counts the casts of each weight, and keeps the dtypes of matrix products."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.names = {weight.data_ptr(): name for name, weight in model.named_parameters()}
-        self.casts, self.products = Counter(), set()
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        name = operation.overloadpacket.__name__
-        if name == "_to_copy" and args[0].data_ptr() in self.names:
-            self.casts[self.names[args[0].data_ptr()]] += 1
-        if name in ("mm", "addmm"):
-            self.products.add(args[-1].dtype)
-        return operation(*args, **(kwargs or {}))
-
-
-def test_evaluation_generates_in_bf16_and_casts_each_weight_once(tmp_path):
-    """accelerate puts only `forward` into autocast, and `generate` calls the encoder and each step outside it."""
-    model = runs.build(d_model=32)
-    settings = {"bf16": True, "predict_with_generate": True, "per_device_eval_batch_size": 2}
-    run = runs.trainer(tmp_path, model, runs.rows(6), **settings)
-    with Casts(model) as seen:
-        run.predict(run.eval_dataset, max_length=8)
-    assert seen.products == {torch.bfloat16}
-    assert "model.encoder.layers.0.self_attn.q_proj.weight" in seen.casts and set(seen.casts.values()) == {1}

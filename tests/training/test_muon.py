@@ -5,7 +5,6 @@ import torch
 from datasets import Dataset
 from torch import nn
 
-from weftformer.hub.trained import training_table
 from weftformer.training.muon import Muon, layer_matrices, orthogonal
 
 from . import runs
@@ -74,24 +73,3 @@ def trainer(folder, **settings):
     steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 4, "muon": True}
     model = runs.build(encoder_layers=1, decoder_layers=1, num_experts=2, decoder_mlp_layer_types="sparse")
     return runs.trainer(folder, model, Dataset.from_list(runs.rows(24)), **(steps | settings))
-
-
-def test_a_resumed_run_is_bit_identical(tmp_path):
-    whole, resumed = trainer(tmp_path), trainer(tmp_path)
-    whole.train()
-    assert training_table(whole, whole.model)["optimizer"].startswith("Muon, and adamw_torch_fused for other weights")
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    for one, two in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        assert torch.equal(one, two)
-
-
-def test_what_it_does_not_go_with(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="leave --optim, FSDP"):
-        trainer(tmp_path, optim="adafactor").create_optimizer()
-    run = trainer(tmp_path)
-    run.is_fsdp_enabled = True
-    with pytest.raises(ValueError, match="and whole matrices"):
-        run.create_optimizer()
-    monkeypatch.setattr("weftformer.training.muon.DTensor", nn.Parameter)
-    with pytest.raises(ValueError, match="this model is sharded over processes"):
-        trainer(tmp_path).create_optimizer()

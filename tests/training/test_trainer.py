@@ -1,12 +1,10 @@
 """WeftTrainer: batches by tokens, and checkpoints that are complete or absent."""
 
-import itertools
 import json
 
 import pytest
 import torch
 from datasets import Dataset
-from peft import LoraConfig, get_peft_model
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer.modeling.losses import cross_entropy
@@ -60,15 +58,6 @@ def test_only_as_many_are_kept_as_asked_for_and_the_best(tmp_path):
     assert state["best_model_checkpoint"] == str(tmp_path / "checkpoint-2")
 
 
-def test_a_step_may_be_saved_twice(tmp_path):
-    run = trainer(tmp_path, max_steps=2)
-    run.train()
-    (tmp_path / "checkpoint-2" / "mark").touch()
-    run._save_checkpoint(run.model, None)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
-    assert not (tmp_path / "checkpoint-2" / "mark").exists()
-
-
 @pytest.mark.parametrize("error", [OSError("disk"), RuntimeError("disk"), KeyboardInterrupt()])
 def test_a_save_that_fails_leaves_the_last_checkpoint(tmp_path, monkeypatch, error):
     run, save = trainer(tmp_path), WeftTrainer._save_rng_state
@@ -109,15 +98,6 @@ def streaming(folder, **settings) -> WeftTrainer:
     return run
 
 
-def test_padding_to_a_multiple_is_part_of_the_budget_of_a_stream(tmp_path):
-    run = streaming(tmp_path, pad_to=16, max_tokens_per_batch=100, accelerator_config={"non_blocking": True})
-    loader = run.get_train_dataloader()
-    batches = list(itertools.islice(loader, 20))
-    sizes = [max(batch["input_ids"].numel(), batch["labels"].numel()) for batch in batches]
-    assert 48 < max(sizes) <= 100 and all(batch["labels"].shape[1] % 16 == 0 for batch in batches)
-    assert loader._non_blocking
-
-
 SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.5}
 KINDS = {
     "dense": {}, "conditions": {"num_condition_features": 1},
@@ -134,15 +114,6 @@ def test_unused_weights_are_searched_for_only_where_there_may_be_some(tmp_path, 
     assert unused == ["model.encoder.condition_proj.weight"] * (kind == "conditions")
     assert run.args.ddp_find_unused_parameters is (None if unused else False)
     assert trainer(tmp_path, run.model, ddp_find_unused_parameters=True).args.ddp_find_unused_parameters
-
-
-def test_a_stream_is_that_of_its_process(tmp_path, monkeypatch):
-    """`test_streaming.py` shows that the streams of all processes are the data."""
-    run = streaming(tmp_path)
-    monkeypatch.setattr(WeftTrainingArguments, "process_index", 1)
-    monkeypatch.setattr(WeftTrainingArguments, "world_size", 3)
-    run.get_train_dataloader()
-    assert (run.train_dataset.process_index, run.train_dataset.num_processes) == (1, 3)
 
 
 def test_smoothed_labels_keep_the_losses_of_routers(tmp_path):
@@ -189,13 +160,3 @@ def test_the_training_chunked_loss(tmp_path, vocabulary, settings, is_chunked):
     run.compute_metrics = lambda prediction: {"width": prediction.predictions[0].shape[-1]}
     assert run.evaluate()["eval_width"] == vocabulary
     assert seen and not any(is_training or no_logits for is_training, no_logits in seen)
-
-
-@pytest.mark.parametrize("modules", [["q_proj"], ["q_proj", "lm_head"]], ids=["attention", "head"])
-def test_an_adapter_trains_in_pieces_where_its_head_is_plain(tmp_path, modules):
-    model = runs.build(**ONE_LAYER, vocab_size=LARGE, tie_word_embeddings=False)
-    run = trainer(tmp_path, get_peft_model(model, LoraConfig(target_modules=modules)), max_steps=1, save_strategy="no")
-    seen = []
-    model.register_forward_hook(lambda model, args, output: seen.append(output.logits is None))
-    run.train()
-    assert seen == ["lm_head" not in modules]

@@ -1,7 +1,6 @@
 """Arguments from the command line and from files, and the messages about invalid ones."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -34,19 +33,15 @@ def test_a_file_and_arguments_that_win_over_it(tmp_path):
     [
         ([*NEEDED, "--lerning-rate", "1"], "no argument --lerning-rate. Did you mean `learning-rate`"),
         ([*NEEDED, "--max-steps", "ten"], "--max-steps"),
-        ([*NEEDED, "stray"], "unexpected argument 'stray'"),
-        ([*NEEDED, "--save-strategy", "never"], "never"),
         ([*NEEDED, "--model-name-or-path", "m", "--preset", "tiny"], "--preset tiny is for a new model"),
         ([*NEEDED, "--train-sampling-strategy", "sequential", "--max-tokens-per-batch", "9"], "which shuffles"),
         ([*NEEDED, "--overwrite-output-dir", "--resume-from-checkpoint"], "are mutually"),
         ([*NEEDED, "--dataset-name", "d"], "got both"),
         (["--output-dir", "out"], "got neither"),
-        (["--train-file", "a.csv"], "Give --output-dir"),
         ([*NEEDED, "--no-do-train"], "--no-do-train is not supported"),
         ([*NEEDED, "--max-source-length", "0"], "max_source_length=0"),
         ([*NEEDED, "--validation-split", "-1"], "validation_split=-1.0 is negative"),
         ([*NEEDED, "--validation-target-file", "v"], "needs the sources too"),
-        (["nowhere.yaml"], "nowhere.yaml does not exist"),
     ],
 )
 def test_messages(argv, message):
@@ -55,21 +50,15 @@ def test_messages(argv, message):
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_mistake_in_a_file_is_named(tmp_path):
+    file = tmp_path / "run.yaml"
+    for text, message in (
         ("sead: 1", "there is no argument `sead`. Did you mean `seed`"),
         ("- a", "must contain a mapping"),
-        ("a: [", "cannot be read"),
-        ("save_strategy: never", "save_strategy='never' is not allowed"),
-    ],
-)
-def test_messages_about_a_file(tmp_path, text, message):
-    file = tmp_path / "run.yaml"
-    file.write_text(text)
-    with pytest.raises(ValueError, match=r"run.yaml") as raised:
-        parse_arguments([str(file), *NEEDED])
-    assert message in str(raised.value)
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=rf"run\.yaml.*{message}"):
+            parse_arguments([str(file), *NEEDED])
 
 
 @pytest.mark.parametrize(
@@ -88,12 +77,6 @@ def test_messages_about_a_file(tmp_path, text, message):
 )
 def test_overrides(text, expected):
     assert parse_overrides(text) == expected
-
-
-@pytest.mark.parametrize("text", ["d_model", "d_model:8", '{"d_model": '])
-def test_overrides_that_are_neither(text):
-    with pytest.raises(ValueError, match="config_overrides"):
-        parse_overrides(text)
 
 
 @pytest.mark.parametrize(
@@ -136,10 +119,3 @@ def test_accelerate_does_no_fsdp_on_a_cpu(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ValueError, match=r"ACCELERATE_USE_FSDP=true .* --distributed-config fsdp_size="):
         parse_arguments(NEEDED)
-
-
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_bar_is_off_outside_a_terminal(monkeypatch, is_terminal):
-    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: is_terminal, write=len, flush=lambda: None))
-    assert WeftTrainingArguments("out", use_cpu=True).disable_tqdm is not is_terminal
-    assert WeftTrainingArguments("out", use_cpu=True, disable_tqdm=False).disable_tqdm is False

@@ -1,16 +1,13 @@
 """Selection biases are updated once per optimizer step with any Trainer, and code is put into the pushed folder."""
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainerCallback
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
-from weftformer.hub.export import flat_files
-from weftformer.training import PushCodeCallback, WeftTrainer
+from weftformer.training import WeftTrainer
 
 from ..models import tiny_model
 
@@ -28,22 +25,6 @@ def model():
 
 def _biases(model):
     return torch.cat([router.selection_bias for router in model.routers()])
-
-
-@pytest.mark.parametrize(
-    ("wrap", "is_first", "has_code"),
-    [
-        (torch.nn.DataParallel, False, False),
-        (lambda model: torch.compile(model, backend="eager"), True, True),
-        # what is pushed is the adapter, which names no code
-        (lambda model: get_peft_model(model, LoraConfig(target_modules=["q_proj"])), True, False),
-    ],
-    ids=["not the first process", "compiled", "peft"],
-)
-def test_the_code_of_the_model_is_put_where_it_is_pushed_from(wrap, is_first, has_code, model, tmp_path):
-    args, state = SimpleNamespace(output_dir=str(tmp_path)), SimpleNamespace(is_world_process_zero=is_first)
-    PushCodeCallback().on_push_begin(args, state, None, model=wrap(model))
-    assert {path.name for path in tmp_path.iterdir()} == (set(flat_files()) if has_code else set())
 
 
 ROWS = [{name: torch.randint(3, 20, (5,), generator=torch.Generator().manual_seed(index)) for name in
@@ -106,16 +87,3 @@ def test_a_checkpoint_of_transformers_own_trainer_holds_them(plain, tmp_path):
     resumed = train(Seq2SeqTrainer, model, folder, resume=True)
     for name, value in trained.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], value), name
-
-
-def test_selection_biases_with_deepspeed_are_refused(model, monkeypatch, tmp_path):
-    """Its optimizer has copies of the weights, so that routers do not notice its steps."""
-    make = Trainer.create_accelerator_and_postprocess
-
-    def with_deepspeed(self):
-        make(self)
-        self.is_deepspeed_enabled = True
-
-    monkeypatch.setattr(Trainer, "create_accelerator_and_postprocess", with_deepspeed)
-    with pytest.raises(ValueError, match="router_bias_update_rate"):
-        WeftTrainer(model, Seq2SeqTrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True))

@@ -44,17 +44,6 @@ def test_last_step_by_number_not_by_name(tmp_path):
     assert find_checkpoint(_arguments(tmp_path)) is None
 
 
-@pytest.mark.parametrize("name", ["ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"])
-def test_engines_of_accelerate_keep_their_optimizer_in_files_of_their_own(tmp_path, monkeypatch, name):
-    """Also where the launcher chose the engine, and not an argument of this training."""
-    arguments = _arguments(tmp_path, resume_from_checkpoint="true")
-    _checkpoint(tmp_path, 5, leave_out=["optimizer.pt", "model.safetensors"])
-    with pytest.raises(ValueError, match=r"lacks model.safetensors, optimizer.pt"):
-        find_checkpoint(arguments)
-    monkeypatch.setenv(name, "true")
-    assert find_checkpoint(arguments).endswith("checkpoint-5")
-
-
 def test_an_incomplete_checkpoint_is_passed_over_and_named(tmp_path, caplog):
     path, broken = _checkpoint(tmp_path, 5), _checkpoint(tmp_path, 10, leave_out=["rng_state.pth"])
     with caplog.at_level(logging.WARNING, logger="weftformer"):

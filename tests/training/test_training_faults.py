@@ -2,7 +2,6 @@
 
 import dataclasses
 from contextlib import nullcontext
-from functools import partial
 
 import pytest
 from datasets import Dataset
@@ -11,7 +10,6 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTraining
 from weftformer.scripts.cli import run_script
 from weftformer.tokenization import build_route_tokenizer
 from weftformer.training import WeftTrainer, WeftTrainingArguments, fitting
-from weftformer.training.fitting import start
 
 from . import runs
 
@@ -30,12 +28,6 @@ def test_transformers_own_trainer_smooths_no_labels_of_sparse_models(tmp_path, h
     run = Seq2SeqTrainer(model, arguments, collator, Dataset.from_list(runs.rows(4)))
     with nullcontext() if how == "dense" else pytest.raises(ValueError, match=r"without `labels`.*WeftTrainer"):
         run.train()
-
-
-def test_noise_on_embeddings_needs_tables_of_their_own(tmp_path):
-    arguments = WeftTrainingArguments(str(tmp_path), neftune_noise_alpha=5.0, **PLAIN)
-    with pytest.raises(ValueError, match="neftune_noise_alpha=5\\.0 does not work with a shared token table"):
-        WeftTrainer(runs.build(), arguments)
 
 
 def test_a_trainer_without_data_to_evaluate_on_evaluates_nothing(tmp_path):
@@ -60,18 +52,6 @@ def test_a_number_of_steps_sets_the_strategy(tmp_path):
     assert (copied.save_strategy, copied.eval_strategy) == ("epoch", "epoch")
     assert WeftTrainingArguments(str(tmp_path), save_strategy="steps", use_cpu=True).save_steps == 500
     assert WeftTrainingArguments(str(tmp_path), save_steps=7, save_strategy="no", use_cpu=True).save_strategy == "no"
-
-
-def test_one_process_does_not_train_on_two_gpus(tmp_path):
-    """`nn.DataParallel` would. A model that a `device_map` has split over them is trained by one process."""
-    for take in (start, partial(WeftTrainer, runs.build())):
-        arguments = WeftTrainingArguments(str(tmp_path), **PLAIN)
-        arguments._n_gpu = 2
-        with pytest.raises(ValueError, match=r"torchrun --nproc-per-node 2 -m .* CUDA_VISIBLE_DEVICES=0"):
-            take(arguments)
-    model = runs.build()
-    model.hf_device_map = {"model.encoder": 0, "model.decoder": 1}
-    assert WeftTrainer(model, arguments, train_dataset=runs.rows(4)).args.n_gpu == 1
 
 
 class Interrupt(TrainerCallback):

@@ -8,8 +8,6 @@ from weftformer.tokenization import train_tokenizer
 from weftformer.training import TextMetrics
 from weftformer.training.metrics import bleu, bootstrap_interval, chrf, exact_match
 
-from . import runs
-
 
 def test_exact_match():
     assert exact_match(["a b", " c ", "d"], ["a b", "c", "e"]) == pytest.approx(2 / 3)
@@ -37,16 +35,6 @@ def test_compute_metrics_from_padded_ids_without_sacrebleu(monkeypatch, caplog):
     assert compute(EvalPrediction(predictions=predictions, label_ids=labels)) == {"exact_match": 0.5, "gen_len": 4.5}
 
 
-def test_the_worst_pairs_come_first():
-    metrics = TextMetrics(train_tokenizer(["ab"], vocab_size=259))
-    metrics.sources = ["s1", "s2", "s3"]
-    metrics.references, metrics.predictions = ["abc", "a b", "xyz"], ["abc", "q", " xy\nq"]
-    assert metrics.worst(number=2) == (
-        "2 pairs and the model's outputs, the worst first:\n"
-        "source    s2\nexpected  a b\nwritten   q\nsource    s3\nexpected  xyz\nwritten   xy q"
-    )
-
-
 def test_intervals_hold_the_scores_they_are_of():
     pytest.importorskip("sacrebleu")
     tokenizer = train_tokenizer(["one two three four five six"], vocab_size=280)
@@ -64,14 +52,3 @@ def test_intervals_hold_the_scores_they_are_of():
     assert few[1] - few[0] < 0.5 * (intervals["chrf"][1] - intervals["chrf"][0])
     assert bootstrap_interval("bleu", ["a"] * 4, ["b"] * 4) is None
     assert bootstrap_interval("chrf", ["a", "c"], ["b", "c"]) is None
-
-
-def test_another_engine_gives_the_same_scores(tmp_path):
-    pytest.importorskip("ctranslate2")
-    found = {}
-    for name in ("weft", "auto"):
-        settings = {"predict_with_generate": True, "generation_max_length": 6, "engine": name}
-        one = runs.trainer(tmp_path / name, runs.build(), runs.rows(20), per_device_eval_batch_size=10, **settings)
-        found[name] = one.predict(one.eval_dataset).predictions
-        assert "generate" not in vars(one.model)
-    assert found["weft"].shape[0] == 20 and (found["weft"] == found["auto"]).all()

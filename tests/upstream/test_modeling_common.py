@@ -3,9 +3,8 @@
 Each configuration is one class of tests, which inherits them. What BART runs, Weft must not skip (see `conftest.py`).
 """
 
-import tempfile
 import unittest
-from unittest.mock import MagicMock, patch
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -76,39 +75,6 @@ class CommonTests(common.ModelTesterMixin, GenerationTesterMixin):
 
     def test_config(self):
         self.config_tester.run_common_tests()
-
-    def test_save_load_strict(self):
-        for model_class in self.all_model_classes:
-            with tempfile.TemporaryDirectory() as folder:
-                model_class(self.model_tester.get_config()).save_pretrained(folder)
-                _, info = model_class.from_pretrained(folder, output_loading_info=True)
-            self.assertEqual(info["missing_keys"], set())
-
-    def test_stacks_alone(self):
-        model, inputs = self.model_and_inputs()
-        expected, stacks = model(**inputs), []
-        for stack in (model.get_encoder(), model.get_decoder()):
-            with tempfile.TemporaryDirectory() as folder:
-                stack.save_pretrained(folder)
-                stacks.append(type(stack).from_pretrained(folder))
-        encoder, decoder = stacks
-        states = encoder(inputs["input_ids"], attention_mask=inputs["attention_mask"])[0]
-        torch.testing.assert_close(states, expected.encoder_last_hidden_state)
-        found = decoder(
-            input_ids=inputs["decoder_input_ids"], attention_mask=inputs["decoder_attention_mask"],
-            encoder_hidden_states=states, encoder_attention_mask=inputs["attention_mask"],
-        )  # fmt: skip
-        torch.testing.assert_close(found[0], expected.last_hidden_state)
-
-    def test_hooks_on_embeddings_are_called(self):
-        for model_class in self.all_model_classes:
-            config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
-            model, hook = model_class(config).eval(), MagicMock(return_value=None)
-            tables = {model.base_model.encoder.embed_tokens, model.base_model.decoder.embed_tokens}
-            for table in tables:
-                table.register_forward_hook(hook)
-            model(**inputs)
-            self.assertEqual(hook.call_count, 2)
 
 
 @pytest.mark.slow  # in every run only where Weft skips

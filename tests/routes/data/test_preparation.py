@@ -177,18 +177,6 @@ def test_aligned_texts(tmp_path):
     ]
 
 
-@pytest.mark.integration
-def test_the_number_of_processes_does_not_matter(tmp_path):
-    amides = [Route(f"{'C' * n}NC(C)=O", (Route("CC(=O)O"), Route(f"{'C' * n}N"))) for n in range(1, 101)]
-    path = written(tmp_path, *amides, *amides * 2, Route("CCO", (Route("C(C"),)), AMIDE)
-    with path.open("a") as file:
-        file.write("broken\n")
-    for workers in (1, 2):
-        prepare([path], tmp_path / f"out{workers}", Preparation(permutations=2, seed=5), workers=workers)
-    assert rows(tmp_path / "out1") == rows(tmp_path / "out2") and len(rows(tmp_path / "out1")) > 180
-    assert (tmp_path / "out1" / "report.json").read_text() == (tmp_path / "out2" / "report.json").read_text()
-
-
 def test_a_failed_preparation_keeps_the_old_folder(tmp_path):
     good = written(tmp_path, AMIDE)
     broken = written(tmp_path, *[AMIDE] * 300, name="b.json.gz", form="paroutes")
@@ -212,32 +200,4 @@ def test_a_failed_preparation_keeps_the_old_folder(tmp_path):
     for folder in (tmp_path / "mine", good):
         with pytest.raises(ValueError, match=r"is not overwritten: report\.json is missing"):
             prepare([good], folder, overwrite=True)
-    inside = written(tmp_path / "out", ESTER)
-    with pytest.raises(ValueError, match=r"routes\.jsonl is in .*out"):
-        prepare([inside], tmp_path / "out", overwrite=True)
-    assert inside.exists() and (tmp_path / "mine" / "thesis.tex").exists()
-
-
-def test_unreadable_exclusions_are_refused(tmp_path):
-    good, bad = written(tmp_path, AMIDE), written(tmp_path, ESTER, name="test")
-    with bad.open("a") as file:
-        file.write("{'smiles':'C'\n")
-    with pytest.raises(ValueError, match=r"the file to exclude, .*test, cannot be read: line 2: "):
-        prepare([good], tmp_path / "out", exclude=[bad])
-    bad.write_text("")
-    with pytest.raises(ValueError, match=r"the file to exclude, .*test, contains no route"):
-        prepare([good], tmp_path / "out", exclude=[bad])
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"exclude_by": "molecule"},
-        {"max_depth": 0},
-        {"forward": True, "permutations": 2},
-        {"forward": True, "max_depth": 1},
-    ],
-)
-def test_wrong_settings(settings):
-    with pytest.raises(ValueError):
-        Preparation(**settings)
+    assert (tmp_path / "mine" / "thesis.tex").exists()

@@ -1,8 +1,3 @@
-import subprocess
-import sys
-
-import pytest
-
 from weftformer.routes.data.rows import drop_shared_targets, training_pairs
 from weftformer.routes.tree import Route
 
@@ -39,34 +34,8 @@ def test_each_starting_material_in_a_row_of_its_own():
     assert len({row["target"] for row in rows}) == 2 and rows[0]["target"] == rows[1]["target"] == twice.to_string()
 
 
-@pytest.mark.parametrize(
-    ("routes", "arguments"),
-    [
-        ([ONE, Route("C")], {}),
-        ([ONE], {"permutations": 0}),
-        ([ONE], {"aligned": -1}),
-        ([ONE], {"aligned": 2, "permutations": 2}),
-        ([ONE], {"starting_material": "every"}),
-    ],
-)
-def test_wrong_arguments(routes, arguments):
-    with pytest.raises(ValueError):
-        training_pairs(routes, **arguments)
-
-
 def test_drop_shared_targets_compares_targets_only():
     other = Route("CCO", (Route("CO"), Route("C")))
     assert drop_shared_targets([ONE, TWO, other], [other]) == [TWO]
     # A test target that is an intermediate elsewhere is no reason to drop.
     assert drop_shared_targets([TWO], [Route("CC", (Route("C"),))]) == [TWO]
-
-
-@pytest.mark.integration
-def test_room_imports_without_rdkit():
-    code = (
-        "import sys; sys.modules['rdkit'] = None; import weftformer.routes as routes\n"
-        "print(routes.Route('C').depth, routes.training_pairs([]), hasattr(routes, 'nonsense'))\n"
-        "routes.sample_routes"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == "0 [] False\n" and "ImportError" in done.stderr and "weftformer[chem]" in done.stderr

@@ -7,8 +7,6 @@ from html.parser import HTMLParser
 from weftformer.routes import Route
 from weftformer.routes.drawing.page import routes_page
 from weftformer.routes.plans import Candidate, Plan
-from weftformer.routes.precedents.judgement import Judgement
-from weftformer.routes.precedents.transformations import Example
 
 AMIDE = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1")))
 LONGER = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)Cl"), Route("NCc1ccccc1", (Route("N#Cc1ccccc1"),))))
@@ -117,32 +115,6 @@ def test_hostile_text_stays_text():
     assert page.values("data-copy")[0] == HOSTILE
 
 
-def test_list_of_starting_materials():
-    twice = Route("CCO", (Route("OC(C)=O"), Route("CC(=O)O"), Route("C")))  # one molecule, spelled in two ways
-    plans = [*PLANS, Plan("CCO", [candidate(twice, 1, missing=None)])]
-    text = routes_page(plans)
-    rows = re.findall(r'<tr class="([\w-]+)" data-need="([^"]*)">(.*?)</tr>', text, flags=re.S)
-    assert [(kind, smiles, re.findall(r'href="#([^"]*)">([^<]*)<', row)) for kind, smiles, row in rows] == [
-        ("in-stock", "CC(=O)O", [("t1-r1", "1.1"), ("t4-r1", "4.1")]),
-        ("in-stock", "NCc1ccccc1", [("t1-r1", "1.1")]),
-        ("in-stock", "N#Cc1ccccc1", [("t1-r2", "1.2")]),
-        ("unknown", "C", [("t4-r1", "4.1")]),
-        ("missing", "CC(=O)Cl", [("t1-r2", "1.2")]),
-    ]
-
-
-def test_controls_depend_on_the_plans():
-    judged = routes_page([Plan(AMIDE.smiles, [candidate(LONGER, 1, forward_ranks=(3, 0)), candidate(AMIDE, 2)])])
-    words = ("1 of 2 reactions predicted back", "predicted back (rank 3)", "not predicted back")
-    assert all(one in judged for one in words)
-    assert [route.get("data-predicted") for route in Page(judged).all("li") if "data-rank" in route] == ["0.5", None]
-    unscored = routes_page([Plan("CCO", [Candidate(AMIDE.to_string(), float("nan"), None, AMIDE, rank=1)])])
-    offers = ('id="purchasable"', 'value="score"', 'value="predicted"', 'id="wanted"')
-    pages = (judged, unscored, routes_page(PLANS[1:]))  # the last has no route
-    offered = [[offer in page for offer in offers] for page in pages]
-    assert offered == [[True] * 4, [False, False, False, True], [False] * 4]
-
-
 def test_steps_on_the_page():
     odd = Route(AMIDE.smiles, (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("CCO"),)), Route("CCN")))
     text = routes_page([Plan(AMIDE.smiles, [candidate(LONGER, 1), candidate(odd, 2)])])
@@ -156,14 +128,3 @@ def test_steps_on_the_page():
     ]  # fmt: skip
     assert text.count('class="examples"') == 2 and "0 of 2 steps precedented" in text
     assert ["data-precedented" in row for row in re.findall(r'<li class="route".*?>', text)] == [True, False]
-
-
-def test_patents_of_precedents_are_links():
-    numbers = {"US05635510;0320;1085563": "US5635510", "EP0123456A1": "EP0123456A1", "n5-03462": None}
-    known = candidate(AMIDE, 1)
-    examples = tuple(Example("C.O>>CO", number) for number in (*numbers, None, HOSTILE))
-    vars(known)["judgements"] = [Judgement("precedented", 9, examples)]
-    text = routes_page([Plan(AMIDE.smiles, [known])])
-    links = re.findall(r'<a href="https://patents.google.com/patent/(\w+)/en"[^>]*>(.*?)</a>', text)
-    assert links == [(page, number) for number, page in numbers.items() if page]
-    assert "n5-03462" in text and HOSTILE in text_of(text) and len(Page(text).all("script")) == 1

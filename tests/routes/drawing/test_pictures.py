@@ -1,14 +1,11 @@
-import io
 import re
 from xml.etree import ElementTree
 
 import pytest
-from PIL import Image, ImageColor
 
 from weftformer.routes import Route
-from weftformer.routes.drawing import svg as module
 from weftformer.routes.drawing.picture import LOOKS, route_picture
-from weftformer.routes.drawing.svg import picture_svg, route_png, route_svg, save_picture
+from weftformer.routes.drawing.svg import picture_svg, route_svg
 
 ROUTE = Route(
     "CC(=O)NCc1ccc(OC)cc1",
@@ -89,15 +86,6 @@ def test_labels_and_cards_do_not_overlap(route):
             assert left >= other[2] or right <= other[0] or top >= other[3] or bottom <= other[1]
 
 
-def test_description_of_a_picture():
-    root = parsed(ROUTE, missing=["CI"])
-    assert root.find(f"{SVG}desc").text == (
-        "Step 1: N#Cc1ccc(O)cc1 and CI give NCc1ccc(OC)cc1. "
-        "Step 2: CC(=O)O and NCc1ccc(OC)cc1 and CCN give CC(=O)NCc1ccc(OC)cc1. "
-        "CC(=O)O: in stock. N#Cc1ccc(O)cc1: in stock. CI: not in stock. CCN: in stock."
-    )
-
-
 def test_a_picture_stands_alone():
     svg = route_svg(ROUTE, missing=["CI"])
     assert " id=" not in svg and re.findall(r'https?://[^"]+', svg) == ["http://www.w3.org/2000/svg"]
@@ -114,34 +102,3 @@ def test_text_in_place_of_a_molecule():
     _, (kind, _, _, group), _ = cards(ElementTree.fromstring(svg))
     assert kind == "missing" and words(group) == ["C<>C(1", "not in stock, not drawn"]
     assert group.find(f"{SVG}g") is None
-
-
-def test_pixels(monkeypatch):
-    drawn = route_picture(ROUTE, ["CI"])
-    image = Image.open(io.BytesIO(route_png(ROUTE, missing=["CI"])))
-    assert image.mode == "RGBA" and image.size == pytest.approx((drawn.width * 2, drawn.height * 2), abs=1)
-    assert image.info["dpi"] == pytest.approx((192, 192), rel=0.01)
-    assert image.getpixel((0, 0))[3] == 0 and image.getpixel((image.width // 2, 3)) == (255, 255, 255, 255)
-    for card in drawn.cards:
-        (x, y), drawing = card.corner, card.depiction
-        part = image.crop([round(edge * 2) for edge in (x, y, x + drawing.width, y + drawing.height)]).convert("RGB")
-        found = {colour: count / part.width / part.height for count, colour in part.getcolors(1 << 20)}
-        assert found[ImageColor.getrgb(card.look.fill)] > 0.5  # the ground
-    # a picture that would be too large is smaller
-    monkeypatch.setattr(module, "MAX_SIDE", 500)
-    assert Image.open(io.BytesIO(route_png(ROUTE))).width == pytest.approx(500, abs=1)
-    monkeypatch.setattr(module, "MAX_PIXELS", 10_000)
-    small = Image.open(io.BytesIO(route_png(ROUTE)))
-    assert small.width * small.height == pytest.approx(10_000, rel=0.05)
-
-
-def test_files(tmp_path):
-    save_picture(ROUTE, tmp_path / "ROUTE.SVG", missing=["CI"])
-    root = ElementTree.parse(tmp_path / "ROUTE.SVG").getroot()
-    assert [kind for kind, *_ in cards(root)].count("missing") == 1
-    save_picture(ROUTE, str(tmp_path / "route.png"), missing=["CI"])
-    assert (tmp_path / "route.png").read_bytes() == route_png(ROUTE, missing=["CI"])
-    for name in ("route.pdf", "svg"):
-        with pytest.raises(ValueError, match=r"must end in \.svg or \.png"):
-            save_picture(ROUTE, tmp_path / name)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ROUTE.SVG", "route.png"]

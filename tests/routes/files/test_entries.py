@@ -53,10 +53,3 @@ def test_a_damaged_document_is_read_up_to_the_damage(tmp_path, text, before, pla
         next(entries)
     with pytest.raises(ValueError, match=r"a[,:] " + place):
         list(entries)
-
-
-def test_progress_is_the_bytes_of_the_file(tmp_path):
-    (tmp_path / "a").write_text('{"smiles": "C"}\n' * 20_000)
-    counts: list[int] = []
-    assert sum(1 for _ in read_entries(tmp_path / "a", counts.append)) == 20_000
-    assert sum(counts) == (tmp_path / "a").stat().st_size

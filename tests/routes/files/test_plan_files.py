@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import re
-from pathlib import Path
 
 import pytest
 from rdkit import Chem
@@ -12,7 +11,7 @@ from rdkit.Chem import AllChem
 
 from weftformer.routes import Candidate, Plan, Route, Stock, read_routes
 from weftformer.routes.files.plan_files import read_plans
-from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_plans
+from weftformer.routes.files.streams import PLAN_FORMS, write_plans
 from weftformer.routes.plans import ranked
 
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
@@ -51,21 +50,6 @@ def test_every_form_is_read_again(tmp_path, form, name):
     assert found["COC(C)=O"] == [SHORT, ESTER] and list(found)[-1] == CHIRAL.smiles
     if form in ("json", "jsonl", "csv", "aizynthfinder"):  # they name targets without a route too
         assert found["CCO"] == []
-
-
-def test_json_holds_everything_and_trees_their_stock(tmp_path):
-    write_plans(tmp_path / "a.json", PLANS, "json")
-    write_plans(tmp_path / "a.jsonl", PLANS, "jsonl")
-    rows = json.loads((tmp_path / "a.json").read_text())
-    assert rows == [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert [Plan.from_dict(row) for row in rows] == PLANS and rows[0]["id"] == "the ester"
-    unknown = Plan("COC(C)=O", ranked([Candidate("", -1.0, 1, SHORT)]))
-    write_plans(tmp_path / "a.json", [PLANS[0], unknown], "aizynthfinder")
-    row, other = json.loads((tmp_path / "a.json").read_text())["data"]
-    assert (row["id"], row["number_of_routes"], row["is_solved"]) == ("the ester", 2, True)
-    for trees, in_stock in ((row["trees"], [False, True]), (other["trees"], [False, False])):
-        assert [leaf["in_stock"] for leaf in trees[0]["children"][0]["children"]] == in_stock
-    assert row["trees"][0]["scores"] == {"log_probability": -1.5}
 
 
 def test_ids_ranks_and_groups_are_in_tables(tmp_path):
@@ -136,14 +120,6 @@ def test_molecules_and_reactions_for_other_programs(tmp_path):
         "id": "the ester", "routes": "1; 2", "reaction": "CC(=O)O.CO>>COC(C)=O", "name": "esterification",
         "class": "acylation", "state": "precedented", "precedents": "?",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [("a.summary.csv.gz", "summary"), ("a.csv", "csv"), ("a.rxn", None)],
-)
-def test_form_of_a_file_name(name, form):
-    assert plan_form(Path(name)) == form
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -60,21 +60,6 @@ def test_a_molecule_used_twice_is_made_in_both_places():
 
 
 @pytest.mark.parametrize(
-    ("route", "message"),
-    [
-        (Route("CO"), "CO is a single molecule: there is no reaction"),
-        (Route("CCCC", (MADE, Route("CC"))), "cannot be read back from its reactions alone"),
-        (Route("CCCC", (Route("CC", (Route("C=C"),)), MADE)), "cannot be read back"),  # made in two ways
-        (Route("CC", (Route("C>>C"),)), "cannot be read back"),
-        (Route("CC", (Route("C", (Route("CC"),)),)), "cannot be read back"),
-    ],
-)
-def test_routes_that_reactions_cannot_express_are_refused(route, message):
-    with pytest.raises(ValueError, match=message):
-        to_reaction_line(route)
-
-
-@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("", "no reaction found"),

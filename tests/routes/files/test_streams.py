@@ -2,7 +2,6 @@ import gzip
 import itertools
 import json
 import random
-import tracemalloc
 
 import pytest
 
@@ -28,19 +27,6 @@ def test_errors_name_file_and_line(tmp_path, line, message):
     assert next(routes) == Route("C")  # reading is a stream
     with pytest.raises(ValueError, match=r"broken\.jsonl, " + message):
         next(routes)
-
-
-def test_errors_in_the_bytes_name_the_file(tmp_path):
-    good = gzip.compress(b"".join(json.dumps({"smiles": "C" * n}).encode() + b"\n" for n in range(1, 300)))
-    for name, content in [
-        ("none.gz", b'{"smiles": "C"}\n'),
-        ("short.gz", good[:-20]),
-        ("damaged.gz", good[:30] + b"\xff" * 9 + good[39:]),
-        ("latin.jsonl", b'{"smiles": "\xe9"}\n'),
-    ]:
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=name + r"(, line 1: | is damaged)"):
-            list(read_routes(tmp_path / name))
 
 
 def random_routes(count: int, seed: int = 0) -> list[Route]:
@@ -118,28 +104,3 @@ def test_form_is_detected_from_the_content(tmp_path, text):
     for data in (text.encode(), gzip.compress(text.encode())):
         path.write_bytes(data)
         assert list(read_routes(path)) == [ROUTES[0]]
-
-
-@pytest.mark.parametrize("form", ["weft", "paroutes"])
-def test_memory_does_not_grow_with_the_file(tmp_path, form):
-    write_routes(tmp_path / "a", (Route(f"{'C' * (i % 9)}O", (Route("C" * 500),)) for i in range(2000)), form)
-    tracemalloc.start()
-    assert sum(1 for _ in read_routes(tmp_path / "a")) == 2000
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1_000_000 < (tmp_path / "a").stat().st_size
-
-
-@pytest.mark.parametrize(
-    ("content", "count"),
-    [
-        (json.dumps([ROUTES[0].to_dict()] * 5000).encode(), 5000),  # a document on one line
-        (json.dumps({"note": "x" * 200_000} | ROUTES[0].to_dict()).encode(), 1),
-        (b"".join(json.dumps(ROUTES[0].to_dict()).encode() + b"\r" for _ in range(3)), 3),
-        (b"smiles,reactions\rCCO,C.O>>CCO\r", 1),
-        (b"C.O>>CCO\rC.O>>CCO", 2),
-    ],
-)
-def test_long_lines_and_carriage_returns_are_read(tmp_path, content, count):
-    (tmp_path / "a").write_bytes(content)
-    assert list(read_routes(tmp_path / "a")) == [ROUTES[0]] * count

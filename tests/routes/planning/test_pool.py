@@ -140,10 +140,6 @@ def to_the_stock(planner, targets, stock, expanded=None, constraints=None, toget
     return [plans[target] for target in targets], search.asked
 
 
-def steps_of(plan):
-    return [{one.smiles: one.reactants for one in route.sub_routes()} for route in plan.routes]
-
-
 def test_recorded_steps_come_first(planner):
     stock = ["CC(=O)O", "N", "C", "Cc1ccccc1", "BrCc1ccccc1", "CNC(C)=O", "c1ccccc1"]
     [plan], asked = to_the_stock(planner, [AMIDE], stock)
@@ -213,13 +209,6 @@ def test_on_first_is_called_once(planner):
     assert target == AMIDE and route in plan.routes and len(plan.routes) > 1
     to_the_stock(planner, [AMIDE], [*stock, "BrCc1ccccc1"], on_first=lambda *one: told.append(one))
     assert len(told) == 1  # all routes of that plan are found at once
-
-
-def test_a_target_in_the_stock_and_one_that_the_model_proposes_nothing_for(planner):
-    [bought, nothing], asked = to_the_stock(planner, [AMINE, "CCO"], [AMINE, "N", "BrCc1ccccc1"], num_routes=1)
-    assert bought.remarks == (f"{AMINE} itself is in the stock.",) and len(bought.routes) == 1
-    assert asked.count(AMINE) == 1 and bought.routes[0].num_reactions == 1
-    assert not nothing.candidates[0].route and "1 molecules were expanded" in nothing.nothing_because
 
 
 @pytest.mark.parametrize("together", [True, False])

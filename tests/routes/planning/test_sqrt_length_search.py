@@ -71,26 +71,6 @@ def model():
     return lively(model, model.lm_head, 1)
 
 
-def test_prefixes_of_different_length_stand_beside_each_other(model):
-    source = draw()
-    prefixes = [[START, 1, 2, 3], PREFIX, [START]]
-    width = max(map(len, prefixes))
-    ids = torch.tensor([[PAD] * (width - len(p)) + p for p in prefixes])
-    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prefixes])
-    together = found(search(model, source, STEPS, 3, decoder_input_ids=ids, decoder_attention_mask=mask), 3)
-    for row, prefix in enumerate(prefixes):
-        alone = search(model, source[row : row + 1], STEPS[row : row + 1], 3, decoder_input_ids=torch.tensor([prefix]))
-        # left pads take room: compare what both had room for
-        short = [ids for ids, _ in found(alone, 3)[0] if ids[-1] == END and len(ids) < LENGTH - width]
-        assert [ids for ids, _ in together[row] if ids in short] == short
-
-
-def test_sampling_is_refused(model):
-    settings = {"num_beams": 2, "do_sample": True, "max_length": LENGTH, "custom_generate": "sqrt_length"}
-    with pytest.raises(ValueError, match="deterministic"):
-        model.generate(draw(), condition_values=STEPS, **settings)
-
-
 # --- against DirectMultiStep itself
 
 

@@ -1,7 +1,5 @@
 import json
 
-import pytest
-
 from weftformer.routes import Stock
 from weftformer.routes.molecules import canonical_route
 from weftformer.routes.plans import Candidate, Plan, ranked
@@ -94,23 +92,3 @@ def test_groups():
     assert (result.by_depth[1]["exact"]["top-1"].value, result.by_depth[1]["exact"]["top-1"].n) == (0.5, 2)
     assert result.by_shape["convergent"]["exact"]["top-1"].value == 1.0
     assert result.by_depth[2]["exact"] == result.by_shape["convergent"]["exact"]
-
-
-def test_ranks_that_were_not_asked_for_are_left_out():
-    assert list(evaluated(SHORT, WRONG, ks=(2, 1, 3)).overall["last_reaction"]) == ["top-1", "top-2"]
-    assert list(evaluated(ks=(5, 10)).overall["last_reaction"]) == ["top-5"]
-
-
-@pytest.mark.parametrize(
-    ("plans", "references", "settings", "message"),
-    [
-        ([], [], {}, "at least one"),
-        ([Plan(AMIDE)], [REFERENCE], {"starting_materials": []}, "as many plans"),
-        ([Plan(AMIDE)], [REFERENCE], {"ks": [0]}, "at least 1"),
-        ([Plan("CCO")], [REFERENCE], {}, "cannot be compared with"),
-        ([Plan("C(")], [made("C(", "C")], {}, "not a molecule"),
-    ],
-)
-def test_wrong_arguments(plans, references, settings, message):
-    with pytest.raises(ValueError, match=message):
-        evaluate(plans, references, **settings)

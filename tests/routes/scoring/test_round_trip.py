@@ -5,7 +5,6 @@ import json
 import pytest
 
 from weftformer.routes import Candidate, Plan, Route, write_routes
-from weftformer.routes.scoring import round_trip
 from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.scripts import cli
 
@@ -57,37 +56,3 @@ def test_a_plan_has_the_rank_of_each_step(forward):
     assert found[0].forward_ranks == (0, 1)  # the amine is made first
     assert [one.feasibility for one in found] == [0.5, None, None]
     assert Candidate.from_dict(json.loads(json.dumps(found[0].to_dict()))) == found[0]
-
-
-def test_the_oldest_predictions_are_forgotten(monkeypatch):
-    asked = []
-
-    class Stub(ForwardModel):
-        def __init__(self):
-            self.batch_size, self._known = 2, {}
-
-        def _predict(self, batch):
-            asked.append(batch)
-            return dict.fromkeys(batch[:1], 2)
-
-    forward = Stub()
-    monkeypatch.setattr(round_trip, "KNOWN", 2)
-    steps = [("C", ("CO",)), ("CC", ("CO",)), ("CCC", ("CO",))]
-    for _ in range(2):
-        assert forward.ranks(steps)[:2] == [2, None]  # also those that are forgotten afterwards
-    assert asked == [steps[:2], steps[2:], steps[:1]]
-
-
-@pytest.mark.integration
-def test_the_command_says_which_reactions_come_back(forward, planner, tmp_path, capsys):
-    for name, one in (("routes", planner), ("forward", forward)):
-        one.model.save_pretrained(tmp_path / name)
-        one.tokenizer.save_pretrained(tmp_path / name)
-    arguments = ["--model", str(tmp_path / "routes"), "--forward-model", str(tmp_path / "forward"), "--steps", "1"]
-    out = tmp_path / "plans.json"
-    assert cli.main(["routes", "plan", AMIDE.smiles, *arguments, "--beams", "2", "--json", str(out)]) == 0
-    (plan,) = map(Plan.from_dict, json.loads(out.read_text()))
-    assert plan.distinct[0].forward_ranks == (1,) and ", predicted back (rank 1)" in capsys.readouterr().out
-    words = ["routes", "plan", AMIDE.smiles, *arguments[:2], "--forward-model", "none", "--steps", "1", "--beams", "2"]
-    assert cli.main(words) == 0
-    assert "predicted back" not in capsys.readouterr().out
