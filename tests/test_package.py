@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from transformers import AutoConfig
 
 import weftformer
@@ -20,6 +21,7 @@ def test_is_imported_once():
     assert AutoConfig.for_model("weft").__class__ is weftformer.WeftConfig
 
 
+@pytest.mark.integration
 def test_models_of_texts_need_no_chemistry():
     code = "import sys; sys.modules['rdkit'] = None; import weftformer.serving.lines, weftformer.scripts.generate"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,8 +5,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import BartConfig, BartForConditionalGeneration
 
 from weftformer.scripts import cli
 
@@ -70,6 +68,7 @@ def test_the_picture_is_what_the_command_draws(monkeypatch, capsys):
     assert Path("route.svg").read_text() == (ROOT / "docs" / "route.svg").read_text()
 
 
+@pytest.mark.integration
 def test_a_target_is_planned(capsys):
     pytest.importorskip("rdkit")
     plan, serve = commands(section("You have a target molecule"))
@@ -82,6 +81,7 @@ def test_a_target_is_planned(capsys):
     assert sum(line.startswith("rank 1") for line in lines) == 1 and Path("routes.html").is_file()
 
 
+@pytest.mark.integration
 def test_pairs_are_learned_and_new_lines_answered(capsys):
     rows = [f"{first} {second},{second} {first}" for first in "abcdefgh" for second in "abcdefgh"]
     Path("pairs.csv").write_text("question,answer\n" + "\n".join(rows) + "\n")
@@ -92,16 +92,6 @@ def test_pairs_are_learned_and_new_lines_answered(capsys):
     assert Path("answers.txt").read_text().count("\n") == 3
     out, err = capsys.readouterr()
     assert_printed("csv", out + err)
-
-
-def test_a_checkpoint_is_converted(capsys):
-    torch.manual_seed(0)
-    size = {f"{stack}_{name}": value for stack in ("encoder", "decoder")
-            for name, value in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 16))}  # fmt: skip
-    BartForConditionalGeneration(BartConfig(vocab_size=60, d_model=16, **size)).save_pretrained("bart-base")
-    convert, upcycle = commands(section("You have a checkpoint"))
-    assert cli.main(convert) == 0 and cli.main(upcycle) == 0
-    assert_printed("convert", capsys.readouterr().out)
 
 
 def test_python_runs(capsys):

@@ -109,8 +109,10 @@ def haiku_model(tied):
         for module, leaves in shapes.items()
     }
 
+    apply = jax.jit(network.apply)  # compiled once, and not each operation
+
     def logits(source, target):
-        return network.apply(params, jnp.asarray(source.numpy()), jnp.asarray(target.numpy()))
+        return apply(params, jnp.asarray(source.numpy()), jnp.asarray(target.numpy()))
 
     return params, logits
 

@@ -37,8 +37,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=CASES, scope="module")
 def reference(request) -> Reference:
+    torch.set_default_dtype(torch.float64)
     return CASES[request.param]()
 
 

@@ -19,17 +19,6 @@ def error(one, **inputs):
     return largest_error(one.found(one.converted().build(), **inputs), one.expected()) / one.tolerance
 
 
-@every_family
-def test_special_tokens(family):
-    """Those that the family's configuration does not know are unknown here too."""
-    one = reference(family)
-    there, here = one.module, one.converted().build()
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-        assert getattr(here.config, name) == getattr(there.config, name, None), name
-    for name in ("forced_bos_token_id", "forced_eos_token_id"):  # read by `generate` alone
-        assert getattr(here.generation_config, name) == getattr(there.generation_config, name), name
-
-
 @pytest.mark.parametrize("prefix", ["model.", ""], ids=["prefix", "as `BartModel` saves it"])
 @torch.no_grad()
 def test_a_file_without_the_bias_of_the_head(prefix):

@@ -19,14 +19,6 @@ def names(out) -> set[str]:
     return {file.name for file in out.iterdir()}
 
 
-def test_ctranslate2(folder, tmp_path, capsys):
-    pytest.importorskip("ctranslate2")
-    out = tmp_path / "out"
-    assert main(["export", str(folder), str(out), "--format", "ctranslate2"]) == 0
-    assert names(out) >= {"model.bin", "config.json", "shared_vocabulary.json", "tokenizer.json"}
-    assert "same top beam for 3 of 3 sources" in capsys.readouterr().out
-
-
 def test_what_differs_is_deleted(folder, small, tmp_path, monkeypatch, capsys):
     encoder, step = graphs(small("dms-flash-10m", decoder_layers=1, num_condition_features=0, seed=1))
 

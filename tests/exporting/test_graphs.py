@@ -46,16 +46,6 @@ def test_graphs_write_what_generate_writes(small, name):
     check_tokens(model, as_torch_runs_it(model))
 
 
-def test_rows_end_at_different_steps(small):
-    model = small("tiny")
-    inputs = graphs(model)[0].example(3, 9, seed=5)
-    free = as_torch_runs_it(model).greedy(inputs, 8)
-    model.config.eos_token_id = model.generation_config.eos_token_id = int(free[0, 3])
-    assert (free[1:, 1:4] != free[0, 3]).any()
-    check_tokens(model, as_torch_runs_it(model))
-    assert (as_torch_runs_it(model).greedy(inputs, 8)[0, 4:] == model.config.pad_token_id).all()
-
-
 def test_a_difference_is_found(small):
     model, other = small("tiny"), small("tiny")
     assert largest_difference(model, as_torch_runs_it(other)) == 0.0

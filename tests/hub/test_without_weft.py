@@ -126,6 +126,7 @@ def test_other_releases_compute_the_same_from_a_saved_folder(saved, release):
     assert_same_results(saved, saved.parent / release)
 
 
+@pytest.mark.integration
 def test_without_weft_scores_texts_and_saved_folder_are_the_same(saved):
     """In a second process that knows no Weft."""
     again = saved.parent / "second"

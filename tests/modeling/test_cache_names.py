@@ -51,22 +51,6 @@ def test_generate_takes_and_returns_both_names(request_, name):
         assert own.get_seq_length() == output.cache.get_seq_length() == 6
 
 
-@torch.no_grad()
-def test_two_caches_are_refused_unless_one_is_empty():
-    model = tiny_model(random=True)
-    first, second = (model(input_ids=IDS, decoder_input_ids=PREFIX[:, :2]).cache for _ in range(2))
-    rest = {"input_ids": IDS, "decoder_input_ids": PREFIX[:, 2:]}
-    for call in (model, model.model, model.generate):
-        with pytest.raises(ValueError, match=r"Give either `cache` or `past_key_values`.*: got both\."):
-            call(**rest, cache=first, past_key_values=second)
-    output = model(**rest, cache=first, past_key_values=first)
-    empty = new_cache(model.config)
-    assert torch.equal(model(**rest, cache=empty, past_key_values=second).logits, output.logits)
-    assert empty.get_seq_length() == 0
-    assert model(**rest, cache=None, past_key_values=second).cache is second
-    assert model(**rest, cache=empty, past_key_values=new_cache(model.config)).cache is empty
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_gradient_checkpointing_has_no_cache_in_training(training):
     model = tiny_model(random=True, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)

@@ -31,7 +31,6 @@ import weftformer
 assert Path(weftformer.__file__).is_relative_to(sys.prefix), weftformer.__file__
 from transformers import AutoModelForSeq2SeqLM
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.hub import export_code
 
 config = WeftConfig.from_preset("modern-tiny", encoder_layers=1, decoder_layers=1)
 model = AutoModelForSeq2SeqLM.from_config(config)
@@ -81,6 +80,7 @@ def wheel(tmp_path_factory) -> Path:
     return built
 
 
+@pytest.mark.integration
 def test_the_wheel_holds_every_module_and_its_data_and_nothing_else(wheel):
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     # in the rooms: what else lies beside them is the user's

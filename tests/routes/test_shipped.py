@@ -10,7 +10,7 @@ from weftformer.benchmarks import shipped_routes
 from weftformer.distributed.works import PlanWork
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
 from weftformer.routes.scoring.round_trip import ForwardModel
-from weftformer.routes.shipped import FORWARD_MODEL, MODEL, STOCK, about_model, provenance
+from weftformer.routes.shipped import FORWARD_MODEL, MODEL, STOCK, about_model
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +43,6 @@ def test_the_stock_is_the_starting_materials(shipped, known):
     assert len(stock) == len(lines) and not any(stock.missing(route) for route in known)
     assert stock.missing(Route("CCCCCCCCI", (Route("CCCCCCCCO"),))) == ["CCCCCCCCO"]
     assert [file.name for file in shipped.glob("*.npz")] == []
-
-
-def test_what_a_page_tells_of_model_and_stock(tmp_path):
-    told = provenance(MODEL, STOCK, 7615)
-    assert told["model"].startswith(f"{about_model()['name']}, ") and told["figures"] == about_model()["figures"]
-    assert told["stock"] == "the included one, 7,615 molecules"
-    assert provenance(tmp_path, tmp_path / "own.smi") == {"model": tmp_path.name, "stock": "own.smi"}
-    assert provenance("org/routes") == {"model": "org/routes"} and provenance() == {}
 
 
 def test_what_comes_with_the_package():

@@ -108,11 +108,6 @@ def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(
     file.write_text(json.dumps(json.loads(file.read_text()) | {"num_beams": 3}))
     assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "old")]) == 0
     assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "old").generation_config.num_beams == 3
-    for command, *options in (["upcycle"], ["export", "--format", "torch"]):
-        assert main([command, str(tmp_path / "bart"), str(tmp_path / command), *options]) == 1
-        assert "is a bart model, not a Weft model: convert it" in capsys.readouterr().err
-        assert main([command, str(tmp_path / "none"), str(tmp_path / command), *options]) == 1
-        assert "none is not a folder" in capsys.readouterr().err
 
 
 @pytest.mark.dtype(torch.float64)

@@ -12,7 +12,7 @@ import torch
 from weftformer.exporting import engine as engines
 from weftformer.scripts import cli
 from weftformer.serving import lines as serving_lines
-from weftformer.serving import load_task
+from weftformer.serving import load_task, tasks
 
 from ..conftest import save_both
 from ..models import tiny_text_model
@@ -150,6 +150,14 @@ def test_scores_are_log_probabilities(folder, capsys):
                       output.sequences_scores.tolist(), strict=True))  # fmt: skip
     both = [(one["score"], wanted[one["text"]]) for one in row["candidates"] if one["text"] in wanted]
     assert both and all(score == pytest.approx(log_p, abs=1e-4) for score, log_p in both)
+
+
+def test_weights_have_the_given_dtype(folder, monkeypatch, capsys):
+    seen, move = [], tasks.move_to
+    monkeypatch.setattr(tasks, "move_to", lambda model, *rest: seen.append(model.dtype) or move(model, *rest))
+    for words in ([], ["--dtype", "bfloat16"]):
+        assert run(folder, "one two", *words) == 0
+    assert seen == [torch.float32, torch.bfloat16]
 
 
 def test_samples_depend_on_the_seed(folder, capsys):

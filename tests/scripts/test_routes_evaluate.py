@@ -86,16 +86,6 @@ def test_numbers(untrained_folder, routes, asked, tmp_path, capsys):
         assert call["on_error"] == "skip" and settings.beams == 10 and settings.grammar and not settings.enforce_limits
 
 
-def test_conditions_given_to_the_model(untrained_folder, routes, asked):
-    words = ["--with", "steps+material", "material", "--no-grammar", "--seed", "3", "--max-new-tokens", "9"]
-    assert run(routes, "--model", untrained_folder, *words) == 0
-    both, only = asked
-    assert both["n_steps"] == [1, 2, 2, 1] and only["n_steps"] is None
-    assert both["starting_material"] == only["starting_material"]
-    assert all(leaf in r.leaves() for leaf, r in zip(both["starting_material"], RECORDED, strict=True))
-    assert not both["settings"].grammar and both["settings"].max_new_tokens == 9
-
-
 def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked, tmp_path, capsys):
     saved, first, second = (tmp_path / name for name in ("plans.jsonl", "first.json", "second.json"))
     stock = tmp_path / "stock.smi"

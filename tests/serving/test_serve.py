@@ -12,7 +12,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from types import SimpleNamespace
 
 import httpx
 import psutil
@@ -22,7 +21,7 @@ pytest.importorskip("rdkit")
 
 from fastapi.testclient import TestClient
 
-from weftformer.scripts import cli, serve
+from weftformer.scripts import cli
 from weftformer.serving.connections import JsonFormatter, Server
 
 from .conftest import soon
@@ -107,14 +106,3 @@ def test_options_reach_the_server(monkeypatch, untrained_folder):
         get = partial(client.get, "/v1/models")
         for key, host, status in (("secret", "a.example", 200), ("secret", "b.example", 400), ("", "a.example", 401)):
             assert get(headers={"authorization": f"Bearer {key}", "host": host}).status_code == status
-
-
-def test_a_blank_key_is_refused_and_an_address_is_one_to_open(monkeypatch, capsys, untrained_folder):
-    monkeypatch.setattr(Server, "run", lambda self, sockets: None)
-    listener = SimpleNamespace(getsockname=lambda: ("::1", 8000, 0, 0))
-    monkeypatch.setattr(serve, "_listen", lambda host, port: listener)
-    words = ["serve", "--model", untrained_folder, "--host", "::1"]
-    monkeypatch.setenv("WEFT_API_KEY", " \n")
-    assert cli.main(words) == 1 and "WEFT_API_KEY is blank" in capsys.readouterr().err
-    monkeypatch.delenv("WEFT_API_KEY")
-    assert cli.main(words) == 0 and "http://[::1]:8000/docs" in capsys.readouterr().out

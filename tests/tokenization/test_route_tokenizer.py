@@ -142,14 +142,3 @@ def test_source_refuses_layout_characters(character):
         source_text(f"CC{character}O")
     with pytest.raises(ValueError, match="starting material " + message):
         source_text("C", f"CC{character}O")
-
-
-def test_route_errors(tokenizer):
-    with pytest.raises(ValueError, match="7 tokens with its eos, at most 6 "):
-        encode_route(tokenizer, "{'smiles':'C'}", max_length=6)
-    with pytest.raises(ValueError, match="' ' at index 10"):
-        encode_route(tokenizer, "{'smiles': 'C'}")
-    with pytest.raises(ValueError, match=r"'\?' at index 12"):
-        encode_route(tokenizer, "{'smiles':'C?'}")
-    with pytest.raises(ValueError, match="unknown character '%' at index 12"):
-        encode_route(tokenizer, "{'smiles':'C%10'}")

@@ -81,7 +81,6 @@ ROWS = [{"input_ids": ids(1 + row % 7), "labels": ids(2 + row % 5)} for row in r
 DATASETS = {
     "data set": lambda: Dataset.from_list(ROWS),
     "in an order of its own": lambda: Dataset.from_list(ROWS[::-1]).select(range(29, -1, -1)),
-    "as tensors": lambda: Dataset.from_list(ROWS).with_format("torch"),
     "made when asked for": lambda: Dataset.from_list([{"row": row} for row in range(30)]).with_transform(
         lambda batch: {name: [ROWS[row][name] for row in batch["row"]] for name in ("input_ids", "labels")}
     ),

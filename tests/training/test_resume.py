@@ -117,21 +117,12 @@ def assert_same_end(folder: Path, whole: Path) -> None:
     assert left == {path.name for path in whole.iterdir()} and not any(name.startswith(".") for name in left)
 
 
-@pytest.mark.parametrize(
-    "kills",
-    [
-        pytest.param(["save 10"], marks=pytest.mark.integration),
-        pytest.param(["step 5", "save 10", "step 11"], marks=pytest.mark.slow),
-    ],
-    ids=["in a save", "three times"],
-)
-def test_killed_at(whole, data, tmp_path, kills):
+@pytest.mark.integration
+def test_run_that_is_killed_in_a_save_ends_the_same(whole, data, tmp_path):
     folder = tmp_path / "run"
-    for kill in kills:
-        assert start(folder, data, kill_at=kill) == -signal.SIGKILL
-    if kills == ["save 10"]:
-        assert {"checkpoint-6", "checkpoint-8"} == {path.name for path in folder.glob("checkpoint-*")}
-        assert (folder / ".saving-checkpoint").is_dir()
+    assert start(folder, data, kill_at="save 10") == -signal.SIGKILL
+    assert {"checkpoint-6", "checkpoint-8"} == {path.name for path in folder.glob("checkpoint-*")}
+    assert (folder / ".saving-checkpoint").is_dir()
     run(str(folder), str(data))
     assert_same_end(folder, whole)
 

@@ -188,11 +188,3 @@ def test_a_stream_from_python(tmp_path, caplog):
     results = json.loads((tmp_path / "a" / "all_results.json").read_text())
     assert 0 < results["eval_samples"] <= 8 and results["eval_loss"] > 0
     assert "pairs of the stream, from row" in caplog.text and "max_source_length=3" in caplog.text
-
-    def refused(message, stream, **changes):
-        with pytest.raises(ValueError, match=message):
-            fit_pairs(model, DataArguments(**changes), WeftTrainingArguments(str(tmp_path / "b"), **arguments), stream)
-
-    refused(r"pass DataArguments\(streaming=True\) without train_file", stream, train_file="a.csv")
-    refused("must be a datasets.IterableDataset, got Dataset", Dataset.from_list(pairs(range(3))), streaming=True)
-    refused("got neither", None, streaming=True)

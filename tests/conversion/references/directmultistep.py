@@ -158,8 +158,8 @@ def stacks_that_differ() -> Reference:
 
 
 CASES = {
-    **{f"{name}, {mode}": partial(of_preset, name, mode) for name in SPARSE for mode in MODES},
-    **{name: partial(of_preset, name) for name in DENSE},
+    **{f"{name}, {mode}": partial(of_preset, name, mode) for name in SPARSE[::3] for mode in MODES},
+    **{name: partial(of_preset, name) for name in (*DENSE[::2], *SPARSE[1:3])},
     **{name: partial(of_variant, name) for name in VARIANTS},
     "stacks that differ": stacks_that_differ,
 }

@@ -116,7 +116,7 @@ def test_hostile_text_stays_text():
 
 
 def test_steps_on_the_page():
-    odd = Route(AMIDE.smiles, (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("CCO"),)), Route("CCN")))
+    odd = Route(AMIDE.smiles, (Route("CC(C)=O"), Route("NCc1ccccc1", (Route("CCO"),)), Route("CCN")))
     text = routes_page([Plan(AMIDE.smiles, [candidate(LONGER, 1), candidate(odd, 2)])])
     steps = [(kind, " ".join(text_of(words).split())) for kind, words in re.findall(
         r'<li class="([\w-]+)"><span class="number">(.*?)(?:<details|</li>)', text)]  # fmt: skip

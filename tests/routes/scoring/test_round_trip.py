@@ -1,10 +1,8 @@
 """A forward model that knows a few reactions by heart predicts their products, and no others."""
 
-import json
-
 import pytest
 
-from weftformer.routes import Candidate, Plan, Route, write_routes
+from weftformer.routes import Route, write_routes
 from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.scripts import cli
 
@@ -42,17 +40,3 @@ def test_known_reactions_come_back_and_wrong_ones_do_not(forward, monkeypatch):
     assert forward.ranks([("CCO", ("C1CC",))]) == [None]
     monkeypatch.setattr(forward.model.config, "max_source_positions", 1)
     assert forward.ranks([("CCCCN", ("CCO",))]) == [None]  # too long
-
-
-@pytest.mark.integration
-def test_a_plan_has_the_rank_of_each_step(forward):
-    half = Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1", (Route("CCO"), Route("CC(=O)O")))))
-    candidates = [
-        Candidate("", -1.0, 2, half),
-        Candidate("", -2.0, None, None, "no route"),
-        Candidate("", -3.0, 0, Route("CCO")),
-    ]
-    found = forward.with_forward_ranks(Plan(half.smiles, candidates)).candidates
-    assert found[0].forward_ranks == (0, 1)  # the amine is made first
-    assert [one.feasibility for one in found] == [0.5, None, None]
-    assert Candidate.from_dict(json.loads(json.dumps(found[0].to_dict()))) == found[0]
