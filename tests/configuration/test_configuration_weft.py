@@ -56,7 +56,9 @@ CONFLICTS = [
     ),
     ({"is_encoder_decoder": False}, "is_encoder_decoder"),
     ({"activation_function": "gelo"}, "Did you mean `gelu`?"),
+    ({ROPE: 3}, "rope_parameters=3"),
     ({ROPE: {"rope_type": "spiral"}}, "'spiral'"),
+    ({ROPE: {"rope_type": "linear", "factor": "2"}}, "rope_parameters['factor']='2'"),
     ({ROPE: {"rope_type": "linear"}}, "not complete"),
     ({ROPE: {"partial_rotary_factor": 1.5}}, "rotates 12 of the 8 numbers of a head"),
     ({ROPE: {"rope_type": "yarn", "factor": 2.0, "partial_rotary_factor": 0.7}}, "rotates 5 of the 8 numbers"),
@@ -105,6 +107,16 @@ def test_unknown_field_of_a_file_is_ignored_and_a_bad_value_refused(tmp_path, ca
         file.write_text(json.dumps(saved | bad))
         with pytest.raises(ValueError, match=rf"{next(iter(bad))}=.* is not allowed"):
             WeftConfig.from_pretrained(tmp_path)
+
+
+def test_fields_given_while_loading(tmp_path):
+    WeftConfig(**SMALL).save_pretrained(tmp_path)
+    config = WeftConfig.from_pretrained(tmp_path, dropout=0.25, hidden_size=32)
+    assert (config.dropout, config.d_model) == (0.25, 32)
+    with pytest.raises(ValueError, match="encoder_mlp_layer_types has 2 entries, but encoder_layers is 5"):
+        WeftConfig.from_pretrained(tmp_path, encoder_layers=5)
+    _, unused = WeftConfig.from_pretrained(tmp_path, dropout=0.25, foo=1, return_unused_kwargs=True)
+    assert unused == {"foo": 1}
 
 
 @pytest.mark.parametrize(
