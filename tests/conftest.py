@@ -238,8 +238,8 @@ def open_page(browser) -> Any:
     """Opens an address, and checks afterwards that there were no errors and no requests to other addresses."""
     contexts, wrong, foreign = [], [], []
 
-    def open_page(address: str, width: int = 1280, height: int = 900, script: str = "", **settings: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, **settings)
+    def open_page(address: str) -> Any:
+        context = browser.new_context()
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(60_000)
@@ -248,7 +248,6 @@ def open_page(browser) -> Any:
         page.on("response", lambda got: wrong.append(f"{got.status} {got.url}") if got.status >= 400 else None)
         own = (address, "data:", "blob:")
         page.on("request", lambda request: None if request.url.startswith(own) else foreign.append(request.url))
-        page.add_init_script(script or "null")
         page.goto(address)
         return page
 

@@ -5,7 +5,7 @@ import torch
 
 from weftformer import WeftConfig
 from weftformer.conversion.operations import Split, Stack
-from weftformer.conversion.table import Ignored, from_weft, rename, to_weft
+from weftformer.conversion.table import Ignored, rename, to_weft
 
 CONFIG = WeftConfig(d_model=8, encoder_attention_heads=2, decoder_attention_heads=2)
 
@@ -63,13 +63,3 @@ def test_values_that_are_not_finite_are_named(value):
     weights = {"a": torch.ones(2), "b": torch.tensor([1.0, value])}
     found = to_weft(weights, [rename("a", "c"), rename("b", "d")], CONFIG, {"c": (2,), "d": (2,)})
     assert found.wrong == ["b has values that are NaN or infinite"]
-
-
-def test_what_a_source_cannot_hold_is_refused():
-    with pytest.raises(ValueError, match=r"no key for x"):
-        from_weft({"x": torch.ones(1)}, [rename("a", "b")], CONFIG)
-    weights = {"layers.0.bias": torch.ones(2), "layers.1.bias": torch.zeros(2)}
-    with pytest.raises(
-        ValueError, match=r"bias is one tensor for all of layers.<layer>.bias, but layers.1.bias differs"
-    ):
-        from_weft(weights, [rename("bias", "layers.<layer>.bias")], CONFIG)

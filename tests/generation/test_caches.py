@@ -42,13 +42,3 @@ def test_steps_of_any_size_equal_one_forward(model, inputs):
     handle.remove()
     assert lengths == [9]  # the source is projected once
     torch.testing.assert_close(torch.cat(found, dim=1)[real.bool()], expected[real.bool()], rtol=1e-10, atol=1e-10)
-
-
-def test_plain_beam_search_reorders_the_target_cache_alone(build, source):
-    model = build("rotary")
-    request = {"num_beams": 3, "max_new_tokens": 12, "min_new_tokens": 12, "return_dict_in_generate": True}
-    found = model.generate(source, cache_implementation="dynamic", **request)
-    before = [layer.keys for layer in found.cache.cross_attention_cache.layers]
-    model._reorder_cache(found.cache, torch.arange(len(found.sequences)).flip(0))
-    after = [layer.keys for layer in found.cache.cross_attention_cache.layers]
-    assert all(keys is old for keys, old in zip(after, before, strict=True))

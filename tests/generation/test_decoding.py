@@ -278,16 +278,6 @@ def test_returned_cache_has_masked_source_positions(build, source, steps, beams)
     assert fast.cache.cross_attention_cache.layers[0].keys.shape == (4 * beams, 2, 9, 8)
 
 
-def test_memory_of_a_long_running_search_is_that_of_its_longest_text(build, source):
-    search = ContinuousSearch(build("rotary"), num_beams=2, eos_token_id=ENDS)
-    for row in range(40):
-        search.add({"input_ids": source[row % 4 : row % 4 + 1]}, [6])
-        search.step()
-    cache = search.cache
-    assert cache.suffixes.shape[2] <= 2 * 16 and cache.suffixes.shape[4] == 64
-    assert cache.source.states.shape[4] < 10 and search.texts.running.shape[2] == 64
-
-
 @few_kinds
 @pytest.mark.parametrize(("request_", "prefix"), [({}, PADDED), ({"do_sample": True, "temperature": 1.5}, {})])
 def test_continuing_from_a_cache_equals_one_generation(model, inputs, request_, prefix):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import HfApi
-from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer.hub.export import flat_files
 from weftformer.tokenization import train_tokenizer
@@ -21,20 +21,19 @@ MODEL = {
 }  # fmt: skip
 
 
-def build(folder: Path, kind: type[Seq2SeqTrainer] = WeftTrainer, callbacks=(), **settings):
+def build(folder: Path, **settings) -> WeftTrainer:
     given = {
         "max_steps": 3, "save_steps": 1, "per_device_train_batch_size": 4, "learning_rate": 0.01, "use_cpu": True,
         "lr_scheduler_type": "constant", "report_to": [], "disable_tqdm": True, "push_to_hub": True,
         "hub_model_id": "someone/model",
     }  # fmt: skip
     tokenizer = train_tokenizer(["a b"], vocab_size=259)
-    return kind(
+    return WeftTrainer(
         model=tiny_model(encoder_layers=1, decoder_layers=1, dropout=0.1),
         args=Seq2SeqTrainingArguments(str(folder), **(given | settings)),
         train_dataset=[{"input_ids": [5 + row, 6, 7, 2], "labels": [7, 6 + row, 2]} for row in range(8)],
         data_collator=DataCollatorForSeq2Seq(tokenizer),
         processing_class=tokenizer,
-        callbacks=list(callbacks),
     )
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from transformers import DynamicCache, EncoderDecoderCache
 
-from weftformer.modeling.attention import new_cache
 from weftformer.modeling.transformers_names import CACHE
 
 from ..models import tiny_model
@@ -49,15 +48,3 @@ def test_generate_takes_and_returns_both_names(request_, name):
         again = model.generate(IDS, **request, **{name: own})
         assert torch.equal(again.sequences, output.sequences)
         assert own.get_seq_length() == output.cache.get_seq_length() == 6
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_gradient_checkpointing_has_no_cache_in_training(training):
-    model = tiny_model(random=True, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
-    expected = model.generate(IDS, **LENGTH)
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-    model.train(training)
-    for given in ({}, {"cache": new_cache(model.config)}):
-        assert (model(input_ids=IDS, decoder_input_ids=PREFIX, use_cache=True, **given).cache is None) == training
-    # without gradients nothing is computed twice
-    assert torch.equal(model.generate(IDS, **LENGTH), expected)

@@ -7,11 +7,8 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import GenerationMixin
 
-from weftformer.modeling.generation import RefuseNonFiniteScores
-
 from ..models import tiny_model
 from .test_checks import TABLES
-from .test_host_reads import HostMethods, HostReads
 
 LIMITS = {"max_source_positions": 12, "max_target_positions": 10}
 SOURCE = torch.tensor([[5, 6, 7, 8], [9, 4, 0, 0]])
@@ -80,16 +77,6 @@ def test_nan_in_a_later_step_is_refused_by_every_mode(settings, row):
     processors = LogitsProcessorList([Writes(9, slice(row, row + beams))])
     with pytest.raises(ValueError, match="NaN or infinite"):
         model.generate(source, **(request | {"suppress_tokens": None}), logits_processor=processors)
-
-
-def test_forbidden_tokens_are_allowed_and_only_the_first_step_reads_from_the_device():
-    guard, reads, scores = RefuseNonFiniteScores(), HostReads(), torch.zeros(2, 5)
-    scores[:, 1:] = -torch.inf
-    assert guard(None, scores) is scores
-    with reads, HostMethods(reads.found):
-        guard(None, scores)
-    assert not reads.found
-    guard.raise_if_nonfinite()
 
 
 def test_row_without_any_allowed_token_is_refused():

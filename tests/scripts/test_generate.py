@@ -195,12 +195,3 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
     assert "Row 1 of bad.csv has '' in condition column 'length', which must be a finite" in capsys.readouterr().err
     assert run(told, "--input-file", "in.csv") == 1
     assert "expects 1 conditions per text, got 0" in capsys.readouterr().err
-
-
-def test_models_of_another_kind_are_refused(untrained_folder, tmp_path, capsys):
-    assert run(untrained_folder, "CCO") == 1
-    assert "use `weftformer routes plan` or `routes evaluate`" in capsys.readouterr().err
-    (tmp_path / "bart").mkdir()
-    (tmp_path / "bart" / "config.json").write_text('{"model_type": "bart"}')
-    assert run(str(tmp_path / "bart"), "one") == 1
-    assert "is a bart model, not a Weft model: convert it with `weftformer convert`" in capsys.readouterr().err

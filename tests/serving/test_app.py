@@ -149,15 +149,6 @@ def test_requests_are_named_logged_and_counted(server, caplog):
         assert f"\n{line}\n" in figures
 
 
-def test_head_is_get_without_a_body(server):
-    for path in ("/", "/health", "/ready", "/v1/models", "/metrics", "/openapi.json", "/docs"):
-        head, get = server.client.head(path), server.client.get(path)
-        assert head.status_code == get.status_code == 200 and head.content == b"" != get.content
-        assert head.headers["content-type"] == get.headers["content-type"]
-        assert head.headers["x-content-type-options"] == "nosniff"
-        assert "frame-ancestors 'none'" in head.headers["content-security-policy"]
-
-
 def test_an_error_of_the_server_is_a_500(server, stub, monkeypatch):
     monkeypatch.setattr(stub, "works", None)
     response = server.client.post("/translate", json={"texts": "a"})
