@@ -69,6 +69,7 @@ def test_outputs_are_the_same(reference):
             assert largest_error(reference.found(model), expected) <= reference.tolerance
 
 
+@pytest.mark.integration
 def test_gradients_are_the_same(reference):
     """Of every parameter of the original: the Weft model runs with what the table makes of them."""
     module = reference.module

@@ -49,7 +49,12 @@ def assert_both_paths_agree(model, source, **reference):
     return tokens
 
 
-@pytest.mark.parametrize("name", ADAPTERS)
+FAST = ("attention", "experts", "shared table trained", "prefix")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.integration) for name in ADAPTERS]
+)
 def test_adapters_change_both_paths_alike(build, source, name):
     model = adapted(build, name)
     # a prefix is a cache

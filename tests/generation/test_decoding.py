@@ -103,9 +103,9 @@ def cases():
         yield from ((kind, "fast", name) for name in dict.fromkeys((*EVERYWHERE, *names)))
         # without scores of rows, sources leave; criteria that read scores need them
         leaving = [name for name in names if "criteri" not in name and name != "one token"]
-        yield from ((kind, "leaving", name) for name in dict.fromkeys(("greedy", "beams", *leaving)))
+        yield from ((kind, "leaving", name) for name in dict.fromkeys(("beams", *leaving)))
         if kind not in ("relative", "bucketed"):  # offsets depend on the whole batch
-            yield from ((kind, "joined", name) for name in JOINED if kind in FEW or name in EVERYWHERE)
+            yield from ((kind, "joined", name) for name in JOINED if kind in FEW or name == "beams")
     for kind, name in (("learned", "greedy"), ("bucketed", "beams")):
         yield pytest.param(kind, "compiled", name, marks=() if kind == "learned" else pytest.mark.integration)
 

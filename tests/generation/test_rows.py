@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from .conftest import CLOSE, END, PAD, PADDED, PREFIX, few_kinds
+from .conftest import CLOSE, END, FEW, KINDS, PAD, PADDED, PREFIX, few_kinds
 
 
 def same(found, expected):
@@ -50,7 +50,15 @@ def test_mask_is_inferred_from_pads_and_hides_tokens(model, inputs, run):
     same(inferred, run(model, 5, **behind, attention_mask=mask))
 
 
-@pytest.mark.parametrize("settings", [{}, {"cache_implementation": "static"}, {"num_beams": 3}], ids=str)
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        *((kind, {}) for kind in KINDS),
+        *((kind, settings) for kind in FEW for settings in ({"cache_implementation": "static"}, {"num_beams": 3})),
+    ],
+    indirect=["model"],
+    ids=str,
+)
 def test_padded_prefixes_equal_prefixes_alone(model, inputs, run, alone, settings):
     sequences, logits = run(model, 5, **inputs, **PADDED, **settings)
     assert torch.equal(sequences[:, :4], PREFIX)

@@ -43,7 +43,12 @@ def change(file, **values):
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+FAST = ("generate", "plan", "upcycle", "new model", "serve")
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(name, marks=() if name in FAST else pytest.mark.integration) for name in COMMANDS]
+)
 def test_no_command_runs_the_code_of_a_model(command, folder, capsys):
     change(folder / "config.json", model_type="evil", auto_map=dict.fromkeys(
         ("AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"), "evil.Evil"))  # fmt: skip

@@ -115,7 +115,7 @@ def test_targets_of_a_file_keep_their_names(folder, tmp_path, capsys):
     assert list(dict.fromkeys(row["id"] for row in rows)) == ["the amide", "A-7"]
 
 
-@pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
+@pytest.mark.parametrize("name", ["out.jsonl", pytest.param("out.csv", marks=pytest.mark.integration)])
 def test_resume_after_an_interruption(folder, tmp_path, capsys, monkeypatch, name):
     targets, parts = [AMIDE, "CS(=O)(=O)NCC", ESTER, NOTHING], f"{name}.parts"
     words = [*targets, "--output-file", name, "--stock", "stock.smi", "--show", 0]
