@@ -6,12 +6,13 @@ the lock when the process ends, even if it is killed.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +20,18 @@ try:
     import fcntl
 except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def full_disk_named(name: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise an OSError with the name of a file or folder if the disk is full, whatever error a library raises for that."""
+    try:
+        yield
+    except Exception as error:
+        # errors of safetensors and `torch.save`
+        if any(words in str(error) for words in (os.strerror(errno.ENOSPC), "PytorchStreamWriter failed writing")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(name)) from error
+        raise
 
 
 def is_stream(path: Path) -> bool:
@@ -147,7 +160,7 @@ def atomic_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> I
         staging.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # the caller does not know the temporary name
         raise type(error)(error.errno, error.strerror, str(name)) from error
-    with _locked(staging, name):
+    with full_disk_named(name), _locked(staging, name):
         for path in staging.iterdir():  # left by a killed process
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         try:
@@ -166,6 +179,26 @@ def atomic_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> I
 
 def _is_filled(path: Path) -> bool:
     return path.exists() and (not path.is_dir() or any(path.iterdir()))
+
+
+@contextmanager
+def locked_folder(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Lock a folder while the block runs. It is made if it does not exist, and removed at the end if it is empty.
+
+    Raises:
+        ValueError: another run has the lock, or it is a file.
+        OSError: the folder cannot be made.
+    """
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{folder} is a file: give a folder.")
+    path.mkdir(parents=True, exist_ok=True)
+    with full_disk_named(path), _locked(path, path):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # it is not empty
+                path.rmdir()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
+from ..common.atomic import locked_folder
 from ..configuration import WeftConfig
 from ..hub.export import NOT_UPLOADED
 from ..hub.facts import TRAINING_FIELDS
@@ -111,6 +113,16 @@ def _last_whole_checkpoint(args: WeftTrainingArguments) -> str | None:
     raise ValueError(f"resume_from_checkpoint={args.resume_from_checkpoint}: {reason}.")
 
 
+def output_lock(args: WeftTrainingArguments) -> AbstractContextManager[None]:
+    """Return a context in which no other run can write to the output folder. The first process locks it.
+
+    Raises:
+        ValueError: another run is writing there, or it is a file.
+        OSError: the folder cannot be made.
+    """
+    return locked_folder(str(args.output_dir)) if args.is_main_process else nullcontext()
+
+
 def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...] = ()) -> None:
     """Check that the output folder is empty, unless training resumes or the user allows overwriting.
 
@@ -122,8 +134,6 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
         ValueError: the folder is not empty, is a file, or has an input that would be removed.
     """
     folder = Path(args.output_dir)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output-dir {folder} is a file: give a folder.")
     entries = sorted(path.name for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []
     if args.wants_resume or not entries:
         return

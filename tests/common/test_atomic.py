@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import weftformer
-from weftformer.common.atomic import atomic_folder, atomic_write, partial_file
+from weftformer.common.atomic import atomic_folder, atomic_write, locked_folder, partial_file
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path):
@@ -80,7 +80,7 @@ names = runpy.run_path({str(Path(weftformer.__file__).parent / "common" / "atomi
 with names[sys.argv[1]](sys.argv[2]) as opened:
     if sys.argv[1] == "atomic_folder":
         (opened / "half").touch()
-    else:
+    elif opened:
         opened.write("old\\nhal")
         opened.flush()
     print("ready", flush=True)
@@ -88,9 +88,15 @@ with names[sys.argv[1]](sys.argv[2]) as opened:
 """
 
 
+def locked_folder_of(path):
+    with locked_folder(path):
+        (path / "new").touch()
+
+
 @pytest.mark.parametrize(
     ("write", "kind", "left", "found"),
     [
+        (locked_folder_of, "locked_folder", "out", ["new"]),
         (atomic_folder_of, "atomic_folder", ".out.part", ["new"]),
         (partial_file_of, "partial_file", "out.part", "new\n"),
     ],
@@ -136,3 +142,12 @@ def test_a_file_may_be_a_link(tmp_path):
     with partial_file(tmp_path / "link") as file:
         file.write("newest")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "newest"
+
+
+@pytest.mark.parametrize(
+    "words", ["I/O error: No space left on device (os error 28)", "PytorchStreamWriter failed writing file"]
+)
+def test_a_full_disk_is_told_with_the_folder(tmp_path, words):
+    with pytest.raises(OSError, match=r"No space left on device: .*out"), atomic_folder(tmp_path / "out"):
+        raise RuntimeError(words)
+    assert list(tmp_path.iterdir()) == []
