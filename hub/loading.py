@@ -5,7 +5,8 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-from transformers import AutoConfig
+import torch
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from ..configuration import WeftConfig
 
@@ -26,7 +27,10 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
         OSError: the folder or repository does not exist.
     """
     try:
-        return kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
+        loaded = kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
+        if isinstance(loaded, PreTrainedTokenizerBase):
+            loaded("")  # reads settings that loading does not
+        return loaded
     except Exception as error:
         if type(error) is ValueError or isinstance(error, OSError):  # their messages are readable
             raise
@@ -48,6 +52,28 @@ def check_family(folder_or_hub_id: str | PathLike) -> None:
         raise ValueError(
             f"{folder_or_hub_id} is a {model_type} model, not a Weft model: convert it with `weftformer convert`."
         )
+
+
+def check_generates(model: Any, name: str | PathLike) -> None:
+    """Check that a model generates with the settings that were saved with it, by two tokens with two beams.
+
+    Args:
+        model: a `WeftForConditionalGeneration`.
+        name: its folder or repository, for the message.
+
+    Raises:
+        ValueError: it does not.
+    """
+    device, features = model.device, model.config.num_condition_features
+    source = torch.full((1, 1), (model.config.pad_token_id or 0) + 1, device=device) % model.config.vocab_size
+    condition = {"condition_values": torch.zeros(1, features, device=device)} if features else {}
+    try:
+        model.generate(source, max_new_tokens=2, num_beams=2, num_return_sequences=1, do_sample=False, **condition)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(
+            f"{name} cannot generate with the settings in its generation_config.json ({reason}): correct or remove them."
+        ) from error
 
 
 def check_finite(model: Any, name: str) -> None:

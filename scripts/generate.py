@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from typing import IO, TYPE_CHECKING, Any
 
 from weftformer.common.atomic import atomic_write
-from weftformer.common.tables import BROKEN_GZIP
 from weftformer.scripts.arguments import add_engine, add_model_options, check_model, check_output, positive
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, parts_folder, run_shared
 from weftformer.training.options import check_exist
@@ -228,7 +227,7 @@ def _lines(stream: Any, name: str) -> Iterator[str]:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}, line {number} is not UTF-8 text: {error}.") from error
-    except BROKEN_GZIP as error:
+    except Exception as error:  # each compression has errors of its own
         raise ValueError(f"{name} is damaged after line {number}: {error}") from error
 
 

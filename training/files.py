@@ -5,9 +5,11 @@ import csv
 import glob
 import importlib.util
 import itertools
+import json
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,6 @@ import fsspec
 import pandas
 import pyarrow
 from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, concatenate_datasets, load_dataset
-from datasets.exceptions import DatasetGenerationError
 
 from .options import check_exist
 
@@ -105,6 +106,8 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         return _load_excel(file, no_header)
     kind, options = _reader(file, no_header)
     dataset = _load(kind, file, **options)
+    if kind == "json":
+        dataset = _with_numbers_as_written(dataset.flatten(), file)
     # {"translation": {"en": ..., "de": ...}} becomes translation.en, ...
     return dataset if kind == "csv" else dataset.flatten()
 
@@ -157,7 +160,7 @@ def _encoding(file: str) -> str:
     try:
         with fsspec.open(file, "rb", compression="infer") as raw:
             sample = raw.read(_SAMPLE)
-    except (OSError, EOFError) as error:
+    except Exception as error:  # each compression has errors of its own
         raise ValueError(f"{file} cannot be read: {error}") from error
     if sample.startswith(b"PK\x03\x04"):
         raise ValueError(f"{file} looks like an Excel file: name it .xlsx, or save it as csv (UTF-8).")
@@ -206,10 +209,32 @@ def _load_aligned(file: str, target_file: str) -> Dataset:
 def _load(kind: str, file: str, **options) -> Dataset:
     try:
         return load_dataset(kind, data_files=file, split="train", **options)
-    except (DatasetGenerationError, pyarrow.ArrowInvalid, ValueError) as error:
+    except Exception as error:  # each format and compression has errors of its own
         if "corresponds to no data" in str(error):  # the message of datasets for a file without rows
             raise ValueError(f"{file} has no training pairs.") from error
         raise ValueError(f"{file} cannot be read as {kind}: {error.__cause__ or error}") from error
+
+
+def _with_numbers_as_written(dataset: Dataset, file: str) -> Dataset:
+    """Replace columns of floating-point numbers, which may have rounded larger integers, by the texts in the file."""
+    names = [name for name, feature in dataset.features.items() if getattr(feature, "dtype", "") == "float64"]
+    if not names:
+        return dataset
+    parse = partial(json.loads, parse_int=str, parse_float=str)
+    with fsspec.open(file, "rt", compression="infer", encoding="utf-8-sig") as stream:
+        text = stream.read()
+    try:
+        rows = parse(text) if text.lstrip().startswith("[") else list(map(parse, filter(str.strip, text.split("\n"))))
+    except ValueError:  # one dictionary of columns
+        return dataset
+    columns: dict[str, Any] = {name: dataset.data.column(name) for name in dataset.column_names}
+    for name in names:
+        columns[name] = [row[name] if name in row else reduce(_field, name.split("."), row) for row in rows]
+    return Dataset(pyarrow.table(columns))
+
+
+def _field(row: Any, name: str) -> Any:
+    return row.get(name) if isinstance(row, dict) else None
 
 
 def is_table(file: str) -> bool:
@@ -241,7 +266,7 @@ def _first_row(file: str, dialect: type[csv.Dialect], encoding: str, has_names: 
             rows = csv.reader(lines, dialect)
             row = next(rows, None)
             second = next(filter(None, rows), []) if has_names else []
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except Exception as error:  # each compression has errors of its own
         raise ValueError(f"{file} cannot be read: {error}") from error
     if not row:
         raise ValueError(f"{file} is empty, or begins with an empty line.")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.hub.loading import load
+from weftformer.hub.loading import check_generates, load
 
 from ..models import tiny_text_model
 
@@ -38,6 +38,7 @@ DAMAGE = {
     "pickle of torch": (MODEL, lambda folder: pickled(folder, torch.save), "UnpicklingError"),
     "empty tokenizer": (TOKENIZER, lambda folder: (folder / "tokenizer.json").write_text("{}"), "KeyError"),
     "deep tokenizer": (TOKENIZER, lambda folder: (folder / "tokenizer.json").write_text("[" * 100_000), "RecursionError"),
+    "length in words": (TOKENIZER, lambda folder: fields(folder / "tokenizer_config.json", model_max_length="x"), "TypeError"),
     "bad expression": (
         TOKENIZER, lambda folder: fields(folder / "tokenizer.json", pre_tokenizer=REGEX), "Oniguruma error"),
 }  # fmt: skip
@@ -58,3 +59,17 @@ def test_damage_is_told_in_a_sentence(case, parts, tmp_path, capsys):
     with pytest.raises(ValueError, match=words) as error:
         load(kind, tmp_path)
     assert type(error.value) is ValueError and "this ran" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"forced_bos_token_id": 10**9}, {"cache_implementation": "quantized"}, {"length_penalty": "x"}],
+    ids=str,
+)
+def test_settings_that_cannot_generate_are_found_by_a_trial(setting, parts, tmp_path):
+    model = parts[0]
+    model.save_pretrained(tmp_path)
+    check_generates(model, tmp_path)
+    fields(tmp_path / "generation_config.json", **setting)
+    with pytest.raises(ValueError, match=r"generation_config\.json"):
+        check_generates(load(MODEL, tmp_path), tmp_path)
