@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig, logging
 
 from .consistency import check_consistency
-from .derived import DERIVED, redundant
+from .derived import DERIVED, LAYER_TYPES, redundant
 from .fields import RULES, TRANSFORMERS_KEYS, closest
 from .presets import preset_fields
 from .version import IS_EXPORTED, version_fields, without_version
@@ -255,8 +255,8 @@ class WeftConfig(PreTrainedConfig):
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
 
-    encoder_mlp_layer_types: list[str] | str | None = None
-    decoder_mlp_layer_types: list[str] | str | None = None
+    encoder_mlp_layer_types: list[str] | str | None = LAYER_TYPES["encoder_mlp_layer_types"]
+    decoder_mlp_layer_types: list[str] | str | None = LAYER_TYPES["decoder_mlp_layer_types"]
     num_experts: int = 8
     num_experts_per_tok: int = 2
     moe_intermediate_size: int | None = None
@@ -292,15 +292,9 @@ class WeftConfig(PreTrainedConfig):
         if rope is None or "original_max_position_embeddings" not in rope:
             # transformers has set it to the limit of one stack, but each stack has its own
             self.rope_parameters.pop("original_max_position_embeddings", None)
-        for stack in ("encoder", "decoder"):
-            types, layers = getattr(self, f"{stack}_mlp_layer_types"), getattr(self, f"{stack}_layers")
-            if types is None or isinstance(types, str):
-                setattr(
-                    self, f"{stack}_mlp_layer_types", [types or "dense"] * (layers if isinstance(layers, int) else 0)
-                )
         self.validate()
-        for name in redundant(self):
-            setattr(self, name, None)
+        for name, value in redundant(self).items():
+            setattr(self, name, value)
 
     def __setattr__(self, key: str, value: Any) -> None:
         try:
@@ -355,11 +349,10 @@ class WeftConfig(PreTrainedConfig):
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # fields that a user gives, as in `from_pretrained(folder, dropout=0.2)`, are checked like those of the file
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in names and key not in ("dtype", "torch_dtype")}
-        # a number in the file that is just the default derived from its other fields is derived again from the new
-        # fields
+        # a value in the file that its other fields also tell is derived again from the new fields
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
         named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
-        config_dict = config_dict | dict.fromkeys(redundant(SimpleNamespace(**(defaults | named))))
+        config_dict = config_dict | redundant(SimpleNamespace(**(defaults | named)))
         reading = _reads_file.set(True)
         try:
             return super().from_dict(config_dict | typed, **kwargs)

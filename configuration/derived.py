@@ -36,6 +36,39 @@ class Derived:
         vars(config).pop(self.name, None)
 
 
+class LayerTypes:
+    """The kinds of a stack's feed-forwards: stored as one word if all layers are alike, and read as a list.
+
+    A word stays right when the number of layers changes. None is "dense".
+
+    Args:
+        layers: the name of the field with the number of layers.
+    """
+
+    def __init__(self, layers: str):
+        self.layers = layers
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, config: Any, owner: type | None = None) -> Any:
+        if config is None:
+            return None  # a dataclass takes this as the field's default
+        types = vars(config).get(self.name) or "dense"
+        return self.expanded(types, config) if isinstance(types, str) else types
+
+    def __set__(self, config: Any, value: Any) -> None:
+        vars(config)[self.name] = value
+
+    def __delete__(self, config: Any) -> None:
+        vars(config).pop(self.name, None)
+
+    def expanded(self, word: str, config: Any) -> list[str]:
+        """Return the word for each layer."""
+        layers = getattr(config, self.layers)
+        return [word] * (layers if isinstance(layers, int) else 0)  # the fields of a file may not be checked yet
+
+
 def _heads_are_alike(config: Any) -> bool:
     return config.encoder_attention_heads == config.decoder_attention_heads
 
@@ -59,10 +92,26 @@ DERIVED: dict[str, Any] = {
 }
 
 
-def redundant(config: Any) -> set[str]:
-    """Return the derived fields whose given value equals the default."""
-    return {
-        name
+# the same for the kinds of layers
+LAYER_TYPES: dict[str, Any] = {
+    f"{stack}_mlp_layer_types": LayerTypes(f"{stack}_layers") for stack in ("encoder", "decoder")
+}
+
+
+def redundant(config: Any) -> dict[str, Any]:
+    """Return what stands for the values of a configuration that other fields also tell.
+
+    It is None for a derived number that equals its default, and one word for a kind of feed-forward that all layers have.
+    """
+    given = vars(config)
+    numbers = {
+        name: None
         for name, field in DERIVED.items()
-        if field.fits_whole_model(config) and vars(config).get(name) == field.number(config)
+        if field.fits_whole_model(config) and given.get(name) == field.number(config)
     }
+    words = {}
+    for name, field in LAYER_TYPES.items():
+        for word in ("dense", "sparse"):
+            if given.get(name) == field.expanded(word, config):
+                words[name] = word
+    return numbers | words

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import logging
+from transformers.modeling_outputs import ModelOutput, MoEModelOutput
 
 from ..configuration.configuration_weft import WeftConfig
 from ..configuration.fields import closest
@@ -56,6 +57,13 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
             raise ValueError(problem)
         logger.warning_once(problem)
         del kwargs[name]
+
+
+def as_encoder_outputs(outputs: Any) -> Any:
+    """Return the outputs of an encoder, given as those, a dictionary, a tuple or a list, as a new output."""
+    if isinstance(outputs, dict):  # a `ModelOutput` is one too
+        return (type(outputs) if isinstance(outputs, ModelOutput) else MoEModelOutput)(**outputs)
+    return MoEModelOutput(*outputs)
 
 
 def unwrap_embedding(table: nn.Module) -> nn.Embedding:

@@ -12,7 +12,7 @@ from transformers import Cache, GenerationMixin, LogitsProcessor, LogitsProcesso
 from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput, GenerationMode
 
 from .attention import new_cache, self_attention_cache
-from .checks import check_ids, mask_of_pads
+from .checks import as_encoder_outputs, check_ids, mask_of_pads
 from .transformers_names import CACHE, HasCache, named_arguments, rename_cache
 
 
@@ -153,6 +153,9 @@ class WeftGenerationMixin(GenerationMixin):
                 return self.generate(inputs, generation_config, logits_processor, *args, **kwargs)
         kwargs.pop("labels", None)  # Seq2SeqTrainer passes its whole batch
         kwargs = rename_cache(kwargs, CACHE)
+        if kwargs.get("encoder_outputs") is not None:
+            # a copy: `generate` expands it for the beams in place
+            kwargs["encoder_outputs"] = as_encoder_outputs(kwargs["encoder_outputs"])
         search = kwargs.get("custom_generate")
         if search in self.searches:
             kwargs["custom_generate"] = self.searches[search]()
@@ -181,8 +184,6 @@ class WeftGenerationMixin(GenerationMixin):
         if cache is not None and prefix is not None and prefix.shape[1] > cache.get_seq_length() > 0:
             # without a mask of this length, transformers takes all ids as new ones and adds them to the cache
             kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
-        if isinstance(states := kwargs.get("encoder_outputs"), dict):
-            kwargs["encoder_outputs"] = type(states)(**states)  # a copy: `generate` expands it for the beams in place
         # before the user's processors, so that their scores are not taken for the model's
         guard = RefuseNonFiniteScores()
         processors = LogitsProcessorList([guard, *(logits_processor or [])])

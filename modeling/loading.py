@@ -104,10 +104,19 @@ class LoadingMixin:
         if not (allow_missing_weights or wants_info or state_dict == {}):
             # transformers lists all names of a table if the file has none of them
             missing = info["missing_keys"] - may_be_new(model, info["missing_keys"]) - {*model.all_tied_weights_keys}
-            _refuse_missing(cls.__name__, source, sorted(missing), sorted(info["unexpected_keys"]), any_size)
+            unexpected = sorted(info["unexpected_keys"])
+            _refuse_missing(cls.__name__, source, sorted(missing), unexpected, any_size)
+            heads = [name for name in unexpected if name.startswith("lm_head.") and hasattr(model, "lm_head")]
+            if heads:
+                raise ValueError(
+                    f"{source} has another head than {cls.__name__} ({_some(heads)}), so the model would score differently. "
+                    "Load it with allow_missing_weights=True, replace its `lm_head`, and load the weights into it."
+                )
         if (generation := getattr(model, "generation_config", None)) is not None:
             for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-                RULES[name].check(f"generation_config.{name}", getattr(generation, name))
+                # transformers also takes a start token for each row
+                rule = RULES["pad_token_id" if name == "pad_token_id" else "eos_token_id"]
+                rule.check(f"generation_config.{name}", getattr(generation, name))
         return (model, info) if wants_info else model
 
 

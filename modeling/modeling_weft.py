@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import Cache, GradientCheckpointingLayer, PreTrainedModel, logging
 from transformers.modeling_outputs import (
+    ModelOutput,
     MoEModelOutput,
     MoEModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
@@ -26,6 +27,7 @@ from transformers.modeling_outputs import (
 from ..configuration.configuration_weft import WeftConfig
 from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, self_attention_cache
 from .checks import (
+    as_encoder_outputs,
     check_condition_values,
     check_ids,
     check_inputs,
@@ -825,7 +827,7 @@ class WeftModel(WeftPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: MoEModelOutput | tuple | None = None,
+        encoder_outputs: ModelOutput | dict | tuple | list | None = None,
         cache: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         decoder_inputs_embeds: torch.FloatTensor | None = None,
@@ -846,7 +848,7 @@ class WeftModel(WeftPreTrainedModel):
                 shifted right, as in BART. A target with its own vocabulary needs one of the two.
             decoder_attention_mask, cache, decoder_inputs_embeds, use_cache, is_causal, decoder_token_mask (*optional*):
                 See [`WeftDecoder.forward`], where these names have no `decoder_`.
-            encoder_outputs (`MoEModelOutput` or `tuple`, *optional*):
+            encoder_outputs (`MoEModelOutput`, `dict`, `tuple` or `list`, *optional*):
                 Outputs of the encoder for this source, so that it does not run again.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
                 1 for source positions that the decoder may see. Defaults to the positions that `attention_mask` shows.
@@ -884,9 +886,9 @@ class WeftModel(WeftPreTrainedModel):
                 use_cache=False,  # otherwise gradient checkpointing warns, and the warning breaks a graph
                 **kwargs,
             )
-        elif isinstance(encoder_outputs, tuple):
-            encoder_outputs = MoEModelOutput(*encoder_outputs)
-        assert encoder_outputs is not None and not isinstance(encoder_outputs, tuple)
+        elif not isinstance(encoder_outputs, ModelOutput):
+            encoder_outputs = as_encoder_outputs(encoder_outputs)
+        assert isinstance(encoder_outputs, ModelOutput)
         if encoder_attention_mask is None:
             encoder_attention_mask = key_mask_of(attention_mask, encoder_outputs[0].shape[0])
         decoder_outputs = self.decoder(
@@ -956,7 +958,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: MoEModelOutput | tuple | None = None,
+        encoder_outputs: ModelOutput | dict | tuple | list | None = None,
         cache: Cache | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
         decoder_inputs_embeds: torch.FloatTensor | None = None,
@@ -1100,10 +1102,17 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
     def save_pretrained(self, *args, **kwargs):
         """Save the model as in transformers, with a configuration that records whether the head is tied."""
+        table, keys = self.model.decoder.embed_tokens.weight, self._tied_weights_keys
         # after merging, PEFT compares the head with the encoder's table, and calls it untied if each stack has a table
-        if self.lm_head.weight is self.model.decoder.embed_tokens.weight:
+        if getattr(self.lm_head, "weight", None) is table:
             self.config.tie_word_embeddings = True
-        super().save_pretrained(*args, **kwargs)
+        # a head of several modules may have the table in one of them
+        tied = [f"lm_head.{name}" for name, weight in self.lm_head.named_parameters() if weight is table]
+        self._tied_weights_keys = (keys or {}) | dict.fromkeys(tied, "model.decoder.embed_tokens.weight")
+        try:
+            super().save_pretrained(*args, **kwargs)
+        finally:
+            self._tied_weights_keys = keys
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 from transformers import HfArgumentParser
+from transformers.hf_argparser import string_to_bool
 
 from weftformer.configuration.fields import closest
 from weftformer.training.arguments import WeftTrainingArguments
@@ -24,9 +25,15 @@ class ArgumentParser(HfArgumentParser):
     def __init__(self, dataclass_types, **kwargs):
         super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
         self.add_argument("--help-all", action="help", help="show this list")
-        for action in self._actions:  # help shows one spelling; both are accepted
+        for action in list(self._actions):  # help shows one spelling; both are accepted
             hyphens = [name for name in action.option_strings if "_" not in name]
             action.option_strings = hyphens or action.option_strings
+            if action.type is string_to_bool and action.nargs is None:  # a switch that may also be unset
+                action.nargs, action.const = "?", True
+                self.add_argument(
+                    f"--no-{hyphens[0].lstrip('-')}", action="store_false", dest=action.dest, default=None,
+                    help=f"see {hyphens[0]}",
+                )  # fmt: skip
 
     def error(self, message: str):
         raise ValueError(message)

@@ -153,6 +153,8 @@ def fit_pairs(
         ValueError, FileNotFoundError: the arguments or the data are not valid.
     """
     _check_stream(data_args, training_args, train_dataset)
+    if training_args.predict_with_generate is None:
+        training_args.predict_with_generate = True
     distributed_config = build_distributed_config(model_args, training_args)
     checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name)
     with training_args.main_process_first(desc="reading the data"):

@@ -239,8 +239,10 @@ class TrainingOptions:
     )
     push_to_hub: bool = common_option(False, "Push model, tokenizer and card to the Hub.")
     do_train: bool = option(True, "Always on: this command trains.")
-    predict_with_generate: bool = option(
-        True, "Generate in evaluation, and score the texts by exact match, BLEU and chrF."
+    predict_with_generate: bool | None = option(
+        None,
+        "Generate in evaluation, and score the texts by exact match, BLEU and chrF. Default: on, but off in a WeftTrainer "
+        "of your own, as in Seq2SeqTrainer.",
     )
     num_train_epochs: float | None = common_option(
         None,

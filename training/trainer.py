@@ -221,6 +221,8 @@ class WeftTrainer(ShardedModelTrainer):
         return super()._get_num_items_in_batch(batch_samples, device)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **gen_kwargs):
+        if inputs.get("labels") is None:  # transformers' collator gives None for rows without labels
+            inputs = {name: value for name, value in inputs.items() if name != "labels"}
         if self._evaluated is None or "labels" not in inputs:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
         over = self.accelerator.gradient_state.remainder

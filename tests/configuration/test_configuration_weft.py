@@ -113,17 +113,28 @@ def test_fields_given_while_loading(tmp_path):
     WeftConfig(**SMALL).save_pretrained(tmp_path)
     config = WeftConfig.from_pretrained(tmp_path, dropout=0.25, hidden_size=32)
     assert (config.dropout, config.d_model) == (0.25, 32)
-    with pytest.raises(ValueError, match="encoder_mlp_layer_types has 2 entries, but encoder_layers is 5"):
-        WeftConfig.from_pretrained(tmp_path, encoder_layers=5)
     _, unused = WeftConfig.from_pretrained(tmp_path, dropout=0.25, foo=1, return_unused_kwargs=True)
     assert unused == {"foo": 1}
+
+
+@pytest.mark.parametrize("kind", [None, "sparse", ["dense"] * 3, ["sparse"] * 3], ids=str)
+def test_kinds_of_equal_layers_follow_their_number(tmp_path, kind):
+    config = WeftConfig(**SMALL, decoder_mlp_layer_types=kind)
+    config.save_pretrained(tmp_path)
+    word = "sparse" if kind and "sparse" in kind else "dense"
+    copies = [WeftConfig.from_pretrained(tmp_path, decoder_layers=1), copy.deepcopy(config)]
+    copies += [WeftConfig(**(config.to_dict() | {"decoder_layers": 1}))]
+    copies[1].decoder_layers = 1
+    copies[1].save_pretrained(tmp_path)
+    assert [other.decoder_mlp_layer_types for other in [*copies, WeftConfig.from_pretrained(tmp_path)]] == [[word]] * 4
+    assert config.decoder_mlp_layer_types == [word] * 3
 
 
 @pytest.mark.parametrize(
     ("field", "words"), [("encoder_layers", "encoder_layers is 4"), ("num_beams", "num_beams: set")]
 )
 def test_fields_set_later_are_checked_before_saving(tmp_path, field, words):
-    config = WeftConfig(**SMALL)
+    config = WeftConfig(**SMALL, encoder_mlp_layer_types=["dense", "sparse"])
     setattr(config, field, 4)
     with pytest.raises(ValueError, match=words):
         config.save_pretrained(tmp_path / "folder")

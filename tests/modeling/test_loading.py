@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from weftformer import WeftConfig, WeftEncoder, WeftForConditionalGeneration, WeftModel
 
@@ -222,3 +224,37 @@ def test_biases_of_balanced_routing_may_be_missing(tmp_path):
     name = "model.decoder.layers.0.mlp.router.selection_bias"
     words = f"lacks 1 of the weights of WeftForConditionalGeneration ({name})"
     refused(without(tmp_path, name), words)
+
+
+HEADS = {
+    "two layers": lambda head: nn.Sequential(nn.Linear(head.in_features, 8), nn.Linear(8, head.out_features)),
+    "dropout": lambda head: nn.Sequential(nn.Dropout(0.1), head),
+    "none": lambda head: nn.Identity(),
+}
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+@pytest.mark.parametrize("kind", HEADS)
+def test_other_head_is_saved_and_not_taken_for_the_usual_one(kind, is_tied, tmp_path):
+    model = WeftForConditionalGeneration(WeftConfig(**TINY_CONFIG, tie_word_embeddings=is_tied))
+    model.lm_head = HEADS[kind](model.lm_head)
+    model.save_pretrained(tmp_path)
+    table = model.get_input_embeddings().weight
+    own = {
+        name
+        for name, weight in model.state_dict().items()
+        if name.startswith("lm_head") and weight.data_ptr() != table.data_ptr()
+    }
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert {name for name in [*file.keys()] if name.startswith("lm_head")} == own
+    if own or not is_tied:
+        refused(tmp_path, "lm_head")
+
+
+def test_lists_of_start_and_end_tokens_load(tmp_path):
+    model = WeftForConditionalGeneration(WeftConfig(**TINY_CONFIG))
+    settings = {"decoder_start_token_id": [1, 5], "eos_token_id": [2, 7], "bos_token_id": [1, 3]}
+    model.generation_config.update(**settings)
+    model.save_pretrained(tmp_path)
+    loaded = WeftForConditionalGeneration.from_pretrained(tmp_path).generation_config
+    assert {name: getattr(loaded, name) for name in settings} == settings

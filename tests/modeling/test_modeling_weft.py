@@ -102,7 +102,8 @@ def test_stacks_and_embeddings_equal_the_model(build, kind):
     model = build(**KINDS[kind])
     full = model(decoder_input_ids=TARGET, **inputs_of(model)).logits
     states = model.model.encoder(**inputs_of(model))
-    for encoder_outputs in (states, (states.last_hidden_state,), BaseModelOutput(states.last_hidden_state)):
+    hidden = states.last_hidden_state
+    for encoder_outputs in (states, (hidden,), [hidden], {"last_hidden_state": hidden}, BaseModelOutput(hidden)):
         logits = model(encoder_outputs=encoder_outputs, attention_mask=IDS.ne(0), decoder_input_ids=TARGET).logits
         torch.testing.assert_close(logits, full, atol=1e-10, rtol=1e-10)
     hidden = model.model.decoder(

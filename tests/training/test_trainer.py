@@ -149,3 +149,13 @@ def test_the_training_chunked_loss(tmp_path, vocabulary, settings, is_chunked):
     run.compute_metrics = lambda prediction: {"width": prediction.predictions[0].shape[-1]}
     assert run.evaluate()["eval_width"] == vocabulary
     assert seen and not any(is_training or no_logits for is_training, no_logits in seen)
+
+
+@pytest.mark.parametrize("generates", [False, True])
+def test_prediction_without_labels(tmp_path, generates):
+    settings = {"predict_with_generate": generates, "generation_max_length": 4, "per_device_eval_batch_size": 2}
+    predicting = trainer(tmp_path, **settings)
+    predicting.data_collator = lambda rows: {"input_ids": torch.tensor([[7, 8]] * len(rows)), "labels": None}
+    output = predicting.predict([{"input_ids": [7, 8]}] * 3)
+    assert output.label_ids is None and "test_loss" not in output.metrics
+    assert len(output.predictions) == 3 if generates else output.predictions[0].shape == (3, 2, 53)
