@@ -29,36 +29,38 @@ def text_of(file: IO[bytes], name: str, errors: str = "strict") -> IO[str]:
     Args:
         file: the file. It is gzipped if its first bytes say so, or if the name ends in `.gz`.
         name: its name.
-        errors: what to do with bytes that are not in the encoding, as in `open`. If it is not "strict", text that is
-            not UTF-16 is read as UTF-8.
+        errors: what to do with bytes that are not in the encoding, as in `open`. If it is not "strict", text
+            without the mark of UTF-16 is read as UTF-8.
     """
     ahead: Any = file if hasattr(file, "peek") else io.BufferedReader(file)
     if ahead.peek(2)[:2] == b"\x1f\x8b" or name.endswith(".gz"):
         ahead = gzip.GzipFile(fileobj=ahead)
+    if errors != "strict":
+        is_wide = ahead.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        return io.TextIOWrapper(ahead, encoding="utf-16" if is_wide else "utf-8-sig", errors=errors)
     ahead = io.BufferedReader(ahead, SAMPLE)
-    encoding = encoding_of(ahead.peek(), name if errors == "strict" else None)
-    return io.TextIOWrapper(ahead, encoding=encoding, errors=errors)
+    return io.TextIOWrapper(ahead, encoding=encoding_of(ahead.peek(), name))
 
 
-def encoding_of(sample: bytes, name: str | None) -> str:
+def encoding_of(sample: bytes, name: str) -> str:
     """Return the encoding of a text, judged by its beginning: UTF-8, UTF-16, or else cp1252 or Latin-1, with a warning.
 
     Args:
         sample: the beginning.
-        name: the name of the file, for the warning. None allows only UTF-8 and UTF-16.
+        name: the name of the file, for the warning.
     """
     if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if b"\0" in sample[:200]:
         return "utf-16-le" if sample[1:2] == b"\0" else "utf-16-be"
-    for encoding in ("utf-8-sig", "cp1252") if name else ():
+    for encoding in ("utf-8-sig", "cp1252"):
         try:
             codecs.getincrementaldecoder(encoding)().decode(sample)
         except UnicodeDecodeError:
             continue
         break
     else:
-        encoding = "latin-1" if name else "utf-8-sig"
+        encoding = "latin-1"
     if encoding != "utf-8-sig":
         _logger.warning(
             "%s is not UTF-8 and is read as %s: if letters come out wrong, save it as UTF-8.", name, encoding

@@ -103,6 +103,12 @@ class Route:
         """Return the SMILES of the starting materials from left to right. A SMILES may appear several times."""
         return [smiles for child in self.children for smiles in child.leaves()] if self.children else [self.smiles]
 
+    def repeated(self, above: frozenset[str] = frozenset()) -> str | None:
+        """Return a SMILES that is made from itself, or None."""
+        if self.smiles in above:
+            return self.smiles
+        return next(filter(None, (child.repeated(above | {self.smiles}) for child in self.children)), None)
+
     def sub_routes(self) -> list[Route]:
         """Return the distinct routes to each molecule that is made, depth first from the whole route."""
         if not self.children:

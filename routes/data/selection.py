@@ -21,6 +21,7 @@ REASONS = {
     "no_route": "an entry without a route",
     "no_reaction": "no reaction",
     "unreadable_molecule": "a molecule that RDKit cannot read",
+    "cyclic": "a molecule is made from itself",
     "too_deep": "more reactions in a row than allowed",
     "mixture": "target is a salt or a mixture",
     "unknown_character": "a character outside the vocabulary",
@@ -115,6 +116,8 @@ class Selection:
             if not route.children:
                 raise _Dropped("no_reaction", route.smiles)
             whole = canonical_route(route)
+            if repeated := whole.repeated():
+                raise _Dropped("cyclic", repeated)
         except _Dropped as dropped:
             return [Outcome(place, *dropped.args)]
         except ValueError as error:

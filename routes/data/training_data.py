@@ -43,6 +43,8 @@ def read_canonical(file: str | Path) -> list[Route]:
             if not route.children:
                 raise ValueError(f"{route.smiles} is a single molecule: there is no reaction.")
             routes.append(canonical_route(route))
+            if repeated := routes[-1].repeated():
+                raise ValueError(f"{routes.pop().smiles}: {repeated} is made from itself.")
         except ValueError as error:
             reasons.append(f"route {number}: {error}")
     if reasons:

@@ -16,14 +16,19 @@ from typing import IO, Any
 
 from ...common.tables import named_errors, read_table, text_of
 from ..tree import Route
-from .formats import WRAPPERS, holds_routes, is_plain, routes_in
+from .formats import WRAPPERS, NoRoute, candidates_in, holds_routes, routes_of
 from .reaction_lines import from_reaction_line
 
 # The beginnings of JSON and of DirectMultiStep's text. No reaction matches them: `[Na+]` and `[nH]` are atoms.
 _JSON = re.compile(r'\s*(?:["{]|\[\s*(?:["\[{\]]|null|$))')
 _DMS = re.compile(r"\s*\{\s*'")
+# The columns with routes, and those with reactions, in the tables of Lowe's, of USPTO-50K and of others.
+_REACTIONS = (
+    "reactions", "reaction_smiles", "rxn_smiles", "reactants>reagents>production", "reaction", "rxn", "rsmi",
+    "mapped_reaction_smiles", "mapped_rxn", "rxn_smiles_mapped", "rxnSmiles_Mapping_NameRxn", "canonical_rxn",
+)  # fmt: skip
 # The name of a column of a table. A file of reactions may have any text after a tab.
-_COLUMN = re.compile(r"[\w .-]*")
+_COLUMN = re.compile(r"[\w .-]*|reactants>reagents>production")
 # Matches the spaces that Python's `repr` writes and DirectMultiStep leaves out. A SMILES contains no spaces.
 _REPR_SPACES = re.compile(r"(?<=[:,]) +(?=['\[{])")
 # A file of lines has an end of the first line among this number of characters.
@@ -54,6 +59,12 @@ class Entry:
     is_line: bool = False
 
     @property
+    def group(self) -> str:
+        """The place of the list of candidates for a target that the entry is in, or an empty text."""
+        found = re.fullmatch(r"(.*\])\[\d+\]", self.place)
+        return found[1] if found else ""
+
+    @property
     def parsed(self) -> Any:
         """The JSON value of the entry, or None if it is another text."""
         if not self.is_line:
@@ -69,14 +80,23 @@ class Entry:
         Raises:
             ValueError: the entry is not a route. The message begins with the place.
         """
-        if isinstance(self.content, ValueError):
-            raise ValueError(f"{self.place}: {self.content}")
-        if not self.is_line:
-            return list(routes_in(self.content, self.place))
+        return list(routes_of(self.candidates()))
+
+    def candidates(self) -> list[Route | ValueError]:
+        """Return the routes of the entry, and, in the place of each that cannot be read, the error."""
+        if self.content is None and self.group:
+            return [NoRoute(f"{self.place}: null")]
+        if not self.is_line and not isinstance(self.content, ValueError):
+            return list(candidates_in(self.content, self.place))
         try:
-            return _line_routes(self.content)
+            found = [self.content] if isinstance(self.content, ValueError) else _line_candidates(self.content)
         except ValueError as error:
-            raise ValueError(f"{self.place}: {error}") from error
+            found = [error]
+        kinds = [NoRoute if isinstance(one, NoRoute) else ValueError for one in found]
+        return [
+            kind(f"{self.place}: {one}") if isinstance(one, ValueError) else one
+            for kind, one in zip(kinds, found, strict=True)
+        ]
 
 
 def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> Iterator[Entry]:
@@ -113,9 +133,11 @@ def _entries(file: IO[str], path: Path) -> Iterator[Entry]:
     first, _, second = "".join(ahead).lstrip().partition("\n")
     if _is_document(first, second):
         return _document(itertools.chain(ahead, iter(lambda: file.read(_CHUNK), "")), path)
-    table, lines = read_table(itertools.chain(ahead, file), ("route", "reactions"))
+    table, lines = read_table(itertools.chain(ahead, file), ("route", *_REACTIONS))
     if table is not None and all(map(_COLUMN.fullmatch, table.header)):
-        names = [name.lower() for name in table.header]
+        names, reactions = [name.lower() for name in table.header], table.column(_REACTIONS)
+        if reactions is not None:
+            names[reactions] = "reactions"
         rows = (dict(zip(names, row, strict=False)) for row in table.rows)
         return (Entry(f"row {number}", _table_entry(row)) for number, row in enumerate(rows, 1))
     number_of_first = 1 + sum(1 for _ in itertools.takewhile(str.isspace, ahead))
@@ -207,7 +229,7 @@ def _table_entry(row: dict[str, str]) -> Any:
     return named | {"trees": []}
 
 
-def _line_routes(line: str) -> list[Route]:
+def _line_candidates(line: str) -> list[Any]:
     text = line.strip()
     if _DMS.match(text):
         return [Route.from_string(_REPR_SPACES.sub("", text))]
@@ -222,7 +244,8 @@ def _line_routes(line: str) -> list[Route]:
         if is_json:
             raise
         raise ValueError(
-            f"{error.msg}: {text[:80]!r} is neither JSON, nor a DirectMultiStep text, nor reaction SMILES"
+            f"{error.msg}: {text[:80]!r} is neither JSON, nor a DirectMultiStep text, nor reaction SMILES, nor the header "
+            "of a table with a column `route`, `reactions` or `reaction_smiles`"
         ) from None
     inner = data["route"] if isinstance(data, dict) and "route" in data else data
-    return [Route.from_dict(inner)] if is_plain(inner) else list(routes_in(inner))
+    return list(candidates_in(inner))

@@ -8,7 +8,7 @@ these. Unknown fields are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from ..tree import MAX_DEPTH, Route
@@ -22,7 +22,11 @@ _STEPS = ("synthesis_step", "product_of")
 _OF_A_TREE = ("type", "children", *_STEPS)
 
 
-def routes_in(data: Any, place: str = "", depth_left: int = MAX_DEPTH) -> Iterator[Route]:
+class NoRoute(ValueError):
+    """A candidate that its file marks as failed: null, or RetroCast's `failure`."""
+
+
+def routes_in(data: Any, place: str = "") -> Iterator[Route]:
     """
     Yield the routes of a parsed JSON document, in its order.
 
@@ -33,8 +37,6 @@ def routes_in(data: Any, place: str = "", depth_left: int = MAX_DEPTH) -> Iterat
             The document or a part of it.
         place (`str`, *optional*, defaults to `""`):
             The place of the part in the document, for messages.
-        depth_left (`int`, *optional*, defaults to 64):
-            The deepest nesting that is read.
 
     Yields:
         [`Route`]: the routes.
@@ -43,6 +45,27 @@ def routes_in(data: Any, place: str = "", depth_left: int = MAX_DEPTH) -> Iterat
         ValueError: a part is neither a route nor a list of routes. The message names the place, such as
             `[3].children[1]`.
     """
+    return routes_of(candidates_in(data, place))
+
+
+def routes_of(candidates: Iterable[Route | ValueError]) -> Iterator[Route]:
+    """Yield the routes among candidates, and raise the first error, except [`NoRoute`]."""
+    for candidate in candidates:
+        if isinstance(candidate, Route):
+            yield candidate
+        elif not isinstance(candidate, NoRoute):
+            raise candidate
+
+
+def candidates_in(data: Any, place: str = "", depth_left: int = MAX_DEPTH) -> Iterator[Route | ValueError]:
+    """Yield the routes of a document as [`routes_in`], and, in the place of each part that is none, the error."""
+    try:
+        yield from _candidates_in(data, place, depth_left)
+    except ValueError as error:
+        yield error
+
+
+def _candidates_in(data: Any, place: str, depth_left: int) -> Iterator[Route | ValueError]:
     if data is None:
         return
     if depth_left <= 0:
@@ -54,16 +77,18 @@ def routes_in(data: Any, place: str = "", depth_left: int = MAX_DEPTH) -> Iterat
             raise ValueError(f"{place or 'route'}: {error}") from None
     elif isinstance(data, list):
         for index, item in enumerate(data):
-            yield from routes_in(item, f"{place}[{index}]", depth_left - 1)
+            if item is None:
+                yield NoRoute(f"{place}[{index}]: null")
+            yield from candidates_in(item, f"{place}[{index}]", depth_left - 1)
     elif isinstance(data, dict):
         yield from _of_object(data, place, depth_left)
     else:
         raise ValueError(f"{place or 'route'}: expected a route or a list of routes, got {type(data).__name__}")
 
 
-def _of_object(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Route]:
+def _of_object(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Route | ValueError]:
     if isinstance(data.get("path"), str):
-        yield from routes_in(data["path"], _join(place, "path"), depth_left - 1)
+        yield from candidates_in(data["path"], _join(place, "path"), depth_left - 1)
     elif "product" in data and "reactants" in data:
         yield _reaction(data, place)
     elif any(name in data for name in _OF_A_TREE):
@@ -72,7 +97,7 @@ def _of_object(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Ro
         yield from _wrapped(data, place, depth_left)
 
 
-def _wrapped(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Route]:
+def _wrapped(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Route | ValueError]:
     # in a row of AiZynthFinder's table, only `trees` contains routes, even if no route was found
     name = "trees" if "trees" in data else next((name for name in WRAPPERS if data.get(name) is not None), None)
     if name == "target" and isinstance(data[name], dict) and "smiles" in data[name]:
@@ -80,14 +105,16 @@ def _wrapped(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Rout
         yield _molecule(data[name], _join(place, name), MAX_DEPTH)
     elif name == "targets" and isinstance(data[name], dict):  # a benchmark has its targets by name
         for key, target in data[name].items():
-            yield from routes_in(target, f"{_join(place, name)}[{key!r}]", depth_left - 1)
+            yield from candidates_in(target, f"{_join(place, name)}[{key!r}]", depth_left - 1)
     elif name is not None:
-        yield from routes_in(data[name], _join(place, name), depth_left - 1)
+        yield from candidates_in(data[name], _join(place, name), depth_left - 1)
     elif set(data) == {"smiles"}:
         yield _molecule(data, place, MAX_DEPTH)
     elif keyed := {key: value for key, value in data.items() if holds_routes(value)}:
         for key, value in keyed.items():
-            yield from routes_in(value, f"{place}[{key!r}]", depth_left - 1)
+            yield from candidates_in(value, f"{place}[{key!r}]", depth_left - 1)
+    elif data.get("failure") is not None:
+        yield NoRoute(f"{place or 'route'}: {data['failure']}")
     elif not any(name in data for name in ("smiles", "failure", *WRAPPERS)):
         raise ValueError(
             f"{place or 'route'}: not a route: it has none of the fields smiles, path, {', '.join(WRAPPERS)}"
@@ -101,12 +128,6 @@ def holds_routes(value: Any) -> bool:
     if not isinstance(first, dict):
         return False
     return first.get("type") == "mol" or any(name in first for name in ("route", "failure", "children", *_STEPS))
-
-
-def is_plain(data: Any) -> bool:
-    """Return whether an object is a plain tree, or is meant to be one: it has no field of another form."""
-    others = ("path", "type", "product", *_STEPS, *WRAPPERS)
-    return isinstance(data, dict) and not any(name in data for name in others)
 
 
 def _join(place: str, name: str) -> str:
@@ -126,7 +147,7 @@ def _molecule(data: Any, place: str, depth_left: int) -> Route:
             raise ValueError(f"{child_place}: nested deeper than the allowed number of reactions")
         children.append(_molecule(child, child_place, depth_left - 1))
     try:
-        return Route(data["smiles"], tuple(children))
+        return Route(_plain(data["smiles"]), tuple(children))
     except ValueError as error:
         raise ValueError(f"{_join(place, 'smiles')}: {error}") from None
 
@@ -138,11 +159,20 @@ def _reaction(data: dict[str, Any], place: str) -> Route:
     if not reactants:
         raise ValueError(f"{where}: a reaction without reactants")
     try:
-        step = Route(data["product"], tuple(Route(smiles) for smiles in reactants))
+        step = Route(_plain(data["product"]), tuple(Route(_plain(smiles)) for smiles in reactants))
         reaction = without_maps(step.smiles, step.leaves())
         return Route(reaction.product, tuple(map(Route, reaction.reactants)))
     except ValueError as error:
         raise ValueError(f"{place or 'reaction'}: {error}") from None
+
+
+def _plain(smiles: Any) -> Any:
+    """Return a SMILES without the blanks of a CXSMILES or of tokens."""
+    if not isinstance(smiles, str) or " " not in smiles:
+        return smiles
+    from ..molecules import plain_smiles  # needs RDKit
+
+    return plain_smiles(smiles)
 
 
 def _reactants(data: dict[str, Any], place: str) -> Iterator[tuple[Any, str]]:

@@ -10,6 +10,7 @@ from typing import Any
 from ..plans import Candidate, Plan
 from ..tree import Route
 from .entries import read_entries
+from .formats import NoRoute
 
 
 def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str, Any]]]:
@@ -49,12 +50,15 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
                 raise ValueError(f"{place}: not a plan of `routes plan --json`: {reason}") from error
         if not rows and objects:
             try:
-                others.add(data, entry.routes())
+                others.add(data, entry.candidates(), entry.group)
             except ValueError as error:
                 raise ValueError(f"{path}, {error}") from error
             if most is not None and others.num_routes >= most:
                 break
-    return rows or [(plan, {}) for plan in others.plans()]
+    try:
+        return rows or [(plan, {}) for plan in others.plans()]
+    except ValueError as error:
+        raise ValueError(f"{path}, {error}") from error
 
 
 class _RoutesByTarget:
@@ -64,28 +68,67 @@ class _RoutesByTarget:
         self.candidates: dict[str, list[Candidate]] = {}
         self.names: dict[str, dict[str, None]] = {}
         self.num_routes = 0
+        # by the list that candidates are in: its target, and the errors of candidates before the target is known
+        self.targets: dict[str, str] = {}
+        self.waiting: dict[str, list[ValueError]] = {}
 
-    def add(self, content: Any, routes: Iterable[Route]) -> None:
-        """Add the targets and routes of an entry, given its content."""
+    def add(self, content: Any, candidates: Iterable[Route | ValueError], group: str = "") -> None:
+        """Add the targets and candidates of an entry.
+
+        A candidate that is not a route keeps its place among those to its target: the target that the entry names, that
+        of another candidate in the entry or in its list, or else the molecule that the candidate itself would make.
+
+        Args:
+            content: the content of the entry.
+            candidates: its candidates.
+            group: the place of the list that the entry is in, if it has candidates for one target.
+
+        Raises:
+            ValueError: the target of an error is unknown.
+        """
         from ..molecules import canonical_or_given  # needs RDKit
 
-        in_stock = dict(_leaves_in_stock(content))
-        routes = list(routes)
-        for smiles in (*_texts(content, "target", "smiles"), *(route.smiles for route in routes)):
+        in_stock, candidates = dict(_leaves_in_stock(content)), list(candidates)
+        made = [candidate.smiles for candidate in candidates if isinstance(candidate, Route)]
+        for smiles in (*_texts(content, "target", "smiles"), *made):
             target = canonical_or_given(smiles)
             self.candidates.setdefault(target, [])
             self.names.setdefault(target, {}).update(dict.fromkeys(_texts(content, "name", "id")))
-        for route in routes:
-            candidates, leaves = self.candidates[canonical_or_given(route.smiles)], dict.fromkeys(route.leaves())
-            is_known = all(leaf in in_stock for leaf in leaves)
-            missing = tuple(leaf for leaf in leaves if not in_stock.get(leaf)) if is_known else None
-            text, rank = route.to_string(), len(candidates) + 1
-            candidates.append(Candidate(text, math.nan, None, route, missing=missing, rank=rank))
-            self.num_routes += 1
+        named = [*_texts(content, "target"), *filter(None, [self.targets.get(group)]), *made]
+        target = canonical_or_given(named[0]) if named else None if group else _root(content)
+        if group and target is not None:
+            self.targets.setdefault(group, target)
+        for error in self.waiting.pop(group, ()) if target is not None else ():
+            self._fail(target, error)
+        for candidate in candidates:
+            if isinstance(candidate, Route):
+                target, leaves = canonical_or_given(candidate.smiles), dict.fromkeys(candidate.leaves())
+                is_known = all(leaf in in_stock for leaf in leaves)
+                missing = tuple(leaf for leaf in leaves if not in_stock.get(leaf)) if is_known else None
+                found, text = self.candidates[target], candidate.to_string()
+                found.append(Candidate(text, math.nan, None, candidate, missing=missing, rank=len(found) + 1))
+                self.num_routes += 1
+            elif target is not None:
+                self._fail(target, candidate)
+            elif group:
+                self.waiting.setdefault(group, []).append(candidate)
+            elif not isinstance(candidate, NoRoute):
+                raise candidate
+
+    def _fail(self, target: str | None, error: ValueError) -> None:
+        self.candidates.setdefault(str(target), []).append(Candidate("", math.nan, None, problem=str(error)))
 
     def plans(self) -> list[Plan]:
+        """Return a plan for each target.
+
+        Raises:
+            ValueError: the target of an error is unknown.
+        """
+        if errors := [error for errors in self.waiting.values() for error in errors if not isinstance(error, NoRoute)]:
+            raise errors[0]
         return [
-            Plan(smiles, found, id=", ".join(self.names[smiles]) or None) for smiles, found in self.candidates.items()
+            Plan(smiles, found, id=", ".join(self.names.get(smiles, ())) or None)
+            for smiles, found in self.candidates.items()
         ]
 
 
@@ -93,6 +136,15 @@ def _texts(content: Any, *names: str) -> Iterator[str]:
     """Yield the texts in the fields of these names, if the content is an object."""
     if isinstance(content, dict):
         yield from (content[name] for name in names if isinstance(content.get(name), str))
+
+
+def _root(content: Any) -> str | None:
+    """Return the target of a candidate, given its content."""
+    from ..molecules import canonical_or_given  # needs RDKit
+
+    while isinstance(content, dict) and not isinstance(content.get("smiles"), str):
+        content = next((content[name] for name in ("route", "target") if name in content), None)
+    return canonical_or_given(content["smiles"]) if isinstance(content, dict) else None
 
 
 def _leaves_in_stock(content: Any) -> Iterator[tuple[str, bool]]:

@@ -1,10 +1,12 @@
 """A route on one line of reaction SMILES: `CC=O.O>>CC(=O)O CC(=O)O.CO>>COC(C)=O`.
 
 Spaces separate the reactions. Each reaction comes after the reactions that make its reactants, and the last one makes
-the target. The reader accepts more: reactions in any order, agents between the two `>`, and any text after a tab. It
-ignores the agents and the text after the tab. It removes atom maps. In a reaction with atom maps, a reactant without
-an atom in the product is an agent, so it is ignored. In a route of such reactions, RDKit determines which molecules
-are the same, and the first spelling of each is used. Without atom maps, a molecule must be spelled alike everywhere.
+the target. The reader accepts more: reactions in any order, agents between the two `>`, an extension between bars
+(CXSMILES) after each reaction, any text after a tab, and Retro*'s `product>score>reactants|...`. It ignores the agents
+and the text after the tab, and of an extension all but the parts of molecules, `f:0.1`. It removes atom maps. In a
+reaction with atom maps, a reactant without an atom in the product is an agent, and an agent with one is a reactant. In
+a route of such reactions, RDKit determines which molecules are the same, and the first spelling of each is used.
+Without atom maps, a molecule must be spelled alike everywhere.
 
 Reactions alone show which molecules are made, but not where each is used. The reader follows these rules:
 
@@ -21,11 +23,15 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..tree import MAX_DEPTH, Route
+from ..tree import ATOM_MAP, MAX_DEPTH, Route
 
 # Does not match the arrow of a dative bond, `->`.
 _ARROW = re.compile(r"(?<!-)>")
-_ATOM_MAP = re.compile(r":(\d+)(?=\])")
+_WORD = re.compile(r"(\S+)(?:\s+(\|[^|]*\|))?")
+_FRAGMENTS = re.compile(r"(?<=[|,])f:([\d.,]+)")
+# Retro* writes the score of a reaction where others write agents, and bars between the reactions.
+_SCORE = re.compile(r"\d*\.?\d+(?:[eE][+-]?\d+)?")
+_SCORED = re.compile(rf"(?<!-)>{_SCORE.pattern}>")
 # A few reactions can make a tree of any size if their products are used repeatedly.
 _MOST_MOLECULES = 10_000
 
@@ -66,11 +72,12 @@ def from_reaction_line(line: str) -> Route:
             the molecule.
         ImportError: several reactions have atom maps, and RDKit is not installed.
     """
-    words = line.split("\t", 1)[0].split()
+    text = line.split("\t", 1)[0]
+    words = _WORD.findall(text.replace("|", " ") if _SCORED.search(text) else text)
     if not words:
         raise ValueError("no reaction found")
-    steps = [_read(word, number) for number, word in enumerate(words, 1)]
-    if len(steps) > 1 and any(map(_ATOM_MAP.search, words)):
+    steps = [_read(word, extension, number) for number, (word, extension) in enumerate(words, 1)]
+    if len(steps) > 1 and ATOM_MAP.search(text):
         steps = _spelled_alike(steps)
     ways: dict[str, tuple[str, ...]] = {}
     for product, reactants in steps:
@@ -86,27 +93,57 @@ def _write(route: Route) -> list[str]:
     return [word for child in route.children for word in _write(child)] + [f"{reactants}>>{route.smiles}"]
 
 
-def _read(word: str, number: int) -> Reaction:
+def _read(word: str, extension: str, number: int) -> Reaction:
     parts = _ARROW.split(word)
     if len(parts) != 3 or not parts[0] or not parts[2]:
         raise ValueError(f"reaction {number}: expected reactants>>product, found {word[:80]!r}")
+    if _SCORE.fullmatch(parts[1]):
+        parts = [parts[2], "", parts[0]]
+    reactants = _molecules(parts[0])
+    whole = _whole([*reactants, *(_molecules(parts[1]) if parts[1] else ())], extension)
+    reactants, agents = (list(filter(None, some)) for some in (whole[: len(reactants)], whole[len(reactants) :]))
     try:
-        return without_maps(parts[2], _molecules(parts[0]))
+        if _is_backwards(reactants, parts[2]):
+            raise ValueError("written backwards, as product>>reactants; write reactants>>product")
+        return without_maps(parts[2], reactants, agents)
     except ValueError as error:
         raise ValueError(f"reaction {number}: {error}: {word[:80]!r}") from None
 
 
-def without_maps(product: str, reactants: Iterable[str]) -> Reaction:
-    """Remove the atom maps of a reaction. If the product has maps, a reactant without an atom in it is left out.
+def _whole(parts: list[str], extension: str) -> list[str]:
+    """Join the parts of a molecule that an extension groups, such as `f:0.2`, at the place of the first. The others become empty."""
+    whole = list(parts)
+    for group in (text for found in _FRAGMENTS.findall(extension) for text in found.split(",")):
+        places = [place for place in map(int, filter(None, group.split("."))) if place < len(parts)]
+        for place in reversed(places):
+            whole[place] = ".".join(parts[one] for one in places) if place == places[0] else ""
+    return whole
+
+
+def _is_backwards(reactants: list[str], product: str) -> bool:
+    """Return whether a molecule is made of several smaller ones in the other direction."""
+    if len(reactants) != 1 or "." in reactants[0] or "." not in product:
+        return False
+    from ..molecules import missing_atoms, read_molecule  # needs RDKit
+
+    made, *used = map(read_molecule, (reactants[0], *_molecules(product)))
+    parts = [part for part in used if part is not None]
+    if made is None or len(parts) < len(used) or missing_atoms(made.atoms, parts):
+        return False
+    return all(sum(part.atoms.values()) < sum(made.atoms.values()) for part in parts)
+
+
+def without_maps(product: str, reactants: Iterable[str], agents: Iterable[str] = ()) -> Reaction:
+    """Remove the atom maps of a reaction. If the product has maps, the reactants are the molecules with an atom in it.
 
     Raises:
         ValueError: no reactant is left.
     """
-    if mapped := set(_ATOM_MAP.findall(product)):
-        reactants = [smiles for smiles in reactants if not mapped.isdisjoint(_ATOM_MAP.findall(smiles))]
+    if mapped := set(ATOM_MAP.findall(product)):
+        reactants = [smiles for smiles in (*reactants, *agents) if not mapped.isdisjoint(ATOM_MAP.findall(smiles))]
         if not reactants:
             raise ValueError("according to the atom maps, no reactant has an atom of the product")
-    return Reaction(_ATOM_MAP.sub("", product), tuple(_ATOM_MAP.sub("", smiles) for smiles in reactants))
+    return Reaction(ATOM_MAP.sub("", product), tuple(ATOM_MAP.sub("", smiles) for smiles in reactants))
 
 
 def _spelled_alike(steps: list[Reaction]) -> list[Reaction]:

@@ -44,6 +44,7 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
         json.dumps(ESTER.to_dict()),
         json.dumps(Route("CCC", (ESTER,)).to_dict()),
         json.dumps(Route("CCO", (Route("C(C"),)).to_dict()),
+        json.dumps(Route("CCO", (Route("CC=O", (Route("OCC"),)),)).to_dict()),
         json.dumps(Route("CCN.Cl", (Route("CCN"), Route("Cl"))).to_dict()),
         json.dumps(Route("CCO", (Route("[U]$[U]"),)).to_dict()),
         json.dumps(Route("C" * 29, (Route("C" * 40),)).to_dict()),
@@ -61,7 +62,7 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
     }
     assert report.read == len(lines) and report.kept == 1
     places = [found["examples"][0]["index"] for reason, found in report.dropped.items() if reason != "too_deep"]
-    assert places == [f"line {number}" for number in (2, 3, 4, 7, 8, 9, 10, 11, 12, 13)]
+    assert places == [f"line {number}" for number in (2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14)]
     assert report.dropped["too_deep"]["examples"] == [
         {"file": str(path), "index": f"line {number}", "why": f"{depth}, at most 1 are allowed"}
         for number, depth in ((5, 2), (6, 3))

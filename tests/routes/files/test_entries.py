@@ -53,3 +53,21 @@ def test_a_damaged_document_is_read_up_to_the_damage(tmp_path, text, before, pla
         next(entries)
     with pytest.raises(ValueError, match=r"a[,:] " + place):
         list(entries)
+
+
+MAPPED = "[CH4:1].[OH2:2].[Na+].[OH-]>ClCCl>[CH3:1][OH:2]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"ReactionSmiles\tPatentNumber\tYear\n{MAPPED} |f:2.3|\tUS1\t1999\n",
+        f"id,class,reactants>reagents>production\nUS1,1,{MAPPED}\n",
+        f"ID,rxn_Class,rxnSmiles_Mapping_NameRxn\nUS1,1,{MAPPED}\n",
+        f"{MAPPED} |f:2.3|\tUS1\t1999\n",
+    ],
+)
+def test_tables_of_reactions_of_patents_are_read(tmp_path, text):
+    (tmp_path / "a").write_text(text)
+    ((route,),) = (entry.routes() for entry in read_entries(tmp_path / "a"))
+    assert (route.smiles, route.leaves()) == ("[CH3][OH]", ["[CH4]", "[OH2]"])

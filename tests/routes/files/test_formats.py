@@ -90,7 +90,7 @@ def changed(path, value):
         (7, r"route: expected a route or a list of routes, got int"),
         ([ROUTE.to_dict(), 7], r"\[1\]: expected a route"),
         ({"name": "x"}, r"route: not a route: it has none of the fields smiles"),
-        ([changed(("children", 0, "children", 1, "smiles"), "C C")], r"\[0\].children\[0\].children\[1\].smiles: .*' '"),
+        ([changed(("children", 0, "children", 1, "smiles"), "C methane")], r"\[0\].children\[0\].children\[1\].smiles: .*' '"),
         (changed(("children", 0, "children", 1), {"type": "mol"}), r"children\[0\].children\[1\].smiles: missing"),
         (changed(("children", 0, "children"), []), r"children\[0\].children: a reaction without reactants"),
         (changed(("children",), [TREE["children"][0]] * 2), r"children: expected one reaction for a molecule, got 2"),

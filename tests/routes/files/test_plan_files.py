@@ -52,6 +52,34 @@ def test_every_form_is_read_again(tmp_path, form, name):
         assert found["CCO"] == []
 
 
+GOOD, BAD = SHORT.to_dict(), {"smiles": "COC(C)=O", "children": [{"name": "x"}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "ranks"),
+    [
+        ({"a": [{"type": "mol", **BAD}, {"type": "mol", **GOOD}]}, [0, 2]),
+        ([[{}, None, GOOD, {"smiles": 7}]], [0, 0, 3, 0]),
+        ([BAD, GOOD], [0, 2]),
+        ({"schema": {}, "data": [{"target": "COC(C)=O", "trees": [BAD, 7, GOOD]}]}, [0, 0, 3]),
+        ({"t": [{"rank": 1, "failure": {"code": "x"}}, {"rank": 2, "route": {"target": GOOD}}]}, [0, 2]),
+        ({"t": [{"rank": 1, "route": {"target": BAD}}, {"rank": 2, "route": {"target": GOOD}}]}, [0, 2]),
+    ],
+)
+def test_a_malformed_candidate_keeps_its_rank(tmp_path, content, ranks):
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    ((plan, _),) = read_plans(tmp_path / "a.json")
+    assert plan.target == "COC(C)=O" and [candidate.rank for candidate in plan.candidates] == ranks
+    assert all((candidate.problem is None) == (candidate.rank > 0) for candidate in plan.candidates)
+
+
+@pytest.mark.parametrize("content", [[7], [[7]]])
+def test_candidates_of_an_unknown_target_are_refused(tmp_path, content):
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"a\.json, .*\[0\]"):
+        read_plans(tmp_path / "a.json")
+
+
 def test_ids_ranks_and_groups_are_in_tables(tmp_path):
     write_plans(tmp_path / "a.csv", PLANS, "csv")
     with (tmp_path / "a.csv").open(newline="") as file:

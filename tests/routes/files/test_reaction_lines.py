@@ -31,6 +31,29 @@ def test_atom_maps_are_taken_off_and_tell_reactants_from_agents():
     assert from_reaction_line("C.[Na+:8]>>CO") == Route("CO", (Route("C"), Route("[Na+]")))
 
 
+def test_an_agent_with_an_atom_of_the_product_is_a_reactant():
+    line = "[NH2:4][CH3:5]>[CH3:1][C:2](=[O:3])OC.[Na+]>[CH3:1][C:2](=[O:3])[NH:4][CH3:5]"
+    assert from_reaction_line(line).leaves() == ["[NH2][CH3]", "[CH3][C](=[O])OC"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reactants", "product"),
+    [
+        ("C.O>>CO |f:0.1|", ["C.O"], "CO"),
+        ("CCl.[Na+].O.[OH-]>CC.N>CO |$a$,f:1.3,4.5,^1:2|\tUS1\t1999", ["CCl", "[Na+].[OH-]", "O"], "CO"),
+        ("CN>>CN.Cl |f:1.2|", ["CN"], "CN.Cl"),  # a salt
+        ("CCO>0.58>CC=O.[H][H]", ["CC=O", "[H][H]"], "CCO"),  # Retro*
+    ],
+)
+def test_extensions_and_scores_are_read(line, reactants, product):
+    found = from_reaction_line(line)
+    assert (found.leaves(), found.smiles) == (reactants, product)
+
+
+def test_retro_star_separates_reactions_by_bars():
+    assert from_reaction_line("COC(C)=O>0.5>CC(=O)O.CO|CC(=O)O>1e-05>CC=O.O") == ESTER
+
+
 def test_reactions_with_atom_maps_need_not_spell_a_molecule_alike():
     oxidation = "[CH3:1][CH:2]=[O:3].[OH2:4]>>[CH3:1][C:2](=[O:3])[OH:4]"
     ester = "[OH:1][C:2](=[O:3])[CH3:4].[CH3:5][OH:6]>>[CH3:4][C:2](=[O:3])[O:6][CH3:5]"
@@ -63,7 +86,8 @@ def test_a_molecule_used_twice_is_made_in_both_places():
     ("line", "message"),
     [
         ("", "no reaction found"),
-        ("C.O>>CO |f:0.1|", r"reaction 2: expected reactants>>product, found '\|f:0.1\|'"),
+        ("C.O>>CO yield", "reaction 2: expected reactants>>product, found 'yield'"),
+        ("CC(=O)OCC>>CC(=O)Cl.CCO", "reaction 1: written backwards, as product>>reactants"),
         ("[CH4:1].O>>[CH3:2]O", "reaction 1: according to the atom maps, no reactant has an atom of the product"),
         (">>CO", "reaction 1: expected"),
         ("C.O>>CO C>>CC", "do not form one route: CO, CC are made but not used"),
