@@ -241,6 +241,12 @@ class Plan:
         return "no route" if not purchasable else "unfinished" if purchasable == {False} else "done"
 
     @property
+    def solved(self) -> bool | None:
+        """Whether a route starts from the stock alone; None if that is unknown, because there was no stock."""
+        known = {candidate.purchasable for candidate in self.distinct}
+        return None if known == {None} else True in known
+
+    @property
     def nothing_because(self) -> str | None:
         """The reason why there is no route, as a sentence; None if there is one."""
         if self.problem is not None or self.routes:
@@ -253,7 +259,7 @@ class Plan:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """A row of a table: the numbers of distinct routes and of last reactions, the numbers of routes that are
+        """A row of a table: whether the target is solved, the numbers of distinct routes and of last reactions, the numbers of routes that are
         purchasable (None without a stock or without a route), precedented, and with a failing step, the score of the
         first route, and the seconds of the searches."""
         routes = self.distinct
@@ -262,6 +268,7 @@ class Plan:
         return {
             "id": self.id,
             "target": self.target,
+            "solved": self.solved,
             "routes": len(routes),
             "groups": len({route.group for route in routes}),
             "purchasable": None if None in purchasable or not routes else sum(map(bool, purchasable)),
@@ -276,6 +283,7 @@ class Plan:
         return {
             "id": self.id,
             "target": self.target,
+            "solved": self.solved,
             "problem": self.problem,
             "seconds": self.seconds,
             "remarks": list(self.remarks),

@@ -253,7 +253,7 @@ class RouteTask:
 
         class PlanAnswer(BaseModel):
             plans: list[dict[str, Any]] = Field(
-                description='For each target: `target`, `problem` and the ranked `candidates`, as in "weftformer routes plan --json", '
+                description='For each target: `target`, `solved`, `problem` and the ranked `candidates`, as in "weftformer routes plan --json", '
                 "with the names of their reactions."
             )
 
@@ -310,7 +310,8 @@ def _respond(
     for plan in _plans(wanted, answers, problems):
         candidates = plan.candidates if wanted.max_routes is None else plan.distinct[: wanted.max_routes]
         rows.append(
-            replace(plan, candidates=[]).to_dict() | {"candidates": [entry(candidate) for candidate in candidates]}
+            replace(plan, candidates=[]).to_dict()
+            | {"solved": plan.solved, "candidates": [entry(candidate) for candidate in candidates]}
         )
     return {"plans": rows}
 

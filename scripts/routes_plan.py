@@ -1,5 +1,5 @@
 """Plan synthesis routes for target molecules, best first, with the included model or a model of `routes train`.
-Exit status: 0, 3 when at least one target has no route, 2 for a wrong option, 1 after any other error."""
+Exit status: 0, 3 when at least one target is not solved, 2 for a wrong option, 1 after any other error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EPILOG = """examples:
   weftformer routes plan --input-file targets.sdf --model runs/demo --output-file routes.jsonl --time-limit 60 --resume"""
 
 COMMAND = "routes plan"
-# The exit status when at least one target has no route.
+# The exit status when at least one target has no route, or none that starts from the stock.
 NO_ROUTE = 3
 # The largest number of targets without a route that are named at the end.
 MOST_NAMES = 10
@@ -104,7 +104,7 @@ def main(args: argparse.Namespace) -> int:
     """Plan the targets here or with workers, or join the parts of workers.
 
     Returns:
-        3 when at least one target has no route, 0 otherwise.
+        3 when at least one target has no route, or none that starts from the stock, 0 otherwise.
 
     Raises:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
@@ -139,12 +139,12 @@ def _print_first(_: Any, route: Route) -> None:
 
 
 def _without_routes(lines: list[dict[str, Any]]) -> int:
-    """Report the targets without a route on stderr, and return the exit status."""
-    failed = [line["id"] for line in lines if line["routes"] == 0]
+    """Report the unsolved targets on stderr, and return the exit status."""
+    failed = [line["id"] for line in lines if line["solved"] is False]
     if not failed:
         return 0
     names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
-    print(f"weftformer routes plan: {len(failed)} of {len(lines)} targets have no route: {names}", file=sys.stderr)
+    print(f"weftformer routes plan: {len(failed)} of {len(lines)} targets are not solved: {names}", file=sys.stderr)
     return NO_ROUTE
 
 
@@ -229,7 +229,7 @@ def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:
 
 
 def _status(states: Counter[str]) -> int:
-    return 0 if states.total() == states["done"] + states["unfinished"] else NO_ROUTE
+    return 0 if states.total() == states["done"] else NO_ROUTE
 
 
 def _save(args: argparse.Namespace, parts: Parts) -> None:
@@ -264,6 +264,7 @@ def described(plan: Plan, count: int) -> str:
         return "\n".join([f"\n{name}: {plan.nothing_because}", *notes])
     failing = plan.summary["failing"]
     counts = f"{len(routes)} distinct route{'s' * (len(routes) != 1)}"
+    counts += ", none of them from the stock alone" if plan.solved is False else ""
     counts += f", {failing} of them with a failing step" if failing else ""
     counts += f"; {failed} of {len(plan.candidates)} candidates are not routes" if failed else ""
     text = [f"\n{name}: {counts}", *notes]
@@ -307,11 +308,12 @@ def _purchasable(missing: tuple[str, ...] | None) -> str:
 
 def table(lines: list[dict[str, Any]]) -> str:
     """Return a table with a line for each target, with the number of routes of each kind."""
-    names = ("id", "routes", "groups", "purchasable", "precedented", "failing", "best_score", "seconds")
+    names = ("id", "solved", "routes", "groups", "purchasable", "precedented", "failing", "best_score", "seconds")
     rows = [[name.replace("_", " ") for name in names]]
     for line in lines:
         score, seconds = line["best_score"], line["seconds"]
         numbers = line | {
+            "solved": {True: "yes", False: "no"}.get(line["solved"]),
             "best_score": None if score is None else f"{score:.2f}",
             "seconds": None if seconds is None else f"{seconds:.1f}",
         }

@@ -95,28 +95,29 @@ class _RoutesByTarget:
             self.candidates.setdefault(target, [])
             self.names.setdefault(target, {}).update(dict.fromkeys(_texts(content, "name", "id")))
         named = [*_texts(content, "target"), *filter(None, [self.targets.get(group)]), *made]
-        target = canonical_or_given(named[0]) if named else None if group else _root(content)
-        if group and target is not None:
-            self.targets.setdefault(group, target)
-        for error in self.waiting.pop(group, ()) if target is not None else ():
-            self._fail(target, error)
+        last = canonical_or_given(named[0]) if named else None if group else _root(content)
+        if group and last is not None:
+            self.targets.setdefault(group, last)
+            for error in self.waiting.pop(group, ()):
+                self._fail(last, error)
         for candidate in candidates:
             if isinstance(candidate, Route):
-                target, leaves = canonical_or_given(candidate.smiles), dict.fromkeys(candidate.leaves())
+                last = canonical_or_given(candidate.smiles)
+                leaves = dict.fromkeys(candidate.leaves())
                 is_known = all(leaf in in_stock for leaf in leaves)
                 missing = tuple(leaf for leaf in leaves if not in_stock.get(leaf)) if is_known else None
-                found, text = self.candidates[target], candidate.to_string()
+                found, text = self.candidates[last], candidate.to_string()
                 found.append(Candidate(text, math.nan, None, candidate, missing=missing, rank=len(found) + 1))
                 self.num_routes += 1
-            elif target is not None:
-                self._fail(target, candidate)
+            elif last is not None:
+                self._fail(last, candidate)
             elif group:
                 self.waiting.setdefault(group, []).append(candidate)
             elif not isinstance(candidate, NoRoute):
                 raise candidate
 
-    def _fail(self, target: str | None, error: ValueError) -> None:
-        self.candidates.setdefault(str(target), []).append(Candidate("", math.nan, None, problem=str(error)))
+    def _fail(self, target: str, error: ValueError) -> None:
+        self.candidates.setdefault(target, []).append(Candidate("", math.nan, None, problem=str(error)))
 
     def plans(self) -> list[Plan]:
         """Return a plan for each target.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # (https://owasp.org/www-community/attacks/CSV_Injection). No SMILES of a molecule begins like this.
 _FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]+$)")
 CSV_COLUMNS = (
-    "id", "target", "rank", "group", "score", "n_steps", "purchasable", "precedented", "fails_because", "missing",
+    "id", "target", "solved", "rank", "group", "score", "n_steps", "purchasable", "precedented", "fails_because", "missing",
     "reactions", "route", "problem",
 )  # fmt: skip
 # The columns of a table with one line per target.
@@ -266,8 +266,7 @@ def _table_of_trees(targets: Iterable[_Target], left_out: list[str] | None) -> I
             to_reaction_tree(route, stock) | {"scores": {"log_probability": score}, "rank": rank}
             for route, _, stock, rank, score in routes
         ]
-        is_solved = any(candidate.purchasable is True for candidate in plan.distinct)
-        row = (index, plan.id, smiles, plan.seconds, is_solved, len(found), found)
+        row = (index, plan.id, smiles, plan.seconds, plan.solved is True, len(found), found)
         yield _json(dict(zip(_TABLE, row, strict=True)))
 
 
@@ -315,16 +314,15 @@ def _csv(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str
             line = "".join(_reactions([target._replace(routes=[ranked])], [])).partition("\t")[0]
             row |= {"reactions": line, "route": _json(row["route"])}
         for row in rows or [{"problem": plan.nothing_because}]:
-            row |= {"id": plan.id, "target": plan.target}
+            row |= {"id": plan.id, "target": plan.target, "solved": plan.solved}
             yield _csv_line([_cell(row.get(name)) for name in CSV_COLUMNS])
 
 
 def _summary(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
     for _, _, _, plan in targets:
         routes = plan.distinct
-        known = [candidate.purchasable for candidate in routes if candidate.purchasable is not None]
         row: dict[str, Any] = {"id": plan.id, "target": plan.target, "routes": len(routes)}
-        row |= {"solved": any(known) if known or not routes else None, "problem": plan.nothing_because}
+        row |= {"solved": plan.solved, "problem": plan.nothing_because}
         row["seconds"] = None if plan.seconds is None else round(plan.seconds, 2)
         for best in sorted(routes, key=lambda candidate: not candidate.purchasable)[:1]:
             assert best.route is not None

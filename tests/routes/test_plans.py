@@ -115,9 +115,11 @@ def test_the_line_of_a_table():
     best = ranked(found(ESTER, TURNED, LONGER, wrong, None), Stock(["CO", "CC=O", "O", "C"]), "rank_last")
     line = Plan("COC(C)=O", best, id="7", seconds=2.0).summary
     assert line == {
-        "id": "7", "target": "COC(C)=O", "routes": 3, "groups": 2, "purchasable": 2, "precedented": 1, "failing": 1, "best_score": -1.0, "seconds": 2.0,
+        "id": "7", "target": "COC(C)=O", "solved": True, "routes": 3, "groups": 2, "purchasable": 2, "precedented": 1, "failing": 1, "best_score": -1.0, "seconds": 2.0,
     }  # fmt: skip
-    assert Plan("C", ranked(found(ESTER))).summary["purchasable"] is None
+    unknown = Plan("C", ranked(found(ESTER))).summary
+    assert unknown["purchasable"] is unknown["solved"] is None
+    assert Plan("C", ranked(found(ESTER), Stock(["C"]))).solved is Plan("C").solved is False
     nothing = Plan("C", ranked(found(None), Stock(["C"]))).summary
     assert (nothing["routes"], nothing["purchasable"], nothing["best_score"]) == (0, None, None)
     assert Plan("C", problem="it is no molecule").summary["purchasable"] is None

@@ -53,17 +53,18 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
     )
     assert all(one in out for one in words)
     heads, line = out.rstrip().splitlines()[-2:]
-    assert " ".join(heads.split()) == "id routes groups purchasable precedented failing best score seconds"
-    number, routes, groups, purchasable, *_ = line.split()
-    assert number == "1" and int(routes) >= int(groups) >= 1 and purchasable == "-"
+    assert " ".join(heads.split()) == "id solved routes groups purchasable precedented failing best score seconds"
+    number, solved, routes, groups, purchasable, *_ = line.split()
+    assert (number, solved) == ("1", "-") and int(routes) >= int(groups) >= 1 and purchasable == "-"
 
 
 def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, tmp_path, capsys):
     """The whole road: the amine is not in stock, is made in its turn, and the route is drawn."""
     (tmp_path / "stock.csv").write_text("Structure,Price_USD\nCC(=O)[O-].[Na+],5\nN,2\nBrCc1ccccc1,\n")
     words = [AMIDE, "--stock", "stock.csv", "--output-file", "a.jsonl"]
-    assert run(chain_folder, *words, "--html", "a.html", "--picture", "a.svg") == 0
+    assert run(chain_folder, *words, "--html", "a.html", "--picture", "a.svg") == 3
     assert "not in stock: NCc1ccccc1" in capsys.readouterr().out and "not in stock" in (tmp_path / "a.svg").read_text()
+    assert rows_of(tmp_path / "a.jsonl")[0]["solved"] is False
     words = [*words, "--overwrite", "--num-routes", "1", "--time-limit", "30", "--json", "b.json"]
     words += ["--export", "b.sdf", "--export", "b.rdf.gz", "--export", "b.summary.csv"]
     assert run(chain_folder, *words, "--html", "b.html", "--picture", "b.svg", steps=()) == 0
@@ -78,6 +79,7 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     assert "\nprice: 7.00 USD for 2 of 3 starting materials, one listed pack of each\n" in out
     (row,), (same,) = rows_of(tmp_path / "a.jsonl"), json.loads((tmp_path / "b.json").read_text())
     first = row["candidates"][0]
+    assert row["solved"] is True
     assert same["candidates"][0]["route"] == first["route"]
     assert (first["rank"], first["purchasable"], first["fails_because"]) == (1, True, None)
     assert set(Route.from_dict(first["route"]).leaves()) == {"CC(=O)O", "N", "BrCc1ccccc1"}
@@ -99,7 +101,7 @@ def test_text_output_needs_no_drawing_libraries(folder, capsys, monkeypatch):
 def test_nothing_found_is_told_with_the_reason(folder, capsys):
     assert run(folder, ESTER, "--time-limit", "1e-6") == 3
     out, err = capsys.readouterr()
-    assert f"{ESTER}: no route was found: the time limit was reached" in out and "1 of 1 targets have no route" in err
+    assert f"{ESTER}: no route was found: the time limit was reached" in out and "1 of 1 targets are not solved" in err
     assert "note: The time limit of 1e-06 s was reached" in out
     assert run(folder, ESTER, "--forbid", "CC(=O)O", "--forbid", "CCO", "--required-leaf", "CCN") == 3
     assert "(forbidden)" in (out := capsys.readouterr().out) or "(required_leaf)" in out
@@ -216,4 +218,4 @@ def test_invalid_and_repeated_targets_among_others(folder, tmp_path, capsys):
     assert routes[0] == routes[2] == routes[4] != [] and routes[1] == routes[3] == []
     assert f"{NOTHING}: not planned" in out
     assert "145 are allowed" in rows[3]["problem"] and rows[3]["problem"].count("C") < 100
-    assert err.splitlines()[-1] == "weftformer routes plan: 3 of 6 targets have no route: 2, 4, 6"
+    assert err.splitlines()[-1] == "weftformer routes plan: 3 of 6 targets are not solved: 2, 4, 6"
