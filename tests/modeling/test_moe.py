@@ -1,5 +1,8 @@
 """Routers, experts and the block, against their formulas."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from transformers.integrations import moe as moe_integration
@@ -207,6 +210,16 @@ def test_optimizer_step_moves_the_bias_of_its_router(router, is_compiled):
     optimizer.step()
     assert module.selection_bias.tolist() == MOVED
     assert not frozen.expert_load.any() and not frozen.selection_bias.any()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_copies_have_biases_of_their_own(router, copied):
+    module = router(router_bias_update_rate=0.5)
+    twin = copied(module)
+    for one in (module, twin):
+        one.count_load(expert_load(IDS, one.num_experts))
+    torch.optim.SGD(twin.parameters()).step()
+    assert twin.selection_bias.tolist() == MOVED and not module.selection_bias.any()
 
 
 @pytest.mark.dtype(torch.float32)
