@@ -3,10 +3,13 @@
 import argparse
 import json
 
+import pytest
+
 from weftformer.benchmarks import decoding as benchmark
 from weftformer.benchmarks.__main__ import main
 from weftformer.benchmarks.peers import Case, Contender
 from weftformer.benchmarks.report import as_table
+from weftformer.benchmarks.training_step import TrainingCase, VocabularyCase
 
 HEAD = "<!-- benchmark greedy -->"
 
@@ -51,3 +54,15 @@ def test_a_case_is_measured_and_written(tmp_path, capsys):
     assert rows["Weft"]["agreement"] == rows["Weft, plain path"]["agreement"] == "same tokens"
     out = capsys.readouterr().out
     assert report_file.read_text() == f"before\n{HEAD}\n{out[out.index('| greedy') : -1]}\n<!-- end -->\n"
+
+
+def test_training_is_compared_by_logits_and_timed_by_target_tokens():
+    arguments = argparse.Namespace(runs=1, warm_ups=1, only=None)
+    case = TrainingCase("a step", batch=2, source=5, target=6)
+    rows = benchmark.compare(case, case.contenders(compiled=False), arguments)
+    assert [row["contender"] for row in rows] == ["BART (transformers)", "Weft"]
+    assert float(rows[1]["agreement"].removeprefix("within ")) < 1e-4
+    assert rows[1]["seconds_per_unit"] * 12 == pytest.approx(rows[1]["median_s"])
+    case = VocabularyCase("a loss", batch=2, target=6, vocabulary=70)
+    rows = benchmark.compare(case, case.contenders(compiled=False), arguments)
+    assert float(rows[1]["agreement"].removeprefix("within ")) < 1e-5

@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from weftformer.serving import TextTask, app, load_task, texts
+from weftformer.serving import TextTask, texts
 
-from ..conftest import save_both
 from ..models import tiny_text_model
 from .conftest import running, soon
 
@@ -16,11 +15,6 @@ TEXTS = ["one two three", "two", "three one four one five nine two six", "six si
 @pytest.fixture(scope="module")
 def text_task():
     return TextTask(*tiny_text_model([*TEXTS, "four five six seven eight nine"], max_source_positions=40))
-
-
-@pytest.fixture(scope="module")
-def text_folder(text_task, tmp_path_factory):
-    return save_both(tmp_path_factory.mktemp("texts"), text_task.model, text_task.tokenizer)
 
 
 def answers_together(task, bodies):
@@ -80,10 +74,3 @@ def test_settings_and_ends_are_those_saved_with_the_model():
     saved.eos_token_id = task.model.config.eos_token_id = None
     ((written,),) = task.write(task.works(["one two"], max_new_tokens=4), with_scores=True)
     assert written.is_cut and written.score < 0
-
-
-@pytest.mark.parametrize("options", [{"stock": object()}, {"forward_model": "none"}])
-def test_options_of_route_models_are_refused(text_folder, options):
-    assert isinstance(load_task(text_folder), TextTask)
-    with pytest.raises(ValueError, match="writes texts: it takes no"):
-        app.load_app(text_folder, **options)

@@ -102,12 +102,3 @@ def changed(path, value):
 def test_invalid_routes_are_named_with_their_place(data, message):
     with pytest.raises(ValueError, match=message):
         list(routes_in(data))
-
-
-def test_nesting_is_bounded():
-    data = {"smiles": "C"}
-    for _ in range(70):
-        data = {"smiles": "C", "children": [data]}
-    for nested, message in ((data, "nested deeper"), (json.loads("[" * 300 + "]" * 300), "nested too deeply")):
-        with pytest.raises(ValueError, match=message):
-            list(routes_in(nested))
