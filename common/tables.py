@@ -51,7 +51,7 @@ def encoding_of(sample: bytes, name: str) -> str:
     """
     if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    if b"\0" in sample[:200]:
+    if b"\0" in sample[:2]:  # of an ASCII character; elsewhere it is damage
         return "utf-16-le" if sample[1:2] == b"\0" else "utf-16-be"
     for encoding in ("utf-8-sig", "cp1252"):
         try:
