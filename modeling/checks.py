@@ -217,9 +217,10 @@ def require_labels_for_router_loss(config: WeftConfig) -> None:
         config.router_aux_loss_coef or config.router_z_loss_coef or config.router_bias_update_rate
     ):
         raise ValueError(
-            "The Trainer calls this sparse model without `labels`, because of label_smoothing_factor or compute_loss_func, so the "
-            "routers would have no loss and would not be balanced: use weftformer.training.WeftTrainer instead, which passes the "
-            "factor to the model, or set router_aux_loss_coef, router_z_loss_coef and router_bias_update_rate to 0."
+            "The Trainer calls this sparse model without `labels`, so the routers would have no loss and would not be balanced. "
+            "With label_smoothing_factor, use weftformer.training.WeftTrainer, which passes the factor to the model. Instead of "
+            "compute_loss_func, override `WeftTrainer.compute_loss` and add your loss to the model's. Or set "
+            "router_aux_loss_coef, router_z_loss_coef and router_bias_update_rate to 0."
         )
 
 

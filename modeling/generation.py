@@ -1,5 +1,6 @@
 """Weft's additions to transformers' `generate`: defaults for inputs, checks before the first step, other searches."""
 
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import copy
@@ -110,6 +111,7 @@ class WeftGenerationMixin(GenerationMixin):
     # Names for `custom_generate` besides repositories on the Hub, each with a function that returns the search.
     searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _needs_package}
 
+    @torch.no_grad()  # without it, `generate.__wrapped__` keeps gradients, as in transformers
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
         r"""
         Generate target ids as `GenerationMixin.generate` does, in all of its modes. The following arguments are new or
@@ -189,7 +191,8 @@ class WeftGenerationMixin(GenerationMixin):
         processors = LogitsProcessorList([guard, *(logits_processor or [])])
         try:
             with _without_cudnn if self.device.type == "cuda" else nullcontext():
-                output = super().generate(inputs, generation_config, processors, *args, **kwargs)
+                generate = inspect.unwrap(super().generate.__func__)  # type: ignore[attr-defined]
+                output = generate(self, inputs, generation_config, processors, *args, **kwargs)
         except RuntimeError:
             guard.raise_if_nonfinite()  # sampling from NaN fails with an error that does not name the cause
             raise

@@ -188,6 +188,8 @@ def prepared_request(
     Log each reason against the fast path once, at debug level.
     """
     against = reason_against_request(model, generation_config, inputs, mode)
+    if torch.is_grad_enabled():
+        against = "gradients are kept (`generate.__wrapped__`)"
     if against is not None:
         if against not in _logged_reasons:
             _logged_reasons.add(against)

@@ -150,3 +150,13 @@ def test_requests_of_the_plain_path(build, source, steps, monkeypatch):
     model(input_ids=source, labels=source, output_attentions=True).loss.backward()  # leaves recorders behind
     model.eval().generate(source, max_new_tokens=4)
     assert steps
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_unwrapped_generate_keeps_gradients(build, source, beams):
+    model = build("rotary")
+    settings = {"max_new_tokens": 4, "num_beams": beams, "return_dict_in_generate": True, "output_logits": True}
+    output = model.generate.__wrapped__(model, source, **settings)
+    assert output.logits[-1].requires_grad
+    usual = model.generate(source, **settings)
+    assert torch.equal(output.sequences, usual.sequences) and not usual.logits[-1].requires_grad
