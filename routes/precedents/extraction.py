@@ -2,7 +2,8 @@
 
 Each line of MAPPED is a JSON object: `mapped` (reaction SMILES with atom maps, or null), `reaction` (the same without), `class` (1-10 or null), `id`
 (or null), such as rxnmapper's maps (https://github.com/rxn4chemistry/rxnmapper) make them. Templates are rdchiral's, with neighbours of one bond
-(Coley et al. 2019, doi 10.1021/acs.jcim.9b00286). A template is kept only if it turns the product of its own reaction into the recorded reactants.
+(Coley et al. 2019, doi 10.1021/acs.jcim.9b00286). A template is kept only if it turns the product of its own reaction into the recorded reactants,
+and if [`is_sound`].
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,9 +22,11 @@ from rdkit import rdBase
 
 from ...common.atomic import atomic_write
 from ..molecules import canonical_smiles
-from .transformations import Example, Transformation, difference, joined, shipped_library
+from .transformations import Example, Transformation, difference, joined, patterns, shipped_library
 
 EXAMPLES = 3
+# The maps of a Mitsunobu or Chan-Lam reaction are wrong if an arene loses its oxygen atom to an alcohol or a boronic acid.
+_LOST_HYDROXYL = re.compile(r"(^|[.>(])O-\[c;")
 
 
 def extract(record: dict[str, Any]) -> str | None:
@@ -36,10 +40,37 @@ def extract(record: dict[str, Any]) -> str | None:
         except (ValueError, KeyError, RuntimeError, IndexError):
             return None
     smarts = (found or {}).get("reaction_smarts")
-    if not smarts:
+    if not smarts or not is_sound(smarts):
         return None
     used, made = record["reaction"].split(">>")
-    return smarts if Transformation(smarts, 1).gives(canonical_smiles(made), joined([used])) else None
+    return smarts if Transformation(smarts, 1).mapped(canonical_smiles(made), joined([used])) else None
+
+
+def is_sound(smarts: str) -> bool:
+    """Return whether a template keeps the stereochemistry of atoms that it does not change, and the oxygen of a phenol.
+
+    Others come from reactants that were drawn flat, or from wrong maps.
+    """
+    made, used = patterns(smarts)
+    before = {number: centre for part in used for number, centre in _centres(part).items()}
+    for number, (bonds, handedness) in _centres(made).items():
+        old_bonds, old_handedness = before.get(number, (None, None))
+        if bonds == old_bonds and handedness != old_handedness:
+            return False
+    reactants = smarts.split(">>")[1]
+    return not (_LOST_HYDROXYL.search(reactants) and ("B(" in reactants or re.search(r"\[C:\d+\]-\[OH;D1", reactants)))
+
+
+def _centres(pattern: Any) -> dict[int, tuple[list[tuple[int, str]], int | None]]:
+    """Return the bonds and the handedness of the mapped atoms of a pattern."""
+    centres = {}
+    for atom in pattern.GetAtoms():
+        bonds = [(bond.GetOtherAtom(atom).GetAtomMapNum(), bond.GetSmarts()) for bond in atom.GetBonds()]
+        numbers, tag = [number for number, _ in bonds], int(atom.GetChiralTag())
+        swaps = sum(one > other for place, one in enumerate(numbers) for other in numbers[place + 1 :])
+        centres[atom.GetAtomMapNum()] = sorted(bonds), (tag + swaps) % 2 if tag else None
+    centres.pop(0, None)  # atoms without a number
+    return centres
 
 
 def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) -> Iterator[tuple[str, Transformation]]:

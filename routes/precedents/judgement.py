@@ -155,8 +155,10 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
     made, *used = (molecule for molecule in map(read_molecule, (product, *reactants)) if molecule is not None)
     flat = without_stereo(made.canonical), [without_stereo(molecule.canonical) for molecule in used]
     name = _STEREO_ALONE if flat[0] in flat[1] else None
+    objections = []
     for kept in _without_reagents(product, reactants):
-        if precedent := library.find(product, kept):
+        precedent, objected = library.match(product, kept)
+        if precedent is not None and objected is None:
             kind = None if precedent.reaction_class is None else CLASSES[precedent.reaction_class]
             unneeded = [molecule for molecule in used if not set(molecule.canonical.split(".")) & set(kept)]
             odd = [f"no atom of {molecule.canonical} is needed" for molecule in unneeded]
@@ -164,8 +166,11 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
             return Judgement(
                 "precedented", precedent.count, precedent.examples, kind, name or precedent.name, remarks=tuple(odd)
             )
+        if precedent is not None:
+            objections.append(f"the transformation is recorded {precedent.count} times, but here {objected}")
     reagent = supplier(atoms_left(product, reactants))
     remarks = [] if reagent is None else [f"reagent not drawn: {reagent}"]
+    remarks += objections
     if (flat[0], joined(flat[1])) != (made.canonical, joined(molecule.canonical for molecule in used)):
         precedent = library.find(*flat)
         if precedent is not None:

@@ -19,6 +19,7 @@ from rdchiral.main import rdchiralRun
 from rdkit import Chem, DataStructs, rdBase
 
 from ..molecules import canonical_smiles, read_molecule
+from .groups import objection
 
 SHIPPED = "transformations.jsonl.gz"
 # The numbers of templates and molecules that a process caches. A template takes 80 kB.
@@ -71,30 +72,34 @@ class Transformation:
     examples: tuple[Example, ...] = ()
     name: str | None = None
 
-    def gives(self, product: str, reactants: str) -> bool:
-        """Return whether the template turns a product into these reactants, stereochemistry included.
+    def mapped(self, product: str, reactants: str) -> str | None:
+        """Return these reactants with atom maps if the template derives them from a product, stereochemistry included.
 
         Args:
             product: canonical SMILES.
             reactants: canonical SMILES of all reactants, as [`joined`] returns them.
         """
-        return any(joined(outcome.split(".")) == reactants for outcome in self.outcomes(product))
+        outcomes = self.outcomes(product).items()
+        return next((mapped for outcome, mapped in outcomes if joined(outcome.split(".")) == reactants), None)
 
-    def outcomes(self, product: str) -> list[str]:
-        """Return the SMILES of the reactants that the template derives from a product, each once."""
+    def outcomes(self, product: str) -> dict[str, str]:
+        """Return the SMILES of the reactants that the template derives from a product, with their SMILES with the numbers of
+        the product's atoms, counted from 1."""
         try:
             with rdBase.BlockLogs():
                 found, mapped = rdchiralRun(_template(self.smarts), _prepared(product), return_mapped=True)
                 if _LONE_PAIR.search(product):
-                    found = {_with_stereo(mapped[outcome][0], product) for outcome in found if outcome in mapped}
-                return sorted(found)  # rdchiral's order differs between processes
+                    several = (mapped[outcome][0] for outcome in found if outcome in mapped)
+                    return {_with_stereo(reactants, product): reactants for reactants in sorted(several)}
         # rdchiral fails for a few pairs of template and molecule
         except (ValueError, KeyError, RuntimeError, IndexError):
-            return []
+            return {}
+        # rdchiral's order differs between processes. It does not map two enantiomers that it joins
+        return {outcome: mapped[outcome][0] if outcome in mapped else outcome for outcome in sorted(found)}
 
     def might_give(self, product: Chem.Mol, reactants: Sequence[Chem.Mol]) -> bool:
-        """Return False if a part of the template is in none of the molecules. A quick test before [`gives`]."""
-        made, parts = _patterns(self.smarts)
+        """Return False if a part of the template is in none of the molecules. A quick test before [`mapped`]."""
+        made, parts = patterns(self.smarts)
         return product.HasSubstructMatch(made) and all(
             any(reactant.HasSubstructMatch(part) for reactant in reactants) for part in parts
         )
@@ -165,12 +170,12 @@ class Library:
         total = sum(transformation.count for transformation in matching)
         proposed: dict[tuple[str, ...], float] = {}
         for transformation in matching:
-            for outcome in transformation.outcomes(made):
+            for outcome, mapped in transformation.outcomes(made).items():
                 if len(proposed) == most:
                     return list(proposed.items())
                 if all(read_molecule(part) is not None for part in outcome.split(".")):
                     reactants = tuple(joined(outcome.split(".")).split("."))
-                    if made not in reactants:
+                    if made not in reactants and objection(transformation.name, made, mapped) is None:
                         proposed.setdefault(reactants, transformation.count / total)
         return list(proposed.items())
 
@@ -186,7 +191,7 @@ class Library:
 
     def find(self, product: str, reactants: Sequence[str]) -> Transformation | None:
         """
-        Return the most common transformation that turns a product into its reactants.
+        Return the most common transformation that turns a product into its reactants and is a precedent for it.
 
         Args:
             product (`str`):
@@ -200,14 +205,20 @@ class Library:
         Raises:
             ValueError: RDKit cannot read a molecule.
         """
+        found, objected = self.match(product, reactants)
+        return found if objected is None else None
+
+    def match(self, product: str, reactants: Sequence[str]) -> tuple[Transformation | None, str | None]:
+        """Return the most common transformation that turns a product into its reactants, or None, and the reason why it is no
+        precedent, or None. Arguments and errors are those of [`find`]."""
         made, wanted = canonical_smiles(product), joined(reactants)
         molecule, others = _molecule(made), [_molecule(smiles) for smiles in wanted.split(".")]
-        possible = (
-            transformation
-            for transformation in self._screened(difference(made, wanted), molecule)
-            if transformation.might_give(molecule, others)
-        )
-        return next((transformation for transformation in possible if transformation.gives(made, wanted)), None)
+        for transformation in self._screened(difference(made, wanted), molecule):
+            if transformation.might_give(molecule, others):
+                mapped = transformation.mapped(made, wanted)
+                if mapped is not None:
+                    return transformation, objection(transformation.name, made, mapped)
+        return None, None
 
     def _screened(self, key: str, product: Chem.Mol) -> Iterator[Transformation]:
         """Yield the transformations of a difference whose patterns a product may contain, the most common first.
@@ -227,7 +238,7 @@ class Library:
 
 @cache
 def shipped_library() -> Library:
-    """Return the library that the package ships: 65,328 reactions of USPTO-50K's training part, USPTO-15K and PaRoutes n5."""
+    """Return the library that the package ships: 65,148 reactions of USPTO-50K's training part, USPTO-15K and PaRoutes n5."""
     return Library.load(str(files("weftformer.routes.shipped").joinpath(SHIPPED)))
 
 
@@ -283,7 +294,7 @@ def _molecule(smiles: str) -> Chem.Mol:
 
 
 @lru_cache(_TEMPLATES)
-def _patterns(smarts: str) -> tuple[Chem.Mol, list[Chem.Mol]]:
+def patterns(smarts: str) -> tuple[Chem.Mol, list[Chem.Mol]]:
     """Return the pattern of the product and the patterns of the reactants."""
     made, used = smarts.split(">>")
     return _pattern(made), [_pattern(part) for part in _split(used)]

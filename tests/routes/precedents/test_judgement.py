@@ -1,12 +1,14 @@
+import csv
 import gzip
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from weftformer.routes import Route, judge
 from weftformer.routes.faults import why_it_fails
 from weftformer.routes.precedents import Transformation, count_unproductive, judge_route
-from weftformer.routes.precedents.extraction import build, extract, write
+from weftformer.routes.precedents.extraction import build, extract, is_sound, write
 from weftformer.routes.precedents.transformations import Library, difference
 
 from ..trees import made
@@ -130,6 +132,48 @@ def test_the_commonest_transformation_that_gives_the_reactants_is_found(library)
     for _ in range(2):  # the second time with what the first has kept
         found = many.find("CCNC(=O)CC", ["CCC(=O)O", "CCN"])
         assert found is not None and (found.smarts, found.count) == (right.smarts, 3)
+
+
+def test_at_most_one_in_twenty_wrong_steps_has_a_precedent():
+    rows = list(csv.DictReader((Path(__file__).parent / "wrong_steps.csv").open(encoding="utf-8")))
+    accepted = [row for row in rows if judge(row["product"], row["reactants"].split(".")).state == "precedented"]
+    assert len(rows) >= 60 and len(accepted) <= len(rows) / 20, accepted
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "remark"),
+    [
+        ("CC(=O)[N+](C)(C)C", ["CC(=O)N(C)C", "CI"], "an amide"),
+        ("NCCOC(=O)c1ccccc1", ["NCCO", "O=C(Cl)c1ccccc1"], "an amine elsewhere"),
+        ("CC(=O)c1cccc(C#N)c1", ["N#Cc1ccccc1", "CC(=O)Cl"], "electron-poor"),
+        # right ones beside them
+        ("C[N+](C)(C)CCc1ccccc1", ["CN(C)CCc1ccccc1", "CI"], None),
+        ("O=C(NCCO)c1ccccc1", ["NCCO", "O=C(Cl)c1ccccc1"], None),
+        ("CC(=O)c1ccc(OC)cc1", ["COc1ccccc1", "CC(=O)Cl"], None),
+        ("O=[N+]([O-])c1ccc(N2CCOCC2)cc1", ["O=[N+]([O-])c1ccc(F)cc1", "C1COCCN1"], None),
+    ],
+)
+def test_the_whole_functional_group_counts(product, reactants, remark):
+    found = judge(product, reactants)
+    assert (found.state == "precedented") == (remark is None)
+    assert remark is None or any("recorded" in one and remark in one for one in found.remarks)
+
+
+@pytest.mark.parametrize(
+    ("smarts", "sound"),
+    [
+        ("[C:1]-[C@H;D3;+0:2](-[C:3])-[NH:4]-[C:5]>>[C:1]-[C@H;D3;+0:2](-[C:3])-[NH2:4].Br-[C:5]", True),
+        ("[C:1]-[C@H;D3;+0:2](-[C:3])-[NH:4]-[C:5]>>[C:1]-[C@@H;D3;+0:2](-[C:3])-[NH2:4].Br-[C:5]", False),
+        ("[C:1]-[C@H;D3;+0:2](-[C:3])-[NH:4]-[C:5]>>[C:3]-[C@@H;D3;+0:2](-[C:1])-[NH2:4].Br-[C:5]", True),
+        ("[C:1]-[C@H;D3;+0:2](-[C:3])-[NH:4]-[C:5]>>[C:1]-[CH;D3;+0:2](-[C:3])-[NH2:4].Br-[C:5]", False),
+        # the centre itself changes
+        ("[C:1]-[C@H;D3;+0:2](-[C:3])-[OH:4]>>[C:1]-[C;H0;D3;+0:2](-[C:3])=[O:4]", True),
+        # the oxygen atom of an aryl ether is that of the phenol
+        ("[C:4]-[O:5]-[c;H0:1](:[c:2]):[c:3]>>O-[c;H0:1](:[c:2]):[c:3].[C:4]-[OH;D1;+0:5]", False),
+    ],
+)
+def test_a_template_keeps_what_it_does_not_change(smarts, sound):
+    assert is_sound(smarts) == sound
 
 
 def test_a_library_is_read_as_it_was_written(tmp_path, library):
