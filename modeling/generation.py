@@ -191,7 +191,7 @@ class WeftGenerationMixin(GenerationMixin):
         processors = LogitsProcessorList([guard, *(logits_processor or [])])
         try:
             with _without_cudnn if self.device.type == "cuda" else nullcontext():
-                generate = inspect.unwrap(super().generate.__func__)  # type: ignore[attr-defined]
+                generate = inspect.unwrap(super().generate.__func__)
                 output = generate(self, inputs, generation_config, processors, *args, **kwargs)
         except RuntimeError:
             guard.raise_if_nonfinite()  # sampling from NaN fails with an error that does not name the cause

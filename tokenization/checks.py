@@ -8,6 +8,8 @@ from transformers import PreTrainedTokenizerFast
 
 # The largest number of allowed characters that a message lists.
 _LISTED_CHARACTERS = 120
+# A text with more characters for each allowed token than this is probably too long.
+_CHARACTERS = 32
 
 
 def encode_checked(
@@ -41,6 +43,14 @@ def encode_checked(
     """
     if not isinstance(text, str):
         raise TypeError(f"expected one text as a string, got {type(text).__name__}: {text!r}")
+    beginning = text[: _CHARACTERS * (max_length or 0)]
+    if max_length is not None and len(beginning) < len(text):  # encoding megabytes of text takes gigabytes
+        num_tokens = len(encode_checked(tokenizer, beginning, add_special_tokens=False))
+        if num_tokens > 2 * max_length:  # the last word of the beginning may be cut into more tokens than it has
+            raise ValueError(
+                f"text has {len(text)} characters, of which the first {len(beginning)} are {num_tokens} tokens, at most "
+                f"{max_length} are allowed: {shown(text)}"
+            )
     try:
         encoding = tokenizer(
             text, add_special_tokens=add_special_tokens, return_offsets_mapping=True, truncation=False, verbose=False

@@ -55,3 +55,20 @@ def test_bpe_that_drops_what_it_does_not_know():
 def test_not_a_string(text):
     with pytest.raises(TypeError, match=f"got {type(text).__name__}"):
         encode_checked(build_route_tokenizer(), text)
+
+
+def test_only_the_beginning_of_a_very_long_text_is_encoded(monkeypatch):
+    tokenizer = build_route_tokenizer()
+    lengths = []
+    monkeypatch.setattr(type(tokenizer), "__call__", counted(type(tokenizer).__call__, lengths))
+    with pytest.raises(ValueError, match="text has 100000 characters"):
+        encode_checked(tokenizer, "C" * 100_000, max_length=20)
+    assert lengths == [32 * 20]
+
+
+def counted(call, lengths):
+    def wrapper(self, text, **kwargs):
+        lengths.append(len(text))
+        return call(self, text, **kwargs)
+
+    return wrapper
