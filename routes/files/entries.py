@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from ...common.tables import named_errors, read_table, text_of
 from ..tree import Route
-from .formats import WRAPPERS, NoRoute, candidates_in, holds_routes, routes_of
+from .formats import WRAPPERS, NoRoute, adapter_of, candidates_in, holds_routes, routes_of
 from .reaction_lines import from_reaction_line
 
 # The beginnings of JSON and of DirectMultiStep's text. No reaction matches them: `[Na+]` and `[nH]` are atoms.
@@ -167,7 +167,7 @@ def _is_container(data: Any) -> bool:
     """Return whether a document contains several routes that are entries of their own."""
     if not isinstance(data, dict):
         return isinstance(data, list)
-    if isinstance(data.get("target"), str):  # it is the entry of a target
+    if isinstance(data.get("target"), str) or adapter_of(data) is not None:  # it is the entry of a target
         return False
     return any(key in _OF_MANY or (key not in _OF_ONE and holds_routes(value)) for key, value in data.items())
 

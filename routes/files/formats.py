@@ -3,11 +3,12 @@
 The module reads plain trees (`{"smiles", "children"}`), single reactions (`{"product", "reactants"}`),
 DirectMultiStep's text (also as `{"path": text}`), trees of alternating molecule and reaction nodes (PaRoutes,
 AiZynthFinder and its tables), RetroCast's routes, candidates, predictions, tasks and benchmarks, and lists of all of
-these. Unknown fields are ignored.
+these, and what RetroCast's adapters read, if it is installed. Unknown fields are ignored.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
@@ -18,6 +19,12 @@ from .reaction_lines import without_maps
 WRAPPERS = ("trees", "candidates", "route", "ground_truth", "target", "targets", "acceptable_routes", "routes", "data")
 # RetroCast names the step that makes a molecule `synthesis_step` in its first schema and `product_of` in its second.
 _STEPS = ("synthesis_step", "product_of")
+# Fields, with the kind of their values, of results that adapters of RetroCast read (https://github.com/ischemist/project-procrustes).
+_ADAPTERS = (
+    ("results", dict, "askcos"), ("result", dict, "retrochimera"), ("routes", str, "dreamretroer"),
+    ("synthesis_string", str, "synllama"), ("completion", str, "ursa"),
+)  # fmt: skip
+_URSA_TARGET = re.compile(r"<product>.*?<smiles>(.*?)</smiles>", re.DOTALL)
 # An object with one of these fields is a molecule of a tree.
 _OF_A_TREE = ("type", "children", *_STEPS)
 
@@ -70,7 +77,9 @@ def _candidates_in(data: Any, place: str, depth_left: int) -> Iterator[Route | V
         return
     if depth_left <= 0:
         raise ValueError(f"{place[:80]}...: nested too deeply")
-    if isinstance(data, str):
+    if (adapter := adapter_of(data)) is not None:
+        yield from candidates_in(_adapted(data, adapter, place), place, depth_left - 1)
+    elif isinstance(data, str):
         try:
             yield Route.from_string(data)
         except ValueError as error:
@@ -122,12 +131,43 @@ def _wrapped(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Rout
     # otherwise it is a target without a known route
 
 
+def adapter_of(data: Any) -> str | None:
+    """Return the adapter of RetroCast that reads a document: results of ASKCOS, Retro*, DreamRetro, RetroChimera, SynLlama or Ursa."""
+    first = data[0] if isinstance(data, list) and data else data
+    if not isinstance(first, dict):
+        return None
+    return next((name for field, kind, name in _ADAPTERS if isinstance(first.get(field), kind)), None)
+
+
+def _adapted(data: Any, adapter: str, place: str) -> Any:
+    """Return results of another program as RetroCast's candidates."""
+    try:
+        import retrocast
+    except ImportError as error:
+        raise ValueError(
+            f"{place or 'route'}: RetroCast reads this form ({adapter}): pip install retrocast"
+        ) from error
+    if adapter in ("synllama", "ursa"):
+        data = data if isinstance(data, list) else [data]
+    target = None
+    if adapter == "ursa" and (found := _URSA_TARGET.search(data[0]["completion"])):
+        target = {"id": "target", "smiles": found[1], "inchikey": _inchikey(found[1])}
+    try:
+        return retrocast.adapt(data, adapter, target=target)
+    except Exception as error:  # a RuntimeError, or one of its own
+        raise ValueError(f"{place or 'route'}: {error}") from error
+
+
 def holds_routes(value: Any) -> bool:
     """Return whether a member of an object is a planner's result for a target. Its name is then the target's name."""
     first = value[0] if isinstance(value, list) and value else value
     if not isinstance(first, dict):
         return False
-    return first.get("type") == "mol" or any(name in first for name in ("route", "failure", "children", *_STEPS))
+    return (
+        adapter_of(first) is not None
+        or first.get("type") == "mol"
+        or any(name in first for name in ("route", "failure", "children", *_STEPS))
+    )
 
 
 def _join(place: str, name: str) -> str:

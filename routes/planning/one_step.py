@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReaction
 
+from ..molecules import canonical_or_given
 from .model_search import Job, RouteSearch
 from .requests import source_texts
 from .settings import PlanSettings
@@ -75,7 +76,8 @@ class WeftReactionModel(BackwardReactionModel):
         return self.model.parameters()
 
     def _get_reactions(self, inputs: list[Molecule], num_results: int) -> list[Sequence[SingleProductReaction]]:
-        texts = [list(source_texts(self.model, self.tokenizer, molecule.smiles, self.settings)) for molecule in inputs]
+        smiles = [canonical_or_given(molecule.smiles) for molecule in inputs]
+        texts = [list(source_texts(self.model, self.tokenizer, one, self.settings)) for one in smiles]
         found = iter(self._candidates([text for some in texts for text in some]))
         reactions: list[Sequence[SingleProductReaction]] = []
         for product, some in zip(inputs, texts, strict=True):

@@ -1,6 +1,7 @@
 """RetroCast, the package, reads what Weft writes, and Weft reads what RetroCast writes."""
 
 import json
+import sys
 
 import pytest
 
@@ -36,3 +37,32 @@ def test_it_accepts_our_task_and_finds_our_routes_right(tmp_path):
     found = {name: result["candidates"][0] for name, result in scored["targets"].items()}
     assert {name: one["matched_acceptable_index"] for name, one in found.items()} == {"target-1": 1, "target-2": 0}
     assert all(one["matches_acceptable"] for one in found.values())
+
+
+ASPIRIN, ACID, ANHYDRIDE = "CC(=O)Oc1ccccc1C(=O)O", "O=C(O)c1ccccc1O", "CC(=O)OC(C)=O"
+URSA = "".join(f"<reactant><smiles>{one}</smiles></reactant>" for one in (ACID, ANHYDRIDE))
+STEP = {"reactants": [ACID, ANHYDRIDE], "product": ASPIRIN, "probability": 0.5, "metadata": {}}
+FOUND = {"reactions": [STEP], "num_steps": 1, "step_probability_min": 0.5, "step_probability_product": 0.5}
+COUNTS = ["num_routes_initial_extraction", "num_model_calls_total", "num_model_calls_new", "num_model_calls_cached"]
+COUNTS += ["num_routes", "num_nodes_explored", "time_taken_s_search", "time_taken_s_extraction"]
+OUTPUT = {"routes": [FOUND], "target": ASPIRIN, "target_is_purchasable": False} | dict.fromkeys(COUNTS, 1)
+OTHERS = {
+    "retro-star": {"succ": True, "routes": f"{ASPIRIN}>0.58>{ACID}.{ANHYDRIDE}", "route_cost": 0.5},
+    "dreamretro": {"succ": True, "routes": f"{ASPIRIN}>>{ACID}.{ANHYDRIDE}"},
+    "synllama": [{"synthesis_string": f"{ACID};{ANHYDRIDE};R76;{ASPIRIN}"}],
+    "retrochimera": {"smiles": ASPIRIN, "result": {"outputs": [OUTPUT]}},
+    "ursa": [{"completion": f"<synthesis_step><product><smiles>{ASPIRIN}</smiles></product>{URSA}</synthesis_step>"}],
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_results_of_other_programs_are_read(tmp_path, monkeypatch, name, is_keyed):
+    data = {"target 1": OTHERS[name], "target 2": OTHERS[name]} if is_keyed else OTHERS[name]
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    routes = list(read_routes(tmp_path / "a.json"))
+    assert len(routes) == 1 + is_keyed and {route.smiles for route in routes} == {ASPIRIN}
+    assert {*routes[-1].leaves()} == {ACID, ANHYDRIDE}
+    monkeypatch.setitem(sys.modules, "retrocast", None)
+    with pytest.raises(ValueError, match="pip install retrocast"):
+        list(read_routes(tmp_path / "a.json"))

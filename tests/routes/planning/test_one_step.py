@@ -38,6 +38,8 @@ def test_reactions_of_several_molecules_equal_reactions_alone(model, batch_size,
         assert [one.metadata["log_probability"] for one in found] == pytest.approx(scores, abs=2e-4)
         assert scores == sorted(scores, reverse=True)
     assert told(model([molecules[0]], num_results=1)[0]) == told(together[0])[:1]
+    mapped = Molecule("[CH3:1][C:2](=[O:3])NCc1ccccc1", canonicalize=False)
+    assert [reactants for reactants, _ in told(model([mapped])[0])] == [one for one, _ in told(together[0])]
 
 
 def test_the_probability_of_a_reaction_is_its_mean_over_the_texts_of_a_molecule(model, monkeypatch):
