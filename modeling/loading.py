@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from torch import nn
+from transformers import logging
 
 from ..configuration.fields import RULES
+from .moe import ExpertsBase
+
+logger = logging.get_logger(__name__)
 
 # the names of weights files on the Hub
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -117,7 +122,22 @@ class LoadingMixin:
                 # transformers also takes a start token for each row
                 rule = RULES["pad_token_id" if name == "pad_token_id" else "eos_token_id"]
                 rule.check(f"generation_config.{name}", getattr(generation, name))
+        if getattr(model, "hf_quantizer", None) is not None:
+            warn_of_whole_experts(model)
         return (model, info) if wants_info else model
+
+
+def warn_of_whole_experts(model: Any) -> None:
+    """Warn if a quantizer, which usually replaces `nn.Linear` modules only, has left the experts of a model as they were."""
+    experts = [part for module in model.modules() if isinstance(module, ExpertsBase) for part in module.parameters()]
+    num_whole = sum(
+        weight.numel() for weight in experts if type(weight) is nn.Parameter and weight.is_floating_point()
+    )
+    if num_whole:
+        logger.warning(
+            f"The experts are not quantized: {num_whole:,} of {model.num_parameters():,} parameters stay in "
+            f"{experts[0].dtype}, because this quantizer changes linear modules only."
+        )
 
 
 def may_be_new(model: Any, missing: set[str]) -> set[str]:

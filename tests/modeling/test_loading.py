@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 import shutil
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from weftformer import WeftConfig, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weftformer.modeling.loading import warn_of_whole_experts
 
 from ..models import TINY_CONFIG, tiny_model
 
@@ -258,3 +260,11 @@ def test_lists_of_start_and_end_tokens_load(tmp_path):
     model.save_pretrained(tmp_path)
     loaded = WeftForConditionalGeneration.from_pretrained(tmp_path).generation_config
     assert {name: getattr(loaded, name) for name in settings} == settings
+
+
+@pytest.mark.parametrize(("kind", "is_warned"), [("sparse", True), ("dense", False)])
+def test_experts_that_a_quantizer_leaves_are_named(kind, is_warned, caplog):
+    model = WeftForConditionalGeneration(WeftConfig(**(TINY_CONFIG | {"decoder_mlp_layer_types": kind})))
+    with caplog.at_level(logging.WARNING, logger="weftformer"):
+        warn_of_whole_experts(model)
+    assert ("experts are not quantized" in caplog.text) is is_warned
