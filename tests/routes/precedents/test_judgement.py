@@ -7,7 +7,13 @@ import pytest
 
 from weftformer.routes import Route, judge
 from weftformer.routes.faults import why_it_fails
-from weftformer.routes.precedents import Transformation, count_unproductive, judge_route
+from weftformer.routes.precedents import (
+    Transformation,
+    count_unproductive,
+    judge_route,
+    shipped_library,
+    transformations,
+)
 from weftformer.routes.precedents.extraction import build, extract, is_sound, write
 from weftformer.routes.precedents.transformations import Library, difference
 
@@ -174,6 +180,22 @@ def test_the_whole_functional_group_counts(product, reactants, remark):
 )
 def test_a_template_keeps_what_it_does_not_change(smarts, sound):
     assert is_sound(smarts) == sound
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        "COc1ccc(NC(=O)c2ccc(CN3CCN(C)CC3)cc2)cc1-c1cccnc1",
+        "CC(C)(C)OC(=O)N1CCN(c2ccc(C(F)(F)F)cn2)CC1",
+        "CCOC(=O)c1ccc2c(c1)CCN2S(C)(=O)=O",
+    ],
+)
+def test_templates_without_stereochemistry_give_what_rdchiral_gives(monkeypatch, product):
+    common = [one for one in shipped_library()._screen[0] if "@" not in one.smarts][:150]
+    fast = [sorted(one.outcomes(product)) for one in common]
+    assert any(fast)
+    monkeypatch.setattr(transformations, "_flat_outcomes", lambda smarts, product: None)
+    assert [sorted(one.outcomes(product)) for one in common] == fast
 
 
 def test_a_library_is_read_as_it_was_written(tmp_path, library):
