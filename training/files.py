@@ -1,6 +1,5 @@
 """Files of pairs in any format, read into memory or as a stream."""
 
-import codecs
 import csv
 import glob
 import importlib.util
@@ -19,6 +18,7 @@ import pandas
 import pyarrow
 from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, concatenate_datasets, load_dataset
 
+from ..common.tables import SAMPLE, encoding_of
 from .options import check_exist
 
 logger = logging.getLogger(__name__)
@@ -29,8 +29,6 @@ _KINDS = {
 }  # fmt: skip
 TABLES = tuple(ending for ending, kind in _KINDS.items() if kind != "txt")
 _COMPRESSED = (".gz", ".zst")
-# The number of bytes at the beginning of a file by which its encoding is judged.
-_SAMPLE = 2**24
 
 
 class _TabSeparated(csv.excel_tab):
@@ -159,26 +157,12 @@ def _encoding(file: str) -> str:
     """Return the encoding of a text file, judged by its beginning."""
     try:
         with fsspec.open(file, "rb", compression="infer") as raw:
-            sample = raw.read(_SAMPLE)
+            sample = raw.read(SAMPLE)
     except Exception as error:  # each compression has errors of its own
         raise ValueError(f"{file} cannot be read: {error}") from error
     if sample.startswith(b"PK\x03\x04"):
         raise ValueError(f"{file} looks like an Excel file: name it .xlsx, or save it as csv (UTF-8).")
-    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if b"\0" in sample[:200]:
-        return "utf-16-le" if sample[1] == 0 else "utf-16-be"
-    for encoding in ("utf-8-sig", "cp1252"):
-        try:
-            codecs.getincrementaldecoder(encoding)().decode(sample)
-        except UnicodeDecodeError:
-            continue
-        break
-    else:
-        encoding = "latin-1"
-    if encoding != "utf-8-sig":
-        logger.warning(f"{file} is not UTF-8 and is read as {encoding}: if letters come out wrong, save it as UTF-8.")
-    return encoding
+    return encoding_of(sample, file)
 
 
 def _separated(file: str, encoding: str) -> type[csv.Dialect]:
