@@ -2,7 +2,8 @@
 
 It is the form in which most recorded reactions write them. Sulfoxides, sulfoximines, phosphine oxides and ylides have
 double bonds; nitro groups, azides and N-oxides have charges; salts of metals have ions; organometallic compounds have
-bonds between carbon and metal, except those of sodium and heavier alkali metals.
+bonds between carbon and metal, except those of sodium and heavier alkali metals; Grignard and organozinc reagents have
+halide ions, which many records leave out.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _CYANIDE = "$([CX2]#[NX1])"
 _PATTERNS = {
     "alkali": f"[{_ALKALI}]-[#6]".replace("|", ","),
     "salt": f"[{_METALS};!$(*~[#6;!{_CYANIDE}]);!$(*=*)]-[N,n,O,o,F,P,S,Cl,Se,Br,I,{_CYANIDE}]".replace("|", ","),
+    "reagent": "[Mg,Zn]-[F,Cl,Br,I]",
     "metal": f"[{_METALS};!{_ALKALI.replace('|', ';!')};+,+2,+3,+4]".replace("|", ","),
     # an aromatic carbanion with three neighbours is a cyclopentadienide
     "carbanion": "[$([C-]),$([c-;X2]);!$(*~[*+]);!$([C-]#N)]",
@@ -62,7 +64,7 @@ def normalised(molecule: Any) -> Any:
 
 def _with_ions(molecule: Any, patterns: dict[str, Any]) -> Any:
     """Separate the metals of salts, of hydrides such as `[NaH]`, and of organic compounds of alkali metals, as cations."""
-    pairs = {pair for kind in ("alkali", "salt") for pair in molecule.GetSubstructMatches(patterns[kind])}
+    pairs = {pair for kind in ("alkali", "salt", "reagent") for pair in molecule.GetSubstructMatches(patterns[kind])}
     for metal, other in pairs:
         molecule.RemoveBond(metal, other)
         _charge(molecule.GetAtomWithIdx(metal), 1)
@@ -89,7 +91,7 @@ def _bound(molecule: Any, patterns: dict[str, Any]) -> Any:
     for place in sorted(metals, key=lambda place: -molecule.GetAtomWithIdx(place).GetFormalCharge()):
         metal = bound.GetAtomWithIdx(place)
         is_organic = carbanions or any(atom.GetSymbol() == "C" for atom in metal.GetNeighbors())
-        for anions in (carbanions, halides) if is_organic else ():
+        for anions in (carbanions, [] if metal.GetSymbol() in ("Mg", "Zn") else halides) if is_organic else ():
             while anions and metal.GetFormalCharge() > 0:
                 anion = anions.pop(0)
                 bound.AddBond(place, anion, Chem.BondType.SINGLE)

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 _NUMBER = re.compile(r"\d(?:[\d.,' ]*\d)?(?:[eE][+-]?\d+)?")
 _TO_WORD = r"[-\u2013\u2014]|\bto\b"
 _TO = re.compile(rf"\D*(?:{_TO_WORD})\D*")
+# What follows a price in front of the size of a pack.
+_PER = re.compile(r"\D*(?:/|\bper\b)")
 # The end of a text in front of a negative number.
-_MINUS = re.compile(r"[-\u2212]\s*[^\w\s]?\s*$")
+_MINUS = re.compile(r"[-\u2212(]\s*[^\w\s]?\s*$")
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ def read_price(text: str) -> tuple[float, str, bool]:
     is_range = _TO.fullmatch(between) is not None
     if is_range:
         end, price = found[1][1], min(price, found[1][2])
+    elif len(found) > 1 and not _PER.match(text, end):
+        return math.nan, "", False
     around = f"{text[:start]} {re.sub(_TO_WORD, ' ', between) if is_range else ''} {text[end:]}".split()
     return price or math.nan, "" if math.isnan(price) else " ".join(dict.fromkeys(around)), is_range
 

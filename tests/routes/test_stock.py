@@ -78,6 +78,7 @@ FORMS = [
     ("NCC(=O)O", "[NH3+]CC(=O)[O-]", OTHER_SALT),
     ("N#CCc1ccncc1", "Cl.N#CCc1ccncc1.O", OTHER_SALT),
     ("Oc1ccccn1", "O=c1cccc[nH]1", OTHER_TAUTOMER),
+    ("C[Mg+]", "C[Mg]Br", OTHER_SALT),
     ("CC(=O)CC(C)=O", "CC(=O)C=C(C)O", OTHER_TAUTOMER),
     ("O=C1CC=NN1", "Oc1cc[nH]n1", OTHER_TAUTOMER),
     ("C[C@H](N)C(=O)OC", "C[C@H](N)C(=O)OC.Cl", "HCl salt"),
@@ -158,7 +159,7 @@ def test_a_column_is_chosen_by_name(tmp_path):
     [
         ("$1,250.00", 1250.0, "$"), ("12,50 EUR", 12.5, "EUR"), ("1.250,00", 1250.0, ""), ("1,250", 1250.0, ""),
         ("CHF 1'250.5", 1250.5, "CHF"), ("on request", None, ""), ("0", None, ""), ("1.2.3", None, ""), ("1.25E+03 USD", 1250.0, "USD"),
-        ("-5 USD", None, ""), ("$-5.00", None, ""), ("-$5", None, ""),
+        ("-5 USD", None, ""), ("$-5.00", None, ""), ("-$5", None, ""), ("(5.00)", None, ""), ("10 USD/5 g", 10.0, "USD/5 g"), ("5 g: 10 USD", None, ""),
     ],
 )  # fmt: skip
 def test_prices_are_read_as_people_write_them(text, price, unit):
@@ -196,7 +197,9 @@ def test_catalogues_of_other_encodings_are_read(tmp_path, encoding):
     assert read(tmp_path / "list.csv").offer("CCO").vendor == "Müller"
 
 
-@pytest.mark.parametrize("rows", ['CCO,a\nCCN,"b\nCCC,c\n', 'CCO,a\nCCN,"b\nCCC,c\nCCCC,"d\n', 'CCO,a\nCCN,"b'])
+@pytest.mark.parametrize(
+    "rows", ['CCO,a\nCCN,"b\nCCC,c\n', 'CCO,a\nCCN,"b\nCCC,c\nCCCC,"d\n', 'CCO,a\nCCN,"b\nCCC,c"\n', 'CCO,a\nCCN,"b']
+)
 def test_an_unclosed_quote_is_refused_with_its_line(tmp_path, rows):
     (tmp_path / "list.csv").write_text(f"smiles,name\n{rows}")
     with pytest.raises(ValueError, match=r"list\.csv .* a quote is not closed: line 3"):

@@ -54,6 +54,11 @@ def test_a_recorded_transformation_is_a_precedent_with_its_examples_and_class():
     assert found.precedents > 100 and len(found.examples) == 3
 
 
+def test_a_grignard_reagent_is_the_one_of_records_without_halide():
+    states = [judge("OC(C)(C)c1ccccc1", ["CC(=O)c1ccccc1", reagent]).precedents for reagent in ("C[Mg+]", "C[Mg]Br")]
+    assert states[0] == states[1] > 0
+
+
 @pytest.mark.parametrize(
     ("aniline", "state"),
     [
