@@ -162,6 +162,8 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
             kind = None if precedent.reaction_class is None else CLASSES[precedent.reaction_class]
             unneeded = [molecule for molecule in used if not set(molecule.canonical.split(".")) & set(kept)]
             odd = [f"no atom of {molecule.canonical} is needed" for molecule in unneeded]
+            if others := precedent.num_other_products(made.canonical, joined(kept)):
+                odd.append(f"the same transformation also makes {others} other product{'s' * (others > 1)} here")
             odd += _remarks(made, [molecule for molecule in used if molecule not in unneeded])
             return Judgement(
                 "precedented", precedent.count, precedent.examples, kind, name or precedent.name, remarks=tuple(odd)

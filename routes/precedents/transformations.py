@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
+from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,12 +104,36 @@ class Transformation:
         # rdchiral's order differs between processes. It does not map two enantiomers that it joins
         return {outcome: mapped[outcome][0] if outcome in mapped else outcome for outcome in sorted(found)}
 
+    def num_other_products(self, product: str, reactants: str) -> int:
+        """Return how many isomers of the product the transformation makes from the same reactants, stereochemistry apart.
+
+        Arguments are those of [`mapped`].
+        """
+        forward, wanted = _forward(self.smarts), read_molecule(without_stereo(product))
+        parts, found = [_molecule(without_stereo(part)) for part in reactants.split(".")], set[str]()
+        with rdBase.BlockLogs():
+            for order in permutations(parts, forward.GetNumReactantTemplates()):
+                found.update(Chem.MolToSmiles(made) for (made,) in forward.RunReactants(order))
+        made = filter(None, map(read_molecule, found))
+        isomers = {without_stereo(one.canonical) for one in made if wanted and one.formula == wanted.formula}
+        return len(isomers - {wanted and without_stereo(wanted.canonical)})
+
     def might_give(self, product: Chem.Mol, reactants: Sequence[Chem.Mol]) -> bool:
         """Return False if a part of the template is in none of the molecules. A quick test before [`mapped`]."""
         made, parts = patterns(self.smarts)
         return product.HasSubstructMatch(made) and all(
             any(reactant.HasSubstructMatch(part) for reactant in reactants) for part in parts
         )
+
+
+@lru_cache(_TEMPLATES)
+def _forward(smarts: str) -> Any:
+    """Return the reaction of a template, from the reactants to the product."""
+    made, used = smarts.split(">>")
+    bare = [part[1:-1] if part.startswith("(") else part for part in (made, *_split(used))]
+    reaction = rdChemReactions.ReactionFromSmarts(f"{'.'.join(bare[1:])}>>{bare[0]}")
+    reaction.Initialize()
+    return reaction
 
 
 class Library:

@@ -203,6 +203,20 @@ def test_templates_without_stereochemistry_give_what_rdchiral_gives(monkeypatch,
     assert [sorted(one.outcomes(product)) for one in common] == fast
 
 
+@pytest.mark.parametrize(
+    ("product", "reactants", "others"),
+    [
+        ("COC(=O)Cc1ccc(C(=O)O)cc1", ["COC(=O)Cc1ccc(C(=O)OC)cc1"], 1),
+        ("COC(=O)c1ccc(C(=O)O)cc1", ["COC(=O)c1ccc(C(=O)OC)cc1"], 0),  # the same
+        ("CC(C)(C)OC(=O)N1CCC(C(=O)O)CC1", ["COC(=O)C1CCN(C(=O)OC(C)(C)C)CC1"], 0),
+    ],
+)
+def test_other_products_of_the_same_transformation_are_told(product, reactants, others):
+    found = judge(product, reactants)
+    assert found.state == "precedented"
+    assert found.remarks == (("the same transformation also makes 1 other product here",) if others else ())
+
+
 def test_a_library_is_read_as_it_was_written(tmp_path, library):
     found, path = records(), tmp_path / "library.jsonl.gz"
     write(build(found, [extract(record) for record in found]), path)
