@@ -113,7 +113,7 @@ class Transformation:
         parts, found = [_molecule(without_stereo(part)) for part in reactants.split(".")], set[str]()
         with rdBase.BlockLogs():
             for order in permutations(parts, forward.GetNumReactantTemplates()):
-                found.update(Chem.MolToSmiles(made) for (made,) in forward.RunReactants(order))
+                found.update(".".join(map(Chem.MolToSmiles, outcome)) for outcome in forward.RunReactants(order))
         made = filter(None, map(read_molecule, found))
         isomers = {without_stereo(one.canonical) for one in made if wanted and one.formula == wanted.formula}
         return len(isomers - {wanted and without_stereo(wanted.canonical)})
