@@ -207,7 +207,9 @@ def test_an_unclosed_quote_is_refused_with_its_line(tmp_path, rows):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b'{"a": 1,\n"b": [2, 3],\n"c": "hello"}\n', b"\x89PNG\xff\xfe\x00", gzip.compress(b"C" * 99)[:-9]]
+    "content",
+    [b"", b'{"a": 1,\n"b": [2, 3],\n"c": "hello"}\n', b"\x89PNG\xff\xfe\x00", gzip.compress(b"C" * 99)[:-9]],
+    ids=["empty", "JSON", "PNG", "damaged gzip"],
 )
 def test_files_of_another_kind_are_refused(tmp_path, content):
     path = tmp_path / "file"
