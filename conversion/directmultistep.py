@@ -106,11 +106,11 @@ def _shape_fields(weights: Mapping[str, torch.Tensor]) -> Fields:
     }
     for stack in ("encoder", "decoder"):
         layer = f"{stack}.layers.<layer>.mlp"
-        fields[f"{stack}_layers"] = layers = count(weights, f"{stack}.layers.<layer>.ff_ln.weight")
+        fields[f"{stack}_layers"] = count(weights, f"{stack}.layers.<layer>.ff_ln.weight")
         first_linear = first(weights, f"{layer}.fc_1.weight", f"{layer}.experts.<expert>.net.0.weight")
         fields[f"{stack}_ffn_dim"] = first_linear.shape[0]
         experts = count(weights, f"{stack}.layers.0.mlp.experts.<expert>.net.0.weight", "expert")
-        fields[f"{stack}_mlp_layer_types"] = ["sparse" if experts else "dense"] * layers
+        fields[f"{stack}_mlp_layer_types"] = "sparse" if experts else "dense"
         if experts:
             fields["num_experts"] = experts
     return fields

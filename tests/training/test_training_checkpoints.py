@@ -14,6 +14,7 @@ from weftformer.training.checkpoints import (
     check_same_model,
     checkpoints,
     find_checkpoint,
+    output_lock,
     remove_checkpoints,
     save_model_folder,
 )
@@ -81,8 +82,8 @@ def test_output_dir_that_is_not_empty(tmp_path):
         check_output_dir(_arguments(tmp_path))
     check_output_dir(_arguments(tmp_path, overwrite_output_dir=True))
     check_output_dir(_arguments(tmp_path, resume_from_checkpoint="true"))
-    with pytest.raises(ValueError, match="is a file"):
-        check_output_dir(_arguments(tmp_path / "config.json"))
+    with pytest.raises(ValueError, match="is a file"), output_lock(_arguments(tmp_path / "config.json")):
+        pass
 
 
 def test_overwriting_removes_checkpoints_and_scores_and_nothing_else(tmp_path):
