@@ -51,9 +51,7 @@ def joined_tokens(text: str) -> str:
     first, *rest = text.split(" ")
     if all(map(str.isdigit, rest)):
         return text
-    is_single = all(re.fullmatch(_TOKEN, word) for word in (first, *rest))
-    are_tokens = all(re.fullmatch(f"(?:{_TOKEN})+", word) for word in rest)
-    return "".join((first, *rest)) if is_single or (are_tokens and set("=#[]/\\") & set("".join(rest))) else text
+    return "".join((first, *rest)) if all(re.fullmatch(_TOKEN, word) for word in (first, *rest)) else text
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ class _Rule(NamedTuple):
         )
 
 
-def objection(name: str | None, product: str, mapped: str) -> str | None:
+def objection(name: str | None, product: str, mapped: str, bystanders: Sequence[str] = ()) -> str | None:
     """
     Return why recorded reactions of a transformation are no precedents of a step: another group than theirs reacts, or
     a group elsewhere in the molecules would react first. None if nothing speaks against it.
@@ -51,9 +52,11 @@ def objection(name: str | None, product: str, mapped: str) -> str | None:
         name: the common name of the transformation.
         product: canonical SMILES.
         mapped: SMILES of the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
+        bystanders: SMILES of molecules that are there and do not react.
     """
     rules = [rule for rule in _table()[1] if not rule.steps or name in rule.steps]
     reacting, elsewhere = changed_groups(product, mapped)
+    elsewhere = elsewhere.union(*map(_groups, bystanders))
     return next((rule.why for rule in rules if rule.applies(name, reacting, elsewhere)), None)
 
 
@@ -89,6 +92,12 @@ def changed_groups(product: str, mapped: str) -> tuple[frozenset[str], frozenset
             elif kept.issuperset(atoms):
                 elsewhere.add(name)
     return frozenset(reacting), frozenset(elsewhere)
+
+
+@lru_cache(KNOWN)
+def _groups(smiles: str) -> frozenset[str]:
+    molecule = Chem.MolFromSmiles(smiles)
+    return frozenset(name for name, pattern in _table()[0] if molecule.HasSubstructMatch(pattern))
 
 
 @cache

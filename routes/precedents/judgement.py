@@ -155,44 +155,55 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
     made, *used = (molecule for molecule in map(read_molecule, (product, *reactants)) if molecule is not None)
     flat = without_stereo(made.canonical), [without_stereo(molecule.canonical) for molecule in used]
     name = _STEREO_ALONE if flat[0] in flat[1] else None
-    objections = []
-    for kept in _without_reagents(product, reactants):
-        precedent, objected = library.match(product, kept)
-        if precedent is not None and objected is None:
-            kind = None if precedent.reaction_class is None else CLASSES[precedent.reaction_class]
-            unneeded = [molecule for molecule in used if not set(molecule.canonical.split(".")) & set(kept)]
-            odd = [f"no atom of {molecule.canonical} is needed" for molecule in unneeded]
-            if others := precedent.num_other_products(made.canonical, joined(kept)):
-                odd.append(f"the same transformation also makes {others} other product{'s' * (others > 1)} here")
-            odd += _remarks(made, [molecule for molecule in used if molecule not in unneeded])
-            return Judgement(
-                "precedented", precedent.count, precedent.examples, kind, name or precedent.name, remarks=tuple(odd)
-            )
-        if precedent is not None:
-            objections.append(f"the transformation is recorded {precedent.count} times, but here {objected}")
+    matches = [
+        (*library.match(product, kept, dropped), kept) for kept, dropped in _without_reagents(product, reactants)
+    ]
+    fitting = [(found, kept) for found, objected, kept in matches if found is not None and objected is None]
+    if fitting:
+        # all reactants if they have a precedent, else those with the most common one
+        precedent, kept = (
+            fitting[0] if matches[0][0] is fitting[0][0] else max(fitting, key=lambda pair: pair[0].count)
+        )
+        kind = None if precedent.reaction_class is None else CLASSES[precedent.reaction_class]
+        unneeded = [molecule for molecule in used if not set(molecule.canonical.split(".")) & set(kept)]
+        odd = [f"no atom of {molecule.canonical} is needed" for molecule in unneeded]
+        if others := precedent.num_other_products(made.canonical, joined(kept)):
+            odd.append(f"the same transformation also makes {others} other product{'s' * (others > 1)} here")
+        odd += _remarks(made, [molecule for molecule in used if molecule not in unneeded])
+        return Judgement(
+            "precedented", precedent.count, precedent.examples, kind, name or precedent.name, remarks=tuple(odd)
+        )
+    objections = [
+        f"the transformation is recorded {found.count} times, but here {objected}"
+        for found, objected, _ in matches
+        if found is not None
+    ]
     reagent = supplier(atoms_left(product, reactants))
     remarks = [] if reagent is None else [f"reagent not drawn: {reagent}"]
-    remarks += objections
+    remarks += dict.fromkeys(objections)
     if (flat[0], joined(flat[1])) != (made.canonical, joined(molecule.canonical for molecule in used)):
-        precedent = library.find(*flat)
-        if precedent is not None:
+        without = library.find(*flat)
+        if without is not None:
             remarks.append(
-                f"the transformation is recorded {precedent.count} times, but here a stereocentre or double bond is inverted or newly defined"
+                f"the transformation is recorded {without.count} times, but here a stereocentre or double bond is inverted or newly defined"
             )
     remarks += _remarks(made, used)
     return Judgement("no precedent", name=name, remarks=tuple(remarks))
 
 
-def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the reactants, then without molecules that supply no atom, such as catalysts, bases and solvents."""
+def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield the reactants, then those without molecules that supply no atom, such as catalysts, bases and solvents.
+
+    The molecules that are left out are the second of each pair.
+    """
     parts = joined(reactants).split(".")
-    yield parts
+    yield parts, []
     distinct, missing = sorted(set(parts)), atoms_left(product, parts)
     for count in (3, 2, 1) if len(distinct) <= _MOST_PARTS else ():
         for kept in combinations(distinct, count):
             several = [part for part in parts if part in kept]
             if len(several) < len(parts) and atoms_left(product, several) == missing:
-                yield several
+                yield several, [part for part in parts if part not in kept]
 
 
 def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:

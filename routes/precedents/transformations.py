@@ -239,16 +239,18 @@ class Library:
         found, objected = self.match(product, reactants)
         return found if objected is None else None
 
-    def match(self, product: str, reactants: Sequence[str]) -> tuple[Transformation | None, str | None]:
+    def match(
+        self, product: str, reactants: Sequence[str], bystanders: Sequence[str] = ()
+    ) -> tuple[Transformation | None, str | None]:
         """Return the most common transformation that turns a product into its reactants, or None, and the reason why it is no
-        precedent, or None. Arguments and errors are those of [`find`]."""
+        precedent, or None. Arguments and errors are those of [`find`]; `bystanders` are as in [`objection`]."""
         made, wanted = canonical_smiles(product), joined(reactants)
         molecule, others = _molecule(made), [_molecule(smiles) for smiles in wanted.split(".")]
         for transformation in self._screened(difference(made, wanted), molecule):
             if transformation.might_give(molecule, others):
                 mapped = transformation.mapped(made, wanted)
                 if mapped is not None:
-                    return transformation, objection(transformation.name, made, mapped)
+                    return transformation, objection(transformation.name, made, mapped, bystanders)
         return None, None
 
     def _screened(self, key: str, product: Chem.Mol) -> Iterator[Transformation]:

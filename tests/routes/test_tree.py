@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from weftformer.routes.tree import Route
+from weftformer.routes.tree import Route, smiles_and_name
 
 from .trees import made
 
@@ -123,3 +123,11 @@ def test_shuffled_keeps_the_route_and_obeys_the_seed():
     assert once.canonical() == wide.canonical()
     # also below the root
     assert any(child.children[0].smiles == "O" for child in once.children)
+
+
+@pytest.mark.parametrize(
+    ("line", "smiles"),
+    [("C C ( = O ) O", "CC(=O)O"), ("CC(=O)O CC(=O)O", "CC(=O)O"), ("C=CC C=CC", "C=CC"), ("CCO C=O", "CCO")],
+)
+def test_only_single_tokens_are_joined(line, smiles):
+    assert smiles_and_name(line)[0] == smiles
