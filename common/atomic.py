@@ -28,6 +28,8 @@ def full_disk_named(name: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if getattr(error, "filename", None):
+            raise  # it has a name already
         # errors of safetensors and `torch.save`
         if any(words in str(error) for words in (os.strerror(errno.ENOSPC), "PytorchStreamWriter failed writing")):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(name)) from error

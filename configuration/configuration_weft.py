@@ -349,7 +349,7 @@ class WeftConfig(PreTrainedConfig):
             config_dict = {key: value for key, value in config_dict.items() if key != name}
         # fields that a user gives, as in `from_pretrained(folder, dropout=0.2)`, are checked like those of the file
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in names and key not in ("dtype", "torch_dtype")}
-        # a value in the file that its other fields also tell is derived again from the new fields
+        # a value in the file that follows from its other fields is derived again from the new ones
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
         named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
         config_dict = config_dict | redundant(SimpleNamespace(**(defaults | named)))

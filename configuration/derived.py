@@ -99,9 +99,9 @@ LAYER_TYPES: dict[str, Any] = {
 
 
 def redundant(config: Any) -> dict[str, Any]:
-    """Return what stands for the values of a configuration that other fields also tell.
+    """Return replacements for the values of a configuration that follow from its other fields.
 
-    It is None for a derived number that equals its default, and one word for a kind of feed-forward that all layers have.
+    A derived number that equals its default becomes None, and kinds of layers that are all alike become one word.
     """
     given = vars(config)
     numbers = {
@@ -111,7 +111,9 @@ def redundant(config: Any) -> dict[str, Any]:
     }
     words = {}
     for name, field in LAYER_TYPES.items():
-        for word in ("dense", "sparse"):
-            if given.get(name) == field.expanded(word, config):
-                words[name] = word
+        types = given.get(name)
+        if types is None or types == field.expanded("dense", config):
+            words[name] = "dense"
+        elif types == field.expanded("sparse", config):
+            words[name] = "sparse"
     return numbers | words

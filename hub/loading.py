@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from os import PathLike
 from typing import Any
 
 import torch
-from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 
 from ..configuration import WeftConfig
 
@@ -67,13 +68,29 @@ def check_generates(model: Any, name: str | PathLike) -> None:
     device, features = model.device, model.config.num_condition_features
     source = torch.full((1, 1), (model.config.pad_token_id or 0) + 1, device=device) % model.config.vocab_size
     condition = {"condition_values": torch.zeros(1, features, device=device)} if features else {}
+    own = model.generation_config
+    settings, usual = copy.deepcopy(own), GenerationConfig.from_model_config(model.config)
+    if isinstance(own.decoder_start_token_id, list):  # one for each row of a batch
+        settings.decoder_start_token_id = own.decoder_start_token_id[0]
+    settings.stop_strings = settings.token_healing = None  # they need a tokenizer
+    for trial in (settings, usual):
+        trial.max_length, trial.max_new_tokens, trial.do_sample = None, 2, False
+        trial.num_beams, trial.num_return_sequences = 2, 1
     try:
-        model.generate(source, max_new_tokens=2, num_beams=2, num_return_sequences=1, do_sample=False, **condition)
+        model.generation_config = settings
+        model.generate(source, **condition)
     except Exception as error:
+        try:
+            model.generation_config = usual
+            model.generate(source, **condition)
+        except Exception:
+            return  # the settings are not the cause
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
             f"{name} cannot generate with the settings in its generation_config.json ({reason}): correct or remove them."
         ) from error
+    finally:
+        model.generation_config = own
 
 
 def check_finite(model: Any, name: str) -> None:

@@ -60,7 +60,7 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
 
 
 def as_encoder_outputs(outputs: Any) -> Any:
-    """Return the outputs of an encoder, given as those, a dictionary, a tuple or a list, as a new output."""
+    """Copy the outputs of an encoder, given as an output, a dictionary, a tuple or a list."""
     if isinstance(outputs, dict):  # a `ModelOutput` is one too
         return (type(outputs) if isinstance(outputs, ModelOutput) else MoEModelOutput)(**outputs)
     return MoEModelOutput(*outputs)

@@ -21,6 +21,7 @@ _METALS = (
 )
 # Groups that have charges in the normal form too, and are common: they need no further look.
 _CHARGED = re.compile(
+    r"\[NH[23]?\+\]|\[nH\+\]|C\(=O\)\[O-\]|\[(?:Na|K)\+\]|\[(?:Cl|Br|I)-\]|"
     r"\[N\+\]\(=O\)\[O-\]|O=\[N\+\]\(\[O-\]\)|\[N\+\]=\[N-\]|\[N-\]=\[N\+\]|\[n\+\]\(\[O-\]\)|\[O-\]\[n\+\]"
 )
 _UNUSUAL = re.compile(rf"[+-]\d*\]|\[\d*(?:{_METALS})(?![a-z])")

@@ -27,7 +27,7 @@ from .tree import SMILES_COLUMNS, Route, smiles_and_name
 
 _logger = logging.getLogger(__name__)
 
-_UNIT = re.compile(r"(?![eE]\+?\d)[^\W\d_]|[$€£¥₹]")
+_UNIT = re.compile(r"(?![eE][+-]?\d)(?!to\b)[^\W\d_]|[$€£¥₹]")
 _INCHIKEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
 # Names of columns, compared by `find_column`.
 _PRICES = ("price", "unit_price", "list_price")

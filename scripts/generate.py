@@ -228,6 +228,8 @@ def _lines(stream: Any, name: str) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}, line {number} is not UTF-8 text: {error}.") from error
     except Exception as error:  # each compression has errors of its own
+        if isinstance(error, MemoryError) or getattr(error, "errno", None):
+            raise
         raise ValueError(f"{name} is damaged after line {number}: {error}") from error
 
 

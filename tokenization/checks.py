@@ -48,7 +48,7 @@ def encode_checked(
         num_tokens = len(encode_checked(tokenizer, beginning, add_special_tokens=False))
         if num_tokens > 2 * max_length:  # the last word of the beginning may be cut into more tokens than it has
             raise ValueError(
-                f"text has {len(text)} characters, of which the first {len(beginning)} are {num_tokens} tokens, at most "
+                f"text has {len(text)} characters, of which the first {len(beginning)} are {num_tokens} tokens; at most "
                 f"{max_length} are allowed: {shown(text)}"
             )
     try:

@@ -131,7 +131,7 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
         inputs: files and folders that training reads. Overwriting must not remove them.
 
     Raises:
-        ValueError: the folder is not empty, is a file, or has an input that would be removed.
+        ValueError: the folder is not empty, or has an input that would be removed.
     """
     folder = Path(args.output_dir)
     entries = sorted(path.name for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []

@@ -204,7 +204,7 @@ def _with_numbers_as_written(dataset: Dataset, file: str) -> Dataset:
     names = [name for name, feature in dataset.features.items() if getattr(feature, "dtype", "") == "float64"]
     if not names:
         return dataset
-    parse = partial(json.loads, parse_int=str, parse_float=str)
+    parse = partial(json.loads, parse_int=str, parse_float=str, parse_constant=str)
     with fsspec.open(file, "rt", compression="infer", encoding="utf-8-sig") as stream:
         text = stream.read()
     try:

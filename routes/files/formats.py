@@ -134,8 +134,10 @@ def _wrapped(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Rout
 def adapter_of(data: Any) -> str | None:
     """Return the adapter of RetroCast that reads a document: results of ASKCOS, Retro*, DreamRetro, RetroChimera, SynLlama or Ursa."""
     first = data[0] if isinstance(data, list) and data else data
-    if not isinstance(first, dict):
-        return None
+    if not isinstance(first, dict) or any(
+        name in first for name in ("path", "type", "product", "children", "trees", *_STEPS)
+    ):
+        return None  # one of the forms that this package reads itself
     return next((name for field, kind, name in _ADAPTERS if isinstance(first.get(field), kind)), None)
 
 
