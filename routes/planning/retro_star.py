@@ -14,6 +14,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from typing import NamedTuple
 
@@ -165,13 +166,15 @@ class RetroStarSearch:
         """
         states = [*self._queue, *self._stuck, *(state for waiting in self._waiting.values() for state in waiting)]
         routes = {_recorded(state.made) or state.made for state in states if state.made}
-        return heapq.nsmallest(most, map(self._unfinished, routes), key=lambda solution: solution.distance)
+        is_bought = cache(self._is_bought)  # many routes share their molecules
 
-    def _unfinished(self, made: tuple[tuple[str, Step], ...]) -> Solution:
-        leaves = {reactant for _, step in made for reactant in step.reactants} - {molecule for molecule, _ in made}
-        left = sum(len(leaf) for leaf in leaves if not self._is_bought(leaf))
-        cost = sum(step.cost + STEP_COST for _, step in made)
-        return Solution(_route(self.target, dict(made)), cost, _is_recorded(made), left)
+        def solution(made: tuple[tuple[str, Step], ...]) -> Solution:
+            leaves = {reactant for _, step in made for reactant in step.reactants} - {molecule for molecule, _ in made}
+            left = sum(len(leaf) for leaf in leaves if not is_bought(leaf))
+            cost = sum(step.cost + STEP_COST for _, step in made)
+            return Solution(_route(self.target, dict(made)), cost, _is_recorded(made), left)
+
+        return heapq.nsmallest(most, map(solution, routes), key=lambda solution: solution.distance)
 
     def add_reactions(self, molecule: str, steps: Sequence[Step]) -> None:
         """Give the search the reactions of a molecule that [`next_molecule`] returned."""
