@@ -122,4 +122,4 @@ def test_two_workers_write_the_plans_of_one_process(cluster, planner_folder, tmp
         assert Plan.from_dict(other).routes == Plan.from_dict(row).routes and other["problem"] == row["problem"]
     assert {"done", "unfinished", "refused"} <= {row["state"] for row in joined.values()}
     assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.csv"]) == 3
-    assert (tmp_path / "joined.csv").read_text().startswith("id,target,rank")
+    assert (tmp_path / "joined.csv").read_text().startswith("id,target,solved,rank")
