@@ -63,7 +63,13 @@ def test_damage_is_told_in_a_sentence(case, parts, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "setting",
-    [{"forced_bos_token_id": 10**9}, {"cache_implementation": "quantized"}, {"length_penalty": "x"}],
+    [
+        {"forced_bos_token_id": 10**9},
+        {"cache_implementation": "quantized"},
+        {"length_penalty": "x"},
+        {"num_beams": "x"},
+        {"num_beams": 10**9},
+    ],
     ids=str,
 )
 def test_settings_that_cannot_generate_are_found_by_a_trial(setting, parts, tmp_path):
