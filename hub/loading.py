@@ -11,7 +11,6 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 
 from ..configuration import WeftConfig
 
-
 # A search with more beams than this has no memory.
 _MOST_BEAMS = 10_000
 
