@@ -36,7 +36,7 @@ class Derived:
         vars(config).pop(self.name, None)
 
 
-class LayerTypes:
+class LayerTypes(Derived):
     """The kinds of a stack's feed-forwards: stored as one word if all layers are alike, and read as a list.
 
     A word stays right when the number of layers changes. None is "dense".
@@ -48,20 +48,11 @@ class LayerTypes:
     def __init__(self, layers: str):
         self.layers = layers
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
     def __get__(self, config: Any, owner: type | None = None) -> Any:
         if config is None:
             return None  # a dataclass takes this as the field's default
         types = vars(config).get(self.name) or "dense"
         return self.expanded(types, config) if isinstance(types, str) else types
-
-    def __set__(self, config: Any, value: Any) -> None:
-        vars(config)[self.name] = value
-
-    def __delete__(self, config: Any) -> None:
-        vars(config).pop(self.name, None)
 
     def expanded(self, word: str, config: Any) -> list[str]:
         """Return the word for each layer."""

@@ -10,9 +10,7 @@ import torch
 from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 
 from ..configuration import WeftConfig
-
-# A search with more beams than this has no memory.
-_MOST_BEAMS = 10_000
+from ..configuration.fields import integer
 
 
 def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> Any:
@@ -80,11 +78,8 @@ def check_generates(model: Any, name: str | PathLike) -> None:
         trial.max_length, trial.max_new_tokens, trial.do_sample = None, 2, False
         trial.num_beams, trial.num_return_sequences = 2, 1
     try:
-        # fewer than the settings say, if they say a number that a batch has room for
-        if (own.num_beams or 1) > _MOST_BEAMS:
-            raise ValueError(f"num_beams={own.num_beams} is more than {_MOST_BEAMS}")
-        settings.num_beams = max(2, min(own.num_beams or 1, 2))
-        settings.num_return_sequences = max(1, min(own.num_return_sequences or 1, 1))
+        for count in ("num_beams", "num_return_sequences"):  # of which the trial has others
+            integer(0, optional=True).check(count, getattr(own, count))
         model.generation_config = settings
         model.generate(source, **condition)
     except Exception as error:

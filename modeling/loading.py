@@ -118,10 +118,10 @@ class LoadingMixin:
                     "Load it with allow_missing_weights=True, replace its `lm_head`, and load the weights into it."
                 )
         if (generation := getattr(model, "generation_config", None)) is not None:
-            for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-                # transformers also takes a start token for each row
-                rule = RULES["pad_token_id" if name == "pad_token_id" else "eos_token_id"]
-                rule.check(f"generation_config.{name}", getattr(generation, name))
+            RULES["pad_token_id"].check("generation_config.pad_token_id", generation.pad_token_id)
+            for name in ("bos_token_id", "eos_token_id", "decoder_start_token_id"):
+                # transformers takes lists too, such as a start token for each row
+                RULES["eos_token_id"].check(f"generation_config.{name}", getattr(generation, name))
         if getattr(model, "hf_quantizer", None) is not None:
             warn_of_whole_experts(model)
         return (model, info) if wants_info else model

@@ -184,8 +184,19 @@ def _missing(error: ImportError) -> str | None:
     return f"This needs {error.name}: pip install 'weftformer[{extra}]'."
 
 
+def _message(error: Exception) -> str | None:
+    """Return the message of an error that a user can do something about, or None for another error."""
+    if isinstance(error, ImportError):
+        return _missing(error)
+    # torch has a class of its own for the memory of GPUs alone
+    if isinstance(error, MemoryError) or re.search("can't allocate memory|out of memory", str(error)):
+        return "There is not enough memory: use fewer beams, smaller batches or a smaller model."
+    return str(error) if isinstance(error, ValueError | OSError) else None
+
+
 def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = None) -> int:
-    """Call a script's `main`. A ValueError, an OSError or a missing extra becomes one line on stderr, or is raised if WEFT_DEBUG=1.
+    """Call a script's `main`. A ValueError, an OSError, a missing extra or a lack of memory becomes one line on stderr, or is raised
+    if WEFT_DEBUG=1.
 
     Returns:
         The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C, 141 when the reader of stdout has gone.
@@ -196,8 +207,8 @@ def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = 
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), sys.stdout.fileno())  # Python flushes stdout when it exits
         return CLOSED_PIPE
-    except (ValueError, OSError, ImportError) as error:
-        message = _missing(error) if isinstance(error, ImportError) else str(error)
+    except Exception as error:
+        message = _message(error)
         if message is None or os.environ.get("WEFT_DEBUG", "0") not in ("", "0"):
             raise
         print(f"weftformer {name}: error: {' '.join(message.split())}", file=sys.stderr)

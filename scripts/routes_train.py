@@ -29,9 +29,6 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.routes.data.training_data import RouteTrainingArguments
     from weftformer.routes.scoring.training import train
     from weftformer.scripts.parsing import ArgumentParser
-    from weftformer.training.checkpoints import output_lock
 
     parser = ArgumentParser([RouteArguments, RouteTrainingArguments], prog="weftformer routes train")
-    arguments, training = parser.parse(args.words)
-    with output_lock(training):
-        train(arguments, training)
+    train(*parser.parse(args.words))

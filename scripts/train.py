@@ -30,13 +30,11 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.common.agent import end_with_agent
     from weftformer.scripts.parsing import parse_arguments
     from weftformer.training import fit_pairs
-    from weftformer.training.checkpoints import output_lock
 
     end_with_agent()  # before the arguments, which wait for the other processes
     model_args, data_args, training_args = parse_arguments(args.words)
     set_up_logging(training_args.is_main_process)
-    with output_lock(training_args):
-        _, example = fit_pairs(model_args, data_args, training_args)
+    _, example = fit_pairs(model_args, data_args, training_args)
     if training_args.is_main_process:
         print(_how_to_use(training_args.output_dir, example, len(data_args.condition_names)))
 

@@ -104,10 +104,10 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         return _load_excel(file, no_header)
     kind, options = _reader(file, no_header)
     dataset = _load(kind, file, **options)
-    if kind == "json":
-        dataset = _with_numbers_as_written(dataset.flatten(), file)
-    # {"translation": {"en": ..., "de": ...}} becomes translation.en, ...
-    return dataset if kind == "csv" else dataset.flatten()
+    if kind == "csv":
+        return dataset
+    dataset = dataset.flatten()  # {"translation": {"en": ..., "de": ...}} becomes translation.en, ...
+    return _with_numbers_as_written(dataset, file) if kind == "json" else dataset
 
 
 def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:

@@ -19,6 +19,7 @@ from .checkpoints import (
     check_same_model,
     find_checkpoint,
     how_to_resume,
+    output_lock,
     remove_checkpoints,
     save_model_folder,
 )
@@ -152,6 +153,16 @@ def fit_pairs(
     Raises:
         ValueError, FileNotFoundError: the arguments or the data are not valid.
     """
+    with output_lock(training_args):
+        return _fit_pairs(model_args, data_args, training_args, train_dataset)
+
+
+def _fit_pairs(
+    model_args: ModelArguments,
+    data_args: DataArguments,
+    training_args: WeftTrainingArguments,
+    train_dataset: datasets.IterableDataset | None,
+) -> FittedPairs:
     _check_stream(data_args, training_args, train_dataset)
     if training_args.predict_with_generate is None:
         training_args.predict_with_generate = True

@@ -72,15 +72,11 @@ def changed_groups(product: str, mapped: str) -> tuple[frozenset[str], frozenset
     changed = set()
     for atom in used.GetAtoms():
         if atom.GetIdx() in kept:
-            bonds = {
-                (bond.GetOtherAtom(atom).GetAtomMapNum(), bond.GetBondType())
-                for bond in atom.GetBonds()
-            }  # fmt: skip
             then = after[atom.GetAtomMapNum()]
+            bonds = {(bond.GetOtherAtom(atom).GetAtomMapNum(), bond.GetBondType()) for bond in atom.GetBonds()}
             new_bonds = {(bond.GetOtherAtom(then).GetIdx() + 1, bond.GetBondType()) for bond in then.GetBonds()}
-            if (bonds, atom.GetTotalNumHs(), atom.GetFormalCharge()) != (
-                new_bonds, then.GetTotalNumHs(), then.GetFormalCharge()
-            ):  # fmt: skip
+            hydrogens, charges = atom.GetTotalNumHs(), atom.GetFormalCharge()
+            if (bonds, hydrogens, charges) != (new_bonds, then.GetTotalNumHs(), then.GetFormalCharge()):
                 changed.add(atom.GetIdx())
         elif any(other.GetAtomMapNum() in after for other in atom.GetNeighbors()):
             changed.add(atom.GetIdx())

@@ -14,7 +14,7 @@ from rdkit import Chem
 from ..faults import atoms_left, isotopes_of, route_faults, step_fault, supplier
 from ..molecules import KNOWN, Molecule, missing_atoms, read_molecule
 from ..tree import Route
-from .transformations import Example, Library, joined, shipped_library, without_stereo
+from .transformations import Example, Library, Transformation, joined, shipped_library, without_stereo
 
 State = Literal["precedented", "no precedent", "fails"]
 
@@ -61,7 +61,8 @@ class Judgement:
     Args:
         state (`str`):
             `"precedented"`: a recorded reaction has the same transformation, with the same neighbours of the changed
-            atoms and the same stereochemistry; molecules that supply no atom are left out. `"fails"`: the step cannot work as written. `"no precedent"`: neither.
+            atoms and the same stereochemistry. Molecules that supply no atom are left out. `"fails"`: the step cannot
+            work as written. `"no precedent"`: neither.
         precedents (`int`):
             The number of recorded reactions with the same transformation.
         examples (`tuple[Example, ...]`):
@@ -155,40 +156,49 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
     made, *used = (molecule for molecule in map(read_molecule, (product, *reactants)) if molecule is not None)
     flat = without_stereo(made.canonical), [without_stereo(molecule.canonical) for molecule in used]
     name = _STEREO_ALONE if flat[0] in flat[1] else None
-    matches = [
-        (*library.match(product, kept, dropped), kept) for kept, dropped in _without_reagents(product, reactants)
-    ]
-    fitting = [(found, kept) for found, objected, kept in matches if found is not None and objected is None]
-    if fitting:
-        # all reactants if they have a precedent, else those with the most common one
-        precedent, kept = (
-            fitting[0] if matches[0][0] is fitting[0][0] else max(fitting, key=lambda pair: pair[0].count)
-        )
+    precedent, kept, objections = _precedent(product, reactants, library)
+    if precedent is not None:
         kind = None if precedent.reaction_class is None else CLASSES[precedent.reaction_class]
         unneeded = [molecule for molecule in used if not set(molecule.canonical.split(".")) & set(kept)]
-        odd = [f"no atom of {molecule.canonical} is needed" for molecule in unneeded]
+        remarks = [f"no atom of {molecule.canonical} is needed" for molecule in unneeded]
         if others := precedent.num_other_products(made.canonical, joined(kept)):
-            odd.append(f"the same transformation also makes {others} other product{'s' * (others > 1)} here")
-        odd += _remarks(made, [molecule for molecule in used if molecule not in unneeded])
+            remarks.append(f"the same transformation also makes {others} other product{'s' * (others > 1)} here")
+        remarks += _remarks(made, [molecule for molecule in used if molecule not in unneeded])
         return Judgement(
-            "precedented", precedent.count, precedent.examples, kind, name or precedent.name, remarks=tuple(odd)
+            "precedented", precedent.count, precedent.examples, kind, name or precedent.name, remarks=tuple(remarks)
         )
-    objections = [
-        f"the transformation is recorded {found.count} times, but here {objected}"
-        for found, objected, _ in matches
-        if found is not None
-    ]
     reagent = supplier(atoms_left(product, reactants))
     remarks = [] if reagent is None else [f"reagent not drawn: {reagent}"]
-    remarks += dict.fromkeys(objections)
+    remarks += objections
     if (flat[0], joined(flat[1])) != (made.canonical, joined(molecule.canonical for molecule in used)):
-        without = library.find(*flat)
-        if without is not None:
+        precedent = library.find(*flat)  # without stereochemistry
+        if precedent is not None:
             remarks.append(
-                f"the transformation is recorded {without.count} times, but here a stereocentre or double bond is inverted or newly defined"
+                f"the transformation is recorded {precedent.count} times, but here a stereocentre or double bond is inverted or newly defined"
             )
     remarks += _remarks(made, used)
     return Judgement("no precedent", name=name, remarks=tuple(remarks))
+
+
+def _precedent(
+    product: str, reactants: Sequence[str], library: Library
+) -> tuple[Transformation | None, list[str], list[str]]:
+    """Return the transformation that is a precedent of a step, or None, its reactants, and the objections to others.
+
+    It is that of all reactants, or else the most common one without reagents.
+    """
+    best: Transformation | None = None
+    used: list[str] = []
+    objections: dict[str, None] = {}
+    for kept, dropped in _without_reagents(product, reactants):
+        transformation, objected = library.match(product, kept, dropped)
+        if transformation is not None and objected is not None:
+            objections[f"the transformation is recorded {transformation.count} times, but here {objected}"] = None
+        elif transformation is not None and (best is None or transformation.count > best.count):
+            best, used = transformation, kept
+            if not dropped:
+                break
+    return best, used, list(objections)
 
 
 def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:

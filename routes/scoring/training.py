@@ -16,7 +16,7 @@ from ...modeling import WeftForConditionalGeneration
 from ...tokenization import build_route_tokenizer
 from ...training import WeftTrainer
 from ...training.batching import PairCollator
-from ...training.checkpoints import check_same_model
+from ...training.checkpoints import check_same_model, output_lock
 from ...training.encoding import longest
 from ...training.fitting import fit, start
 from ..data.training_data import RouteArguments, RouteTrainingArguments, about_routes, encode, load_pairs, pairs_of
@@ -150,6 +150,11 @@ def train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[s
     for name in ("num_test_routes", "beams", "test_batch_size"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(arguments, name)}.")
+    with output_lock(training):
+        return _train(arguments, training)
+
+
+def _train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[str, Any]:
     checkpoint = start(training)
     tokenizer = build_route_tokenizer(arguments.vocabulary)
     origin, changes = arguments.model_name_or_path, parse_overrides(arguments.config_overrides)

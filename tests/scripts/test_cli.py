@@ -121,11 +121,16 @@ def test_a_folder_without_a_model_is_refused(tmp_path, monkeypatch, model):
         check_model(model)
 
 
+MEMORY = "error: There is not enough memory: use fewer beams, smaller batches or a smaller model."
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
         (ValueError("column x\n  is missing"), 1, "error: column x is missing"),
         (PermissionError("no"), 1, "error: no"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ..."), 1, MEMORY),
+        (MemoryError(), 1, MEMORY),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
