@@ -103,7 +103,7 @@ def test_an_interrupted_run_resumes_to_the_same(folder, tmp_path, monkeypatch, c
     def fail_later(task, items, *arguments):
         windows.append(items[0][0])
         if len(windows) == 2:
-            raise RuntimeError("out of memory")
+            raise RuntimeError("a fault")
         return answer(task, items, *arguments)
 
     monkeypatch.setattr(serving_lines, "answer_window", fail_later)

@@ -8,6 +8,7 @@ import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 
 from weftformer import WeftForConditionalGeneration
+from weftformer.common.atomic import locked_folder
 from weftformer.scripts import cli
 from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import WeftTrainer, fit_pairs, fitting
@@ -130,3 +131,22 @@ def test_conditions_reach_the_model(pairs, tmp_path, monkeypatch):
     assert trainer.model.config.num_condition_features == 2
     # in training, and in both halves of the test: generation and loss; nothing is evaluated
     assert [values.tolist() for values in seen] == [[[3.0, 0.5]] * rows for rows in (2, 4, 4)]
+
+
+def test_a_folder_that_another_run_writes_to_is_refused(pairs, tmp_path):
+    with locked_folder(tmp_path / "model"), pytest.raises(ValueError, match="Another run is writing"):
+        _train(pairs, tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ([], None),
+        (["--predict-with-generate"], True),
+        (["--no-predict-with-generate"], False),
+        (["--predict_with_generate", "false"], False),
+    ],
+    ids=str,
+)
+def test_a_switch_may_be_unset_on_or_off(pairs, tmp_path, words, value):
+    assert parse_arguments([*_argv(pairs, tmp_path), *words])[2].predict_with_generate is value
