@@ -18,16 +18,18 @@ newest := torch transformers
 PINS := -c $(VENV)/versions/constraints.txt
 TESTS_OF_VERSIONS := tests/modeling tests/generation tests/hub tests/conversion tests/training tests/upstream
 
-# The tests that transformers holds its own models to are in its source distribution only. $(1) is an environment.
-define add_common_tests
-version=$$($(1)/bin/python -c "from importlib.metadata import version; print(version('transformers'))"); \
-folder=$(1)/share/transformers-tests-$$version; mkdir -p $$folder; \
-{ $(1)/bin/python -m pip download -q --disable-pip-version-check --no-deps --no-binary transformers -d $$folder transformers==$$version && \
-tar -xzf $$folder/transformers-$$version.tar.gz -C $$folder --strip-components 2 \
-transformers-$$version/tests/test_modeling_common.py transformers-$$version/tests/test_configuration_common.py && \
-touch $$folder/__init__.py; } || echo "transformers' common tests could not be had: tests/upstream skips them"; \
+# The tests that transformers and PEFT run on models are in their source distributions only. $(1) is an environment, $(2) the
+# package and $(3) the files.
+define add_tests_of
+version=$$($(1)/bin/python -c "from importlib.metadata import version; print(version('$(2)'))"); \
+folder=$(1)/share/$(2)-tests-$$version; mkdir -p $$folder; \
+{ $(1)/bin/python -m pip download -q --disable-pip-version-check --no-deps --no-binary $(2) -d $$folder $(2)==$$version && \
+tar -xzf $$folder/$(2)-$$version.tar.gz -C $$folder --strip-components 2 $(addprefix $(2)-$$version/tests/,$(3)) && \
+touch $$folder/__init__.py; } || echo "the tests of $(2) could not be downloaded: tests/upstream skips them"; \
 rm -f $$folder/*.tar.gz
 endef
+COMMON_TESTS := test_modeling_common.py test_configuration_common.py
+PEFT_TESTS := test_encoder_decoder_models.py testing_common.py testing_utils.py
 
 .PHONY: help demo demo-train test test-integration test-all test-slow test-versions lint format docs clean
 help:  ## show this list
@@ -78,7 +80,7 @@ $(VENV)/versions/%/.installed: pyproject.toml constraints.txt Makefile
 	grep -vE '^(torch|setuptools|transformers|huggingface_hub|tokenizers|safetensors|accelerate)==' constraints.txt > $(VENV)/versions/constraints.txt
 	$(@D)/bin/python -m pip install -q --disable-pip-version-check --upgrade $(PINS) $($*) -e ".[chem,train,parity,test]"
 	$(@D)/bin/python -m pip install -q --disable-pip-version-check $(PINS) --no-deps symm-learning
-	@$(call add_common_tests,$(@D))
+	@$(call add_tests_of,$(@D),transformers,$(COMMON_TESTS))
 	touch $@
 
 # torch first and alone: asked for by another package, pip would take the newest build with gigabytes of GPU packages.
@@ -90,5 +92,6 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps symm-learning
 	@# mypy does not see editable installs; it finds the package through this link instead.
 	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/weftformer
-	@$(call add_common_tests,$(VENV))
+	@$(call add_tests_of,$(VENV),transformers,$(COMMON_TESTS))
+	@$(call add_tests_of,$(VENV),peft,$(PEFT_TESTS))
 	touch $@

@@ -809,7 +809,8 @@ class WeftModel(WeftPreTrainedModel):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name != "shared" or value is None or "_is_replica" in vars(self):  # `nn.DataParallel` sets all modules
+        # `nn.DataParallel` sets all modules, and PEFT replaces tied tables itself where it trains single tokens
+        if name != "shared" or value is None or "_is_replica" in vars(self) or hasattr(value, "token_adapter"):
             return
         for stack in (self.encoder, self.decoder):  # also if an adapter replaces the table
             table = value
