@@ -94,6 +94,10 @@ def _parameters() -> Any:
     return parameters
 
 
+# A molecule is usually read twice in a row: for its canonical SMILES and for its atoms.
+_parsed = lru_cache(KNOWN // 16)(parse)
+
+
 @lru_cache(KNOWN)
 def canonical_smiles(smiles: str) -> str:
     """Return the canonical SMILES of a molecule's normal form. Recent results are cached, because beams and reagents share molecules.
@@ -101,7 +105,7 @@ def canonical_smiles(smiles: str) -> str:
     Raises:
         ValueError: as in [`parse`].
     """
-    return Chem.MolToSmiles(parse(smiles))
+    return Chem.MolToSmiles(_parsed(smiles))
 
 
 def _quoted(smiles: str) -> str:
@@ -229,7 +233,7 @@ class Molecule:
 def read_molecule(smiles: str) -> Molecule | None:
     """Return the molecule of a SMILES, or None if it cannot be read as in [`parse`]. Recent results are cached."""
     try:
-        molecule = parse(smiles)
+        molecule = _parsed(smiles)
     except ValueError:
         return None
     formula = cast(Any, rdMolDescriptors).CalcMolFormula(molecule)

@@ -34,12 +34,16 @@ class _Rule(NamedTuple):
     reacting: frozenset[str]
     elsewhere: frozenset[str]
 
-    def applies(self, name: str | None, reacting: frozenset[str], elsewhere: frozenset[str]) -> bool:
+    def applies(self, name: str | None, groups: Groups, bystanders: Sequence[str]) -> bool:
         return (
             (not self.steps or name in self.steps)
-            and self.without.isdisjoint(reacting)
-            and all(not needed or needed & reacting for needed in (self.partner, self.reacting))
-            and (not self.elsewhere or not self.elsewhere.isdisjoint(elsewhere))
+            and all(not needed or any(map(groups.reacts, needed)) for needed in (self.partner, self.reacting))
+            and not any(map(groups.reacts, self.without))
+            and (
+                not self.elsewhere
+                or any(map(groups.stays, self.elsewhere))
+                or any(not self.elsewhere.isdisjoint(_groups(smiles)) for smiles in bystanders)
+            )
         )
 
 
@@ -54,51 +58,75 @@ def objection(name: str | None, product: str, mapped: str, bystanders: Sequence[
         mapped: SMILES of the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
         bystanders: SMILES of molecules that are there and do not react.
     """
-    rules = [rule for rule in _table()[1] if not rule.steps or name in rule.steps]
-    reacting, elsewhere = changed_groups(product, mapped)
-    elsewhere = elsewhere.union(*map(_groups, bystanders))
-    return next((rule.why for rule in rules if rule.applies(name, reacting, elsewhere)), None)
+    groups = Groups(product, mapped)
+    return next((rule.why for rule in _table()[1] if rule.applies(name, groups, bystanders)), None)
 
 
-@lru_cache(KNOWN)
-def changed_groups(product: str, mapped: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the functional groups of the reactants that react, and those that stay as they are. Arguments are those of [`objection`]."""
-    made: Any = Chem.MolFromSmiles(product)
-    used: Any = Chem.MolFromSmiles(mapped)
-    if used is None:
-        return frozenset(), frozenset()
-    after = {atom.GetIdx() + 1: atom for atom in made.GetAtoms()}
-    kept = {atom.GetIdx() for atom in used.GetAtoms() if atom.GetAtomMapNum() in after}
-    changed = set()
-    for atom in used.GetAtoms():
-        if atom.GetIdx() in kept:
-            then = after[atom.GetAtomMapNum()]
-            bonds = {(bond.GetOtherAtom(atom).GetAtomMapNum(), bond.GetBondType()) for bond in atom.GetBonds()}
-            new_bonds = {(bond.GetOtherAtom(then).GetIdx() + 1, bond.GetBondType()) for bond in then.GetBonds()}
-            hydrogens, charges = atom.GetTotalNumHs(), atom.GetFormalCharge()
-            if (bonds, hydrogens, charges) != (new_bonds, then.GetTotalNumHs(), then.GetFormalCharge()):
-                changed.add(atom.GetIdx())
-        elif any(other.GetAtomMapNum() in after for other in atom.GetNeighbors()):
-            changed.add(atom.GetIdx())
-    reacting, elsewhere = set(), set()
-    for name, pattern in _table()[0]:
-        for atoms in used.GetSubstructMatches(pattern):
-            if not changed.isdisjoint(atoms):
-                reacting.add(name)
-            elif kept.issuperset(atoms):
-                elsewhere.add(name)
-    return frozenset(reacting), frozenset(elsewhere)
+class Groups:
+    """
+    The functional groups of the reactants of a step. Each is matched when it is needed, because matching all of them takes long.
+
+    Args:
+        product: canonical SMILES.
+        mapped: SMILES of the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
+    """
+
+    def __init__(self, product: str, mapped: str):
+        made: Any = Chem.MolFromSmiles(product)
+        self._reactants: Any = Chem.MolFromSmiles(mapped)
+        before = [] if self._reactants is None else _surroundings(self._reactants, from_maps=True)
+        after = {number: around for number, *around in _surroundings(made)}
+        kept = [number in after for number, *_ in before]
+        self._kept = {index for index, is_kept in enumerate(kept) if is_kept}
+        self._changed = {
+            index
+            for index, (number, bonds, *counts) in enumerate(before)
+            if (after[number] != [bonds, *counts] if kept[index] else any(other in after for other, _ in bonds))
+        }
+        self._found: dict[str, tuple[bool, bool]] = {}
+
+    def reacts(self, group: str) -> bool:
+        """Return whether a group reacts: one of its atoms changes."""
+        return self._find(group)[0]
+
+    def stays(self, group: str) -> bool:
+        """Return whether a group is in the product as it was."""
+        return self._find(group)[1]
+
+    def _find(self, group: str) -> tuple[bool, bool]:
+        if group not in self._found:
+            pattern = _table()[0][group]
+            matches = () if self._reactants is None else self._reactants.GetSubstructMatches(pattern)
+            others = [atoms for atoms in matches if self._changed.isdisjoint(atoms)]
+            self._found[group] = len(others) < len(matches), any(map(self._kept.issuperset, others))
+        return self._found[group]
+
+
+def _surroundings(molecule: Any, from_maps: bool = False) -> list[tuple[int, set[tuple[int, Any]], int, int]]:
+    """Return the number, the bonds, the hydrogens and the charge of each atom. Atoms are numbered from 1, or by their maps."""
+    atoms = [molecule.GetAtomWithIdx(index) for index in range(molecule.GetNumAtoms())]
+    numbers = [atom.GetAtomMapNum() if from_maps else atom.GetIdx() + 1 for atom in atoms]
+    bonds: list[set[tuple[int, Any]]] = [set() for _ in atoms]
+    for index in range(molecule.GetNumBonds()):
+        bond = molecule.GetBondWithIdx(index)
+        ends, kind = (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()), bond.GetBondType()
+        for end, other in (ends, ends[::-1]):
+            bonds[end].add((numbers[other], kind))
+    return [
+        (number, around, atom.GetTotalNumHs(), atom.GetFormalCharge())
+        for number, around, atom in zip(numbers, bonds, atoms, strict=True)
+    ]
 
 
 @lru_cache(KNOWN)
 def _groups(smiles: str) -> frozenset[str]:
     molecule = Chem.MolFromSmiles(smiles)
-    return frozenset(name for name, pattern in _table()[0] if molecule.HasSubstructMatch(pattern))
+    return frozenset(name for name, pattern in _table()[0].items() if molecule.HasSubstructMatch(pattern))
 
 
 @cache
-def _table() -> tuple[list[tuple[str, Any]], list[_Rule]]:
+def _table() -> tuple[dict[str, Any], list[_Rule]]:
     table = json.loads(files("weftformer.routes.shipped").joinpath(GROUPS).read_text(encoding="utf-8"))
     conditions = ("steps", "with", "without", "reacting", "elsewhere")
     rules = [_Rule(rule["why"], *(frozenset(rule.get(key, ())) for key in conditions)) for rule in table["rules"]]
-    return [(name, Chem.MolFromSmarts(smarts)) for name, smarts in table["groups"].items()], rules
+    return {name: Chem.MolFromSmarts(smarts) for name, smarts in table["groups"].items()}, rules

@@ -206,8 +206,9 @@ class Library:
                     return list(proposed.items())
                 if all(read_molecule(part) is not None for part in outcome.split(".")):
                     reactants = tuple(joined(outcome.split(".")).split("."))
-                    if made not in reactants and objection(transformation.name, made, mapped) is None:
-                        proposed.setdefault(reactants, transformation.count / total)
+                    is_new = made not in reactants and reactants not in proposed
+                    if is_new and objection(transformation.name, made, mapped) is None:
+                        proposed[reactants] = transformation.count / total
         return list(proposed.items())
 
     @classmethod
