@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -13,6 +13,8 @@ from rdkit import Chem
 from ..molecules import KNOWN
 
 GROUPS = "groups.json"
+# The indices of a group's atoms.
+Atoms = tuple[int, ...]
 
 
 class _Rule(NamedTuple):
@@ -25,6 +27,7 @@ class _Rule(NamedTuple):
         without: groups that do not react.
         reacting: groups that react, such as the nucleophile.
         elsewhere: groups that stay as they are.
+        beside: the same, in the molecule of a partner.
     """
 
     why: str
@@ -33,6 +36,7 @@ class _Rule(NamedTuple):
     without: frozenset[str]
     reacting: frozenset[str]
     elsewhere: frozenset[str]
+    beside: frozenset[str]
 
     def applies(self, name: str | None, groups: Groups, bystanders: Sequence[str]) -> bool:
         return (
@@ -44,6 +48,7 @@ class _Rule(NamedTuple):
                 or any(map(groups.stays, self.elsewhere))
                 or any(not self.elsewhere.isdisjoint(_groups(smiles)) for smiles in bystanders)
             )
+            and (not self.beside or any(groups.stays_beside(group, self.partner) for group in self.beside))
         )
 
 
@@ -83,23 +88,31 @@ class Groups:
             for index, (number, bonds, *counts) in enumerate(before)
             if (after[number] != [bonds, *counts] if kept[index] else any(other in after for other, _ in bonds))
         }
-        self._found: dict[str, tuple[bool, bool]] = {}
+        self._matches: dict[str, tuple[list[Atoms], list[Atoms]]] = {}
 
     def reacts(self, group: str) -> bool:
         """Return whether a group reacts: one of its atoms changes."""
-        return self._find(group)[0]
+        return bool(self._match(group)[0])
 
     def stays(self, group: str) -> bool:
         """Return whether a group is in the product as it was."""
-        return self._find(group)[1]
+        return bool(self._match(group)[1])
 
-    def _find(self, group: str) -> tuple[bool, bool]:
-        if group not in self._found:
+    def stays_beside(self, group: str, partners: Iterable[str]) -> bool:
+        """Return whether a group stays in a molecule in which one of the partners reacts."""
+        reacting = {index for partner in partners for atoms in self._match(partner)[0] for index in atoms}
+        molecules = [set(atoms) for atoms in Chem.GetMolFrags(self._reactants) if not reacting.isdisjoint(atoms)]
+        return any(molecule.issuperset(atoms) for molecule in molecules for atoms in self._match(group)[1])
+
+    def _match(self, group: str) -> tuple[list[Atoms], list[Atoms]]:
+        """Return the atoms of a group where it reacts, and where it stays."""
+        if group not in self._matches:
             pattern = _table()[0][group]
-            matches = () if self._reactants is None else self._reactants.GetSubstructMatches(pattern)
-            others = [atoms for atoms in matches if self._changed.isdisjoint(atoms)]
-            self._found[group] = len(others) < len(matches), any(map(self._kept.issuperset, others))
-        return self._found[group]
+            every = () if self._reactants is None else self._reactants.GetSubstructMatches(pattern)
+            changed = [atoms for atoms in every if not self._changed.isdisjoint(atoms)]
+            stays = [atoms for atoms in every if self._changed.isdisjoint(atoms) and self._kept.issuperset(atoms)]
+            self._matches[group] = changed, stays
+        return self._matches[group]
 
 
 def _surroundings(molecule: Any, from_maps: bool = False) -> list[tuple[int, set[tuple[int, Any]], int, int]]:
@@ -124,9 +137,14 @@ def _groups(smiles: str) -> frozenset[str]:
     return frozenset(name for name, pattern in _table()[0].items() if molecule.HasSubstructMatch(pattern))
 
 
+def group_names() -> list[str]:
+    """Return the names of the functional groups."""
+    return list(_table()[0])
+
+
 @cache
 def _table() -> tuple[dict[str, Any], list[_Rule]]:
     table = json.loads(files("weftformer.routes.shipped").joinpath(GROUPS).read_text(encoding="utf-8"))
-    conditions = ("steps", "with", "without", "reacting", "elsewhere")
+    conditions = ("steps", "with", "without", "reacting", "elsewhere", "beside")
     rules = [_Rule(rule["why"], *(frozenset(rule.get(key, ())) for key in conditions)) for rule in table["rules"]]
     return {name: Chem.MolFromSmarts(smarts) for name, smarts in table["groups"].items()}, rules
