@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .molecules import KNOWN, Molecule, is_among, missing_atoms, read_molecule
+from .molecules import KNOWN, UNDEFINED, Molecule, is_among, missing_atoms, read_molecule
 from .tree import Route
 
 # Reagents that routes leave out, by the heavy atoms that they supply to a product.
@@ -73,7 +73,8 @@ def step_fault(product: str, reactants: Sequence[str], above: Iterable[str] = ()
 
 
 def _unreadable(smiles: str) -> Fault:
-    return Fault(f"{smiles} cannot be read", "readable")
+    reason = ": it has an R group or another undefined atom" if UNDEFINED.search(smiles) else ""
+    return Fault(f"{smiles} cannot be read{reason}", "readable")
 
 
 def molecule_fault(smiles: str, path: Iterable[str]) -> Fault | None:
@@ -91,7 +92,7 @@ def _holds(molecule: Molecule, other: Molecule) -> bool:
     """Return whether two mixtures share a molecule, and are not forms of it with and without inorganic ions or water."""
     if "." not in molecule.smiles + other.smiles:
         return False
-    parts, others = ({*one.canonical.split(".")} for one in (molecule, other))
+    parts, others = ({*mixture.canonical.split(".")} for mixture in (molecule, other))
     return bool(_organic(parts & others)) and bool(_organic(parts ^ others))
 
 
@@ -123,8 +124,8 @@ def atoms_left(product: str, reactants: Sequence[str]) -> dict[str, int]:
 
 def isotopes_of(smiles: Iterable[str]) -> Counter[str]:
     """Return the number of atoms of each isotope in molecules, such as `2H`."""
-    named = (molecule.canonical for one in smiles if "[" in one and (molecule := read_molecule(one)))
-    return Counter(isotope.title() for one in named for isotope in _ISOTOPE.findall(one))
+    canonical = (molecule.canonical for text in smiles if "[" in text and (molecule := read_molecule(text)))
+    return Counter(isotope.title() for text in canonical for isotope in _ISOTOPE.findall(text))
 
 
 def supplier(missing: Mapping[str, int]) -> str | None:

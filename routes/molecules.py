@@ -29,8 +29,8 @@ _TOO_LARGE = re.compile(r"\[(?:\d{4,}|[^\[\]]*[H+-]\d{3,})")
 _ELEMENT = re.compile(r"([A-Z][a-z]?)(\d*)")
 # A CXSMILES: a SMILES, a blank, an extension between bars, and perhaps a name.
 _EXTENDED = re.compile(r"(\S+)(\s+\|[^|\n]*\|)[^\n]*")
-# `R` begins no other element.
-_UNDEFINED = re.compile(r"\*|R(?![abefghnu])|\[\d*[AXQM]\d*\]")
+# An R group or another undefined atom. `R` begins no other element.
+UNDEFINED = re.compile(r"\*|R(?![abefghnu])|\[\d*[AXQM]\d*\]")
 _BOND_MARKS = frozenset("~<>")
 _BONDS = {Chem.BondType.SINGLE, Chem.BondType.DOUBLE, Chem.BondType.TRIPLE, Chem.BondType.AROMATIC}
 
@@ -60,7 +60,7 @@ def parse(text: str) -> Chem.Mol:
     if number := _TOO_LARGE.search(smiles):
         raise ValueError(f"{_quoted(smiles)}: the number in {number[0]!r} is too large.")
     smiles = ATOM_MAP.sub("", smiles)
-    if _UNDEFINED.search(smiles):
+    if UNDEFINED.search(smiles):
         raise ValueError(f"{_quoted(smiles)}: it has an R group or another undefined atom. Give a whole molecule.")
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles + extension, _parameters())

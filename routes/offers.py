@@ -76,15 +76,15 @@ def read_price(text: str) -> tuple[float, str, bool]:
 
     A text without a number, or with a number that is not positive, has the price NaN.
     """
-    found = [(match.start(), match.end(), _number(match[0])) for match in _NUMBER.finditer(text)]
-    if not found or _MINUS.search(text[: found[0][0]]):
+    numbers = [(match.start(), match.end(), _number(match[0])) for match in _NUMBER.finditer(text)]
+    if not numbers or _MINUS.search(text[: numbers[0][0]]):
         return math.nan, "", False
-    start, end, price = found[0]
-    between = "" if len(found) == 1 else text[end : found[1][0]]
+    start, end, price = numbers[0]
+    between = "" if len(numbers) == 1 else text[end : numbers[1][0]]
     is_range = _TO.fullmatch(between) is not None
     if is_range:
-        end, price = found[1][1], min(price, found[1][2])
-    elif len(found) > 1 and not _PER.match(text, end):
+        end, price = numbers[1][1], min(price, numbers[1][2])
+    elif len(numbers) > 1 and not _PER.match(text, end):
         return math.nan, "", False
     around = f"{text[:start]} {re.sub(_TO_WORD, ' ', between) if is_range else ''} {text[end:]}".split()
     return price or math.nan, "" if math.isnan(price) else " ".join(dict.fromkeys(around)), is_range

@@ -17,7 +17,7 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     """
     Yield the molecules of the distinct routes of a plan, each once per role, as records of an SD file.
 
-    A record has the fields `id` (of the target), `smiles`, `role` (`target`, `intermediate` or `starting material`),
+    A record has the fields `id` and `solved` (of the target), `smiles`, `role` (`target`, `intermediate` or `starting material`),
     `in_stock` (of starting materials, if there is a stock) and `routes` (the ranks of the routes with the molecule).
 
     Args:
@@ -26,18 +26,19 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
         left_out (`list[str]`):
             A list to which the reason is added for each molecule that RDKit cannot read.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    records: dict[tuple[str, str], dict[str, Any]] = {}
     for candidate in plan.distinct:
         assert candidate.route is not None
         made = [(step.smiles, "intermediate") for step in candidate.route.steps()[:-1]]
         bought = [(leaf, "starting material") for leaf in candidate.route.leaves() if candidate.route.children]
         for smiles, role in [(candidate.route.smiles, "target"), *made, *bought]:
-            known = canonical_or_given(smiles)
-            fields = found.setdefault((known, role), {"id": plan.id, "smiles": known, "role": role, "routes": {}})
+            canonical = canonical_or_given(smiles)
+            first = {"id": plan.id, "solved": plan.solved, "smiles": canonical, "role": role, "routes": {}}
+            fields = records.setdefault((canonical, role), first)
             fields["routes"][candidate.rank] = None  # a dict keeps each rank once
             if candidate.missing is not None and (smiles, role) in bought:
                 fields["in_stock"] = smiles not in candidate.missing
-    for fields in found.values():
+    for fields in records.values():
         molecule = _drawn(fields["smiles"])
         if molecule is None:
             left_out.append(f"RDKit cannot read {fields['smiles']}")
@@ -54,7 +55,7 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     """
     Yield the distinct reactions of the distinct routes of a plan as records of an RD file, each with its RXN block.
 
-    A record has the fields `id` (of the target), `routes` (the ranks of the routes with the reaction), and `reaction`,
+    A record has the fields `id` and `solved` (of the target), `routes` (the ranks of the routes with the reaction), and `reaction`,
     `name`, `class`, `state`, `precedents`, `remarks` and `reason`, as in `Candidate.reactions`.
 
     Args:
@@ -63,24 +64,25 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
         left_out (`list[str]`):
             A list to which the reason is added for each reaction with a molecule that RDKit cannot read.
     """
-    found: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    records: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for candidate in plan.distinct:
         assert candidate.route is not None and candidate.reactions is not None
-        for step, known in zip(candidate.route.steps(), candidate.reactions, strict=True):
+        for step, reaction in zip(candidate.route.steps(), candidate.reactions, strict=True):
             molecules = [step.smiles, *(child.smiles for child in step.children)]
-            fields = {"id": plan.id, "routes": {}} | known | {"step": None}  # the number differs between routes
-            found.setdefault(step.last_reaction, (molecules, fields))[1]["routes"][candidate.rank] = None
-    for (product, *reactants), fields in found.values():
+            # the number of the step differs between routes
+            fields = {"id": plan.id, "solved": plan.solved, "routes": {}} | reaction | {"step": None}
+            records.setdefault(step.last_reaction, (molecules, fields))[1]["routes"][candidate.rank] = None
+    for (product, *reactants), fields in records.values():
         made, used = _drawn(product), [_drawn(smiles) for smiles in reactants]
         if made is None or None in used:
             left_out.append(f"RDKit cannot read a molecule of {fields['reaction']}")
             continue
-        reaction = rdChemReactions.ChemicalReaction()
-        reaction.AddProductTemplate(made)
+        drawn = rdChemReactions.ChemicalReaction()
+        drawn.AddProductTemplate(made)
         for molecule in used:
-            reaction.AddReactantTemplate(molecule)
+            drawn.AddReactantTemplate(molecule)
         data = "".join(f"$DTYPE {name}\n$DATUM {value}\n" for name, value in _in_lines(fields).items())
-        yield f"$RFMT\n{rdChemReactions.ReactionToRxnBlock(reaction)}{data}"
+        yield f"$RFMT\n{rdChemReactions.ReactionToRxnBlock(drawn)}{data}"
 
 
 def _drawn(smiles: str) -> Chem.Mol | None:
@@ -95,9 +97,9 @@ def _drawn(smiles: str) -> Chem.Mol | None:
 
 def _in_lines(fields: Mapping[str, Any]) -> dict[str, str]:
     """Return the fields that have a value, each as one line, because an empty line would end the field."""
-    found = {}
+    lines = {}
     for name, value in fields.items():
         text = "; ".join(map(str, value)) if isinstance(value, list | dict) else "" if value is None else str(value)
         if text:
-            found[name] = " ".join(text.lower().split() if isinstance(value, bool) else text.split())
-    return found
+            lines[name] = " ".join(text.lower().split() if isinstance(value, bool) else text.split())
+    return lines

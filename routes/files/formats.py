@@ -152,8 +152,8 @@ def _adapted(data: Any, adapter: str, place: str) -> Any:
     if adapter in ("synllama", "ursa"):
         data = data if isinstance(data, list) else [data]
     target = None
-    if adapter == "ursa" and (found := _URSA_TARGET.search(data[0]["completion"])):
-        target = {"id": "target", "smiles": found[1], "inchikey": _inchikey(found[1])}
+    if adapter == "ursa" and (match := _URSA_TARGET.search(data[0]["completion"])):
+        target = {"id": "target", "smiles": match[1], "inchikey": _inchikey(match[1])}
     try:
         return retrocast.adapt(data, adapter, target=target)
     except Exception as error:  # a RuntimeError, or one of its own

@@ -113,10 +113,10 @@ def _read(word: str, extension: str, number: int) -> Reaction:
 def _whole(parts: list[str], extension: str) -> list[str]:
     """Join the parts of a molecule that an extension groups, such as `f:0.2`, at the place of the first. The others become empty."""
     whole = list(parts)
-    for group in (text for found in _FRAGMENTS.findall(extension) for text in found.split(",")):
+    for group in (text for groups in _FRAGMENTS.findall(extension) for text in groups.split(",")):
         places = [place for place in map(int, filter(None, group.split("."))) if place < len(parts)]
         for place in reversed(places):
-            whole[place] = ".".join(parts[one] for one in places) if place == places[0] else ""
+            whole[place] = ".".join(parts[other] for other in places) if place == places[0] else ""
     return whole
 
 
@@ -162,13 +162,13 @@ def _molecules(text: str) -> list[str]:
     """Split a text at its dots, except at dots in parentheses."""
     if "(" not in (text[0], *re.findall(r"\.(.)", text)):
         return text.split(".")
-    found, depth, start = [], 0, 0
+    molecules, depth, start = [], 0, 0
     for position, character in enumerate(text + "."):
         depth += (character == "(") - (character == ")")
         if character == "." and depth == 0:
-            found.append(text[start:position])
+            molecules.append(text[start:position])
             start = position + 1
-    return [part[1:-1] if part.startswith("(") and part.endswith(")") else part for part in found]
+    return [part[1:-1] if part.startswith("(") and part.endswith(")") else part for part in molecules]
 
 
 def _tree_of(ways: dict[str, tuple[str, ...]]) -> Route:
@@ -176,8 +176,8 @@ def _tree_of(ways: dict[str, tuple[str, ...]]) -> Route:
     used = {smiles for reactants in ways.values() for smiles in reactants}
     targets = [product for product in ways if product not in used]
     if len(targets) != 1:
-        found = f"{', '.join(targets[:3])} are made but not used" if targets else "they form a cycle"
-        raise ValueError(f"the reactions do not form one route: {found}")
+        reason = f"{', '.join(targets[:3])} are made but not used" if targets else "they form a cycle"
+        raise ValueError(f"the reactions do not form one route: {reason}")
     known: dict[str, tuple[Route, int]] = {}
     route, _ = _grow(targets[0], ways, known, MAX_DEPTH)
     if unused := [product for product in ways if product not in known]:

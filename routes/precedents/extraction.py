@@ -36,10 +36,10 @@ def extract(record: dict[str, Any]) -> str | None:
     reactants, product = record["mapped"].split(">>")
     with rdBase.BlockLogs():
         try:
-            found = template_extractor.extract_from_reaction({"_id": 0, "reactants": reactants, "products": product})
+            template = template_extractor.extract_from_reaction({"_id": 0, "reactants": reactants, "products": product})
         except (ValueError, KeyError, RuntimeError, IndexError):
             return None
-    smarts = (found or {}).get("reaction_smarts")
+    smarts = (template or {}).get("reaction_smarts")
     if not smarts or not is_sound(smarts):
         return None
     used, made = record["reaction"].split(">>")
@@ -67,7 +67,7 @@ def _centres(pattern: Any) -> dict[int, tuple[list[tuple[int, str]], int | None]
     for atom in pattern.GetAtoms():
         bonds = [(bond.GetOtherAtom(atom).GetAtomMapNum(), bond.GetSmarts()) for bond in atom.GetBonds()]
         numbers, tag = [number for number, _ in bonds], int(atom.GetChiralTag())
-        swaps = sum(one > other for place, one in enumerate(numbers) for other in numbers[place + 1 :])
+        swaps = sum(number > other for place, number in enumerate(numbers) for other in numbers[place + 1 :])
         centres[atom.GetAtomMapNum()] = sorted(bonds), (tag + swaps) % 2 if tag else None
     centres.pop(0, None)  # atoms without a number
     return centres
@@ -89,8 +89,8 @@ def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) ->
         classes.setdefault(key, Counter())[record["class"]] += 1
         examples.setdefault(key, []).append(Example(record["reaction"], record["id"]))
     for key, counts in sorted(classes.items(), key=lambda item: (-item[1].total(), item[0])):
-        known = [(number, count) for number, count in counts.items() if number is not None]
-        commonest = max(known, key=lambda item: item[1])[0] if known else None
+        recorded = [(number, count) for number, count in counts.items() if number is not None]
+        commonest = max(recorded, key=lambda item: item[1])[0] if recorded else None
         chosen = sorted(examples[key], key=lambda example: (example.source is None, len(example.smiles)))[:EXAMPLES]
         yield key[0], Transformation(key[1], counts.total(), commonest, tuple(chosen), names.get(key[1]))
 

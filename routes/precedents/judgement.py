@@ -211,9 +211,9 @@ def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[tuple[
     distinct, missing = sorted(set(parts)), atoms_left(product, parts)
     for count in (3, 2, 1) if len(distinct) <= _MOST_PARTS else ():
         for kept in combinations(distinct, count):
-            several = [part for part in parts if part in kept]
-            if len(several) < len(parts) and atoms_left(product, several) == missing:
-                yield several, [part for part in parts if part not in kept]
+            reactants = [part for part in parts if part in kept]
+            if len(reactants) < len(parts) and atoms_left(product, reactants) == missing:
+                yield reactants, [part for part in parts if part not in kept]
 
 
 def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:

@@ -92,17 +92,17 @@ class Transformation:
         is_flat = _STEREO.isdisjoint(self.smarts + product)
         try:
             with rdBase.BlockLogs():
-                if is_flat and (outcomes := _flat_outcomes(self.smarts, product)) is not None:
-                    return outcomes
-                found, mapped = rdchiralRun(_template(self.smarts), _prepared(product), return_mapped=True)
+                if is_flat and (flat := _flat_outcomes(self.smarts, product)) is not None:
+                    return flat
+                outcomes, mapped = rdchiralRun(_template(self.smarts), _prepared(product), return_mapped=True)
                 if _LONE_PAIR.search(product):
-                    several = (mapped[outcome][0] for outcome in found if outcome in mapped)
-                    return {_with_stereo(reactants, product): reactants for reactants in sorted(several)}
+                    texts = sorted(mapped[outcome][0] for outcome in outcomes if outcome in mapped)
+                    return {_with_stereo(reactants, product): reactants for reactants in texts}
         # rdchiral fails for a few pairs of template and molecule
         except (ValueError, KeyError, RuntimeError, IndexError):
             return {}
         # rdchiral's order differs between processes. It does not map two enantiomers that it joins
-        return {outcome: mapped[outcome][0] if outcome in mapped else outcome for outcome in sorted(found)}
+        return {outcome: mapped[outcome][0] if outcome in mapped else outcome for outcome in sorted(outcomes)}
 
     def num_other_products(self, product: str, reactants: str) -> int:
         """Return how many isomers of the product the transformation makes from the same reactants, stereochemistry apart.
@@ -110,12 +110,12 @@ class Transformation:
         Arguments are those of [`mapped`].
         """
         forward, wanted = _forward(self.smarts), read_molecule(without_stereo(product))
-        parts, found = [_molecule(without_stereo(part)) for part in reactants.split(".")], set[str]()
+        parts, products = [_molecule(without_stereo(part)) for part in reactants.split(".")], set[str]()
         with rdBase.BlockLogs():
             for order in permutations(parts, forward.GetNumReactantTemplates()):
-                found.update(".".join(map(Chem.MolToSmiles, outcome)) for outcome in forward.RunReactants(order))
-        made = filter(None, map(read_molecule, found))
-        isomers = {without_stereo(one.canonical) for one in made if wanted and one.formula == wanted.formula}
+                products.update(".".join(map(Chem.MolToSmiles, outcome)) for outcome in forward.RunReactants(order))
+        made = filter(None, map(read_molecule, products))
+        isomers = {without_stereo(other.canonical) for other in made if wanted and other.formula == wanted.formula}
         return len(isomers - {wanted and without_stereo(wanted.canonical)})
 
     def might_give(self, product: Chem.Mol, reactants: Sequence[Chem.Mol]) -> bool:
@@ -162,8 +162,8 @@ class Library:
         """The common names by template."""
         return {
             transformation.smarts: transformation.name
-            for several in self._by_difference.values()
-            for transformation in several
+            for transformations in self._by_difference.values()
+            for transformation in transformations
         }
 
     @cached_property
@@ -237,8 +237,8 @@ class Library:
         Raises:
             ValueError: RDKit cannot read a molecule.
         """
-        found, objected = self.match(product, reactants)
-        return found if objected is None else None
+        transformation, objected = self.match(product, reactants)
+        return transformation if objected is None else None
 
     def match(
         self, product: str, reactants: Sequence[str], bystanders: Sequence[str] = ()
@@ -260,14 +260,14 @@ class Library:
         Fingerprints are compared first, because parsing a pattern takes longer than matching it, and a library has
         more patterns than are cached.
         """
-        found, own = self._by_difference.get(key, ()), _fingerprint(product)
-        for start in range(0, len(found), _AT_A_TIME):
-            several = found[start : start + _AT_A_TIME]
+        candidates, own = self._by_difference.get(key, ()), _fingerprint(product)
+        for start in range(0, len(candidates), _AT_A_TIME):
+            block = candidates[start : start + _AT_A_TIME]
             if (key, start) not in self._bits:
                 self._bits[key, start] = _fingerprints(
-                    [_pattern(transformation.smarts.split(">>")[0]) for transformation in several]
+                    [_pattern(transformation.smarts.split(">>")[0]) for transformation in block]
                 )
-            yield from (several[place] for place in _places(self._bits[key, start], own))
+            yield from (block[place] for place in _places(self._bits[key, start], own))
 
 
 @cache
@@ -320,14 +320,14 @@ def _flat_outcomes(smarts: str, product: str) -> dict[str, str] | None:
     reaction, more_atoms, more_bonds = _reaction(smarts)
     molecule = _molecule(product)
     size = molecule.GetNumAtoms() + more_atoms, molecule.GetNumBonds() + more_bonds
-    found, known = dict[str, str](), set[str]()
+    outcomes, seen = dict[str, str](), set[str]()
     for parts in reaction.RunReactants((molecule,)):
         if size != (sum(part.GetNumAtoms() for part in parts), sum(part.GetNumBonds() for part in parts)):
             return None
         raw = ".".join(map(Chem.MolToSmiles, parts))
-        if raw in known:  # equivalent atoms have matched
+        if raw in seen:  # equivalent atoms have matched
             continue
-        known.add(raw)
+        seen.add(raw)
         try:
             for part in parts:
                 Chem.SanitizeMol(part)
@@ -341,8 +341,8 @@ def _flat_outcomes(smarts: str, product: str) -> dict[str, str] | None:
                     if atom.HasProp("react_atom_idx"):
                         atom.SetAtomMapNum(atom.GetIntProp("react_atom_idx") + 1)
             smiles = ".".join(sorted(Chem.MolToSmiles(outcome).split(".")))
-            found[smiles] = ".".join(map(Chem.MolToSmiles, parts))
-    return dict(sorted(found.items()))
+            outcomes[smiles] = ".".join(map(Chem.MolToSmiles, parts))
+    return dict(sorted(outcomes.items()))
 
 
 @lru_cache(_TEMPLATES)

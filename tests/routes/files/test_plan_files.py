@@ -127,6 +127,7 @@ def test_molecules_and_reactions_for_other_programs(tmp_path):
     for one in Chem.SDMolSupplier(str(tmp_path / "a.sdf")):
         fields = one.GetPropsAsDict(autoConvertStrings=False)
         told.append((Chem.MolToSmiles(one), *map(fields.get, ("id", "role", "routes", "in_stock"))))
+        assert fields["solved"] == str(fields["id"] == "the ester").lower()
     assert told[:6] == [
         ("COC(C)=O", "the ester", "target", "1; 2", None), ("CC(=O)O", "the ester", "starting material", "1", "false"),
         ("CO", "the ester", "starting material", "1; 2", "true"), ("CC(=O)O", "the ester", "intermediate", "2", None),
@@ -145,7 +146,7 @@ def test_molecules_and_reactions_for_other_programs(tmp_path):
         [["[Na+].[O-]c1ccccc1", "CI"], ["COc1ccccc1"]],
     ]  # fmt: skip
     assert dict(re.findall(r"\$DTYPE (\w+)\n\$DATUM (.*)", records[0])) | {"precedents": "?"} == {
-        "id": "the ester", "routes": "1; 2", "reaction": "CC(=O)O.CO>>COC(C)=O", "name": "esterification",
+        "id": "the ester", "solved": "true", "routes": "1; 2", "reaction": "CC(=O)O.CO>>COC(C)=O", "name": "esterification",
         "class": "acylation", "state": "precedented", "precedents": "?",
     }  # fmt: skip
 

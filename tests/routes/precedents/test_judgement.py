@@ -80,6 +80,7 @@ def test_a_sulfoxide_keeps_its_configuration(aniline, state):
         (made("CCO", made("CC=O", "C(C)O")), ["fails", "precedented"], "CCO is made from itself"),
         # each reason once, in the order of the steps
         (made("CCCl", made("CCO", "[SiH4]"), made("CBr", "[SiH4]")), ["fails"] * 2 + ["no precedent"], "2 C, 1 O missing; 1 C, 1 Br missing"),
+        (made("CCO", "C[R1]"), ["fails"], "C[R1] cannot be read: it has an R group or another undefined atom"),
         (Route("CCO"), [], None),
     ],
 )  # fmt: skip
