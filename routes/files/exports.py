@@ -33,7 +33,7 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
         bought = [(leaf, "starting material") for leaf in candidate.route.leaves() if candidate.route.children]
         for smiles, role in [(candidate.route.smiles, "target"), *made, *bought]:
             canonical = canonical_or_given(smiles)
-            first = {"id": plan.id, "solved": plan.solved, "smiles": canonical, "role": role, "routes": {}}
+            first: dict[str, Any] = {"id": plan.id, "solved": plan.solved, "smiles": canonical, "role": role, "routes": {}}
             fields = records.setdefault((canonical, role), first)
             fields["routes"][candidate.rank] = None  # a dict keeps each rank once
             if candidate.missing is not None and (smiles, role) in bought:
