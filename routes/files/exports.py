@@ -27,14 +27,14 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
             A list to which the reason is added for each molecule that RDKit cannot read.
     """
     records: dict[tuple[str, str], dict[str, Any]] = {}
+    about = {"id": plan.id, "solved": plan.solved}
     for candidate in plan.distinct:
         assert candidate.route is not None
         made = [(step.smiles, "intermediate") for step in candidate.route.steps()[:-1]]
         bought = [(leaf, "starting material") for leaf in candidate.route.leaves() if candidate.route.children]
         for smiles, role in [(candidate.route.smiles, "target"), *made, *bought]:
             canonical = canonical_or_given(smiles)
-            first: dict[str, Any] = {"id": plan.id, "solved": plan.solved, "smiles": canonical, "role": role, "routes": {}}
-            fields = records.setdefault((canonical, role), first)
+            fields = records.setdefault((canonical, role), about | {"smiles": canonical, "role": role, "routes": {}})
             fields["routes"][candidate.rank] = None  # a dict keeps each rank once
             if candidate.missing is not None and (smiles, role) in bought:
                 fields["in_stock"] = smiles not in candidate.missing

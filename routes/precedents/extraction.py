@@ -36,7 +36,8 @@ def extract(record: dict[str, Any]) -> str | None:
     reactants, product = record["mapped"].split(">>")
     with rdBase.BlockLogs():
         try:
-            template = template_extractor.extract_from_reaction({"_id": 0, "reactants": reactants, "products": product})
+            reaction = {"_id": 0, "reactants": reactants, "products": product}
+            template = template_extractor.extract_from_reaction(reaction)
         except (ValueError, KeyError, RuntimeError, IndexError):
             return None
     smarts = (template or {}).get("reaction_smarts")
