@@ -1110,6 +1110,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         # a head of several modules may have the table in one of them
         tied = [f"lm_head.{name}" for name, weight in self.lm_head.named_parameters() if weight is table]
         self._tied_weights_keys = (keys or {}) | dict.fromkeys(tied, "model.decoder.embed_tokens.weight")
+        bias = self.generation_config.sequence_bias
+        if isinstance(bias, dict):  # JSON has no tuples as keys; `generate` takes lists too
+            self.generation_config.sequence_bias = [[list(tokens), value] for tokens, value in bias.items()]
         try:
             super().save_pretrained(*args, **kwargs)
         finally:

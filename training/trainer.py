@@ -102,6 +102,9 @@ class WeftTrainer(ShardedModelTrainer):
             self.args.learning_rate = _default_rate(weft_model(self.model))
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.add_callback(PushCodeCallback())
+        generation_config = getattr(weft_model(self.model), "generation_config", None)
+        if generation_config is not None:  # now, rather than at the first save
+            generation_config.validate(strict=True)
         config = weft_model(self.model).config
         if self.is_deepspeed_enabled and config.router_bias_update_rate:
             raise ValueError(

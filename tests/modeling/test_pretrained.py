@@ -5,8 +5,10 @@ import pickle
 
 import pytest
 import torch
+from transformers import Seq2SeqTrainingArguments
 
 from weftformer import WeftForConditionalGeneration
+from weftformer.training import WeftTrainer
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
@@ -147,3 +149,44 @@ def test_functional_call_leaves_the_model_unchanged(build, case):
     model(**call).loss.backward()
     for name, weight in model.named_parameters():
         torch.testing.assert_close(found[name], weight.grad)
+
+
+# values of settings, each set on a model after it was built
+SETTINGS = {
+    "early_stopping": [True, "never"], "num_beams": [3], "do_sample": [True], "use_cache": [False], "temperature": [0.5],
+    "top_k": [0, 3], "top_p": [0.5], "min_p": [0.1], "typical_p": [0.5], "epsilon_cutoff": [0.01], "repetition_penalty": [1.5],
+    "length_penalty": [0.0, 2.0], "no_repeat_ngram_size": [2], "bad_words_ids": [[[5], [5, 6]]], "renormalize_logits": [True],
+    "forced_bos_token_id": [5], "forced_eos_token_id": [2, [2, 3]], "suppress_tokens": [[5, 6]], "begin_suppress_tokens": [[5]],
+    "exponential_decay_length_penalty": [(3, 1.5)], "sequence_bias": [{(5,): -9.0, (6, 7): 2.0}, [[[5], -9.0]]],
+    "num_return_sequences": [2], "output_scores": [True], "max_length": [7], "min_length": [3], "max_new_tokens": [5],
+    "pad_token_id": [3], "eos_token_id": [[2], [2, 3, 4]], "decoder_start_token_id": [5, [5, 6]], "bos_token_id": [[1]],
+    "cache_implementation": ["static", "dynamic"], "guidance_scale": [1.5], "prompt_lookup_num_tokens": [3],
+}  # fmt: skip
+
+
+def written(model):
+    """Return what a model writes, or the kind of its error."""
+    torch.manual_seed(1)
+    try:
+        return model.generate(torch.arange(3, 15).view(2, 6), disable_compile=True).tolist()
+    except (ValueError, NotImplementedError) as error:
+        return type(error)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("others", [{}, {"do_sample": True}, {"num_beams": 2}], ids=str)
+def test_settings_that_are_saved_write_the_same_after_loading(build, tmp_path, others):
+    outcomes = set()
+    for name, value in [(name, value) for name, values in SETTINGS.items() for value in values]:
+        model = build(init_std=0.3).eval()
+        vars(model.generation_config).update({"max_length": 10, **others, name: value})
+        try:
+            model.save_pretrained(tmp_path)
+        except ValueError:
+            outcomes.add("refused")
+            with pytest.raises(ValueError):  # before a training, too
+                WeftTrainer(model, Seq2SeqTrainingArguments(tmp_path, report_to="none"))
+        else:
+            outcomes.add("saved")
+            assert written(model) == written(WeftForConditionalGeneration.from_pretrained(tmp_path)), (name, value)
+    assert outcomes == {"saved", "refused"}
