@@ -33,6 +33,9 @@ def train_tokenizer(
     at the start: the model adds the bos (`decoder_start_token_id`) when it shifts the labels. A `</s>` in a text is
     encoded as text. Pass `split_special_tokens=False` to have it recognised. The same texts give the same vocabulary.
 
+    Words that you add later with `add_tokens` do not decode to themselves if they have accented letters such as ü
+    (https://github.com/huggingface/tokenizers/issues/1392). Train the vocabulary on texts with these words instead.
+
     Args:
         texts (`Iterable[str]`):
             The texts, which are read once. For columns of a data set see [`iter_columns`].
