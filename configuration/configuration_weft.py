@@ -426,8 +426,8 @@ class WeftConfig(PreTrainedConfig):
 
     def _get_files_timestamps(self, *args, **kwargs):
         # transformers does not push files that have a timestamp here, but the code was just written and must be pushed
-        found = super()._get_files_timestamps(*args, **kwargs)
-        return {name: time for name, time in found.items() if not name.endswith(".py")}
+        timestamps = super()._get_files_timestamps(*args, **kwargs)
+        return {name: time for name, time in timestamps.items() if not name.endswith(".py")}
 
     def stack_heads(self, is_decoder: bool) -> tuple[int, int, int]:
         """

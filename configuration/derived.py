@@ -26,8 +26,8 @@ class Derived:
     def __get__(self, config: Any, owner: type | None = None) -> int | None:
         if config is None:
             return None  # a dataclass takes this as the field's default
-        given = vars(config).get(self.name)
-        return self.number(config) if given is None else given
+        stored = vars(config).get(self.name)
+        return self.number(config) if stored is None else stored
 
     def __set__(self, config: Any, value: int | None) -> None:
         vars(config)[self.name] = value
@@ -94,15 +94,15 @@ def redundant(config: Any) -> dict[str, Any]:
 
     A derived number that equals its default becomes None, and kinds of layers that are all alike become one word.
     """
-    given = vars(config)
+    stored = vars(config)
     numbers = {
         name: None
         for name, field in DERIVED.items()
-        if field.fits_whole_model(config) and given.get(name) == field.number(config)
+        if field.fits_whole_model(config) and stored.get(name) == field.number(config)
     }
     words = {}
     for name, field in LAYER_TYPES.items():
-        types = given.get(name)
+        types = stored.get(name)
         if types is None or types == field.expanded("dense", config):
             words[name] = "dense"
         elif types == field.expanded("sparse", config):

@@ -101,7 +101,7 @@ def tautomers(smiles: str) -> tuple[str, ...]:
     compounds.
     """
     molecule, enumerator = Chem.MolFromSmiles(smiles), _standardizer()[3]
-    found = list[str]()
+    names = list[str]()
     with rdBase.BlockLogs():
         for other in enumerator.Enumerate(molecule):
             name = Chem.MolToSmiles(other)
@@ -110,8 +110,8 @@ def tautomers(smiles: str) -> tuple[str, ...]:
                 and _num_stereo(other, name) == _num_stereo(molecule, smiles)
                 and not _gained(other, molecule) | _gained(molecule, other)
             ):
-                found.append(name)
-    return tuple(found)
+                names.append(name)
+    return tuple(names)
 
 
 def _gained(molecule: Any, other: Any) -> set[int]:

@@ -65,8 +65,8 @@ def price_in_words(price: float, unit: str | None, is_lowest: bool = False) -> s
 
 def price_sum(offers: Sequence[Offer]) -> float | None:
     """Return the sum of the known prices; None if there is none, or if their units differ."""
-    known = [offer for offer in offers if offer.price is not None]
-    return sum(offer.price or 0.0 for offer in known) if len({offer.unit for offer in known}) == 1 else None
+    priced = [offer for offer in offers if offer.price is not None]
+    return sum(offer.price or 0.0 for offer in priced) if len({offer.unit for offer in priced}) == 1 else None
 
 
 def read_price(text: str) -> tuple[float, str, bool]:

@@ -243,8 +243,8 @@ class Plan:
     @property
     def solved(self) -> bool | None:
         """Whether a route starts from the stock alone; None if that is unknown, because there was no stock."""
-        known = {candidate.purchasable for candidate in self.distinct}
-        return None if known == {None} else True in known
+        states = {candidate.purchasable for candidate in self.distinct}
+        return None if states == {None} else True in states
 
     @property
     def nothing_because(self) -> str | None:

@@ -161,13 +161,13 @@ class Stock:
             OSError: the file cannot be read.
         """
         path = Path(path)
-        known = path.with_name(f"{path.name}.weft-stock.npz")
+        cached = path.with_name(f"{path.name}.weft-stock.npz")
         stamp = json.dumps([_CACHE_VERSION, rdBase.rdkitVersion, path.stat().st_size, path.stat().st_mtime_ns, column])
-        stock = cls._from_cache(known, stamp) if cache else None
+        stock = cls._from_cache(cached, stamp) if cache else None
         if stock is None:
             stock = cls._read(path, workers, progress, column)
             if cache:
-                stock._to_cache(known, stamp)
+                stock._to_cache(cached, stamp)
         stock.is_strict = is_strict
         if stock.num_bad:
             first = "; ".join(repr(line) for line in stock.bad_lines)
@@ -198,14 +198,14 @@ class Stock:
             Workers(stock, 1 if kind == "inchikey" else workers) as pool,
             Progress(f"reading {path.name}", None, "molecules", is_shown=progress) as bar,
         ):
-            for found, wrong, notes, salts in pool.map(cls._hashed, chunks):
-                parts.append(found)
+            for hashes, wrong, notes, salts in pool.map(cls._hashed, chunks):
+                parts.append(hashes)
                 for note in notes:
                     stock._notes.add(*note)
                 stock.num_salts += salts
                 stock.num_bad += len(wrong)
                 stock.bad_lines += wrong[: 5 - len(stock.bad_lines)]
-                bar.update(len(found) + len(wrong))
+                bar.update(len(hashes) + len(wrong))
                 if len(parts) > 100_000:
                     parts = [np.unique(np.concatenate(parts))]
         stock._finish(parts)
@@ -214,11 +214,13 @@ class Stock:
     def _hashed(self, entries: Sequence[_Entry]) -> list[tuple[np.ndarray, list[str], list[Any], int]]:
         """Return the hashes of the entries, the entries that are not molecules, the notes, and the number of salts."""
         names = [_name(entry, self.kind) for entry, *_ in entries]
-        found = [(name, details) for name, (_, *details) in zip(names, entries, strict=True) if name is not None]
+        entries_by_name = [
+            (name, details) for name, (_, *details) in zip(names, entries, strict=True) if name is not None
+        ]
         wrong = [entry[:200] for name, (entry, *_) in zip(names, entries, strict=True) if name is None]
-        notes = [note for name, details in found for note in self._noted(name, details)]
-        hashes = np.array([hash64(name) for name, _ in found], dtype=np.uint64)
-        return [(hashes, wrong, notes, sum("." in name for name, _ in found))]
+        notes = [note for name, details in entries_by_name for note in self._noted(name, details)]
+        hashes = np.array([hash64(name) for name, _ in entries_by_name], dtype=np.uint64)
+        return [(hashes, wrong, notes, sum("." in name for name, _ in entries_by_name))]
 
     def _noted(self, name: str, details: Iterable[str]) -> Iterator[tuple[int, float, list[str]]]:
         """Yield the notes of an entry: price, vendor and number by its name and, for a salt, also by its parent."""
@@ -309,8 +311,8 @@ class Stock:
 
     def offers(self, route: Route) -> list[Offer]:
         """Return the offers of the starting materials for which the stock has more data."""
-        found = [self.offer(smiles) for smiles in dict.fromkeys(route.leaves())]
-        return [offer for offer in found if offer is not None and offer.description]
+        offers = [self.offer(smiles) for smiles in dict.fromkeys(route.leaves())]
+        return [offer for offer in offers if offer is not None and offer.description]
 
     def without(self, target: str) -> Callable[[str], bool]:
         """Return a function that tests whether a canonical SMILES is in the stock and not a form of the target."""
@@ -352,9 +354,9 @@ def _name(entry: str, kind: str) -> str | None:
 
 def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
     """Yield the SMILES or InChIKey of each line that is not empty, with its other data in a table."""
-    known = (*SMILES_COLUMNS, "inchikey") if column is None else (column,)
+    columns = (*SMILES_COLUMNS, "inchikey") if column is None else (column,)
     with path.open("rb") as file, named_errors(path):
-        table, lines = read_table(text_of(file, path.name), known)
+        table, lines = read_table(text_of(file, path.name), columns)
         if table is None and column is not None:
             raise ValueError(f"{path} has no column {column!r}: its first line is {next(lines, '').strip()[:200]!r}.")
         if table is None:  # a list: the text after the SMILES is a name
@@ -364,7 +366,7 @@ def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
         currency = _column_like(table, _CURRENCIES, "currency")
         price = _column_like(table, _PRICES, "price", but=currency)
         unit = "" if price is None else _unit(table.header[price].lower())
-        places = [table.column(known), price, currency, table.column(_VENDORS), table.column(_NUMBERS)]
+        places = [table.column(columns), price, currency, table.column(_VENDORS), table.column(_NUMBERS)]
         for row in table.rows:
             entry, cost, code, vendor, number = ("" if place is None else row[place] for place in places)
             # a price of its own unit needs no other

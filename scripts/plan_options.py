@@ -32,9 +32,9 @@ def plan_settings(args: argparse.Namespace) -> PlanSettings:
 
 def given_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of [`add_plan_options`] that are not at their defaults, by their names for users."""
-    given = {"allow": args.allow} if args.allow else {}
+    settings = {"allow": args.allow} if args.allow else {}
     for field in (*fields(PlanSettings), *fields(Constraints)):
         value = getattr(args, field.name, None)
         if "help" in field.metadata and value is not None and value not in (field.default, []):
-            given[option_flag(field).removeprefix("--")] = value or True  # a switch that is off
-    return given
+            settings[option_flag(field).removeprefix("--")] = value or True  # a switch that is off
+    return settings

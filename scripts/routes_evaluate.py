@@ -134,11 +134,11 @@ def _planned(
     conditions = conditions_of(planner.model, args.conditions)
     file = args.save_predictions
     with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:
-        found = {
+        plans_by_condition = {
             name: predict(planner, references, name, settings, sink, stock=stock, batch_size=args.batch_size)
             for name in conditions
         }
     return {
         CONDITIONS[name]: [(route, told) for (route, _), told in zip(references, plans, strict=True)]
-        for name, plans in found.items()
+        for name, plans in plans_by_condition.items()
     }

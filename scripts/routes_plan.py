@@ -90,14 +90,14 @@ def steps(text: str) -> int | range:
     """Parse a number such as `3`, or a range such as `2-5`, which includes its end."""
     first, dash, last = text.partition("-")
     try:
-        found = range(int(first), int(last) + 1) if dash else int(first)
+        number = range(int(first), int(last) + 1) if dash else int(first)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor a range such as 2-5") from None
-    if isinstance(found, range) and not found:
+    if isinstance(number, range) and not number:
         raise argparse.ArgumentTypeError(f"{text!r} ends before it begins: give a range such as 2-5")
-    if (found[0] if isinstance(found, range) else found) < 1:
+    if (number[0] if isinstance(number, range) else number) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: a route has at least 1 step")
-    return found
+    return number
 
 
 def main(args: argparse.Namespace) -> int:
@@ -210,10 +210,10 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that determine the routes. A resumed run must have the same."""
     names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model", "dtype")
     asked = {name: getattr(args, name) for name in names}
-    given = {
+    settings = {
         name.replace("_", "-"): _plain(value) for name, value in asked.items() if value not in (None, False, "auto")
     }
-    return given | given_settings(args)
+    return settings | given_settings(args)
 
 
 def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:

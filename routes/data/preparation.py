@@ -64,10 +64,10 @@ class Report:
 
     def drop(self, reason: str, file: Path, index: str, why: str) -> None:
         """Count a dropped route, and keep it as an example if it is one of the first."""
-        found = self.dropped.setdefault(reason, {"count": 0, "examples": []})
-        found["count"] += 1
-        if len(found["examples"]) < _EXAMPLES:
-            found["examples"].append({"file": str(file), "index": index, "why": why[:500]})
+        entry = self.dropped.setdefault(reason, {"count": 0, "examples": []})
+        entry["count"] += 1
+        if len(entry["examples"]) < _EXAMPLES:
+            entry["examples"].append({"file": str(file), "index": index, "why": why[:500]})
 
     def format_table(self) -> str:
         """Return the counts, one per line, with the first example below each reason."""
@@ -77,9 +77,9 @@ class Report:
             lines += [f"{count:>10,}  rows of {file}" for file, count in self.sources.items()]
         for reason, title in REASONS.items():
             if reason in self.dropped:
-                found = self.dropped[reason]
-                first = found["examples"][0]
-                lines.append(f"{found['count']:>10,}  dropped: {title}")
+                entry = self.dropped[reason]
+                first = entry["examples"][0]
+                lines.append(f"{entry['count']:>10,}  dropped: {title}")
                 lines.append(
                     f"{'':12}{first['file']}, {first['index']}{': ' * bool(first['why'])}{first['why'][:120]}"
                 )

@@ -120,10 +120,10 @@ def drop_shared_targets(train: Iterable[Route], test: Iterable[Route]) -> list[R
 
 def _orders(route: Route, count: int, rng: random.Random) -> list[Route]:
     """Return the route as it is and up to `count - 1` further distinct orders."""
-    found = {route: None}
+    variants = {route: None}
     # A small tree may have fewer than `count` orders, so the number of tries is limited.
     for _ in range(4 * (count - 1)):
-        if len(found) == count:
+        if len(variants) == count:
             break
-        found[route.shuffled(rng)] = None
-    return list(found)
+        variants[route.shuffled(rng)] = None
+    return list(variants)

@@ -124,17 +124,17 @@ class Selection:
             return [Outcome(place, "unreadable_molecule", str(error))]
         parts = whole.sub_routes()
         above = parts if self.settings.exclude_by == "made" else [] if self.settings.forward else parts[:1]
-        found: dict[Route, str] = {}
+        overlap: dict[Route, str] = {}
         if not self.settings.forward:
             whole_ones = parts if self.settings.sub_routes else parts[:1]
-            found = {
+            overlap = {
                 part: f"{place}, sub-route {number}" if number else place for number, part in enumerate(whole_ones)
             }
         if self.settings.forward or self.settings.single_steps:
             for number, part in enumerate(parts, 1):
-                found.setdefault(part.last_step(), f"{place}, reaction {number}" if len(parts) > 1 else place)
+                overlap.setdefault(part.last_step(), f"{place}, reaction {number}" if len(parts) > 1 else place)
         outcomes = []
-        for part, part_place in found.items():
+        for part, part_place in overlap.items():
             keys = tuple({hash64(other.smiles) for other in (part, *above)})
             try:
                 outcome = self._outcome(part_place, part)

@@ -112,8 +112,8 @@ def _common_part(product: str, reactant: str) -> Chem.Mol | None:
     pair = [Chem.MolFromSmiles(product), Chem.MolFromSmiles(reactant)]
     if pair[0] is None or pair[1] is None:
         return None
-    found = rdFMCS.FindMCS(pair, timeout=SEARCH_SECONDS, ringMatchesRingOnly=True, completeRingsOnly=True)
-    return found.queryMol if found.numAtoms >= 2 else None
+    common = rdFMCS.FindMCS(pair, timeout=SEARCH_SECONDS, ringMatchesRingOnly=True, completeRingsOnly=True)
+    return common.queryMol if common.numAtoms >= 2 else None
 
 
 def _placed(molecule: Chem.Mol | None, product: Chem.Mol | None) -> Chem.Mol | None:

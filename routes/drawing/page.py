@@ -232,13 +232,13 @@ def _patent(source: str) -> str | None:
 
     Numbers may be padded as in Lowe's data, `US06316445B1`. PaRoutes adds places in the patent after a semicolon.
     """
-    found = _PATENT.fullmatch(source.partition(";")[0])
-    return found and f"https://patents.google.com/patent/{found[1] or found[2]}{found[3]}/en"
+    match = _PATENT.fullmatch(source.partition(";")[0])
+    return match and f"https://patents.google.com/patent/{match[1] or match[2]}{match[3]}/en"
 
 
 def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
     smiles = canonical_or_given(plan.target)
-    known = [candidate.purchasable for candidate in plan.distinct if candidate.purchasable is not None]
+    purchasable = [candidate.purchasable for candidate in plan.distinct if candidate.purchasable is not None]
     try:
         portrait = _portrait(depict(smiles), shared)
     except ValueError:  # the target is not a SMILES
@@ -253,7 +253,7 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
         leaves = list(dict.fromkeys(candidate.route.leaves()))
         drawn = Markup(picture_svg(picture, interactive=True, shared=shared))
         groups[key].routes.append(_DrawnRoute(number, rank, candidate, candidate.route, leaves, drawn))
-    return _Section(plan, smiles, portrait, list(groups.values()), sum(known) if known else None)
+    return _Section(plan, smiles, portrait, list(groups.values()), sum(purchasable) if purchasable else None)
 
 
 def _group(route: Route, picture: Picture, shared: dict[str, str]) -> _Group:

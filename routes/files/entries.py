@@ -61,8 +61,8 @@ class Entry:
     @property
     def group(self) -> str:
         """The place of the list of candidates for a target that the entry is in, or an empty text."""
-        found = re.fullmatch(r"(.*\])\[\d+\]", self.place)
-        return found[1] if found else ""
+        match = re.fullmatch(r"(.*\])\[\d+\]", self.place)
+        return match[1] if match else ""
 
     @property
     def parsed(self) -> Any:
@@ -89,13 +89,13 @@ class Entry:
         if not self.is_line and not isinstance(self.content, ValueError):
             return list(candidates_in(self.content, self.place))
         try:
-            found = [self.content] if isinstance(self.content, ValueError) else _line_candidates(self.content)
+            candidates = [self.content] if isinstance(self.content, ValueError) else _line_candidates(self.content)
         except ValueError as error:
-            found = [error]
-        kinds = [NoRoute if isinstance(one, NoRoute) else ValueError for one in found]
+            candidates = [error]
+        kinds = [NoRoute if isinstance(one, NoRoute) else ValueError for one in candidates]
         return [
             kind(f"{self.place}: {one}") if isinstance(one, ValueError) else one
-            for kind, one in zip(kinds, found, strict=True)
+            for kind, one in zip(kinds, candidates, strict=True)
         ]
 
 

@@ -262,11 +262,11 @@ def _trees(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[s
 
 def _table_of_trees(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
     for index, (_, smiles, routes, plan) in enumerate(targets):
-        found = [
+        trees = [
             to_reaction_tree(route, stock) | {"scores": {"log_probability": score}, "rank": rank}
             for route, _, stock, rank, score in routes
         ]
-        row = (index, plan.id, smiles, plan.seconds, plan.solved is True, len(found), found)
+        row = (index, plan.id, smiles, plan.seconds, plan.solved is True, len(trees), trees)
         yield _json(dict(zip(_TABLE, row, strict=True)))
 
 

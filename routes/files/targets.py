@@ -97,12 +97,12 @@ def targets_in(
 
 
 def _bounded(targets: Iterable[Target], name: str) -> list[Target]:
-    found = list(itertools.islice(targets, MOST_TARGETS + 1))
-    if not found:
+    chosen = list(itertools.islice(targets, MOST_TARGETS + 1))
+    if not chosen:
         raise ValueError(f"{name} contains no target.")
-    if len(found) > MOST_TARGETS:
+    if len(chosen) > MOST_TARGETS:
         raise ValueError(f"{name} has more than {MOST_TARGETS:,} targets: split it.")
-    return found
+    return chosen
 
 
 def _has_table_name(name: str) -> bool:
@@ -169,8 +169,8 @@ def _of_sd_file(lines: Iterable[str], id_column: str | None) -> Iterator[Target]
             smiles = "" if molecule is None else plain_smiles(_extended(Chem.RemoveHs(molecule)))
         label = record.partition("\n")[0].strip()
         if id_column is not None:
-            found = re.search(rf"^>.*<{re.escape(id_column)}>[^\n]*\n([^\n]*)", record, re.MULTILINE | re.IGNORECASE)
-            label = found[1].strip() if found else ""
+            match = re.search(rf"^>.*<{re.escape(id_column)}>[^\n]*\n([^\n]*)", record, re.MULTILINE | re.IGNORECASE)
+            label = match[1].strip() if match else ""
         label = label or str(number)
         yield Target(label, smiles, None if smiles else f"record {number} is not a molecule that RDKit can read.")
 

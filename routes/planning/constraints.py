@@ -383,10 +383,10 @@ class ConstrainedGrammar(LogitsProcessor):
         # a text that is given up can only end, whatever its scores are
         found_WV = np.where(masks_WV[:, [self.grammar.end]] == GIVEN_UP, masks_WV, raw_WV + masks_WV)
         self.totals_W, self.scores_WV = totals_W, found_WV
-        found = torch.from_numpy(found_WV)
-        if found.shape[1] < scores.shape[1]:  # the model also scores ids that the tokenizer does not have
-            found = torch.nn.functional.pad(found, (0, scores.shape[1] - found.shape[1]), value=float("-inf"))
-        return found.to(device=scores.device, dtype=scores.dtype)
+        masked = torch.from_numpy(found_WV)
+        if masked.shape[1] < scores.shape[1]:  # the model also scores ids that the tokenizer does not have
+            masked = torch.nn.functional.pad(masked, (0, scores.shape[1] - masked.shape[1]), value=float("-inf"))
+        return masked.to(device=scores.device, dtype=scores.dtype)
 
     def _advance(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], limits: list[int]

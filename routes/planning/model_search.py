@@ -64,11 +64,11 @@ class Deadline(LogitsProcessor):
         if not self.has_passed:
             return scores
         self.is_over = True
-        found = torch.full_like(scores, float("-inf"))
+        forced = torch.full_like(scores, float("-inf"))
         ends = scores[:, self.end]
         is_whole = ends.isfinite() & (ends > _LOST) if self.has_grammar else torch.zeros_like(ends, dtype=torch.bool)
-        found[:, self.end] = ends.where(is_whole, torch.full_like(ends, GIVEN_UP))
-        return cast(torch.FloatTensor, found)
+        forced[:, self.end] = ends.where(is_whole, torch.full_like(ends, GIVEN_UP))
+        return cast(torch.FloatTensor, forced)
 
 
 @dataclass(frozen=True)
@@ -184,11 +184,11 @@ class RouteSearch:
         if self.watch is not None:
             self.watch()
         done = []
-        for found in self._running.step():
-            task = self._tasks.pop(found.ticket)
+        for result in self._running.step():
+            task = self._tasks.pop(result.ticket)
             start = beginning(self.tokenizer, task.job.smiles)
-            texts = [self._read([*start, *ids]) for ids in found.sequences]
-            done.append((found.ticket, self._candidates(task, list(zip(texts, found.scores, strict=True)))))
+            texts = [self._read([*start, *ids]) for ids in result.sequences]
+            done.append((result.ticket, self._candidates(task, list(zip(texts, result.scores, strict=True)))))
             self._forget(task)
         return done
 
@@ -211,7 +211,7 @@ class RouteSearch:
     ) -> list[list[Candidate]]:
         inputs = self._inputs([task.job for task in tasks])
         length = inputs["decoder_input_ids"].shape[1]
-        most = max_new_tokens or self._most(length)
+        limit = max_new_tokens or self._most(length)
         processors: list[Any] = [] if self.watch is None else [Watch(self.watch)]
         if self.grammar is not None:
             processors.append(self.grammar.begin([task.job.n_steps for task in tasks]))
@@ -219,7 +219,7 @@ class RouteSearch:
             **inputs,
             **self._options,
             do_sample=False,
-            max_new_tokens=most,
+            max_new_tokens=limit,
             max_length=None,
             return_dict_in_generate=True,
             output_scores=self.beams > 1,
@@ -228,10 +228,10 @@ class RouteSearch:
             logits_processor=[*processors, *([] if deadline is None else [deadline])],
         )
         texts, scores = list(map(self._read, output.sequences.tolist())), self._scores(output, length).tolist()
-        found = list(zip(texts, scores, strict=True))
+        hypotheses = list(zip(texts, scores, strict=True))
         return [
             self._candidates(
-                task._replace(number=number, most=most), found[number * self.beams : (number + 1) * self.beams]
+                task._replace(number=number, most=limit), hypotheses[number * self.beams : (number + 1) * self.beams]
             )
             for number, task in enumerate(tasks)
         ]

@@ -78,13 +78,13 @@ class WeftReactionModel(BackwardReactionModel):
     def _get_reactions(self, inputs: list[Molecule], num_results: int) -> list[Sequence[SingleProductReaction]]:
         smiles = [canonical_or_given(molecule.smiles) for molecule in inputs]
         texts = [list(source_texts(self.model, self.tokenizer, one, self.settings)) for one in smiles]
-        found = iter(self._candidates([text for some in texts for text in some]))
+        candidates = iter(self._candidates([text for some in texts for text in some]))
         reactions: list[Sequence[SingleProductReaction]] = []
         for product, some in zip(inputs, texts, strict=True):
             probabilities: Counter[tuple[str, ...]] = Counter()
             for _ in some:
                 best: dict[tuple[str, ...], float] = {}
-                for candidate in next(found):
+                for candidate in next(candidates):
                     if candidate.route is not None and candidate.route.children:
                         reactants = tuple(sorted(child.smiles for child in candidate.route.children))
                         best.setdefault(reactants, math.exp(max(candidate.score, _LEAST)) / len(some))

@@ -119,8 +119,8 @@ def can_search(model: Any, settings: PlanSettings, stock: Any) -> bool:
 
     This needs a stock, a model that writes single steps, the grammar, and no setting that only whole routes have.
     """
-    fewest, most = about_routes(model).get("steps", (1, None))
-    writes_steps = fewest <= 1 if model.config.num_condition_features else most == 1
+    lowest, highest = about_routes(model).get("steps", (1, None))
+    writes_steps = lowest <= 1 if model.config.num_condition_features else highest == 1
     is_for_whole = (
         settings.num_augmentations > 1 or settings.ranking != "log_probability" or settings.rules.required_leaf
     )
@@ -204,8 +204,8 @@ def about_routes(model: Any) -> dict[str, Any]:
 
 def default_steps(model: Any) -> list[int]:
     """Return the numbers of steps that are tried by default: 1 to 5, limited to the training range."""
-    fewest, most = about_routes(model).get("steps", (1, 5))
-    return [steps for steps in DEFAULT_STEPS if fewest <= steps <= most] or [int(fewest)]
+    lowest, highest = about_routes(model).get("steps", (1, 5))
+    return [steps for steps in DEFAULT_STEPS if lowest <= steps <= highest] or [int(lowest)]
 
 
 def most_steps(model: Any) -> int:
@@ -219,10 +219,10 @@ def most_steps(model: Any) -> int:
 
 
 def _check_beams(tokenizer: Any, beams: int) -> None:
-    most = BEAMS_OF_A_TOKEN * len(tokenizer)
-    if beams > most:
+    limit = BEAMS_OF_A_TOKEN * len(tokenizer)
+    if beams > limit:
         raise ValueError(
-            f"{beams:,} beams exceed the limit of {most:,}, {BEAMS_OF_A_TOKEN} for each of the "
+            f"{beams:,} beams exceed the limit of {limit:,}, {BEAMS_OF_A_TOKEN} for each of the "
             f"{len(tokenizer)} tokens of the vocabulary: time and memory grow with each beam, and 10 to 50 are usual. "
             "`--no-limits` (`enforce_limits=False` in Python) removes the limit."
         )
@@ -278,11 +278,11 @@ def _steps(model: Any, n_steps: Any, count: int, is_bounded: bool) -> list[Seque
             f"{longest} steps exceed the limit of this model, {bound}: it would generate until it has no positions left. "
             "`--no-limits` (`enforce_limits=False` in Python) removes the limit."
         )
-    fewest, most = about_routes(model).get("steps", (None, None))
-    outside = sorted({number for steps in tried for number in steps if most and not fewest <= number <= most})
+    lowest, highest = about_routes(model).get("steps", (None, None))
+    outside = sorted({number for steps in tried for number in steps if highest and not lowest <= number <= highest})
     if outside:
         _logger.warning_once(
             "The model was trained on routes of %d to %d steps and has not seen %s steps.",
-            fewest, most, ", ".join(map(str, outside)),
+            lowest, highest, ", ".join(map(str, outside)),
         )  # fmt: skip
     return tried

@@ -95,11 +95,11 @@ class StockSearch:
     def _has_enough(self) -> bool:
         if not self._recorded.goes_on and not self._proposed.goes_on:
             return True
-        most = self.request.settings.num_routes
-        if len(self._recorded.solutions) + len(self._proposed.solutions) < most:
+        num_routes = self.request.settings.num_routes
+        if len(self._recorded.solutions) + len(self._proposed.solutions) < num_routes:
             return False
         solutions = self._solutions()
-        return len(solutions) >= most and any(solution.is_recorded for solution in solutions)
+        return len(solutions) >= num_routes and any(solution.is_recorded for solution in solutions)
 
     def is_over(self, seconds: float) -> bool:
         """Return whether there are enough routes, nothing is left to search, or the budget is spent."""

@@ -101,8 +101,8 @@ def evaluate(
     if not ks or ks[0] < 1:
         raise ValueError(f"every k must be at least 1, got {ks}")
     references = [canonical_route(reference) for reference in references]
-    most = max(len(plan.candidates) for plan in plans)
-    ks = [k for k in ks if k <= max(most, ks[0])]
+    num_ranks = max(len(plan.candidates) for plan in plans)
+    ks = [k for k in ks if k <= max(num_ranks, ks[0])]
     targets, rows = [], []
     for plan, reference, material in zip(plans, references, materials, strict=True):
         if plan.target != reference.smiles and canonical_smiles(plan.target) != reference.smiles:
@@ -119,8 +119,8 @@ def evaluate(
 
     def estimates(chosen: Sequence[int]) -> Metrics:
         metrics: Metrics = {}
-        found = bootstrap_means(table[list(chosen)], n=resamples, seed=seed)
-        for column, ((name, what), estimate) in enumerate(zip(names, found, strict=True)):
+        means = bootstrap_means(table[list(chosen)], n=resamples, seed=seed)
+        for column, ((name, what), estimate) in enumerate(zip(names, means, strict=True)):
             if (what.startswith("top-") and name != "edit_distance") or what == "any":
                 estimate = share(table[list(chosen), column].tolist())
             elif name != "edit_distance":  # all other metrics are between 0 and 1

@@ -86,7 +86,7 @@ def predict(
     """
     materials = [material if "material" in condition else None for _, material in references]
     plans: dict[int, Plan] = {}
-    found = planner.stream(
+    results = planner.stream(
         [route.smiles for route, _ in references],
         settings,
         n_steps=[route.depth for route, _ in references] if "steps" in condition else None,
@@ -96,7 +96,7 @@ def predict(
         **options,
     )
     with Progress(CONDITIONS[condition], len(references), "targets") as bar:
-        for index, plan in found:
+        for index, plan in results:
             plans[index] = plan
             about = {"condition": CONDITIONS[condition], "index": index, "starting_material": materials[index]}
             row = about | plan.to_dict()

@@ -99,13 +99,13 @@ class ForwardModel:
             return {}
         config, device = self.model.config, self.model.device
         sources = list(encoded.values())
-        most = max(map(len, sources)) + 20  # a product is hardly longer than all its reactants together
+        max_length = max(map(len, sources)) + 20  # a product is hardly longer than all its reactants together
         written = self.model.generate(
             input_ids=pad_sequence(sources, batch_first=True, padding_value=config.pad_token_id).to(device),
             attention_mask=pad_sequence([torch.ones_like(ids) for ids in sources], batch_first=True).to(device),
             num_beams=self.beams,
             num_return_sequences=self.beams,
-            max_length=min(most, config.max_target_positions),
+            max_length=min(max_length, config.max_target_positions),
         )
         texts = self.tokenizer.batch_decode(written, skip_special_tokens=True)
         return {
