@@ -20,11 +20,41 @@ _CLOSING = 2
 
 
 class Connection(H11Protocol):
-    """A connection that is closed if no request comes in time. uvicorn's own timer begins after the first answer."""
+    """A connection that is closed if no whole request comes in time, or if nobody reads its answers.
+
+    uvicorn's own timer begins after the first answer, ends with the first byte of a request, and does not know of answers.
+    """
+
+    unread_task: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def data_received(self, data: bytes) -> None:
+        timer, self.timeout_keep_alive_task = self.timeout_keep_alive_task, None
+        super().data_received(data)
+        if timer is None:
+            return
+        if self.cycle is None or self.cycle.response_complete:  # more bytes give no more time
+            self.timeout_keep_alive_task = timer
+        else:
+            timer.cancel()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.unread_task = self.loop.call_later(self.timeout_keep_alive, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.unread_task is not None:
+            self.unread_task.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        for timer in (self.timeout_keep_alive_task, self.unread_task):
+            if timer is not None:
+                timer.cancel()
 
 
 class JsonFormatter(logging.Formatter):

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import socket
+import time
 from functools import partial
 
 import httpx
@@ -115,15 +116,54 @@ def test_too_large_a_body_is_refused(stub, is_counted):
 HEAD = b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
 
 
-@pytest.mark.parametrize(("sent", "answer"), [(b"", b""), (HEAD, b"HTTP/1.1 408 ")])
-def test_a_request_or_body_that_does_not_arrive_is_given_up(stub, sent, answer):
+WHOLE = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n"
+
+
+@pytest.mark.parametrize("trickles", [False, True])
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"", b""),
+        (b"GET", b""),
+        (b"GET / HTTP/1.1\r\na", b""),
+        (WHOLE + b"G", b"HTTP/1.1 200 "),
+        (HEAD, b"HTTP/1.1 408 "),
+    ],
+    ids=["nothing", "line", "header", "second request", "body"],
+)
+def test_a_request_or_body_that_does_not_arrive_is_given_up(stub, sent, answer, trickles):
     limits = {"header_timeout_s": 0.3, "timeout_s": 0.3}
     with running(stub, **limits) as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
-        slow.settimeout(20)
         slow.sendall(sent)
-        assert slow.recv(1000).startswith(answer)
-        while slow.recv(1000):  # until the server closes the connection
-            pass
+        assert until_closed(slow, b"a" if trickles and sent else b"").startswith(answer)
+
+
+def until_closed(connection: socket.socket, trickle: bytes = b"") -> bytes:
+    """Return what the server sends until it closes the connection, to which a client sends more bytes now and then."""
+    received, end = b"", time.monotonic() + 20
+    connection.settimeout(0.05)
+    while time.monotonic() < end:
+        try:
+            connection.sendall(trickle)
+            more = connection.recv(1000)
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return received
+        if not more:
+            return received
+        received += more
+    raise AssertionError("the connection is still open")
+
+
+def test_a_connection_that_does_not_read_its_answers_is_closed(stub):
+    with running(stub, header_timeout_s=0.3) as server, socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", server.port))
+        deaf.settimeout(20)
+        with pytest.raises(ConnectionError):
+            while True:  # until the server closes the connection
+                deaf.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 1000)
 
 
 def test_requests_are_named_logged_and_counted(server, caplog):
@@ -170,11 +210,8 @@ def test_a_key_is_compared_as_bytes_and_asked_for_by_path(stub):
     with running(stub, api_key="key") as server:
         assert server.client.get("/metrics", headers={"host": "x/health?"}).status_code == 401
         with socket.create_connection(("127.0.0.1", server.port)) as slow:
-            slow.settimeout(20)
             slow.sendall(HEAD)  # without the rest of the body
-            assert slow.recv(1000).startswith(b"HTTP/1.1 401 ")
-            while slow.recv(1000):  # until the server closes the connection
-                pass
+            assert until_closed(slow).startswith(b"HTTP/1.1 401 ")
 
 
 def test_fields_may_be_refused(stub):
