@@ -48,12 +48,11 @@ def write_stock(files: Iterable[Path], out: Path) -> int:
 
 def write_model(source: Path, out: Path) -> None:
     """Write weights in half precision, configuration, generation settings and tokenizer, without the code."""
-    model = WeftForConditionalGeneration.from_pretrained(source, dtype=torch.float32)
-    # the configuration keeps float32, and with it the type that `from_pretrained` loads
-    model.save_pretrained(out, state_dict={name: tensor.half() for name, tensor in model.state_dict().items()})
+    WeftForConditionalGeneration.from_pretrained(source, dtype=torch.float16).save_pretrained(out)
     AutoTokenizer.from_pretrained(source).save_pretrained(out)
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
     config.pop("auto_map", None)  # these files are part of the package
+    config["dtype"] = "float32"  # the type that `from_pretrained` loads
     write_json(out / "config.json", config)
     for code in out.glob("*.py"):
         code.unlink()

@@ -1,4 +1,4 @@
-"""Make the pairs of short texts on which the starter is pretrained: noisy sources, and their clean forms as targets.
+"""Make the pairs of short texts on which the starter (training/starter) is pretrained: noisy sources, and their clean forms as targets.
 
     python -m weftformer.benchmarks.starter_pairs --rows 100000 --words cmudict.dict --output-file pairs.csv
 

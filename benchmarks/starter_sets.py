@@ -1,17 +1,16 @@
 """Write small sets of pairs, to measure what the starter gives with a few hundred pairs.
 
-    python -m weftformer.benchmarks.starter_sets --output-dir runs/sets --cmudict cmudict.dict --multi30k multi30k
+    python -m weftformer.benchmarks.starter_sets --output-dir runs/sets --cmudict cmudict.dict
 
 Each set has 300 pairs to train on and 500 to test on, with different sources, in NAME-train.csv and NAME-test.csv. `titles` also has
 3,000 (titles-3000-train.csv). Titles, numbers, dates and names are of kinds that the starter saw while it was pretrained
 (`starter_pairs.py`), in other notations. The other sets were kept apart from it: stock (fields in another order), roman
-numerals, formulas (atoms counted), inflection, and the two that are read from files: phonemes and translation.
+numerals, formulas (atoms counted), inflection, and the phonemes of words, which are read from a file.
 """
 
 import argparse
 import csv
 import datetime
-import gzip
 import random
 import re
 from collections import Counter
@@ -185,30 +184,16 @@ def phonemes(file: Path, seed: int) -> Iterator[tuple[str, str]]:
     yield from pairs
 
 
-def translations(folder: Path, seed: int) -> Iterator[tuple[str, str]]:
-    """German sentences and their English translations."""
-    texts = [
-        gzip.decompress((folder / f"train.{language}.gz").read_bytes()).decode().splitlines()
-        for language in ("de", "en")
-    ]
-    pairs = list(dict(zip(*texts, strict=True)).items())
-    random.Random(seed).shuffle(pairs)
-    yield from pairs
-
-
 def main() -> None:
     """Write the sets as csv files."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--output-dir", default="runs/sets", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cmudict", type=Path, help="cmudict.dict")
-    parser.add_argument("--multi30k", type=Path, help="The folder of train.de.gz and train.en.gz.")
     args = parser.parse_args()
     streams = {name: _drawn(make, args.seed) for name, make in SETS.items()}
     if args.cmudict:
         streams["phonemes"] = phonemes(args.cmudict, args.seed)
-    if args.multi30k:
-        streams["translation"] = translations(args.multi30k, args.seed)
     args.output_dir.mkdir(parents=True, exist_ok=True)
     for name, stream in streams.items():
         files = {f"{name}-test": 500, f"{name}-train": 300} | ({"titles-3000-train": 3000} if name == "titles" else {})

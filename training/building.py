@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
 from huggingface_hub.errors import HFValidationError
@@ -22,11 +23,27 @@ from ..modeling.parallel import check_release, data_parallel_size
 from ..tokenization import train_tokenizer
 from .arguments import WeftTrainingArguments
 from .options import ModelArguments
+from .pairs import Pairs
 
 logger = logging.getLogger(__name__)
 
 # From this number of pairs on, a new model is larger by default.
 _MANY_PAIRS = 100_000
+# The included small model, pretrained on noisy and clean forms of short texts, and the data that it is for.
+STARTER = Path(__file__).parent / "starter"
+_STARTER_PAIRS = 10_000
+_STARTER_BYTES = 150
+
+
+def starts_from_starter(args: ModelArguments, pairs: Pairs) -> bool:
+    """Return whether the default is to begin from the included starter: for few pairs of short texts, without numeric
+    columns, if the arguments choose neither a model nor a vocabulary."""
+    chosen = (args.from_scratch, args.model_name_or_path, args.preset, args.config_overrides, args.tokenizer_name,
+              args.tokenizer_vocab_size)  # fmt: skip
+    if any(chosen) or pairs.args.streaming or pairs.columns.conditions or len(pairs) >= _STARTER_PAIRS:
+        return False
+    lengths = [len(text.encode()) for text in pairs.texts()]
+    return bool(np.quantile(lengths, 0.95) <= _STARTER_BYTES)
 
 
 def build_tokenizer(

@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,15 @@ from ..hub import MetricResult, measured
 from ..modeling import WeftForConditionalGeneration
 from .arguments import WeftTrainingArguments, check_one_gpu
 from .batching import PairCollator
-from .building import build_config, build_distributed_config, build_model, build_tokenizer, set_generation_defaults
+from .building import (
+    STARTER,
+    build_config,
+    build_distributed_config,
+    build_model,
+    build_tokenizer,
+    set_generation_defaults,
+    starts_from_starter,
+)
 from .checkpoints import (
     check_output_dir,
     check_same_model,
@@ -31,6 +40,10 @@ from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
 logger = logging.getLogger(__name__)
+
+# Of a run that begins from the included starter (docs/data.md has the measurements): few epochs of more pairs.
+_STARTER_RATE = 1e-3
+_STARTER_EPOCHS, _STARTER_ROWS = (10, 30), 30_000
 
 
 def start(args: WeftTrainingArguments, *inputs: str | None) -> str | None:
@@ -174,6 +187,7 @@ def _fit_pairs(
     logger.info(
         f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {first[0]!r}\n  {first[1]!r}'
     )
+    model_args = _with_starter(model_args, training_args, pairs)
     tokenizer = build_tokenizer(model_args, pairs.texts(), training_args.is_main_process, checkpoint=checkpoint)
     # for `trained_columns`
     tokenizer.init_kwargs["text_columns"] = {"source": columns.source, "target": columns.target}
@@ -206,7 +220,7 @@ def _fit_pairs(
                 logger.info(metrics.worst())
         if "test" in data:
             results += _measured(trainer, "test", _predict(trainer, data["test"]))
-        return _card_details(data_args, results)
+        return _card_details(data_args, results, model_args)
 
     training_args.include_for_metrics = ["inputs"] * training_args.predict_with_generate  # `metrics` shows them
     metrics = TextMetrics(tokenizer)
@@ -217,6 +231,21 @@ def _fit_pairs(
         data_collator=PairCollator(tokenizer, pairs.limits(config), training_args.device, data_args.pad_to_multiple_of),
     )  # fmt: skip
     return FittedPairs(trainer, first[0])
+
+
+def _with_starter(args: ModelArguments, training_args: WeftTrainingArguments, pairs: Pairs) -> ModelArguments:
+    """Return the arguments with the included starter as the model, and set the rate and epochs for it, if that is the default."""
+    if not starts_from_starter(args, pairs):
+        return args
+    logger.info(
+        f"Starting from the included starter for {len(pairs):,} pairs (--from-scratch begins with random weights)."
+    )
+    if training_args.learning_rate is None:
+        training_args.learning_rate = _STARTER_RATE
+    if training_args.num_train_epochs is None:
+        fewest, most = _STARTER_EPOCHS
+        training_args.num_train_epochs = min(most, max(fewest, _STARTER_ROWS // len(pairs)))
+    return replace(args, model_name_or_path=str(STARTER))
 
 
 def _check_stream(
@@ -285,10 +314,12 @@ def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> lis
     return measured(scores, split, pairs, n=n, intervals=intervals)
 
 
-def _card_details(data_args: DataArguments, results: list[MetricResult]) -> dict[str, Any]:
+def _card_details(data_args: DataArguments, results: list[MetricResult], model_args: ModelArguments) -> dict[str, Any]:
     """Return the facts for the model card that the trainer does not have: the names of the data, and the results."""
     name = data_args.dataset_name
-    facts = {"is_routes": False, "results": results}  # even with the vocabulary of a route model
+    facts: dict[str, Any] = {"is_routes": False, "results": results}  # even with the vocabulary of a route model
+    if model_args.model_name_or_path == str(STARTER):
+        facts["origin"] = "It was fine-tuned from the starter that Weft includes."
     if name and not Path(name).is_dir():
         return facts | {"dataset_tags": name}
     # without their folders, which are private

@@ -54,7 +54,13 @@ class ModelArguments:
     _argument_group_name = "model"
 
     model_name_or_path: str | None = common_option(
-        None, "Folder or Hub id of a trained Weft model to continue from. Default: a new model."
+        None,
+        "Folder or Hub id of a trained Weft model to continue from. Default: a new model, or the included starter for a few "
+        "short pairs.",
+    )
+    from_scratch: bool = common_option(
+        False,
+        "Begin with random weights, where the default would be the included starter (fewer than 10,000 short pairs).",
     )
     preset: str | None = common_option(
         None, "Named size of a new model, such as modern-small. See weftformer.configuration.PRESETS."
@@ -86,6 +92,11 @@ class ModelArguments:
             raise ValueError(
                 f"--preset {self.preset} is for a new model, and --model-name-or-path {self.model_name_or_path} has its "
                 "size already: give one."
+            )
+        if self.model_name_or_path and self.from_scratch:
+            raise ValueError(
+                f"--from-scratch is for random weights, and --model-name-or-path {self.model_name_or_path} has trained ones: "
+                "give one."
             )
 
 
@@ -246,7 +257,8 @@ class TrainingOptions:
     )
     num_train_epochs: float | None = common_option(
         None,
-        "Training epochs (default: 10, or more to reach 2,000 steps, up to 100).",
+        "Training epochs (default: 10, or more to reach 2,000 steps, up to 100; from the included starter 10, or more to "
+        "read 30,000 pairs, up to 30).",
         aliases=["--epochs"],
     )
     engine: Literal["auto", "weft", "ctranslate2", "ctranslate2-int8"] = option(
@@ -257,7 +269,7 @@ class TrainingOptions:
     per_device_eval_batch_size: int = option(32, "Pairs in a batch of evaluation, on each device.")
     learning_rate: float | None = common_option(
         None,
-        "Highest learning rate (default: 0.384 / d_model and at most 2e-3; 5e-5 for a trained model).",
+        "Highest learning rate (default: 0.384 / d_model and at most 2e-3; 1e-3 for the included starter; 5e-5 for another trained model).",
     )
     warmup_steps: float = option(
         0.05, "Warm-up steps of the learning rate, as a number or (below 1) as a share of all."

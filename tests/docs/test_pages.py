@@ -81,11 +81,11 @@ def test_commands_and_modules_exist():
             assert (ROOT / room / f"{name or '__main__'}.py").is_file(), line
 
 
-def test_the_recipe_is_read():
-    recipe = str(ROOT / "benchmarks" / "multi30k.yaml")
-    needed = ["--train-file", "pairs.csv", "--output-dir", "runs/de", "--use-cpu"]
-    model, _, training = parse_arguments([recipe, *needed])
-    assert (model.preset, training.max_steps) == ("tiny", 8000)
+@pytest.mark.parametrize(("recipe", "preset", "rate"), [("multi30k", "tiny", 5e-3), ("starter", "modern-tiny", 3e-3)])
+def test_the_recipe_is_read(recipe, preset, rate):
+    needed = ["--train-file", "pairs.csv", "--output-dir", "runs/de", "--use-cpu", "--bf16", "false"]
+    model, _, training = parse_arguments([str(ROOT / "benchmarks" / f"{recipe}.yaml"), *needed])
+    assert (model.preset, training.learning_rate) == (preset, rate)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,73 @@
+"""A few pairs of short texts are learned from the included starter, unless the arguments choose something else."""
+
+import random
+
+import pytest
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from weftformer.scripts.parsing import parse_arguments
+from weftformer.training import DataArguments, ModelArguments, fit_pairs
+from weftformer.training.building import STARTER, starts_from_starter
+from weftformer.training.pairs import Pairs
+
+
+@pytest.fixture
+def file(tmp_path):
+    draw = random.Random(0)
+    texts = {"".join(draw.choices("ABCD", k=draw.randint(3, 6))) for _ in range(40)}
+    file = tmp_path / "pairs.csv"
+    file.write_text("source,target,n\n" + "".join(f"{text},{text.lower()},1\n" for text in sorted(texts)))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        ({"from_scratch": True}, {}),
+        ({"preset": "modern-tiny"}, {}),
+        ({"config_overrides": "dropout=0.2"}, {}),
+        ({"tokenizer_vocab_size": 300}, {}),
+        ({"tokenizer_name": str(STARTER)}, {}),
+        ({"model_name_or_path": "runs/mine"}, {}),
+        ({}, {"condition_columns": "n"}),
+        ({}, {"streaming": True}),
+    ],
+    ids=str,
+)
+def test_a_model_a_vocabulary_conditions_or_a_stream_exclude_the_starter(file, model, data):
+    assert starts_from_starter(ModelArguments(), Pairs(DataArguments(str(file))))
+    assert not starts_from_starter(ModelArguments(**model), Pairs(DataArguments(str(file), **data)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "expected"), [(9_999, 20, True), (10_000, 20, False), (10, 150, True), (10, 152, False)]
+)
+def test_many_pairs_or_long_texts_exclude_the_starter(tmp_path, rows, size, expected):
+    file = tmp_path / "pairs.csv"
+    file.write_text("source,target\n" + f"{'ä' * (size // 2)},b\n" * rows, encoding="utf8")
+    assert starts_from_starter(ModelArguments(), Pairs(DataArguments(str(file)))) is expected
+
+
+def test_random_weights_of_a_trained_model_are_refused():
+    with pytest.raises(ValueError, match="--from-scratch is for random weights"):
+        ModelArguments(model_name_or_path="runs/mine", from_scratch=True)
+
+
+def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_path, caplog):
+    folder = tmp_path / "model"
+    words = {"train-file": file, "output-dir": folder, "max-steps": 2, "validation-split": 4, "max-eval-samples": 2}
+    argv = [word for name, value in words.items() for word in (f"--{name}", str(value))]
+    with caplog.at_level("INFO", "weftformer"):
+        trainer, _ = fit_pairs(*parse_arguments([*argv, "--use-cpu"]))
+    assert "Starting from the included starter for" in caplog.text
+    assert (trainer.args.learning_rate, trainer.args.num_train_epochs) == (1e-3, 30)
+    assert {str(tensor.dtype) for tensor in load_file(folder / "model.safetensors").values()} == {"torch.float32"}
+    texts = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".md", ".py")}
+    assert not [name for name, text in texts.items() if str(STARTER.parent) in text]
+    assert "fine-tuned from the starter" in texts["README.md"]
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert model.generation_config.max_length == 31  # twice the longest target and its end, and room for more
+    # two steps of warm-up change little: the starter knows this task
+    written = model.generate(**tokenizer(["lower: ABBA"], return_tensors="pt"))
+    assert tokenizer.batch_decode(written, skip_special_tokens=True) == ["abba"]
