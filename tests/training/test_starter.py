@@ -49,6 +49,12 @@ def test_many_pairs_or_long_texts_exclude_the_starter(tmp_path, rows, size, expe
     assert starts_from_starter(ModelArguments(), Pairs(DataArguments(str(file)))) is expected
 
 
+def test_the_included_weights_are_stored_once_and_in_half_precision():
+    stored = load_file(STARTER / "model.safetensors")
+    assert {str(tensor.dtype) for tensor in stored.values()} == {"torch.float16"} and "lm_head.weight" not in stored
+    assert sum(path.stat().st_size for path in STARTER.iterdir()) < 6.5e6
+
+
 def test_random_weights_of_a_trained_model_are_refused():
     with pytest.raises(ValueError, match="--from-scratch is for random weights"):
         ModelArguments(model_name_or_path="runs/mine", from_scratch=True)
