@@ -4,7 +4,7 @@ Shape suffixes: B batch, S source tokens, T cached tokens, N decoder layers, H k
 vocabulary.
 """
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,9 +13,7 @@ from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
 from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration
-from ..modeling.attention import CrossAttention
-from ..modeling.modeling_weft import WeftDecoderLayer
-from ..modeling.positions import TokenPositions, attention_positions
+from ..modeling.decoding import SourceGraph
 
 Inputs = dict[str, torch.Tensor]
 
@@ -50,7 +48,7 @@ def _stacked(cache: Cache) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.stack([layer.keys for layer in cache.layers]), torch.stack([layer.values for layer in cache.layers])
 
 
-class EncoderGraph(nn.Module):
+class EncoderGraph(SourceGraph):
     """
     The graph that runs once for a source: the encoder, and the projections to the keys and values of cross-attention.
 
@@ -60,51 +58,6 @@ class EncoderGraph(nn.Module):
     """
 
     name = ENCODER
-
-    def __init__(self, model: WeftForConditionalGeneration):
-        super().__init__()
-        decoder = model.model.decoder
-        self.encoder = model.model.encoder
-        self.cross_attentions = nn.ModuleList()
-        for layer in decoder.layers:
-            self.cross_attentions.append(cast(WeftDecoderLayer, layer).encoder_attn)
-        kind = model.config.cross_attention_position_type
-        self.rotary_embedding = decoder.rotary_embedding if kind == "rotary" else None
-        self.config = model.config
-
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, condition_values: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        r"""
-        Args:
-            input_ids (`torch.LongTensor` of shape `(batch, source)`):
-                Ids of the source tokens.
-            attention_mask (`torch.LongTensor` of shape `(batch, source)`):
-                1 for source tokens and 0 for pads, at any position.
-            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
-                The condition values, if the model has any.
-
-        Returns:
-            `encoder_hidden_states` of shape `(batch, source, d_model)`, and `cross_keys` and `cross_values` of shape
-            `(layers, batch, heads, source, head_dim)`.
-        """
-        states = self.encoder(
-            input_ids=input_ids, attention_mask=attention_mask, condition_values=condition_values
-        ).last_hidden_state
-        source = TokenPositions(torch.arange(input_ids.shape[1], device=states.device)[None])
-        positions = attention_positions(
-            self.config.cross_attention_position_type,
-            self.config,
-            source,
-            source,
-            source,
-            self.rotary_embedding,
-            states,
-            is_cross=True,
-        )
-        layers = [cast(CrossAttention, part)._keys_values(states, positions) for part in self.cross_attentions]
-        keys, values = (torch.stack(tensors) for tensors in zip(*layers, strict=True))
-        return states, keys, values
 
     def example(self, batch: int, source: int, seed: int = 0) -> Inputs:
         """

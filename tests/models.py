@@ -74,3 +74,10 @@ def assert_same_gradients(
     found, wanted = (torch.autograd.grad(one, leaves, upstream, retain_graph=True) for one in (output, expected))
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+
+
+def run_loop(goes_on, write, state):
+    """Run what torch's `while_loop` compiles."""
+    while goes_on(*state):
+        state = write(*state)
+    return state

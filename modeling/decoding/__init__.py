@@ -3,12 +3,14 @@
 from . import dispatch
 from .continuous import ContinuousSearch, Found, IncrementalProcessor, reason_against
 from .dispatch import fast_decoding
+from .graph import SourceGraph
 from .search import decode
 
 __all__ = [
     "ContinuousSearch",
     "Found",
     "IncrementalProcessor",
+    "SourceGraph",
     "decode",
     "dispatch",
     "fast_decoding",

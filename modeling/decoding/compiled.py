@@ -1,11 +1,11 @@
-"""Compiled decoding steps, kept in files so that later processes load them instead of compiling.
+"""Compiled code, kept in files so that later processes load it instead of compiling, and compiled decoding steps.
 
 A step is exported and compiled ahead of time, to one AOTInductor package for each shape of its inputs. Lengths from 2
 on are not part of the shape, so one package serves them all.
 
-A package is machine code that contains the weights. Its name is a hash of everything that it depends on, so a change
-of the model, weights, versions, processor or number of threads compiles a new one. Loading a package runs its code, so
-the folder must be one that only its user may write to.
+The name of a package is a hash of everything that it depends on, so a change of the model, versions, processor or
+number of threads compiles a new one. A compiled step contains the weights, so a change of them does too. Loading a
+package runs its code, so the folder must be one that only its user may write to.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import platform
 import threading
 import warnings
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -81,42 +81,61 @@ class CompiledStep:
         arguments = tuple(None if argument is None else argument.contiguous() for argument in arguments)
         shape = _shape_of(arguments)
         if shape not in self.packages:
-            with _COMPILING:
-                if shape not in self.packages:
-                    self.packages[shape] = self._package(shape, arguments)
+            self.packages[shape] = self._package(shape, arguments)
         return self.packages[shape](*arguments)
 
     def _package(self, shape: tuple, arguments: tuple) -> Callable:
         """Load the package of a shape, which is compiled first if there is none."""
-        folder = compiled_folder()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = self.facts | {"inputs": repr(shape), "threads": torch.get_num_threads()}
-        package = folder / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.pt2"
-        with FileLock(folder / "lock"):  # another process may be compiling it
-            if package.exists():
-                os.utime(package)
-            else:
-                _build(self.step, arguments, package)
-                for unused in sorted(folder.glob("*.pt2"), key=lambda file: file.stat().st_mtime)[:-MAX_PACKAGES]:
-                    unused.unlink()
-            return torch._inductor.aoti_load_package(str(package))
+        package = load_package(
+            self.facts | {"inputs": repr(shape)}, self.step.config, partial(_build, self.step, arguments)
+        )
+        assert package is not None
+        return package
 
     @cached_property
     def facts(self) -> dict[str, Any]:
         """The facts that the compiled code depends on, except the shape of the inputs and the number of threads."""
-        config = self.step.config
-        fields = json.loads(config.to_json_string(use_diff=False))
         return {
             # with the buffers that are not saved, such as rotary frequencies
             "weights": repr(hashes_of([*self.step.parameters(), *self.step.buffers()])),
             "scalars": scalar_attrs([self.step.decoder, self.step.lm_head]),
-            "config": {name: value for name, value in fields.items() if name not in IGNORED_KEYS},
-            "implementations": [config._attn_implementation, getattr(config, "_experts_implementation", None)],
-            "code": _hash_of_code(),
-            "versions": [torch.__version__, transformers.__version__],
-            "processor": _processor(),
             "compiler": _COMPILER,
         }
+
+
+def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], None] | None) -> Any:
+    """Load the package of some compiled code.
+
+    Args:
+        facts: what the code depends on, besides the configuration, the versions and the machine.
+        config: the configuration of the model.
+        build: writes the package to a file, if there is none. None leaves it out.
+
+    Returns:
+        The package, or None if there is none.
+    """
+    fields = json.loads(config.to_json_string(use_diff=False))
+    facts = facts | {
+        "config": {name: value for name, value in fields.items() if name not in IGNORED_KEYS},
+        "implementations": [config._attn_implementation, getattr(config, "_experts_implementation", None)],
+        "code": _hash_of_code(),
+        "versions": [torch.__version__, transformers.__version__],
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+    }
+    folder = compiled_folder()
+    package = folder / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.pt2"
+    if not package.exists():
+        if build is None:
+            return None
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _COMPILING, FileLock(folder / "lock"):
+            if not package.exists():  # another process may have compiled it
+                build(package)
+                for unused in sorted(folder.glob("*.pt2"), key=lambda file: file.stat().st_mtime)[:-MAX_PACKAGES]:
+                    unused.unlink()
+    os.utime(package)
+    return torch._inductor.aoti_load_package(str(package))
 
 
 def exported(step: nn.Module, arguments: tuple) -> torch.export.ExportedProgram:
@@ -132,17 +151,21 @@ def exported(step: nn.Module, arguments: tuple) -> torch.export.ExportedProgram:
 
 def _build(step: nn.Module, arguments: tuple, package: Path) -> None:
     """Compile a step for the shape of some arguments, and write the package."""
-    from torch._inductor.utils import fresh_cache  # a slow import, which only this function needs
-
     rows = len(arguments[0])
     logger.warning_once(
         f"Compiling the decoding step for {rows} row{'s' * (rows > 1)}, which takes about a minute. It is written to {package}."
     )
+    write_package(exported(step, arguments), package, _COMPILER)
+
+
+def write_package(program: torch.export.ExportedProgram, package: Path, settings: dict[str, Any]) -> None:
+    """Compile an exported program, and write the package."""
+    from torch._inductor.utils import fresh_cache  # a slow import, which only this function needs
+
     warnings.filterwarnings("ignore", "TypedStorage is deprecated", module="torch._inductor")
     # torch's own cache may contain empty libraries left by killed processes, which fail to load
     with fresh_cache(), atomic_write(package) as file:
-        program = exported(step, arguments)
-        settings = _COMPILER | _PRINTED  # a new dictionary, because torch adds to it
+        settings = settings | _PRINTED  # a new dictionary, because torch adds to it
         torch._inductor.aoti_compile_and_package(program, package_path=str(file), inductor_configs=settings)
 
 

@@ -81,13 +81,20 @@ def reason_against(model: Any, **settings: Any) -> str | None:
     prepared = _prepared(model, settings)
     if prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH):
         return "the mode is neither greedy search nor beam search"
+    if needs_more(model, prepared):
+        return "the settings need processors or stopping criteria that do not support sources added later"
+    if prepared.num_beams == 1 and (graphs := model.fast_path.graph_search(model)) and graphs.packages(False):
+        return "compiled graphs write the texts of a batch"
+    return None
+
+
+def needs_more(model: Any, settings: GenerationConfig) -> bool:
+    """Return whether settings need a processor, or a criterion other than end tokens and the largest length."""
     processors = model._get_logits_processor(
-        prepared, input_ids_seq_length=1, encoder_input_ids=torch.zeros(1, 1, dtype=torch.long),
+        settings, input_ids_seq_length=1, encoder_input_ids=torch.zeros(1, 1, dtype=torch.long),
         prefix_allowed_tokens_fn=None, logits_processor=LogitsProcessorList(), device="cpu",
     )  # fmt: skip
-    if len(processors) or prepared.max_time is not None or prepared.stop_strings is not None:
-        return "the settings need processors or stopping criteria that do not support sources added later"
-    return None
+    return len(processors) > 0 or settings.max_time is not None or settings.stop_strings is not None
 
 
 def _prepared(model: Any, settings: dict[str, Any]) -> GenerationConfig:

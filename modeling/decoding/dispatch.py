@@ -16,10 +16,18 @@ from transformers.generation import GenerationMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging, output_capturing
 
+from ...common.watching import Watch
 from ..attention import CrossAttention, SelfAttention
 from ..layers import FeedForward, Float32Linear, HeadRMSNorm, StdLayerNorm
 from ..masks import KNOWN_IMPLEMENTATIONS
-from ..modeling_weft import WeftDecoder, WeftDecoderLayer, WeftForConditionalGeneration, WeftModel
+from ..modeling_weft import (
+    WeftDecoder,
+    WeftDecoderLayer,
+    WeftEncoder,
+    WeftEncoderLayer,
+    WeftForConditionalGeneration,
+    WeftModel,
+)
 from ..moe import (
     GatedBiasedExperts,
     GatedExperts,
@@ -32,11 +40,23 @@ from ..moe import (
 from ..positions import SinusoidalPositions, WeftRotaryEmbedding
 from ..transformers_names import CACHE
 from .cache import FastPathRequest
+from .compiled import compiled_folder
+from .continuous import needs_more
+from .graph import GraphSearch, state_of
 from .search import decode
 from .step import GROWING_ROTARY, DecodeStep
 from .weights import Snapshot
 
-__all__ = ["decode", "decode_step", "fast_decoding", "is_compiled", "is_prepared", "prepared_request"]
+__all__ = [
+    "decode",
+    "decode_step",
+    "fast_decoding",
+    "graph_search",
+    "greedy_texts",
+    "is_compiled",
+    "is_prepared",
+    "prepared_request",
+]
 
 logger = logging.get_logger(__name__)
 
@@ -68,7 +88,7 @@ _METHODS = {
 # place of one, or the `forward` of a subclass.
 _KNOWN_MODULES = frozenset(
     [
-        WeftDecoder, WeftDecoderLayer, SelfAttention, CrossAttention, FeedForward, SparseFeedForward,
+        WeftDecoder, WeftDecoderLayer, WeftEncoder, WeftEncoderLayer, SelfAttention, CrossAttention, FeedForward, SparseFeedForward,
         Router, NoisyTopKRouter, PlainExperts, PlainBiasedExperts, GatedExperts, GatedBiasedExperts,
         SinusoidalPositions, WeftRotaryEmbedding, StdLayerNorm, HeadRMSNorm, Float32Linear,
         nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm,
@@ -80,7 +100,13 @@ _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 
 # For each model passed to `fast_decoding`: on a CPU the compiled step, with a snapshot of what it was made from.
 _CHOSEN: WeakKeyDictionary[nn.Module, tuple[Snapshot, DecodeStep] | None] = WeakKeyDictionary()
+# For each model on a CPU whose requests could use them, the compiled graphs of greedy search.
+_GRAPHS: WeakKeyDictionary[nn.Module, GraphSearch] = WeakKeyDictionary()
 _logged_reasons: set[str] = set()
+# Arguments of `generate` that compiled graphs read, those that change nothing, and types of the other settings.
+_INPUTS = ("input_ids", "attention_mask", "condition_values")
+_NO_EFFECT = (("synced_gpus", False), ("streamer", None), ("stopping_criteria", None))
+_SIMPLE = (bool, int, float, str, list)
 
 
 @cache
@@ -104,10 +130,15 @@ def _is_foreign(attention: Any) -> bool:
     return attention is not None and not str(getattr(attention, "__module__", "")).startswith("transformers.")
 
 
-def reason_against_model(model: Any) -> str | None:
-    """Return, in a few words, why the model as it is now cannot take the fast path, or None if it can."""
-    decoder = model.model.decoder
-    modules = list(decoder.modules())
+def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
+    """Return, in a few words, why the model as it is now cannot take the fast path, or None if it can.
+
+    Args:
+        model: the model.
+        with_encoder: whether the encoder is not called as a module either.
+    """
+    decoder, encoder = model.model.decoder, model.model.encoder
+    modules = [*decoder.modules(), *(encoder.modules() if with_encoder else ())]
     for module in (model, model.model, model.lm_head, *modules):
         if module.training:
             return "the model is in training mode (`model.eval()` ends it)"
@@ -122,7 +153,7 @@ def reason_against_model(model: Any) -> str | None:
         return f"there is a {type(model.model).__name__} in the model"
     for module in (model.lm_head, *modules):
         if type(module) not in _KNOWN_MODULES and type(module).__module__ not in _ACTIVATIONS:
-            return f"there is a {type(module).__name__} in the decoder (an adapter, or a module of another package)"
+            return f"there is a {type(module).__name__} in the model (an adapter, or a module of another package)"
     # `parameters` would walk the modules again
     parameters = [parameter for module in (model.lm_head, *modules) for parameter in module._parameters.values()]
     weights = [weight for weight in parameters if weight is not None]
@@ -134,7 +165,7 @@ def reason_against_model(model: Any) -> str | None:
         return f"weights are on {' and '.join(sorted(devices))}"
     if devices != {"cpu"} and model not in _CHOSEN:
         return f"weights are on {devices.pop()}, and `fast_decoding` was not called"
-    if any(router.capacity_factor is not None for router in decoder.routers()):
+    if any(getattr(module, "capacity_factor", None) is not None for module in modules):
         # the fast path passes other tokens to the experts in a call: one beam of a prefix, and beams by their slots
         return "experts have a limited capacity, so that the tokens of a call decide what is dropped"
     name = model.config._attn_implementation
@@ -144,7 +175,7 @@ def reason_against_model(model: Any) -> str | None:
 
 
 def reason_against_request(
-    model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any
+    model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any, with_encoder: bool = False
 ) -> str | None:
     """Return, in a few words, why a request must take the plain path, or None if it may take the fast path."""
     settings, config = generation_config, model.config
@@ -172,7 +203,7 @@ def reason_against_request(
     masks = [inputs.get(name) for name in ("attention_mask", "encoder_attention_mask", "decoder_attention_mask")]
     if not all(mask is None or mask.ndim == 2 for mask in masks):
         return "a mask is 4-D"
-    if against := reason_against_model(model):
+    if against := reason_against_model(model, with_encoder):
         return against
     if torch.is_grad_enabled():
         return "gradients are enabled"
@@ -228,16 +259,80 @@ def decode_step(model: Any) -> DecodeStep:
     return kept[1]
 
 
+def graph_search(model: Any) -> GraphSearch | None:
+    """Return the graphs of greedy search for the model as it is now, or None if there cannot be any."""
+    rotary, compiles = model.model.decoder.rotary_embedding, is_compiled(model)
+    if model.device.type != "cpu" or not (compiles or compiled_folder().is_dir()):
+        return None
+    if model.config.router_noise == "always" or (rotary is not None and rotary.rope_type in GROWING_ROTARY):
+        return None
+    kept = _GRAPHS.get(model)
+    if kept is None or kept.compiles != compiles or kept.state != state_of(model):
+        kept = _GRAPHS[model] = GraphSearch(model, compiles)
+    return kept
+
+
+def greedy_texts(
+    model: Any, input_ids: Any, generation_config: GenerationConfig | None, processors: Any, inputs: dict[str, Any]
+) -> torch.Tensor | None:
+    """Return what `generate` returns, from compiled graphs, or None if there are none or the request needs more.
+
+    Args:
+        model: the model.
+        input_ids: ids of the source, which have been checked.
+        generation_config, processors, inputs: the arguments of `generate`.
+    """
+    tensors = [input_ids, inputs.get("attention_mask"), inputs.get("condition_values")]
+    settings = {
+        name: value for name, value in inputs.items() if name not in _INPUTS and (name, value) not in _NO_EFFECT
+    }
+    if (
+        not all(value is None or isinstance(value, _SIMPLE) for value in settings.values())
+        or not all(isinstance(processor, Watch) for processor in processors)
+        or not isinstance(input_ids, torch.Tensor)
+        or not all(tensor is None or tensor.ndim == 2 for tensor in tensors)
+        or not input_ids.numel()
+        or (graphs := graph_search(model)) is None
+    ):
+        return None
+    config = model.config
+    prepared, others = model._prepare_generation_config(generation_config, **settings)
+    model._prepare_special_tokens(prepared, True, device=model.device, batch_size=len(input_ids))
+    if prepared.max_new_tokens is not None:
+        prepared.max_length = prepared.max_new_tokens + 1
+    mode = prepared.get_generation_mode()
+    sizes = (input_ids.shape[1], config.max_source_positions), (prepared.max_length - 1, config.max_target_positions)
+    if (
+        any(value is not None for value in others.values())
+        or mode != GenerationMode.GREEDY_SEARCH
+        or prepared.return_dict_in_generate
+        or prepared.num_return_sequences != 1
+        or reason_against_request(model, prepared, {}, mode, with_encoder=True) is not None
+        or needs_more(model, prepared)
+        or prepared._eos_token_tensor is None
+        or prepared._decoder_start_token_tensor.numel() != 1
+        or prepared.max_length < 2
+        or (config.has_position_table and any(size > limit for size, limit in sizes))
+        or (tensors[1] is not None and not tensors[1].any(dim=1).all())
+    ):
+        return None
+    for processor in processors:
+        processor.check()
+    return graphs.write(prepared, *tensors)
+
+
 def fast_decoding(model: Any, compile: bool = True) -> Any:
     """
     Compile the decoding step of a model on a CPU, or turn the fast path on for a model on a GPU.
 
     The setting is for all later calls of `model.generate`. On a CPU, the fast path does not need it.
 
-    On a CPU, the first `generate` with a new batch size or number of beams compiles, for about a minute. The result is
-    kept in a file, which later processes load in about two seconds, as long as the weights, the versions, the processor
-    and the number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment
-    variable `WEFT_COMPILED_FOLDER`.
+    On a CPU, the first greedy `generate` of one text, and that of several, compiles the whole search, for some minutes.
+    The result serves all weights of a configuration. For other searches, the first `generate` with a new batch size or
+    number of beams compiles the step, for about a minute. Results are kept in files, which later processes load in
+    about two seconds, as long as the versions, the processor, the number of threads and, for a step, the weights are
+    the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment variable
+    `WEFT_COMPILED_FOLDER`.
 
     The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
     To notice a change, every `generate` hashes the decoder's weights, which takes less time than one token.

@@ -25,7 +25,7 @@ from ..masks import additive
 from ..positions import TokenPositions, attention_positions, embed_positions, rotate
 from .cache import DecodingCache, by_layer
 from .compiled import CompiledStep
-from .weights import joined_projections
+from .weights import projections
 
 # Rotary types whose frequencies transformers changes as a sequence grows.
 GROWING_ROTARY = ("dynamic", "longrope")
@@ -41,9 +41,10 @@ class DecodeStep(nn.Module):
         model: a `WeftForConditionalGeneration` that may take the fast path. Its weights must not change while the step
             is in use.
         compiled: whether to run one compiled graph, with the weights as constants in the layout of the kernels.
+        joined: whether to project queries, keys and values with joined copies of their weights.
     """
 
-    def __init__(self, model: Any, compiled: bool = False):
+    def __init__(self, model: Any, compiled: bool = False, joined: bool = True):
         super().__init__()
         self.decoder, self.lm_head, self.config = model.model.decoder, model.lm_head, model.config
         self.heads, self.groups, self.width = self.config.stack_heads(is_decoder=True)
@@ -52,8 +53,8 @@ class DecodeStep(nn.Module):
         # with relative positions, all rows need the same position
         kinds = (self.config.self_attention_position_type, self.config.cross_attention_position_type)
         self.has_relative = any(kind in ("relative", "bucketed") for kind in kinds)
-        # for each layer, the projections of queries, keys and values in one
-        self.projections = joined_projections(self.decoder)
+        # for each layer, the projections of queries, keys and values
+        self.projections = projections(self.decoder, joined)
         self.compiled = CompiledStep(self) if compiled else None
         rotary = self.decoder.rotary_embedding
         # Inference mode saves bookkeeping, a twentieth of a step, but frequencies that the model keeps must not be

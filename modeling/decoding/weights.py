@@ -13,14 +13,27 @@ from torch import nn
 _SCALARS = (bool, int, float, str)
 
 
-def joined_projections(decoder: Any) -> nn.ModuleList:
-    """Return a linear layer for the queries, keys and values of each layer, without values if it has a table."""
-    projections = []
+def projections(decoder: Any, joined: bool) -> nn.ModuleList:
+    """Return the projection of queries, keys and values for each layer, without values if it has a position table.
+
+    Args:
+        decoder: the decoder.
+        joined: whether each is one linear layer with a copy of the weights.
+    """
+    projections = nn.ModuleList()
     for layer in decoder.layers:
         own = layer.self_attn
         has_table = own.position_table is not None
-        projections.append(_joined([own.q_proj, own.k_proj] if has_table else [own.q_proj, own.k_proj, own.v_proj]))
-    return nn.ModuleList(projections)
+        parts = [own.q_proj, own.k_proj] if has_table else [own.q_proj, own.k_proj, own.v_proj]
+        projections.append(_joined(parts) if joined else _Parts(parts))
+    return projections
+
+
+class _Parts(nn.ModuleList):
+    """Linear layers whose outputs are concatenated."""
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return torch.cat([part(states) for part in self], dim=-1)
 
 
 def _joined(parts: list[nn.Linear]) -> nn.Linear:

@@ -10,12 +10,15 @@ import pytest
 import torch
 
 from weftformer.exporting import engine as engines
+from weftformer.modeling.decoding import graph
+from weftformer.modeling.decoding.compiled import compiled_folder
+from weftformer.modeling.decoding.graph import GraphSearch
 from weftformer.scripts import cli
 from weftformer.serving import lines as serving_lines
 from weftformer.serving import load_task, tasks
 
 from ..conftest import save_both
-from ..models import tiny_text_model
+from ..models import run_loop, tiny_text_model
 
 LINES = [
     "one two three", "", "two", "three one four one five nine two six", "  ", "six six", "nine five one", "two two",
@@ -195,3 +198,24 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
     assert "Row 1 of bad.csv has '' in condition column 'length', which must be a finite" in capsys.readouterr().err
     assert run(told, "--input-file", "in.csv") == 1
     assert "expects 1 conditions per text, got 0" in capsys.readouterr().err
+
+
+def test_compiled_graphs_write_what_fits(folder, monkeypatch, capsys):
+    def package(graphs, name, is_single):
+        asked.append((name, is_single, graphs.compiles))
+        return graphs.graphs[name]
+
+    asked, texts, write = [], [], GraphSearch.write
+    monkeypatch.setattr(graph, "while_loop", run_loop)
+    monkeypatch.setattr(GraphSearch, "_package", package)
+    monkeypatch.setattr(GraphSearch, "write", lambda self, *given: texts.append(write(self, *given)) or texts[-1])
+    assert run(folder, "--beams", "1", "one two", "six") == 0
+    expected = capsys.readouterr().out
+    assert not asked  # nothing is compiled
+    assert cli.main(["compile", folder]) == 0
+    compiled_folder().mkdir()
+    assert capsys.readouterr().out == f"Greedy search is compiled: {compiled_folder()}\n"
+    assert asked == [(name, is_single, True) for is_single in (True, False) for name in ("source", "loop")]
+    assert run(folder, "--beams", "1", "one two", "six") == 0
+    assert capsys.readouterr().out == expected and len(texts) == 1 and not asked[-1][2]
+    assert run(folder, "--beams", "2", "one two", "six") == 0 and len(texts) == 1

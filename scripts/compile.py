@@ -1,0 +1,31 @@
+"""Compile greedy search for a model, once for all weights of its configuration, in a folder of this user. Later, `generate`, `serve`
+and Python use it for every request that fits. It needs a C++ compiler and some minutes."""
+
+import argparse
+
+from weftformer.scripts.arguments import check_model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="folder or Hub id of a trained text model")
+
+
+def main(args: argparse.Namespace) -> None:
+    """Compile the graphs for one text and for several.
+
+    Raises:
+        ValueError, OSError: there is no such model, or it cannot be compiled.
+    """
+    check_model(args.model)
+    from weftformer.modeling.decoding.compiled import compiled_folder
+    from weftformer.modeling.decoding.dispatch import graph_search
+    from weftformer.serving.tasks import load_on
+
+    graphs = graph_search(load_on(args.model, "texts", "cpu", use_fast_decoding=True).model)
+    if graphs is None:
+        raise ValueError(
+            f"{args.model}: its positions or its router change from call to call, which a graph cannot do."
+        )
+    for is_single in (True, False):
+        graphs.packages(is_single)
+    print(f"Greedy search is compiled: {compiled_folder()}")

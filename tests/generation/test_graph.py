@@ -1,0 +1,138 @@
+"""Greedy search as graphs: the tokens of the plain path, for the models and requests that the graphs are made for."""
+
+import pytest
+import torch
+from transformers import LogitsProcessor
+
+import weftformer
+from weftformer.common.watching import Watch
+from weftformer.modeling.decoding import dispatch, graph, reason_against
+from weftformer.modeling.decoding.compiled import compiled_folder
+from weftformer.modeling.decoding.graph import GraphSearch
+
+from ..models import run_loop
+
+ENDS = {"eos_token_id": [2, 4, 7]}
+PLAIN = {"cache_implementation": "dynamic"}
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Run graphs without compiling them, and list the texts that they write."""
+    texts, write = [], GraphSearch.write
+    monkeypatch.setattr(graph, "while_loop", run_loop)
+    monkeypatch.setattr(GraphSearch, "_package", lambda self, name, is_single: self.graphs[name])
+    monkeypatch.setattr(GraphSearch, "write", lambda self, *given: texts.append(write(self, *given)) or texts[-1])
+    return texts
+
+
+def test_tokens_are_those_of_the_plain_path(model, inputs, alone, steps, written, monkeypatch):
+    monkeypatch.setattr(graph, "_ROOM", 4)  # grows twice
+    weftformer.fast_decoding(model)
+    short = {name: value[:1] if name == "condition_values" else value[:1, :1] for name, value in inputs.items()}
+    several, expected = (inputs, *(alone(inputs, row) for row in range(4)), short), []
+    for given in several:
+        expected.append(model.generate(**given, **ENDS, **PLAIN, max_new_tokens=12))
+        assert torch.equal(model.generate(**given, **ENDS, max_new_tokens=12), expected[-1])
+    assert len(written) == len(several) and not steps
+    assert len({text.shape for text in expected}) > 1
+    weftformer.fast_decoding(model, compile=False)
+
+
+def test_a_batch_of_a_server_is_written_by_graphs(build, source, written):
+    model = weftformer.fast_decoding(build("rotary"))
+    calls = []
+    model.generate(source, max_new_tokens=3, logits_processor=[Watch(lambda: calls.append(1))])
+    assert len(written) == len(calls) == 1
+    weftformer.fast_decoding(model, compile=False)
+    assert reason_against(model, num_beams=1) is None
+    compiled_folder().mkdir()
+    assert "compiled graphs" in reason_against(model, num_beams=1) and reason_against(model, num_beams=2) is None
+
+
+class Nothing(LogitsProcessor):
+    def __call__(self, input_ids, scores):
+        return scores
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"num_beams": 2}, {"do_sample": True, "top_k": 1}, {"min_new_tokens": 3}, {"suppress_tokens": [5]},
+        {"logits_processor": [Nothing()]}, {"decoder_input_ids": torch.full((4, 2), 1)}, {"max_time": 9.0},
+        {"return_dict_in_generate": True}, {"eos_token_id": None}, {"use_cache": False}, {"custom_generate": "sqrt_length"},
+        {"attention_mask": torch.ones(4, 9).index_fill(0, torch.tensor(1), 0)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_requests_take_the_ordinary_way(build, source, written, request_):
+    request_ = {"max_new_tokens": 5} | request_
+    model = build("rotary")
+    weftformer.fast_decoding(model)
+    dispatch.greedy_texts(model, source, None, request_.pop("logits_processor", ()), request_)
+    assert not written
+
+
+def test_models_that_graphs_do_not_fit_take_the_ordinary_way(build, source, written):
+    settings = {"max_new_tokens": 5}
+    assert dispatch.greedy_texts(build("rotary"), source, None, (), settings) is None  # there is no folder
+    growing = build("rotary", rope_parameters={"rope_type": "dynamic", "factor": 2.0})
+    dispatch._CHOSEN[growing] = None
+    assert dispatch.greedy_texts(growing, source, None, (), settings) is None
+    hooked = weftformer.fast_decoding(build("rotary"))
+    hooked.model.encoder.layers[0].register_forward_hook(lambda *given: None)
+    assert dispatch.greedy_texts(hooked, source, None, (), settings) is None
+    with pytest.raises(ValueError, match="position table of 32 rows"):
+        weftformer.fast_decoding(build("learned")).generate(
+            source, condition_values=torch.ones(4, 1), max_new_tokens=40
+        )
+    assert not written
+    broken = weftformer.fast_decoding(build("rotary"))
+    broken.lm_head.weight.data[5] = torch.nan
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        broken.generate(source, **settings)
+    assert written == [None]
+
+
+def test_graphs_stay_while_values_of_weights_change(build):
+    model = weftformer.fast_decoding(build("rotary"))
+    first = dispatch.graph_search(model)
+    model.lm_head.weight.data.mul_(2.0)
+    assert dispatch.graph_search(model) is first
+    changes = (
+        lambda: setattr(model.model.encoder.layers[0].final_layer_norm, "eps", 0.5),
+        lambda: setattr(model.lm_head, "weight", torch.nn.Parameter(model.lm_head.weight.detach().clone())),
+        lambda: setattr(model.config, "scale_embedding", True),
+    )
+    for change in changes:
+        before = dispatch.graph_search(model)
+        change()
+        assert dispatch.graph_search(model) is not before
+
+
+def test_graphs_have_any_number_of_rows_and_any_lengths(build):
+    graphs = GraphSearch(build("rotary across"), compiles=True)
+    for name, letters in graph._SHAPES.items():
+        program = graphs.exported(name, is_single=False)
+        inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+        for node, dims in zip(inputs, letters, strict=False):
+            sizes = node.meta["val"].shape
+            assert [isinstance(size, int) for size in sizes] == [dim not in "WSTE" for dim in dims]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rotary across", "bucketed", "sparse"])
+def test_real_graphs_are_loaded_again_and_follow_the_weights(build, source, monkeypatch, kind):
+    settings = {"max_new_tokens": 40, **ENDS}
+    model = build(kind, torch.float32)
+    expected = [model.generate(rows, **settings) for rows in (source, source[:1])]
+    weftformer.fast_decoding(model)
+    for rows, texts in zip((source, source[:1]), expected, strict=True):
+        assert torch.equal(model.generate(rows, **settings), texts)
+    monkeypatch.setattr(graph, "write_package", None)
+    twin = build(kind, torch.float32)  # not chosen: the packages are there
+    twin.lm_head.weight.data.copy_(twin.lm_head.weight.data.flip(0).clone())
+    for rows in (source, source[:1]):
+        expected = twin.generate(rows, **PLAIN, **settings)
+        assert torch.equal(twin.generate(rows, **settings), expected)
+    assert all(dispatch._GRAPHS[twin]._packages.values())
