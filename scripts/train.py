@@ -11,8 +11,7 @@ Seq2SeqTrainingArguments. A YAML or JSON file as the first argument sets options
 `torchrun --nproc_per_node N -m weftformer train` or `accelerate launch -m weftformer train`.
 
 examples:
-  weftformer train --train-file pairs.csv --source-column question --target-column answer --preset modern-tiny \\
-      --output-dir runs/mine
+  weftformer train --train-file pairs.csv --source-column question --target-column answer --output-dir runs/mine
   weftformer train --train-file de.txt --train-target-file en.txt --preset modern-small --output-dir runs/de-en"""
 
 

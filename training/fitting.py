@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 # Of a run that begins from the included starter (docs/data.md has the measurements): few epochs of more pairs.
 _STARTER_RATE = 1e-3
-_STARTER_EPOCHS, _STARTER_ROWS = (10, 30), 30_000
+_STARTER_EPOCHS, _STARTER_ROWS = (10, 20), 20_000
 
 
 def start(args: WeftTrainingArguments, *inputs: str | None) -> str | None:

@@ -258,7 +258,7 @@ class TrainingOptions:
     num_train_epochs: float | None = common_option(
         None,
         "Training epochs (default: 10, or more to reach 2,000 steps, up to 100; from the included starter 10, or more to "
-        "read 30,000 pairs, up to 30).",
+        "read 20,000 pairs, up to 20).",
         aliases=["--epochs"],
     )
     engine: Literal["auto", "weft", "ctranslate2", "ctranslate2-int8"] = option(

@@ -67,7 +67,7 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     with caplog.at_level("INFO", "weftformer"):
         trainer, _ = fit_pairs(*parse_arguments([*argv, "--use-cpu"]))
     assert "Starting from the included starter for" in caplog.text
-    assert (trainer.args.learning_rate, trainer.args.num_train_epochs) == (1e-3, 30)
+    assert (trainer.args.learning_rate, trainer.args.num_train_epochs) == (1e-3, 20)
     assert {str(tensor.dtype) for tensor in load_file(folder / "model.safetensors").values()} == {"torch.float32"}
     texts = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".md", ".py")}
     assert not [name for name, text in texts.items() if str(STARTER.parent) in text]
