@@ -63,7 +63,7 @@ class Nothing(LogitsProcessor):
         {"return_dict_in_generate": True}, {"eos_token_id": None}, {"use_cache": False}, {"custom_generate": "sqrt_length"},
         {"attention_mask": torch.ones(4, 9).index_fill(0, torch.tensor(1), 0)},
     ],
-    ids=str,
+    ids=lambda request: "-".join(request),
 )  # fmt: skip
 def test_other_requests_take_the_ordinary_way(build, source, written, request_):
     request_ = {"max_new_tokens": 5} | request_
