@@ -77,7 +77,7 @@ def test_a_target_is_planned(capsys):
     lines = output.splitlines()
     # only the shape, because rounding on another processor may swap two close routes
     for line in printed("plan"):
-        assert line.startswith(("├", "└", "rank")) or shape(line) in map(shape, lines), line
+        assert line.startswith(("├", "│", "└", "rank")) or shape(line) in map(shape, lines), line
     assert sum(line.startswith("rank 1") for line in lines) == 1 and Path("routes.html").is_file()
 
 

@@ -18,8 +18,8 @@ from weftformer.training import WeftTrainer
 STEPS = 12
 
 
-def run(folder: str, data: str, steps: int = STEPS) -> None:
-    """Run `weftformer train`, as every run of this file, and print when it takes a step and when it saves.
+def run(folder: str, data: str, steps: int = STEPS, kill_at: str = "") -> None:
+    """Run `weftformer train`, as every run of this file, until it kills itself before a step or in a save, such as `save 10`.
 
     Imports take longer than the run, so runs that nothing kills share the process of the tests.
     """
@@ -28,15 +28,19 @@ def run(folder: str, data: str, steps: int = STEPS) -> None:
     from weftformer.scripts import cli
     from weftformer.training import fitting
 
-    class Tell(TrainerCallback):
+    def reach(event: str) -> None:
+        if event == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    class Reach(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs):
-            _tell(f"step {state.global_step}")
+            reach(f"step {state.global_step}")
 
     move = os.replace
 
     def replace(source, target):
         if ".saving-checkpoint" in str(source):  # all files are written, but not yet under the checkpoint's name
-            _tell(f"save {target.name.rpartition('-')[2]}")
+            reach(f"save {target.name.rpartition('-')[2]}")
         move(source, target)
 
     fields = {
@@ -53,16 +57,12 @@ def run(folder: str, data: str, steps: int = STEPS) -> None:
         "validation_split": 0, "use_cpu": True, "disable_tqdm": True, "learning_rate": 0.01,
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=[Tell()]))
+        patch.setattr(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=[Reach()]))
         patch.setattr(os, "replace", replace)
         assert (
             cli.main(["train", *(word for name, value in arguments.items() for word in (f"--{name}", str(value)))])
             == 0
         )
-
-
-def _tell(what: str) -> None:
-    print(f"\n@ {what}", flush=True)
 
 
 @pytest.fixture(scope="module")
@@ -74,20 +74,11 @@ def data(tmp_path_factory) -> Path:
 
 
 def start(folder: Path, data: Path, kill_at: str) -> int:
-    """Run in a separate process until it prints `kill_at`, and return the exit code."""
-    with (folder.parent / f"{folder.name}.log").open("a+") as log, subprocess.Popen(
-        [sys.executable, __file__, str(folder), str(data)], stdout=subprocess.PIPE, stderr=log, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("@ ") and line[2:].strip() == kill_at:
-                process.send_signal(signal.SIGKILL)
-                break
-        process.stdout.read()
-        code = process.wait(timeout=300)
-        log.seek(0)
-        assert code in (0, -signal.SIGKILL), log.read()[-3000:]
-    return code
+    """Run in a separate process until it kills itself, and return the exit code."""
+    words = [sys.executable, __file__, str(folder), str(data), kill_at]
+    process = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert process.returncode in (0, -signal.SIGKILL), process.stderr[-3000:]
+    return process.returncode
 
 
 def curve(folder: Path) -> list[dict]:
@@ -141,4 +132,4 @@ def test_a_finished_run_stays_as_it_is(whole, data, tmp_path):
 
 
 if __name__ == "__main__":
-    run(*sys.argv[1:])
+    run(*sys.argv[1:3], kill_at=sys.argv[3])
