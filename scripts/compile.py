@@ -18,14 +18,14 @@ def main(args: argparse.Namespace) -> None:
     """
     check_model(args.model)
     from weftformer.modeling.decoding.compiled import compiled_folder
-    from weftformer.modeling.decoding.dispatch import graph_search
+    from weftformer.modeling.decoding.dispatch import graph_search, reason_against_graphs
     from weftformer.serving.tasks import load_on
 
-    graphs = graph_search(load_on(args.model, "texts", "cpu", use_fast_decoding=True).model)
-    if graphs is None:
-        raise ValueError(
-            f"{args.model}: its positions or its router change from call to call, which a graph cannot do."
-        )
+    model = load_on(args.model, "texts", "cpu", use_fast_decoding=True).model
+    if reason := reason_against_graphs(model):
+        raise ValueError(f"{args.model}: {reason}.")
+    graphs = graph_search(model)
+    assert graphs is not None
     for is_single in (True, False):
         graphs.packages(is_single)
     print(f"Greedy search is compiled: {compiled_folder()}")

@@ -56,6 +56,7 @@ __all__ = [
     "is_compiled",
     "is_prepared",
     "prepared_request",
+    "reason_against_graphs",
 ]
 
 logger = logging.get_logger(__name__)
@@ -259,12 +260,22 @@ def decode_step(model: Any) -> DecodeStep:
     return kept[1]
 
 
+def reason_against_graphs(model: Any) -> str | None:
+    """Return why greedy search cannot be compiled for a model, or None if it can."""
+    rotary = model.model.decoder.rotary_embedding
+    if torch.__version__ < "2.13":  # the compiler of 2.11 fails
+        return f"greedy search is compiled with torch 2.13 and later, and this is {torch.__version__}"
+    if model.device.type != "cpu":
+        return "greedy search is compiled on a CPU only"
+    if rotary is not None and rotary.rope_type in GROWING_ROTARY:
+        return "the model's positions change with the length of a text"
+    return "the model's routers are noisy in each call" if model.config.router_noise == "always" else None
+
+
 def graph_search(model: Any) -> GraphSearch | None:
     """Return the graphs of greedy search for the model as it is now, or None if there cannot be any."""
-    rotary, compiles = model.model.decoder.rotary_embedding, is_compiled(model)
-    if model.device.type != "cpu" or not (compiles or compiled_folder().is_dir()):
-        return None
-    if model.config.router_noise == "always" or (rotary is not None and rotary.rope_type in GROWING_ROTARY):
+    compiles = is_compiled(model)
+    if not (compiles or compiled_folder().is_dir()) or reason_against_graphs(model) is not None:
         return None
     kept = _GRAPHS.get(model)
     if kept is None or kept.compiles != compiles or kept.state != state_of(model):

@@ -12,6 +12,7 @@ from weftformer.modeling.decoding.graph import GraphSearch
 
 from ..models import run_loop
 
+pytestmark = pytest.mark.skipif(torch.__version__ < "2.13", reason="graphs need torch 2.13")
 ENDS = {"eos_token_id": [2, 4, 7]}
 PLAIN = {"cache_implementation": "dynamic"}
 
@@ -110,6 +111,7 @@ def test_graphs_stay_while_values_of_weights_change(build):
         assert dispatch.graph_search(model) is not before
 
 
+@pytest.mark.integration
 def test_graphs_have_any_number_of_rows_and_any_lengths(build):
     graphs = GraphSearch(build("rotary across"), compiles=True)
     for name, letters in graph._SHAPES.items():
