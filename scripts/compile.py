@@ -1,5 +1,5 @@
-"""Compile greedy search for a model, once for all weights of its configuration, in a folder of this user. Later, `generate`, `serve`
-and Python use it for every request that fits. It needs a C++ compiler and some minutes."""
+"""Compile greedy search for a model, once for all weights of its configuration. `generate`, `serve` and Python then use it for every
+request that fits. This needs a C++ compiler and takes some minutes. The code is stored in your cache folder."""
 
 import argparse
 

@@ -20,9 +20,9 @@ _CLOSING = 2
 
 
 class Connection(H11Protocol):
-    """A connection that is closed if no whole request comes in time, or if nobody reads its answers.
+    """A connection that is closed if no complete request arrives in time, or if the client does not read the answers.
 
-    uvicorn's own timer begins after the first answer, ends with the first byte of a request, and does not know of answers.
+    uvicorn's own timer starts after the first answer and stops at the first byte of a request. Nothing limits unread answers.
     """
 
     unread_task: asyncio.TimerHandle | None = None
@@ -36,7 +36,7 @@ class Connection(H11Protocol):
         super().data_received(data)
         if timer is None:
             return
-        if self.cycle is None or self.cycle.response_complete:  # more bytes give no more time
+        if self.cycle is None or self.cycle.response_complete:  # more bytes do not extend the time
             self.timeout_keep_alive_task = timer
         else:
             timer.cancel()

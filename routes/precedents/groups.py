@@ -137,11 +137,6 @@ def _groups(smiles: str) -> frozenset[str]:
     return frozenset(name for name, pattern in _table()[0].items() if molecule.HasSubstructMatch(pattern))
 
 
-def group_names() -> list[str]:
-    """Return the names of the functional groups."""
-    return list(_table()[0])
-
-
 @cache
 def _table() -> tuple[dict[str, Any], list[_Rule]]:
     table = json.loads(files("weftformer.routes.shipped").joinpath(GROUPS).read_text(encoding="utf-8"))

@@ -53,9 +53,7 @@ def test_the_words_of_a_dictionary_are_read_without_variants_and_numbers(tmp_pat
     assert starter_pairs.read_words(file) == ["a", "o'clock"]
 
 
-@pytest.mark.parametrize(
-    ("number", "text"), [("1994", "MCMXCIV"), ("9", "IX"), ("3888", "MMMDCCCLXXXVIII"), ("40", "XL")]
-)
+@pytest.mark.parametrize(("number", "text"), [("1994", "MCMXCIV"), ("9", "IX"), ("2024", "MMXXIV"), ("40", "XL")])
 def test_roman(number, text, monkeypatch):
     class Fixed:
         def randint(self, *_):
