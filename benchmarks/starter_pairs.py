@@ -92,6 +92,10 @@ def spelled(number: int) -> str:
     raise AssertionError
 
 
+def unchanged(text: str) -> str:
+    return text
+
+
 def sentences_of_python() -> list[str]:
     """Return the plain sentences of the docstrings and of the language reference that come with this Python."""
     texts = list(pydoc_data.topics.topics.values())
@@ -240,7 +244,7 @@ class Pairs:
 
     def noisy_text(self) -> tuple[str, str]:
         words = self.text(self.length())
-        style = self.pick([str, str, str.lower, str.capitalize, str.capitalize, str.capitalize])
+        style = self.pick([unchanged, unchanged, str.lower, str.capitalize, str.capitalize, str.capitalize])
         words = [style(word) if word.isalpha() and word.isascii() else word for word in words]
         if self.random.random() < 0.1:
             words[0] = self.accented(words[0])
@@ -315,7 +319,7 @@ class Pairs:
 
     def date(self) -> tuple[str, str]:
         day = self.day()
-        month = self.pick([str, str, str.lower, str.upper])(_MONTHS[day.month - 1])
+        month = self.pick([unchanged, unchanged, str.lower, str.upper])(_MONTHS[day.month - 1])
         month = self.pick([month, month[:3], month[:3] + "."])
         suffix = {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10 if day.day // 10 != 1 else 0, "th")
         form = self.pick(_DATES)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from .starter_pairs import spelled
+from .starter_pairs import spelled, unchanged
 
 _TITLE_WORDS = [
     "the", "of", "and", "in", "a", "night", "river", "winter", "garden", "shadow", "king", "queen", "house",
@@ -103,7 +103,7 @@ def names(r: random.Random) -> tuple[str, str]:
     first, last = r.sample(_FIRST, k=r.randint(1, 2)), surname(r)
     shown = [name if r.random() < 0.7 else name[0] + "." for name in first]
     text = r.choice(["", "", "Dr. ", "Prof ", "Ms "]) + " ".join([*shown, last])
-    text = r.choice([str, str, str.upper])(text)
+    text = r.choice([unchanged, unchanged, str.upper])(text)
     return text, f"{last}, " + " ".join(name[0] + "." for name in first)
 
 

@@ -18,14 +18,14 @@ def main(args: argparse.Namespace) -> None:
     """
     check_model(args.model)
     from weftformer.modeling.decoding.compiled import compiled_folder
-    from weftformer.modeling.decoding.dispatch import graph_search, reason_against_graphs
+    from weftformer.modeling.decoding.dispatch import reason_against_graphs
+    from weftformer.modeling.decoding.graph import GraphSearch
     from weftformer.serving.tasks import load_on
 
-    model = load_on(args.model, "texts", "cpu", use_fast_decoding=True).model
+    model = load_on(args.model, "texts", "cpu").model
     if reason := reason_against_graphs(model):
         raise ValueError(f"{args.model}: {reason}.")
-    graphs = graph_search(model)
-    assert graphs is not None
+    graphs = GraphSearch(model)
     for is_single in (True, False):
-        graphs.packages(is_single)
+        graphs.packages(is_single, compiles=True)
     print(f"Greedy search is compiled: {compiled_folder()}")

@@ -273,13 +273,15 @@ def reason_against_graphs(model: Any) -> str | None:
 
 
 def graph_search(model: Any) -> GraphSearch | None:
-    """Return the graphs of greedy search for the model as it is now, or None if there cannot be any."""
-    compiles = is_compiled(model)
-    if not (compiles or compiled_folder().is_dir()) or reason_against_graphs(model) is not None:
+    """Return the graphs of greedy search for the model as it is now, or None if there cannot be any.
+
+    A model with a compiled step keeps it: with 10 M parameters and 64 tokens or more, it is 1.2 to 1.3 times as fast.
+    """
+    if is_compiled(model) or not compiled_folder().is_dir() or reason_against_graphs(model) is not None:
         return None
     kept = _GRAPHS.get(model)
-    if kept is None or kept.compiles != compiles or kept.state != state_of(model):
-        kept = _GRAPHS[model] = GraphSearch(model, compiles)
+    if kept is None or kept.state != state_of(model):
+        kept = _GRAPHS[model] = GraphSearch(model)
     return kept
 
 
@@ -338,12 +340,10 @@ def fast_decoding(model: Any, compile: bool = True) -> Any:
 
     The setting is for all later calls of `model.generate`. On a CPU, the fast path does not need it.
 
-    On a CPU, the first greedy `generate` of one text, and that of several, compiles the whole search, for some minutes.
-    The result serves all weights of a configuration. For other searches, the first `generate` with a new batch size or
-    number of beams compiles the step, for about a minute. Results are kept in files, which later processes load in
-    about two seconds, as long as the versions, the processor, the number of threads and, for a step, the weights are
-    the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment variable
-    `WEFT_COMPILED_FOLDER`.
+    On a CPU, the first `generate` with a new batch size or number of beams compiles, for about a minute. The result is
+    kept in a file, which later processes load in about two seconds, as long as the weights, the versions, the processor
+    and the number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment
+    variable `WEFT_COMPILED_FOLDER`.
 
     The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
     To notice a change, every `generate` hashes the decoder's weights, which takes less time than one token.

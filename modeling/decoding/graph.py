@@ -142,31 +142,30 @@ class GraphSearch:
 
     Args:
         model: a `WeftForConditionalGeneration` on a CPU.
-        compiles: whether to compile graphs that are not in the folder of compiled code.
     """
 
-    def __init__(self, model: Any, compiles: bool):
-        self.compiles, self.config, self.dtype, self.state = compiles, model.config, model.dtype, state_of(model)
+    def __init__(self, model: Any):
+        self.config, self.dtype, self.state = model.config, model.dtype, state_of(model)
         self.graphs = {"source": SourceGraph(model), "loop": GreedyGraph(model)}
         self._packages: dict[bool, list[Any] | None] = {}
         self._lock = Lock()
 
-    def packages(self, is_single: bool) -> list[Any] | None:
-        """Return the compiled graphs for one text or for several, or None if there are none."""
+    def packages(self, is_single: bool, compiles: bool = False) -> list[Any] | None:
+        """Return the compiled graphs for one text or for several, or None if there are none and `compiles` is False."""
         with self._lock:
             if is_single not in self._packages:
-                packages = [self._package(name, is_single) for name in self.graphs]
+                packages = [self._package(name, is_single, compiles) for name in self.graphs]
                 self._packages[is_single] = None if None in packages else packages
             return self._packages[is_single]
 
-    def _package(self, name: str, is_single: bool) -> Any:
+    def _package(self, name: str, is_single: bool, compiles: bool) -> Any:
         graph = self.graphs[name]
         tensors = {**dict(graph.named_parameters(remove_duplicate=False)), **dict(graph.named_buffers())}
         facts = {
             "graph": [name, is_single], "scalars": scalar_attrs([graph]), "compiler": _COMPILER,
             "weights": [[key, str(value.dtype), value.shape, value.stride()] for key, value in tensors.items()],
         }  # fmt: skip
-        package = load_package(facts, self.config, partial(self._build, name, is_single) if self.compiles else None)
+        package = load_package(facts, self.config, partial(self._build, name, is_single) if compiles else None)
         if package is not None:
             used = {key: tensors[key].detach() for key in package.get_constant_fqns()}
             package.load_constants(used, check_full_update=True, user_managed=True)

@@ -15,7 +15,7 @@ from transformers import (
 from transformers.generation import EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria
 
 import weftformer
-from weftformer.modeling.decoding import ContinuousSearch, compiled, dispatch
+from weftformer.modeling.decoding import ContinuousSearch, compiled
 from weftformer.modeling.decoding.cache import DecodingCache
 from weftformer.modeling.decoding.compiled import CompiledStep
 from weftformer.modeling.decoding.step import DecodeStep
@@ -142,7 +142,6 @@ def test_equals_plain_search(model, inputs, steps, monkeypatch, way, name):
             "_package",
             lambda self, shape, given: shapes.append(shape) or compiled.exported(self.step, given).module(),
         )
-        monkeypatch.setattr(dispatch, "graph_search", lambda model: None)
         weftformer.fast_decoding(model)
         assert_same(with_scores(model, inputs, request), plain)
         generate(model, inputs | {"input_ids": inputs["input_ids"][:, :-1]}, request)

@@ -22,14 +22,14 @@ def written(monkeypatch):
     """Run graphs without compiling them, and list the texts that they write."""
     texts, write = [], GraphSearch.write
     monkeypatch.setattr(graph, "while_loop", run_loop)
-    monkeypatch.setattr(GraphSearch, "_package", lambda self, name, is_single: self.graphs[name])
+    monkeypatch.setattr(GraphSearch, "_package", lambda self, name, *others: self.graphs[name])
     monkeypatch.setattr(GraphSearch, "write", lambda self, *given: texts.append(write(self, *given)) or texts[-1])
+    compiled_folder().mkdir()
     return texts
 
 
 def test_tokens_are_those_of_the_plain_path(model, inputs, alone, steps, written, monkeypatch):
     monkeypatch.setattr(graph, "_ROOM", 4)  # grows twice
-    weftformer.fast_decoding(model)
     short = {name: value[:1] if name == "condition_values" else value[:1, :1] for name, value in inputs.items()}
     several, expected = (inputs, *(alone(inputs, row) for row in range(4)), short), []
     for given in several:
@@ -37,18 +37,15 @@ def test_tokens_are_those_of_the_plain_path(model, inputs, alone, steps, written
         assert torch.equal(model.generate(**given, **ENDS, max_new_tokens=12), expected[-1])
     assert len(written) == len(several) and not steps
     assert len({text.shape for text in expected}) > 1
-    weftformer.fast_decoding(model, compile=False)
 
 
 def test_a_batch_of_a_server_is_written_by_graphs(build, source, written):
-    model = weftformer.fast_decoding(build("rotary"))
-    calls = []
+    model, calls = build("rotary"), []
     model.generate(source, max_new_tokens=3, logits_processor=[Watch(lambda: calls.append(1))])
     assert len(written) == len(calls) == 1
-    weftformer.fast_decoding(model, compile=False)
-    assert reason_against(model, num_beams=1) is None
-    compiled_folder().mkdir()
     assert "compiled graphs" in reason_against(model, num_beams=1) and reason_against(model, num_beams=2) is None
+    weftformer.fast_decoding(model)  # its compiled step is for every search
+    assert "steps are compiled" in reason_against(model, num_beams=1)
 
 
 class Nothing(LogitsProcessor):
@@ -69,34 +66,33 @@ class Nothing(LogitsProcessor):
 def test_other_requests_take_the_ordinary_way(build, source, written, request_):
     request_ = {"max_new_tokens": 5} | request_
     model = build("rotary")
-    weftformer.fast_decoding(model)
     dispatch.greedy_texts(model, source, None, request_.pop("logits_processor", ()), request_)
     assert not written
 
 
 def test_models_that_graphs_do_not_fit_take_the_ordinary_way(build, source, written):
     settings = {"max_new_tokens": 5}
-    assert dispatch.greedy_texts(build("rotary"), source, None, (), settings) is None  # there is no folder
+    compiled_folder().rmdir()
+    assert dispatch.greedy_texts(build("rotary"), source, None, (), settings) is None
+    compiled_folder().mkdir()
+    assert dispatch.greedy_texts(weftformer.fast_decoding(build("rotary")), source, None, (), settings) is None
     growing = build("rotary", rope_parameters={"rope_type": "dynamic", "factor": 2.0})
-    dispatch._CHOSEN[growing] = None
     assert dispatch.greedy_texts(growing, source, None, (), settings) is None
-    hooked = weftformer.fast_decoding(build("rotary"))
+    hooked = build("rotary")
     hooked.model.encoder.layers[0].register_forward_hook(lambda *given: None)
     assert dispatch.greedy_texts(hooked, source, None, (), settings) is None
     with pytest.raises(ValueError, match="position table of 32 rows"):
-        weftformer.fast_decoding(build("learned")).generate(
-            source, condition_values=torch.ones(4, 1), max_new_tokens=40
-        )
+        build("learned").generate(source, condition_values=torch.ones(4, 1), max_new_tokens=40)
     assert not written
-    broken = weftformer.fast_decoding(build("rotary"))
+    broken = build("rotary")
     broken.lm_head.weight.data[5] = torch.nan
     with pytest.raises(ValueError, match="NaN or infinite"):
         broken.generate(source, **settings)
     assert written == [None]
 
 
-def test_graphs_stay_while_values_of_weights_change(build):
-    model = weftformer.fast_decoding(build("rotary"))
+def test_graphs_stay_while_values_of_weights_change(build, written):
+    model = build("rotary")
     first = dispatch.graph_search(model)
     model.lm_head.weight.data.mul_(2.0)
     assert dispatch.graph_search(model) is first
@@ -113,7 +109,7 @@ def test_graphs_stay_while_values_of_weights_change(build):
 
 @pytest.mark.integration
 def test_graphs_have_any_number_of_rows_and_any_lengths(build):
-    graphs = GraphSearch(build("rotary across"), compiles=True)
+    graphs = GraphSearch(build("rotary across"))
     for name, letters in graph._SHAPES.items():
         program = graphs.exported(name, is_single=False)
         inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
@@ -128,11 +124,12 @@ def test_real_graphs_are_loaded_again_and_follow_the_weights(build, source, monk
     settings = {"max_new_tokens": 40, **ENDS}
     model = build(kind, torch.float32)
     expected = [model.generate(rows, **settings) for rows in (source, source[:1])]
-    weftformer.fast_decoding(model)
+    for is_single in (False, True):
+        assert GraphSearch(model).packages(is_single, compiles=True)
     for rows, texts in zip((source, source[:1]), expected, strict=True):
         assert torch.equal(model.generate(rows, **settings), texts)
     monkeypatch.setattr(graph, "write_package", None)
-    twin = build(kind, torch.float32)  # not chosen: the packages are there
+    twin = build(kind, torch.float32)
     twin.lm_head.weight.data.copy_(twin.lm_head.weight.data.flip(0).clone())
     for rows in (source, source[:1]):
         expected = twin.generate(rows, **PLAIN, **settings)

@@ -201,8 +201,8 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
 
 
 def test_compiled_graphs_write_what_fits(folder, monkeypatch, capsys):
-    def package(graphs, name, is_single):
-        asked.append((name, is_single, graphs.compiles))
+    def package(graphs, name, is_single, compiles):
+        asked.append((name, is_single, compiles))
         return graphs.graphs[name]
 
     asked, texts, write = [], [], GraphSearch.write
