@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from .planning.settings import NO_CONSTRAINTS, Constraints, PlanSettings
     from .plans import Candidate, Plan
     from .precedents import Judgement, judge
-    from .scoring.comparison import edit_distance, is_convergent
-    from .scoring.evaluation import Evaluation, evaluate
+    from .scoring.evaluation import Evaluation, evaluate, is_convergent
     from .stock import Stock
     from .tree import Route
 
@@ -35,8 +34,7 @@ _NAMES = {
     "planning.planner": ("RoutePlanner",),
     "planning.settings": ("NO_CONSTRAINTS", "Constraints", "PlanSettings"),
     "plans": ("Candidate", "Plan"),
-    "scoring.comparison": ("edit_distance", "is_convergent"),
-    "scoring.evaluation": ("Evaluation", "evaluate"),
+    "scoring.evaluation": ("Evaluation", "evaluate", "is_convergent"),
     "stock": ("Stock",),
     "tree": ("Route",),
 }

@@ -68,7 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write all scores as JSON, also by depth and shape, and all ranks",
     )
-    add("--markdown", action="store_true", help="print the tables in Markdown")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -81,7 +80,7 @@ def main(args: argparse.Namespace) -> None:
 
     from weftformer.routes.scoring.evaluation import Evaluation, evaluate
     from weftformer.routes.scoring.predicting import load_references, matched, read_predictions
-    from weftformer.routes.scoring.reports import as_markdown, as_text, write_json
+    from weftformer.routes.scoring.reports import as_text, write_json
 
     settings = replace(plan_settings(args), enforce_limits=False)  # recorded routes may exceed the limits
     references = load_references(args.routes, args.limit, args.seed)
@@ -107,7 +106,7 @@ def main(args: argparse.Namespace) -> None:
             what = f"{len(failed)} of {len(pairs)} targets not planned, counted as not found"
             message = f"{what}: {failed[0].target}: {failed[0].problem}"
             print(f"weftformer routes evaluate: {name}: {message}", file=sys.stderr)
-    print((as_markdown if args.markdown else as_text)(results))
+    print(as_text(results))
     if args.json is not None:
         write_json(results, vars(args), args.json)
 

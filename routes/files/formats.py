@@ -243,9 +243,7 @@ def _list(value: Any, place: str) -> list[Any]:
     return value
 
 
-def to_reaction_tree(
-    route: Route, stock: Container[str] | None = None, *, metadata: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def to_reaction_tree(route: Route, stock: Container[str] | None = None) -> dict[str, Any]:
     """
     Write a route as alternating molecule and reaction nodes, as PaRoutes and AiZynthFinder do.
 
@@ -255,8 +253,6 @@ def to_reaction_tree(
         stock (`Container[str]`, *optional*):
             A [`Stock`] or a set of SMILES, which decides `in_stock`. Without one, every starting material is in stock and no other molecule
             is.
-        metadata (`dict[str, Any]`, *optional*):
-            The field `metadata` of each reaction node. In PaRoutes, it contains the `ID` of a patent.
 
     Returns:
         `dict[str, Any]`: the node of the target. The `smiles` of a reaction node is the step backwards,
@@ -269,9 +265,7 @@ def to_reaction_tree(
             "type": "reaction",
             "smiles": f"{route.smiles}>>{'.'.join(child.smiles for child in route.children)}",
         }
-        if metadata is not None:
-            reaction["metadata"] = metadata
-        reaction["children"] = [to_reaction_tree(child, stock, metadata=metadata) for child in route.children]
+        reaction["children"] = [to_reaction_tree(child, stock) for child in route.children]
         node["children"] = [reaction]
     return node
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...common.atomic import atomic_write
 from ..plans import Plan
@@ -26,9 +26,6 @@ from ..tree import Route
 from .entries import read_entries
 from .formats import to_reaction_tree, to_retrocast
 from .reaction_lines import to_reaction_line
-
-if TYPE_CHECKING:
-    pass
 
 # A spreadsheet evaluates a cell that begins like this, unless it is a number. A leading quote makes it text
 # (https://owasp.org/www-community/attacks/CSV_Injection). No SMILES of a molecule begins like this.
@@ -92,8 +89,8 @@ def write_routes(path: str | os.PathLike[str], routes: Iterable[Route], form: st
             - `"weft"`: `{"route": ...}` on each line.
             - `"dms"`: DirectMultiStep's text on each line.
             - `"reactions"`: the reactions of a route on each line, see `routes.files.reaction_lines`.
-            - `"paroutes"`: a JSON list of trees of molecules and reactions, with all starting materials in stock.
-            - `"aizynthfinder"`: a JSON list that has a list of such trees for each target.
+            - `"aizynthfinder"`: a JSON list that has a list of trees of molecules and reactions for each target, with all
+              starting materials in stock.
             - `"retrocast"`: a task of RetroCast's second schema. Needs RDKit.
 
     Returns:
@@ -235,13 +232,6 @@ def _dms(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str
     return (ranked.route.to_string() + "\n" for ranked in _routes(targets))
 
 
-def _paroutes(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
-    for ranked in _routes(targets):
-        # in PaRoutes, this is the name of the patent; programs that read the form need some name
-        name = {"ID": f"weft;;{ranked.number + 1}"}
-        yield _json(to_reaction_tree(ranked.route, ranked.stock, metadata=name))
-
-
 def _reactions(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
     for target in targets:
         for ranked in target.routes:
@@ -320,11 +310,9 @@ def _csv(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str
 
 def _summary(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str]:
     for _, _, _, plan in targets:
-        routes = plan.distinct
-        row: dict[str, Any] = {"id": plan.id, "target": plan.target, "routes": len(routes)}
-        row |= {"solved": plan.solved, "problem": plan.nothing_because}
+        row = plan.summary | {"problem": plan.nothing_because}
         row["seconds"] = None if plan.seconds is None else round(plan.seconds, 2)
-        for best in sorted(routes, key=lambda candidate: not candidate.purchasable)[:1]:
+        for best in sorted(plan.distinct, key=lambda candidate: not candidate.purchasable)[:1]:
             assert best.route is not None
             steps = best.route.num_reactions
             row |= {"rank": best.rank, "steps": steps, "precedented_steps": best.precedented_steps}
@@ -373,7 +361,6 @@ _LIST = ("[\n", ",\n", "\n]\n")
 FORMS = {
     "weft": _Form(_weft),
     "dms": _Form(_dms),
-    "paroutes": _Form(_paroutes, *_LIST),
     "aizynthfinder": _Form(_trees, *_LIST),
     "retrocast": _Form(
         _acceptable, '{"name":NAME,"description":"","schema_version":"2","targets":{\n', ",\n", "\n}}\n"

@@ -14,8 +14,6 @@ one takes none.
     validity                shares of a target's candidates: well-formed routes, those that RDKit can read as a whole
                             (`readable`), that also make the target (`right_target`), and that also have no step that
                             fails (`unfailing`)
-    edit_distance           from the first candidate to the recorded route, or the size of the recorded route if the
-                            first candidate is not a route
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ from ..plans import Candidate, Plan
 from ..precedents import judge_route
 from ..stock import Stock
 from ..tree import Route
-from .comparison import edit_distance, is_convergent
 
 KS = (1, 5, 10, 50)
 SHAPES = ("linear", "convergent")
@@ -121,11 +118,9 @@ def evaluate(
         metrics: Metrics = {}
         means = bootstrap_means(table[list(chosen)], n=resamples, seed=seed)
         for column, ((name, what), estimate) in enumerate(zip(names, means, strict=True)):
-            if (what.startswith("top-") and name != "edit_distance") or what == "any":
-                estimate = share(table[list(chosen), column].tolist())
-            elif name != "edit_distance":  # all other metrics are between 0 and 1
-                estimate = of_shares(estimate)
-            metrics.setdefault(name, {})[what] = estimate
+            is_share = what.startswith("top-") or what == "any"
+            of_targets = share(table[list(chosen), column].tolist()) if is_share else of_shares(estimate)
+            metrics.setdefault(name, {})[what] = of_targets
         return metrics
 
     def grouped(keys: list[Any], order: Iterable[Any]) -> dict[Any, Metrics]:
@@ -182,12 +177,19 @@ def _score(
         "right_target": len(right),
         "unfailing": sum(why_it_fails(route) is None for route in right),
     }
-    values = {("validity", name): count / len(routes) if routes else float("nan") for name, count in counts.items()}
-    first = routes[0] if routes else None
-    values["edit_distance", "top-1"] = float(
-        len(reference.molecules()) if first is None else edit_distance(first, reference)
-    )
-    return ranks, values
+    return ranks, {
+        ("validity", name): count / len(routes) if routes else float("nan") for name, count in counts.items()
+    }
+
+
+def is_convergent(route: Route) -> bool:
+    """Return whether a reaction joins at least two reactants that are made themselves. Otherwise the route is linear.
+
+    The definition is the one of DirectMultiStep (`directmultistep.utils.pre_process.is_convergent`) and of RetroCast's
+    benchmarks.
+    """
+    made = [child for child in route.children if child.children]
+    return len(made) > 1 or any(is_convergent(child) for child in made)
 
 
 def first_rank(ranked: Sequence[Route | None], is_right: Callable[[Route], bool]) -> int | None:

@@ -1,4 +1,4 @@
-"""The results of `weftformer routes evaluate` as a table for a terminal, in Markdown, and as JSON."""
+"""The results of `weftformer routes evaluate` as a table for a terminal, and as JSON."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +17,6 @@ _TITLES = {
     "purchasable": "Purchasable (%): a route with all starting materials in stock",
     "purchasable_precedented": "Purchasable and precedented (%): each step has a recorded precedent",
     "validity": "Candidates that are valid (%)",
-    "edit_distance": "Tree edit distance to the recorded route, in molecules",
 }
 _NAMES = {
     "any": "any candidate",
@@ -46,7 +45,7 @@ def tables(results: dict[str, Evaluation]) -> Iterator[Table]:
                 [
                     (
                         _NAMES.get(name, name),
-                        [_cell(column.get(metric, {}).get(name), "(%)" in title) for column in columns],
+                        [_cell(column.get(metric, {}).get(name)) for column in columns],
                     )
                     for name in statistics
                 ],
@@ -61,15 +60,14 @@ def tables(results: dict[str, Evaluation]) -> Iterator[Table]:
             # the same for all columns, unless they come from files that lack targets
             n = max(estimate.n for estimate in estimates if estimate is not None)
             label = f"{group} deep" if group in depths else group
-            rows.append((f"{label}, n={n}", [_cell(estimate, True) for estimate in estimates]))
+            rows.append((f"{label}, n={n}", [_cell(estimate) for estimate in estimates]))
         yield f"Recorded route found, {rank} (%), by its depth (reactions on a path) and shape", rows
 
 
-def _cell(estimate: Estimate | None, is_percent: bool) -> str:
+def _cell(estimate: Estimate | None) -> str:
     if estimate is None or not estimate.n:
         return "-"
-    numbers = (estimate.value, estimate.low, estimate.high)
-    value, low, high = (f"{100 * number:.1f}" if is_percent else f"{number:.3f}" for number in numbers)
+    value, low, high = (f"{100 * number:.1f}" for number in (estimate.value, estimate.low, estimate.high))
     return f"{value} [{low}, {high}]"
 
 
@@ -90,18 +88,8 @@ def as_text(results: dict[str, Evaluation]) -> str:
     return "\n".join([*lines, "", _NOTE])
 
 
-def as_markdown(results: dict[str, Evaluation]) -> str:
-    """Return one Markdown table, for a README."""
-    counts = " | ".join(str(len(result.targets)) for result in results.values())
-    lines = [f"| | {' | '.join(results)} |", "| --- |" + " ---: |" * len(results), f"| targets | {counts} |"]
-    for title, rows in tables(results):
-        lines.append(f"| **{title}** |" + " |" * len(results))
-        lines += [f"| {label} | {' | '.join(cells)} |" for label, cells in rows]
-    return "\n".join([*lines, "", _NOTE])
-
-
 def write_json(results: dict[str, Evaluation], settings: dict[str, Any], file: Path) -> None:
     """Write all results by column, atomically."""
-    settings = {name: value for name, value in settings.items() if name not in ("json", "markdown")}
+    settings = {name: value for name, value in settings.items() if name != "json"}
     document = {"settings": settings, "columns": {name: result.to_dict() for name, result in results.items()}}
     atomic.write_json(file, document, default=str)

@@ -180,7 +180,7 @@ def test_aligned_texts(tmp_path):
 
 def test_a_failed_preparation_keeps_the_old_folder(tmp_path):
     good = written(tmp_path, AMIDE)
-    broken = written(tmp_path, *[AMIDE] * 300, name="b.json.gz", form="paroutes")
+    broken = written(tmp_path, *[AMIDE] * 300, name="b.json.gz", form="aizynthfinder")
     broken.write_bytes(broken.read_bytes()[:-30])
     before = sorted(tmp_path.iterdir())
     with pytest.raises(ValueError, match=r"b\.json\.gz is damaged or cut off"):

@@ -1,9 +1,12 @@
 import json
+import random
+
+import pytest
 
 from weftformer.routes import Stock
 from weftformer.routes.molecules import canonical_route
 from weftformer.routes.plans import Candidate, Plan, ranked
-from weftformer.routes.scoring.evaluation import evaluate
+from weftformer.routes.scoring.evaluation import evaluate, is_convergent
 from weftformer.routes.tree import Route
 
 from ..trees import made
@@ -69,9 +72,16 @@ def test_validity_tells_three_things_apart():
     }  # fmt: skip
 
 
-def test_edit_distance_of_the_first_candidate():
-    assert evaluated(SHORT, REFERENCE).overall["edit_distance"]["top-1"].value == 1.0
-    assert evaluated("{", REFERENCE).overall["edit_distance"]["top-1"].value == 4.0
+@pytest.mark.parametrize("seed", range(8))
+def test_convergent_as_directmultistep_has_it(seed):
+    theirs = pytest.importorskip("directmultistep.utils.pre_process").is_convergent
+    rng = random.Random(seed)
+    parents = [rng.randrange(place) for place in range(1, 9)]
+
+    def grow(place: int) -> Route:
+        return Route("C", tuple(grow(child) for child, parent in enumerate(parents, 1) if parent == place))
+
+    assert is_convergent(grow(0)) == theirs(grow(0).to_dict())
 
 
 def test_a_target_without_candidates_counts_as_not_found():
