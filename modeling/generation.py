@@ -187,7 +187,7 @@ class WeftGenerationMixin(GenerationMixin):
             # without a mask of this length, transformers takes all ids as new ones and adds them to the cache
             kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
         if self.fast_path is not None and not args and not torch.is_grad_enabled():
-            texts = self.fast_path.greedy_texts(self, source, generation_config, logits_processor or (), kwargs)
+            texts = self.fast_path.compiled_texts(self, source, generation_config, logits_processor or (), kwargs)
             if texts is not None:
                 return texts
         # before the user's processors, so that their scores are not taken for the model's

@@ -1,17 +1,24 @@
-"""Compile greedy search for a model, once for all weights of its configuration. `generate`, `serve` and Python then use it for every
+"""Compile the search for a model, once for all weights of its configuration. `generate`, `serve` and Python then use it for every
 request that fits. This needs a C++ compiler and takes some minutes. The code is stored in your cache folder."""
 
 import argparse
 
-from weftformer.scripts.arguments import check_model
+from weftformer.scripts.arguments import check_model, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="folder or Hub id of a trained text model")
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="folder or Hub id of a trained text model")
+    add(
+        "--beams",
+        type=positive,
+        metavar="N",
+        help="width of the search, 1 for greedy search (default: as saved with the model)",
+    )
 
 
 def main(args: argparse.Namespace) -> None:
-    """Compile the graphs for one text and for several.
+    """Compile the graphs for one text and for several, with the other settings that are saved with the model.
 
     Raises:
         ValueError, OSError: there is no such model, or it cannot be compiled.
@@ -19,13 +26,16 @@ def main(args: argparse.Namespace) -> None:
     check_model(args.model)
     from weftformer.modeling.decoding.compiled import compiled_folder
     from weftformer.modeling.decoding.dispatch import reason_against_graphs
-    from weftformer.modeling.decoding.graph import GraphSearch
+    from weftformer.modeling.decoding.graph import GraphSearch, kind_of
     from weftformer.serving.tasks import load_on
 
     model = load_on(args.model, "texts", "cpu").model
     if reason := reason_against_graphs(model):
         raise ValueError(f"{args.model}: {reason}.")
+    settings, _ = model._prepare_generation_config(None, **({} if args.beams is None else {"num_beams": args.beams}))
+    model._prepare_special_tokens(settings, True, device=model.device, batch_size=1)
     graphs = GraphSearch(model)
     for is_single in (True, False):
-        graphs.packages(is_single, compiles=True)
-    print(f"Greedy search is compiled: {compiled_folder()}")
+        graphs.packages(kind_of(settings), is_single, compiles=True)
+    search = "Greedy search" if settings.num_beams == 1 else f"Beam search with {settings.num_beams} beams"
+    print(f"{search} is compiled: {compiled_folder()}")

@@ -18,6 +18,7 @@ from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthC
 from ..generation import RefuseNonFiniteScores
 from ..transformers_names import CACHE
 from .cache import compaction_order, rows_of
+from .graph import kind_of
 from .search import Greedy, Search
 from .step import GROWING_ROTARY
 
@@ -83,7 +84,8 @@ def reason_against(model: Any, **settings: Any) -> str | None:
         return "the mode is neither greedy search nor beam search"
     if needs_more(model, prepared):
         return "the settings need processors or stopping criteria that do not support sources added later"
-    if prepared.num_beams == 1 and (graphs := model.fast_path.graph_search(model)) and graphs.packages(False):
+    graphs = model.fast_path.graph_search(model) if prepared._eos_token_tensor is not None else None
+    if graphs is not None and graphs.packages(kind_of(prepared), False):
         return "compiled graphs write the texts of a batch"
     return None
 

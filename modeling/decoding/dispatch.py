@@ -48,11 +48,11 @@ from .step import GROWING_ROTARY, DecodeStep
 from .weights import Snapshot
 
 __all__ = [
+    "compiled_texts",
     "decode",
     "decode_step",
     "fast_decoding",
     "graph_search",
-    "greedy_texts",
     "is_compiled",
     "is_prepared",
     "prepared_request",
@@ -101,7 +101,7 @@ _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 
 # For each model passed to `fast_decoding`: on a CPU the compiled step, with a snapshot of what it was made from.
 _CHOSEN: WeakKeyDictionary[nn.Module, tuple[Snapshot, DecodeStep] | None] = WeakKeyDictionary()
-# For each model on a CPU whose requests could use them, the compiled graphs of greedy search.
+# For each model on a CPU whose requests could use them, their compiled graphs.
 _GRAPHS: WeakKeyDictionary[nn.Module, GraphSearch] = WeakKeyDictionary()
 _logged_reasons: set[str] = set()
 # Arguments of `generate` that compiled graphs read, those that change nothing, and types of the other settings.
@@ -261,19 +261,19 @@ def decode_step(model: Any) -> DecodeStep:
 
 
 def reason_against_graphs(model: Any) -> str | None:
-    """Return why greedy search cannot be compiled for a model, or None if it can."""
+    """Return why the search cannot be compiled for a model, or None if it can."""
     rotary = model.model.decoder.rotary_embedding
     if torch.__version__ < "2.13":  # the compiler of 2.11 fails
-        return f"greedy search is compiled with torch 2.13 and later, and this is {torch.__version__}"
+        return f"searches are compiled with torch 2.13 and later, and this is {torch.__version__}"
     if model.device.type != "cpu":
-        return "greedy search is compiled on a CPU only"
+        return "searches are compiled on a CPU only"
     if rotary is not None and rotary.rope_type in GROWING_ROTARY:
         return "the model's positions change with the length of a text"
     return "the model's routers are noisy in each call" if model.config.router_noise == "always" else None
 
 
 def graph_search(model: Any) -> GraphSearch | None:
-    """Return the graphs of greedy search for the model as it is now, or None if there cannot be any.
+    """Return the graphs of searches for the model as it is now, or None if there cannot be any.
 
     A model with a compiled step keeps it: with 10 M parameters and 64 tokens or more, it is 1.2 to 1.3 times as fast.
     """
@@ -285,7 +285,7 @@ def graph_search(model: Any) -> GraphSearch | None:
     return kept
 
 
-def greedy_texts(
+def compiled_texts(
     model: Any, input_ids: Any, generation_config: GenerationConfig | None, processors: Any, inputs: dict[str, Any]
 ) -> torch.Tensor | None:
     """Return what `generate` returns, from compiled graphs, or None if there are none or the request needs more.
@@ -317,9 +317,9 @@ def greedy_texts(
     sizes = (input_ids.shape[1], config.max_source_positions), (prepared.max_length - 1, config.max_target_positions)
     if (
         any(value is not None for value in others.values())
-        or mode != GenerationMode.GREEDY_SEARCH
+        or mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
         or prepared.return_dict_in_generate
-        or prepared.num_return_sequences != 1
+        or prepared.num_return_sequences > prepared.num_beams
         or reason_against_request(model, prepared, {}, mode, with_encoder=True) is not None
         or needs_more(model, prepared)
         or prepared._eos_token_tensor is None

@@ -1,40 +1,40 @@
-"""Greedy search as compiled graphs that read the source and write all tokens without Python.
+"""Greedy search and beam search as compiled graphs that read the source and write all tokens without Python.
 
 The weights are not part of a graph, which reads them where the model has them. So one graph serves all weights of a
 configuration, also while they are trained, and all numbers and lengths of texts, except that a single text has graphs
-of its own.
+of its own, and so has each kind of beam search.
 
-Shape suffixes: L layers, W rows, G key-value heads, K width of a head, S source tokens, T tokens, E end tokens.
+Shape suffixes: L layers, B texts, S beams of each, W = B * S rows, C candidates of each text, G key-value heads, K width
+of a head, M source tokens, T tokens, E end tokens, V tokens of the vocabulary.
 """
 
 import copy
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import nn
 from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.functional import pad
-from transformers import GenerationConfig
+from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import logging
 
 from ..attention import CrossAttention
 from ..positions import TokenPositions, attention_positions
+from .cache import by_layer
 from .compiled import load_package, write_package
+from .search import NEG_SCORE
 from .step import DecodeStep
 from .weights import scalar_attrs
 
 logger = logging.get_logger(__name__)
 
-# The number of tokens that the loop has room for at first. It doubles, because each token copies all of the room.
+# The number of tokens that a loop has room for at first. It doubles, because each token copies all of the room.
 _ROOM = 32
 # Without the weights.
 _COMPILER = {"aot_inductor.package_constants_in_so": False}
-
-# The dimensions of the inputs of each graph. Those of W, S, T and E may have any size from 2 on.
-_SHAPES = {"source": ("WS", "WS", "WC"), "loop": ("", "WT", "W", "2LWGTK", "LWGSK", "LWGSK", "WS", "E", "")}
 
 
 class SourceGraph(nn.Module):
@@ -79,54 +79,219 @@ class SourceGraph(nn.Module):
         return states, keys, values
 
 
-class GreedyGraph(nn.Module):
-    """The loop of greedy search, until all rows have ended or the room is full.
+class _Loop(nn.Module):
+    """A loop that writes tokens until all texts have ended or the room is full.
 
     Args:
-        model: a `WeftForConditionalGeneration`.
+        step: the step of the model, without joined projections.
+        num_beams: the number of rows of each text.
     """
 
-    def __init__(self, model: Any):
-        super().__init__()
-        self.step = DecodeStep(model, joined=False)
+    # The dimensions of each tensor of the state.
+    state: ClassVar[tuple[str, ...]] = ()
 
-    def forward(  # noqa: PLR0913
-        self, length, ids_WT, has_ended_W, cache, keys, values, attention_mask, ends_E, pad_id
-    ):
-        """Return the new length, ids, ended rows and cache, and whether all logits were finite.
+    def __init__(self, step: DecodeStep, num_beams: int = 1):
+        super().__init__()
+        self.step, self.num_beams = step, num_beams
+
+    def start(self, keys_LBGMK: torch.Tensor, start: torch.Tensor, fill: int, room: int) -> list[torch.Tensor]:
+        """Return the length, the cache and the state of texts that consist of the start token."""
+        layers, texts, groups, _, width = keys_LBGMK.shape
+        cache = keys_LBGMK.new_zeros(2, layers, texts, self.num_beams, groups, room, width)
+        return [torch.ones(()).long(), cache, *self._start(texts, start, fill, room)]
+
+    def _start(self, texts: int, start: torch.Tensor, fill: int, room: int) -> list[torch.Tensor]:
+        raise NotImplementedError
+
+    def forward(self, length, cache, *others):
+        """Return the new length, the new state, and the keys and values (W, G, T, K) of each layer in turn.
 
         Args:
             length: the number of tokens that each row has, at least the start token.
-            ids_WT: ids of the tokens, with room for more.
-            has_ended_W: whether each row has ended. Its further tokens are `pad_id`.
-            cache: keys and values of all tokens but the last (2, L, W, G, T, K).
-            keys, values, attention_mask: keys and values (L, W, G, S, K) and mask (W, S) of the source.
-            ends_E: ids of the end tokens.
-            pad_id: id of the pad token.
+            cache: keys and values of all tokens but the last (2, L, B, S, G, T, K).
+            others: the state; keys and values (L, B, G, M, K) and mask (B, M) of the source; ids of the end tokens (E,),
+                id of the pad token, and the largest number of tokens.
         """
-        source, source_mask = torch.stack([keys, values]), attention_mask.bool()[:, None, None]
-        rows, columns_T = ids_WT.shape[0], torch.arange(ids_WT.shape[1], device=ids_WT.device)
-        source_positions = torch.arange(source_mask.shape[-1], device=ids_WT.device)[None]
+        count = len(self.state)
+        keys_LBGMK, values_LBGMK, source_mask_BM, *settings = others[count:]
+        source, source_mask = torch.stack([keys_LBGMK, values_LBGMK]), source_mask_BM.bool()[:, None, None]
+        source_positions = torch.arange(source_mask_BM.shape[1], device=cache.device)[None]
+        columns_T = torch.arange(cache.shape[5], device=cache.device)
 
-        def goes_on(length, ids_WT, has_ended_W, cache, is_finite):
-            return (length < ids_WT.shape[1]) & ~has_ended_W.all()
+        def goes_on(length, *carried):
+            return (length < columns_T.shape[0]) & ~self.has_ended(*carried[:count]).all()
 
-        def write(length, ids_WT, has_ended_W, cache, is_finite):
-            last = (length - 1).view(1, 1)
-            last_W = ids_WT.gather(1, last.expand(rows, 1))[:, 0]
-            position_ids = last if self.step.has_relative else last.expand(rows, 1)
-            mask_WT = cache[0, 0, :, 0, :, 0].new_zeros(ids_WT.shape).masked_fill(columns_T >= last, float("-inf"))
-            past = (None, cache, None, columns_T, None, mask_WT)
-            logits_WV, new = self.step(last_W, position_ids, *past, source, source_positions, source_mask)
-            tokens_W = torch.where(has_ended_W, pad_id, logits_WV.float().argmax(dim=-1))
-            ids_WT = torch.where(columns_T == length, tokens_W[:, None], ids_WT)
-            cache = torch.where((columns_T == last)[0, :, None], new[:, :, :, :, None], cache)
-            has_ended_W = has_ended_W | (tokens_W[:, None] == ends_E).any(dim=1)
-            # the maximum of a row with a NaN is NaN
-            return length + 1, ids_WT, has_ended_W, cache, is_finite & logits_WV.amax(dim=-1).isfinite().all()
+        def write(length, *carried):
+            last = length - 1
+            past = list(zip(carried[count::2], carried[count + 1 :: 2], strict=True))
+            parents_W, new = self.parents(*carried[:count]), []
 
-        is_finite = torch.ones((), dtype=torch.bool, device=ids_WT.device)
-        return while_loop(goes_on, write, (length.clone(), ids_WT, has_ended_W, cache, is_finite))
+            def keep(index, *added_WGK):
+                kept = [states if parents_W is None else states.index_select(0, parents_W) for states in past[index]]
+                # not `where`, which would compute the new states again for each column
+                past[index] = [
+                    states.index_copy(2, last.view(1), added[:, :, None])
+                    for added, states in zip(added_WGK, kept, strict=True)
+                ]
+                new.extend(past[index])
+                return [past[index]]
+
+            ids_W, positions = self.last(last, *carried[:count]), last.view(1, 1)
+            mask_T = past[0][0].new_zeros(columns_T.shape).masked_fill(columns_T > last, float("-inf"))
+            mask = mask_T.expand(ids_W.shape[0], 1, 1, -1)
+            of_source = by_layer(source), source_positions, source_mask
+            # the key position of the last column is that of the last token, which only that token sees
+            logits_WV = self.step.logits(ids_W, positions, [], [columns_T[:-1]], mask, of_source, keep)
+            state = self.extend(length, columns_T, logits_WV.float(), settings, *carried[:count])
+            return length + 1, *state, *new
+
+        past = [states.flatten(0, 1).clone() for layer in by_layer(cache) for states in layer]
+        length, *carried = while_loop(goes_on, write, (length.clone(), *others[:count], *past))
+        return length, *carried
+
+    def has_ended(self, *state: torch.Tensor) -> torch.Tensor:
+        """Return which texts have ended."""
+        raise NotImplementedError
+
+    def parents(self, *state: torch.Tensor) -> torch.Tensor | None:
+        """Return the row that each row continues, or None if each continues itself."""
+        return None
+
+    def last(self, last: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
+        """Return the token of each row in the column `last`."""
+        raise NotImplementedError
+
+    def extend(self, length, columns_T, logits_WV, settings, *state) -> tuple[torch.Tensor, ...]:
+        """Return the state with another token."""
+        raise NotImplementedError
+
+    def texts(self, length: int, kept: int, *state: torch.Tensor) -> torch.Tensor:
+        """Return the ids of the best `kept` texts for each source."""
+        raise NotImplementedError
+
+
+class GreedyGraph(_Loop):
+    """The loop of greedy search. The arguments are as in [`_Loop`], and the state is ids, ended texts, finite logits."""
+
+    state = ("BT", "B", "")
+
+    def _start(self, texts, start, fill, room):
+        return [start.expand(texts, room).contiguous(), torch.zeros(texts, dtype=torch.bool), torch.ones(()).bool()]
+
+    def has_ended(self, *state):
+        return state[1]
+
+    def last(self, last, *state):
+        return state[0].gather(1, last.expand(len(state[0]), 1))[:, 0]
+
+    def extend(self, length, columns_T, logits_BV, settings, *state):
+        ids_BT, has_ended_B, is_finite = state
+        ends_E, pad_id, _ = settings
+        tokens_B = torch.where(has_ended_B, pad_id, logits_BV.argmax(dim=-1))
+        ids_BT = torch.where(columns_T == length, tokens_B[:, None], ids_BT)
+        has_ended_B = has_ended_B | (tokens_B[:, None] == ends_E).any(dim=1)
+        return ids_BT, has_ended_B, is_finite & _is_finite(logits_BV)
+
+    def texts(self, length, kept, *state):
+        return state[0][:, :length]
+
+
+class _Gather:
+    """The part of a model that transformers' rules need. Its own one fixes the sizes when it is exported."""
+
+    @staticmethod
+    def _gather_beams(states: torch.Tensor, picks: torch.Tensor) -> torch.Tensor:
+        """Return the picked beams (B, X) of states (B, S, ...)."""
+        index = picks if states.ndim == 2 else picks[:, :, None].expand(-1, -1, states.shape[2])
+        return states.gather(1, index)
+
+
+class BeamGraph(_Loop):
+    """The loop of beam search, with the rules of transformers.
+
+    Args:
+        step: as in [`_Loop`].
+        num_beams, num_ends, length_penalty, early_stopping: the settings of the search, and the number of end tokens.
+    """
+
+    # the running texts, their scores and their parents; the best texts, their scores, lengths and whether they have
+    # ended; whether they can improve; finite logits
+    state = ("BST", "BS", "BS", "BST", "BS", "BS1", "BS", "B1", "")
+
+    def __init__(
+        self, step: DecodeStep, num_beams: int, num_ends: int, length_penalty: float, early_stopping: bool | str
+    ):
+        super().__init__(step, num_beams)
+        self.num_candidates = max(2, 1 + num_ends) * num_beams
+        self.length_penalty, self.early_stopping = length_penalty, early_stopping
+
+    def _start(self, texts, start, fill, room):
+        shape = texts, self.num_beams
+        ids_BST = torch.full((*shape, room), fill)
+        ids_BST[:, :, 0] = start
+        scores_BS, columns_BS = torch.zeros(shape), torch.arange(self.num_beams).expand(shape)
+        return [
+            ids_BST, scores_BS.masked_fill(columns_BS > 0, NEG_SCORE), columns_BS.contiguous(), ids_BST.clone(),
+            torch.full(shape, NEG_SCORE), torch.zeros((*shape, 1)).long(), torch.zeros(shape).bool(),
+            torch.ones((texts, 1)).bool(), torch.ones(()).bool(),
+        ]  # fmt: skip
+
+    def has_ended(self, *state):
+        return ~state[7]
+
+    def parents(self, *state):
+        parents_BS = state[2]
+        first_B1 = torch.arange(parents_BS.shape[0], device=parents_BS.device)[:, None] * self.num_beams
+        return (parents_BS + first_B1).flatten()
+
+    def last(self, last, *state):
+        return state[0].gather(2, last.expand(*state[0].shape[:2], 1)).flatten()
+
+    def extend(self, length, columns_T, logits_WV, settings, *state):
+        running_BST, running_scores_BS, _, best_BST, best_scores_BS, best_lengths_BS1, has_ended_BS = state[:7]
+        can_improve_B1, is_finite = state[7:]
+        ends_E, _, longest = settings
+        vocabulary = logits_WV.shape[-1]
+        scores_BSV = logits_WV.log_softmax(dim=-1).unflatten(0, (-1, self.num_beams)) + running_scores_BS[:, :, None]
+        top_BC, picks_BC = scores_BSV.flatten(1).topk(self.num_candidates)
+        parents_BC, tokens_BC = picks_BC // vocabulary, picks_BC % vocabulary
+        ends_BC = (tokens_BC[:, :, None] == ends_E).any(dim=-1) | (length + 1 >= longest)
+        texts_BCT = _Gather._gather_beams(running_BST, parents_BC)
+        texts_BCT = torch.where(columns_T == length, tokens_BC[:, :, None], texts_BCT)
+        rules = {
+            "cur_len": length.double(), "decoder_prompt_len": 1, "length_penalty": self.length_penalty,
+            "early_stopping": self.early_stopping, "is_early_stop_heuristic_unsatisfied": can_improve_B1,
+        }  # fmt: skip
+        best_BST, best_scores_BS, best_lengths_BS1, has_ended_BS = GenerationMixin._update_finished_beams(
+            _Gather,
+            sequences=best_BST, beam_scores=best_scores_BS, beam_indices=best_lengths_BS1, is_sent_finished=has_ended_BS,
+            topk_running_sequences=texts_BCT, topk_log_probs=top_BC,
+            topk_running_beam_indices=(length + 1).expand(*tokens_BC.shape, 1), next_token_hits_stopping_criteria=ends_BC,
+            top_num_beam_mask=torch.arange(self.num_candidates, device=top_BC.device) < self.num_beams,
+            num_beams=self.num_beams, **rules,
+        )  # fmt: skip
+        running_scores_BS, order_BS = (top_BC + ends_BC.float() * NEG_SCORE).topk(self.num_beams)
+        running_BST = _Gather._gather_beams(texts_BCT, order_BS)
+        may_stop_B = ends_BC.any(dim=1) | has_ended_BS.any(dim=1)
+        goes_on_B1 = GenerationMixin._check_early_stop_heuristic(
+            running_beam_scores=running_scores_BS, beam_scores=best_scores_BS, is_sent_finished=has_ended_BS,
+            max_length=longest.double(), **(rules | {"cur_len": length.double() + 1}),
+        )  # fmt: skip
+        is_full_B = has_ended_BS.all(dim=1) & (self.early_stopping is True)
+        is_done_B = may_stop_B & (~goes_on_B1[:, 0] | is_full_B | ends_BC.all(dim=1))
+        return (
+            running_BST, running_scores_BS, parents_BC.gather(1, order_BS), best_BST, best_scores_BS, best_lengths_BS1,
+            has_ended_BS, can_improve_B1 & ~is_done_B[:, None], is_finite & _is_finite(logits_WV),
+        )  # fmt: skip
+
+    def texts(self, length, kept, *state):
+        best_BST, best_lengths_BS1 = state[3], state[5]
+        return best_BST[:, :kept, : int(best_lengths_BS1[:, :kept].max())].flatten(0, 1)
+
+
+def _is_finite(logits_WV: torch.Tensor) -> torch.Tensor:
+    """Return whether each row has a finite maximum. The maximum of a row with a NaN is NaN."""
+    return logits_WV.amax(dim=-1).isfinite().all()
 
 
 def _product(states, weight, bias=None):
@@ -137,8 +302,15 @@ def _product(states, weight, bias=None):
     return product if bias is None else product + bias
 
 
+def kind_of(settings: GenerationConfig) -> tuple:
+    """Return the arguments of [`BeamGraph`] for the settings of a search with end tokens, nothing for greedy search."""
+    if settings.num_beams == 1:
+        return ()
+    return settings.num_beams, len(settings._eos_token_tensor), settings.length_penalty, settings.early_stopping
+
+
 class GraphSearch:
-    """Writes the texts of greedy search with the graphs of a model as it is now.
+    """Writes the texts of greedy search and beam search with the graphs of a model as it is now.
 
     Args:
         model: a `WeftForConditionalGeneration` on a CPU.
@@ -146,54 +318,59 @@ class GraphSearch:
 
     def __init__(self, model: Any):
         self.config, self.dtype, self.state = model.config, model.dtype, state_of(model)
-        self.graphs = {"source": SourceGraph(model), "loop": GreedyGraph(model)}
-        self._packages: dict[bool, list[Any] | None] = {}
+        self.source, self.step = SourceGraph(model), DecodeStep(model, joined=False)
+        self._packages: dict[tuple[tuple, bool], tuple[Any, Any, _Loop] | None] = {}
         self._lock = Lock()
 
-    def packages(self, is_single: bool, compiles: bool = False) -> list[Any] | None:
-        """Return the compiled graphs for one text or for several, or None if there are none and `compiles` is False."""
-        with self._lock:
-            if is_single not in self._packages:
-                packages = [self._package(name, is_single, compiles) for name in self.graphs]
-                self._packages[is_single] = None if None in packages else packages
-            return self._packages[is_single]
+    def packages(self, kind: tuple, is_single: bool, compiles: bool = False) -> tuple[Any, Any, _Loop] | None:
+        """Return the compiled encoder and loop, and the module of the loop, for one text or for several.
 
-    def _package(self, name: str, is_single: bool, compiles: bool) -> Any:
-        graph = self.graphs[name]
+        Return None if there are none and `compiles` is False. `kind` is a result of [`kind_of`].
+        """
+        with self._lock:
+            if (kind, is_single) not in self._packages:
+                loop = BeamGraph(self.step, *kind) if kind else GreedyGraph(self.step)
+                packages = [self._package(graph, is_single, compiles) for graph in (self.source, loop)]
+                self._packages[kind, is_single] = None if None in packages else (*packages, loop)
+            return self._packages[kind, is_single]
+
+    def _package(self, graph: nn.Module, is_single: bool, compiles: bool) -> Any:
         tensors = {**dict(graph.named_parameters(remove_duplicate=False)), **dict(graph.named_buffers())}
         facts = {
-            "graph": [name, is_single], "scalars": scalar_attrs([graph]), "compiler": _COMPILER,
+            "graph": [type(graph).__name__, is_single], "scalars": scalar_attrs([graph]), "compiler": _COMPILER,
             "weights": [[key, str(value.dtype), value.shape, value.stride()] for key, value in tensors.items()],
         }  # fmt: skip
-        package = load_package(facts, self.config, partial(self._build, name, is_single) if compiles else None)
+        package = load_package(facts, self.config, partial(self._build, graph, is_single) if compiles else None)
         if package is not None:
             used = {key: tensors[key].detach() for key in package.get_constant_fqns()}
             package.load_constants(used, check_full_update=True, user_managed=True)
         return package
 
-    def _build(self, name: str, is_single: bool, file: Path) -> None:
-        logger.warning_once(
-            "Compiling greedy search, which takes some minutes once for each configuration of a model."
-        )
-        program = self.exported(name, is_single)
+    def _build(self, graph: nn.Module, is_single: bool, file: Path) -> None:
+        logger.warning_once("Compiling a search, which takes some minutes once for each configuration of a model.")
+        program = self.exported(graph, is_single)
         if is_single:
             program = program.run_decompositions({torch.ops.aten.linear.default: _product})
         write_package(program, file, _COMPILER)
 
     @torch.no_grad()
-    def exported(self, name: str, is_single: bool) -> torch.export.ExportedProgram:
+    def exported(self, graph: nn.Module, is_single: bool) -> torch.export.ExportedProgram:
         """Export a graph for one text or for several, of any lengths from 2 on."""
         arguments = self._source(torch.full((1 if is_single else 3, 5), 3))
-        if name == "loop":
-            _, keys, values = self.graphs["source"](*arguments)
-            state = self._start(keys, torch.zeros(()).long(), 7)
-            arguments = (*state, keys, values, arguments[1], torch.ones(4).long(), torch.zeros(()).long())
-        any_length, free = torch.export.Dim.DYNAMIC, "STE" if is_single else "WSTE"
-        shapes = tuple(
+        dims: tuple[str, ...] = "BM", "BM", "BC"
+        any_length, free = torch.export.Dim.DYNAMIC, "MTE" if is_single else "BMTE"
+        if isinstance(graph, _Loop):
+            _, keys, values = self.source(*arguments)
+            zero = torch.zeros(()).long()
+            given = keys, values, arguments[1], zero.expand(4).contiguous(), zero, zero + 9
+            arguments = (*graph.start(keys, zero, 0, 7), *given)
+            dims = ("", "2LBSGTK", *graph.state, "LBGMK", "LBGMK", "BM", "E", "", "")
+        shapes = [
             {dim: any_length for dim, letter in enumerate(letters) if letter in free}
-            for letters, _ in zip(_SHAPES[name], arguments, strict=False)
-        )
-        return torch.export.export(self.graphs[name], arguments, dynamic_shapes=shapes, strict=False)
+            for letters, _ in zip(dims, arguments, strict=False)
+        ]
+        nested = (*shapes[:2], tuple(shapes[2:])) if isinstance(graph, _Loop) else tuple(shapes)
+        return torch.export.export(graph, arguments, dynamic_shapes=nested, strict=False)
 
     def _source(self, input_ids, attention_mask=None, condition_values=None) -> tuple[torch.Tensor, ...]:
         """Return the inputs of the encoder, of two columns at least."""
@@ -207,13 +384,6 @@ class GraphSearch:
             condition_values = torch.zeros(len(input_ids), features)
         return (*inputs, condition_values.to(self.dtype).contiguous())
 
-    def _start(self, keys_LWGSK: torch.Tensor, start: torch.Tensor, room: int) -> tuple[torch.Tensor, ...]:
-        """Return the state of the loop with the start token."""
-        layers, rows, groups, _, width = keys_LWGSK.shape
-        ids_WT = start.expand(rows, room).contiguous()
-        cache = keys_LWGSK.new_zeros(2, layers, rows, groups, room, width)
-        return torch.ones(()).long(), ids_WT, torch.zeros(rows, dtype=torch.bool), cache
-
     def write(
         self,
         settings: GenerationConfig,
@@ -224,31 +394,36 @@ class GraphSearch:
         """Return the ids of the texts (W, T), or None if there is no graph or logits are not finite.
 
         Args:
-            settings: settings of greedy search, with tensors of the special tokens.
+            settings: settings of the search, with tensors of the special tokens.
             input_ids, attention_mask, condition_values: as for `generate`.
         """
-        packages = self.packages(len(input_ids) == 1)
+        packages = self.packages(kind_of(settings), len(input_ids) == 1)
         if packages is None:
             return None
-        logger.warning_once("Greedy search runs as compiled code.")
-        source, loop = packages
-        ends_E, pad_id = settings._eos_token_tensor.repeat(2), settings._pad_token_tensor
+        logger.warning_once("The search runs as compiled code.")
+        source, loop, graph = packages
+        ends, pad_id, longest = settings._eos_token_tensor, settings._pad_token_tensor, settings.max_length
+        fill = int(pad_id or ends[0])  # after the ends of beams, as in transformers
         inputs = self._source(input_ids, attention_mask, condition_values)
         _, keys, values = source(*inputs)
-        rest = (keys, values, inputs[1], ends_E, pad_id)
-        longest = settings.max_length
-        length, ids_WT, has_ended_W, cache = self._start(
-            keys, settings._decoder_start_token_tensor, min(longest, _ROOM)
-        )
+        given = keys, values, inputs[1], ends.repeat(2), pad_id, torch.tensor(longest)
+        start, room = settings._decoder_start_token_tensor, min(longest, _ROOM)
+        length, cache, *state = graph.start(keys, start, fill, room)
         while True:
-            length, ids_WT, has_ended_W, cache, is_finite = loop(length, ids_WT, has_ended_W, cache, *rest)
-            room = int(length)
-            if not is_finite:
+            length, *carried = loop(length, cache, *state, *given)
+            state, past = carried[: len(graph.state)], carried[len(graph.state) :]
+            if not state[-1]:
                 return None
-            if room == longest or has_ended_W.all():
-                return ids_WT[:, :room]
+            if length == longest or graph.has_ended(*state).all():
+                return graph.texts(int(length), settings.num_return_sequences, *state)
             more = min(room, longest - room)
-            ids_WT, cache = pad(ids_WT, (0, more)), pad(cache, (0, 0, 0, more))
+            past = torch.stack([torch.stack(past[::2]), torch.stack(past[1::2])])
+            cache = pad(past.unflatten(2, cache.shape[2:4]), (0, 0, 0, more))
+            state = [
+                pad(part, (0, more), value=fill) if dims.endswith("T") else part
+                for part, dims in zip(state, graph.state, strict=True)
+            ]
+            room += more
 
 
 def state_of(model: Any) -> tuple:

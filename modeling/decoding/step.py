@@ -128,31 +128,54 @@ class DecodeStep(nn.Module):
             into: the next column of the suffixes, to which the new keys and values are written. A compiled graph
                 returns them instead, because a graph that writes to an input copies it.
         """
-        positions = TokenPositions(position_ids)
-        hidden_WD = self._embed(ids_W, positions)
         key_positions = [suffix_positions] if prefix is None else [prefix_positions, suffix_positions]
-        past_positions, cross_positions = self._positions(positions, key_positions, source_positions, hidden_WD)
         past = [by_layer(suffixes[:, :, :, :, : suffix_positions.shape[0] + int(into is not None)])]
         masks = [suffix_mask]
         if prefix is not None:
             past.insert(0, by_layer(prefix[:, :, :, :, : prefix_positions.shape[0]]))
             masks.insert(0, prefix_mask)
         lengths = [part[0][0].shape[2] for part in past]
+        new: list[torch.Tensor] = []
         if into is None:  # the new tokens are a part of their own
             masks, lengths = [*masks, None], [*lengths, 1]
-        mask = _joined_mask(masks, lengths, hidden_WD)
-        source, columns, new = by_layer(source), None if into is None else by_layer(into), []
+
+            def write(index, key_WGK, value_WGK):
+                new.append(torch.stack([key_WGK, value_WGK]))
+                return [(key_WGK[:, :, None], value_WGK[:, :, None])]
+        else:
+            columns = by_layer(into)
+
+            def write(index, key_WGK, value_WGK):
+                columns[index][0].copy_(key_WGK)
+                columns[index][1].copy_(value_WGK)
+                return []
+
+        mask = _joined_mask(masks, lengths, suffixes)
+        source = by_layer(source), source_positions, source_mask
+        logits = self.logits(ids_W, position_ids, past, key_positions, mask, source, write)
+        return logits, torch.stack(new, dim=1) if new else None
+
+    def logits(self, ids_W, position_ids, past, key_positions, mask, source, write) -> torch.Tensor:
+        """Return the logits (W, vocabulary).
+
+        Args:
+            ids_W, position_ids: as in `forward`.
+            past: for each part of the past, the keys and values of each layer (B or W, G, T, K).
+            key_positions: key positions of all parts but that of the last token.
+            mask: additive mask of all parts (W, 1, 1, N), or None.
+            source: keys and values of the source of each layer, their positions and their mask, as in `forward`.
+            write: gets the number of a layer and the key and value (W, G, K) of the last token. It writes them to
+                `past`, or returns them as further parts.
+        """
+        positions = TokenPositions(position_ids)
+        hidden_WD = self._embed(ids_W, positions)
+        source, source_positions, source_mask = source
+        past_positions, cross_positions = self._positions(positions, key_positions, source_positions, hidden_WD)
         for index, layer in enumerate(self.decoder.layers):
             residual = hidden_WD
             hidden_WD = layer._pre_norm(layer.self_attn_layer_norm, residual)
             query_WHK, key_WGK, value_WGK = self._projected(index, hidden_WD, past_positions)
-            parts = [part[index] for part in past]
-            if columns is None:
-                new.append(torch.stack([key_WGK, value_WGK]))
-                parts.append((key_WGK[:, :, None], value_WGK[:, :, None]))
-            else:
-                columns[index][0].copy_(key_WGK)
-                columns[index][1].copy_(value_WGK)
+            parts = [*(part[index] for part in past), *write(index, key_WGK, value_WGK)]
             hidden_WD = self._over_past(layer.self_attn, query_WHK, parts, past_positions, mask)
             hidden_WD = layer._add_residual(layer.self_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
@@ -162,8 +185,7 @@ class DecodeStep(nn.Module):
             residual = hidden_WD
             hidden_WD = layer.mlp(layer._pre_norm(layer.final_layer_norm, residual))
             hidden_WD = layer._add_residual(layer.final_layer_norm, residual, hidden_WD)
-        logits = self.lm_head(self.decoder._finish(hidden_WD))
-        return logits, torch.stack(new, dim=1) if new else None
+        return self.lm_head(self.decoder._finish(hidden_WD))
 
     def _embed(self, ids_W: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
         decoder = self.decoder
@@ -256,13 +278,13 @@ class DecodeStep(nn.Module):
         return attention.out_proj(_by_row(mixed, beams).flatten(1))
 
 
-def _joined_mask(masks: list[torch.Tensor | None], lengths: list[int], hidden_WD: torch.Tensor) -> torch.Tensor | None:
+def _joined_mask(masks: list[torch.Tensor | None], lengths: list[int], suffixes: torch.Tensor) -> torch.Tensor | None:
     """Join masks (B, capacity) or None of parts to one mask (W, 1, 1, N). Return None if nothing is masked."""
     if all(mask is None for mask in masks):
         return None
-    rows = len(hidden_WD)
+    rows = suffixes.shape[2]
     parts_WN = [
-        hidden_WD.new_zeros(rows, length)
+        suffixes.new_zeros(rows, length)
         if mask is None
         else mask[:, :length].repeat_interleave(rows // len(mask), dim=0)
         for mask, length in zip(masks, lengths, strict=True)

@@ -1,4 +1,4 @@
-"""Greedy search as graphs: the tokens of the plain path, for the models and requests that the graphs are made for."""
+"""Searches as graphs: the tokens of the plain path, for the models and requests that the graphs are made for."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ import weftformer
 from weftformer.common.watching import Watch
 from weftformer.modeling.decoding import dispatch, graph, reason_against
 from weftformer.modeling.decoding.compiled import compiled_folder
-from weftformer.modeling.decoding.graph import GraphSearch
+from weftformer.modeling.decoding.graph import BeamGraph, GraphSearch, GreedyGraph, kind_of
 
 from ..models import run_loop
 
@@ -22,19 +22,28 @@ def written(monkeypatch):
     """Run graphs without compiling them, and list the texts that they write."""
     texts, write = [], GraphSearch.write
     monkeypatch.setattr(graph, "while_loop", run_loop)
-    monkeypatch.setattr(GraphSearch, "_package", lambda self, name, *others: self.graphs[name])
+    monkeypatch.setattr(GraphSearch, "_package", lambda self, graph, *others: graph)
     monkeypatch.setattr(GraphSearch, "write", lambda self, *given: texts.append(write(self, *given)) or texts[-1])
     compiled_folder().mkdir()
     return texts
 
 
-def test_tokens_are_those_of_the_plain_path(model, inputs, alone, steps, written, monkeypatch):
+SEARCHES = [
+    {"num_beams": 1},
+    {"num_beams": 3, "early_stopping": False, "length_penalty": 1.0},
+    {"num_beams": 3, "early_stopping": True, "length_penalty": -0.5, "num_return_sequences": 3},
+    {"num_beams": 2, "early_stopping": "never", "length_penalty": 2.0, "num_return_sequences": 2},
+]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_tokens_are_those_of_the_plain_path(model, inputs, alone, steps, written, monkeypatch, search):
     monkeypatch.setattr(graph, "_ROOM", 4)  # grows twice
     short = {name: value[:1] if name == "condition_values" else value[:1, :1] for name, value in inputs.items()}
     several, expected = (inputs, *(alone(inputs, row) for row in range(4)), short), []
     for given in several:
-        expected.append(model.generate(**given, **ENDS, **PLAIN, max_new_tokens=12))
-        assert torch.equal(model.generate(**given, **ENDS, max_new_tokens=12), expected[-1])
+        expected.append(model.generate(**given, **ENDS, **PLAIN, **search, max_new_tokens=12))
+        assert torch.equal(model.generate(**given, **ENDS, **search, max_new_tokens=12), expected[-1])
     assert len(written) == len(several) and not steps
     assert len({text.shape for text in expected}) > 1
 
@@ -43,7 +52,9 @@ def test_a_batch_of_a_server_is_written_by_graphs(build, source, written):
     model, calls = build("rotary"), []
     model.generate(source, max_new_tokens=3, logits_processor=[Watch(lambda: calls.append(1))])
     assert len(written) == len(calls) == 1
-    assert "compiled graphs" in reason_against(model, num_beams=1) and reason_against(model, num_beams=2) is None
+    assert "compiled graphs" in reason_against(model, num_beams=1)
+    compiled_folder().rmdir()
+    assert reason_against(model, num_beams=1) is None
     weftformer.fast_decoding(model)  # its compiled step is for every search
     assert "steps are compiled" in reason_against(model, num_beams=1)
 
@@ -56,7 +67,7 @@ class Nothing(LogitsProcessor):
 @pytest.mark.parametrize(
     "request_",
     [
-        {"num_beams": 2}, {"do_sample": True, "top_k": 1}, {"min_new_tokens": 3}, {"suppress_tokens": [5]},
+        {"num_beams": 2, "do_sample": True}, {"do_sample": True, "top_k": 1}, {"min_new_tokens": 3}, {"suppress_tokens": [5]},
         {"logits_processor": [Nothing()]}, {"decoder_input_ids": torch.full((4, 2), 1)}, {"max_time": 9.0},
         {"return_dict_in_generate": True}, {"eos_token_id": None}, {"use_cache": False}, {"custom_generate": "sqrt_length"},
         {"attention_mask": torch.ones(4, 9).index_fill(0, torch.tensor(1), 0)},
@@ -66,21 +77,21 @@ class Nothing(LogitsProcessor):
 def test_other_requests_take_the_ordinary_way(build, source, written, request_):
     request_ = {"max_new_tokens": 5} | request_
     model = build("rotary")
-    dispatch.greedy_texts(model, source, None, request_.pop("logits_processor", ()), request_)
+    dispatch.compiled_texts(model, source, None, request_.pop("logits_processor", ()), request_)
     assert not written
 
 
 def test_models_that_graphs_do_not_fit_take_the_ordinary_way(build, source, written):
     settings = {"max_new_tokens": 5}
     compiled_folder().rmdir()
-    assert dispatch.greedy_texts(build("rotary"), source, None, (), settings) is None
+    assert dispatch.compiled_texts(build("rotary"), source, None, (), settings) is None
     compiled_folder().mkdir()
-    assert dispatch.greedy_texts(weftformer.fast_decoding(build("rotary")), source, None, (), settings) is None
+    assert dispatch.compiled_texts(weftformer.fast_decoding(build("rotary")), source, None, (), settings) is None
     growing = build("rotary", rope_parameters={"rope_type": "dynamic", "factor": 2.0})
-    assert dispatch.greedy_texts(growing, source, None, (), settings) is None
+    assert dispatch.compiled_texts(growing, source, None, (), settings) is None
     hooked = build("rotary")
     hooked.model.encoder.layers[0].register_forward_hook(lambda *given: None)
-    assert dispatch.greedy_texts(hooked, source, None, (), settings) is None
+    assert dispatch.compiled_texts(hooked, source, None, (), settings) is None
     with pytest.raises(ValueError, match="position table of 32 rows"):
         build("learned").generate(source, condition_values=torch.ones(4, 1), max_new_tokens=40)
     assert not written
@@ -108,24 +119,38 @@ def test_graphs_stay_while_values_of_weights_change(build, written):
 
 
 @pytest.mark.integration
-def test_graphs_have_any_number_of_rows_and_any_lengths(build):
+@pytest.mark.parametrize("name", ["source", "greedy", "beams"])
+def test_graphs_have_any_number_of_texts_and_any_lengths(build, name):
     graphs = GraphSearch(build("rotary across"))
-    for name, letters in graph._SHAPES.items():
-        program = graphs.exported(name, is_single=False)
-        inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
-        for node, dims in zip(inputs, letters, strict=False):
-            sizes = node.meta["val"].shape
-            assert [isinstance(size, int) for size in sizes] == [dim not in "WSTE" for dim in dims]
+    module = {
+        "source": graphs.source,
+        "greedy": GreedyGraph(graphs.step),
+        "beams": BeamGraph(graphs.step, 5, 1, 1.0, True),
+    }
+    program = graphs.exported(module[name], is_single=False)
+    inputs = {
+        node.name: node.meta["val"] for node in program.graph.nodes if node.name in program.graph_signature.user_inputs
+    }
+    # fixed sizes: layers, beams, heads, their width and scalars
+    sizes = [[size for size in value.shape if isinstance(size, int)] for value in inputs.values()]
+    assert sizes == {
+        "source": [[], []],
+        "greedy": [[], [2, 2, 1, 1, 8], [], [], [], [2, 1, 8], [2, 1, 8], [], [], [], []],
+        "beams": [[], [2, 2, 5, 1, 8], [5], [5], [5], [5], [5], [5, 1], [5], [1], [], [2, 1, 8], [2, 1, 8], [], [], [], []],
+    }[name]  # fmt: skip
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("search", SEARCHES[:2], ids=str)
 @pytest.mark.parametrize("kind", ["rotary across", "bucketed", "sparse"])
-def test_real_graphs_are_loaded_again_and_follow_the_weights(build, source, monkeypatch, kind):
-    settings = {"max_new_tokens": 40, **ENDS}
+def test_real_graphs_are_loaded_again_and_follow_the_weights(build, source, monkeypatch, kind, search):
+    settings = {"max_new_tokens": 80, "do_sample": False, **search, **ENDS}  # grows twice
     model = build(kind, torch.float32)
     expected = [model.generate(rows, **settings) for rows in (source, source[:1])]
+    prepared, _ = model._prepare_generation_config(None, **settings)
+    model._prepare_special_tokens(prepared, True)
     for is_single in (False, True):
-        assert GraphSearch(model).packages(is_single, compiles=True)
+        assert GraphSearch(model).packages(kind_of(prepared), is_single, compiles=True)
     for rows, texts in zip((source, source[:1]), expected, strict=True):
         assert torch.equal(model.generate(rows, **settings), texts)
     monkeypatch.setattr(graph, "write_package", None)

@@ -201,21 +201,28 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
 
 
 def test_compiled_graphs_write_what_fits(folder, monkeypatch, capsys):
-    def package(graphs, name, is_single, compiles):
-        asked.append((name, is_single, compiles))
-        return graphs.graphs[name]
+    def package(graphs, loop, is_single, compiles):
+        if compiles:
+            compiled.append((type(loop).__name__, is_single))
+        return loop if (type(loop).__name__, is_single) in compiled else None
 
-    asked, texts, write = [], [], GraphSearch.write
+    compiled, texts, write = [], [], GraphSearch.write
     monkeypatch.setattr(graph, "while_loop", run_loop)
     monkeypatch.setattr(GraphSearch, "_package", package)
     monkeypatch.setattr(GraphSearch, "write", lambda self, *given: texts.append(write(self, *given)) or texts[-1])
-    assert run(folder, "--beams", "1", "one two", "six") == 0
-    expected = capsys.readouterr().out
-    assert not asked  # nothing is compiled
-    assert cli.main(["compile", folder]) == 0
     compiled_folder().mkdir()
+    assert run(folder, "--beams", "1", "one two", "six") == 0 and not any(
+        text is not None for text in texts
+    )  # nothing is compiled
+    expected = capsys.readouterr().out
+    assert cli.main(["compile", folder, "--beams", "1"]) == 0
     assert capsys.readouterr().out == f"Greedy search is compiled: {compiled_folder()}\n"
-    assert asked == [(name, is_single, True) for is_single in (True, False) for name in ("source", "loop")]
+    assert compiled == [(name, is_single) for is_single in (True, False) for name in ("SourceGraph", "GreedyGraph")]
     assert run(folder, "--beams", "1", "one two", "six") == 0
-    assert capsys.readouterr().out == expected and len(texts) == 1 and not asked[-1][2]
-    assert run(folder, "--beams", "2", "one two", "six") == 0 and len(texts) == 1
+    assert capsys.readouterr().out == expected and texts[-1] is not None
+    assert run(folder, "--beams", "2", "one two", "six") == 0 and texts[-1] is None
+    expected = capsys.readouterr().out
+    assert cli.main(["compile", folder, "--beams", "2"]) == 0
+    assert "Beam search with 2 beams is compiled" in capsys.readouterr().out and compiled[-1] == ("BeamGraph", False)
+    assert run(folder, "--beams", "2", "one two", "six") == 0
+    assert capsys.readouterr().out == expected and texts[-1] is not None
