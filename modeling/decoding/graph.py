@@ -139,7 +139,7 @@ class _Loop(nn.Module):
             ids_W, positions = self.last(last, *carried[:count]), last.view(1, 1)
             mask_T = past[0][0].new_zeros(columns_T.shape).masked_fill(columns_T > last, float("-inf"))
             mask = mask_T.expand(ids_W.shape[0], 1, 1, -1)
-            of_source = by_layer(source), source_positions, source_mask
+            of_source = by_layer(source), source_positions, source_mask, self.num_beams
             # the key position of the last column is that of the last token, which only that token sees
             logits_WV = self.step.logits(ids_W, positions, [], [columns_T[:-1]], mask, of_source, keep)
             state = self.extend(length, columns_T, logits_WV.float(), settings, *carried[:count])

@@ -151,7 +151,8 @@ class DecodeStep(nn.Module):
                 return []
 
         mask = _joined_mask(masks, lengths, suffixes)
-        source = by_layer(source), source_positions, source_mask
+        beams = len(ids_W) // source.shape[2]
+        source = by_layer(source), source_positions, source_mask, beams
         logits = self.logits(ids_W, position_ids, past, key_positions, mask, source, write)
         return logits, torch.stack(new, dim=1) if new else None
 
@@ -163,13 +164,14 @@ class DecodeStep(nn.Module):
             past: for each part of the past, the keys and values of each layer (B or W, G, T, K).
             key_positions: key positions of all parts but that of the last token.
             mask: additive mask of all parts (W, 1, 1, N), or None.
-            source: keys and values of the source of each layer, their positions and their mask, as in `forward`.
+            source: keys and values of the source of each layer, their positions and their mask, as in `forward`, and the
+                number of rows of each source.
             write: gets the number of a layer and the key and value (W, G, K) of the last token. It writes them to
                 `past`, or returns them as further parts.
         """
         positions = TokenPositions(position_ids)
         hidden_WD = self._embed(ids_W, positions)
-        source, source_positions, source_mask = source
+        source, source_positions, source_mask, beams = source
         past_positions, cross_positions = self._positions(positions, key_positions, source_positions, hidden_WD)
         for index, layer in enumerate(self.decoder.layers):
             residual = hidden_WD
@@ -180,7 +182,8 @@ class DecodeStep(nn.Module):
             hidden_WD = layer._add_residual(layer.self_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
             hidden_WD = layer._pre_norm(layer.encoder_attn_layer_norm, residual)
-            hidden_WD = self._over_source(layer.encoder_attn, hidden_WD, source[index], cross_positions, source_mask)
+            of_source = source[index], cross_positions, source_mask, beams
+            hidden_WD = self._over_source(layer.encoder_attn, hidden_WD, *of_source)
             hidden_WD = layer._add_residual(layer.encoder_attn_layer_norm, residual, hidden_WD)
             residual = hidden_WD
             hidden_WD = layer.mlp(layer._pre_norm(layer.final_layer_norm, residual))
@@ -258,7 +261,7 @@ class DecodeStep(nn.Module):
             query_WHK = rotate(query_WHK[:, :, None], positions.query_rotation)[:, :, 0]
         return query_WHK
 
-    def _over_source(self, attention: AttentionBase, hidden_WD, keys_values, positions, mask) -> torch.Tensor:
+    def _over_source(self, attention: AttentionBase, hidden_WD, keys_values, positions, mask, beams) -> torch.Tensor:
         """Compute cross-attention.
 
         The beams of a source and the heads of a group are rows of one query (B, G, S * R, K).
@@ -267,7 +270,6 @@ class DecodeStep(nn.Module):
             hidden_WD = attention._with_positions(hidden_WD[:, None], positions.query)[:, 0]
         rows, (keys_BGMK, values_BGMK) = hidden_WD.shape[0], keys_values
         query_WHK = self._rotated(attention, attention.q_proj(hidden_WD).view(rows, -1, self.width), positions)
-        beams = rows // keys_BGMK.shape[0]
         query = _by_source(query_WHK.view(rows, self.groups, -1, self.width), beams)
         bias_BHLM = attention._bias(query_WHK[: len(keys_BGMK), :, None], positions)
         if bias_BHLM is not None:

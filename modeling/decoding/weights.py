@@ -10,7 +10,7 @@ import xxhash
 from torch import nn
 
 # The types of attributes that a snapshot compares.
-_SCALARS = (bool, int, float, str)
+_SCALARS = frozenset((bool, int, float, str))
 
 
 def projections(decoder: Any, joined: bool) -> nn.ModuleList:
@@ -91,7 +91,7 @@ def scalar_attrs(parts: Sequence[nn.Module]) -> list[list[Any]]:
     """Return the numbers and names that each module has as attributes, such as `eps` of a norm, and its type."""
     return [
         [type(module).__name__]
-        + [[name, value] for name, value in vars(module).items() if isinstance(value, _SCALARS) and name[0] != "_"]
+        + [[name, value] for name, value in vars(module).items() if type(value) in _SCALARS and name[0] != "_"]
         for part in parts
         for module in part.modules()
     ]
