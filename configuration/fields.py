@@ -117,6 +117,19 @@ _FIELDS: list[tuple[Rule, str]] = [
 ]
 RULES: dict[str, Rule] = {field: rule for rule, fields in _FIELDS for field in fields.split()}
 
+# Fields that only building a model reads, so that editing them later changes nothing, or half of the model.
+FIXED_FIELDS = [
+    "share_encoder_decoder_embeddings", "scale_embedding", "normalize_embedding", "d_model",
+    "encoder_attention_heads", "decoder_attention_heads", "num_key_value_heads", "head_dim", "encoder_ffn_dim",
+    "decoder_ffn_dim", "activation_function", "is_gated_act", "mlp_bias", "attention_bias",
+    "attention_out_bias", "use_qk_norm", "norm_type", "norm_eps", "norm_bias", "norm_first", "final_norm",
+    "position_embedding_type", "sinusoidal_layout", "self_attention_position_type",
+    "cross_attention_position_type", "rope_parameters", "relative_attention_max_distance",
+    "relative_attention_num_buckets", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
+    "norm_topk_prob", "router_type", "router_bias", "router_noise", "expert_capacity_factor",
+    "router_bias_update_rate", "num_condition_features",
+]  # fmt: skip
+
 
 def closest(name: str, names: Iterable[str]) -> str:
     """Return " Did you mean `...`?" with the name closest to the given one, or "" if none is close."""

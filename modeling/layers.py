@@ -103,7 +103,7 @@ class FeedForward(nn.Module):
         self.gate_proj = nn.Linear(config.d_model, ffn_dim, bias=config.mlp_bias) if config.is_gated_act else None
         self.down_proj = nn.Linear(ffn_dim, config.d_model, bias=config.mlp_bias)
         self.act_fn = ACT2FN[config.activation_function]
-        self.dropout = config.activation_dropout
+        self.config = config
 
     def forward(self, hidden_states: torch.Tensor, token_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Map states (..., D) to states (..., D).
@@ -112,5 +112,5 @@ class FeedForward(nn.Module):
         """
         up = self.up_proj(hidden_states)
         up = self.act_fn(up) if self.gate_proj is None else self.act_fn(self.gate_proj(hidden_states)) * up
-        up = dropout(up, self.dropout, self.training)
+        up = dropout(up, self.config.activation_dropout, self.training)
         return self.down_proj(up)

@@ -5,7 +5,7 @@ Shape suffixes: B batch, S source tokens, T target tokens of this call, D model 
 
 import inspect
 from collections.abc import Callable
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -25,6 +25,7 @@ from transformers.modeling_outputs import (
 )
 
 from ..configuration.configuration_weft import WeftConfig
+from ..configuration.fields import FIXED_FIELDS
 from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, self_attention_cache
 from .checks import (
     as_encoder_outputs,
@@ -172,14 +173,14 @@ class ResidualLayer(Recorded, GradientCheckpointingLayer):
 
     def __init__(self, config: WeftConfig):
         super().__init__()
+        self.config = config
         self.norm_first = config.norm_first
-        self.dropout = config.dropout
 
     def _pre_norm(self, norm: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
         return norm(hidden_states) if self.norm_first else hidden_states
 
     def _add_residual(self, norm: nn.Module, residual: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
-        hidden_states = residual + dropout(hidden_states, self.dropout, self.training)
+        hidden_states = residual + dropout(hidden_states, self.config.dropout, self.training)
         return hidden_states if self.norm_first else norm(hidden_states)
 
 
@@ -280,6 +281,7 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
         refuse_lost_bias(config)
+        self._built_from = {name: deepcopy(getattr(config, name)) for name in FIXED_FIELDS}
 
     # transformers would search the source of this file for attention and experts, but they are in other files
     @classmethod
@@ -289,6 +291,37 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     @classmethod
     def _can_set_experts_implementation(cls, *args, **kwargs) -> bool:
         return True
+
+    def check_config(self) -> None:
+        """
+        Check that the configuration describes this model, so that the model is the same after saving and loading.
+
+        Raises:
+            ValueError: a field is not allowed, or was edited after the model was built from it.
+        """
+        self.config.validate()
+        built = dict(self._built_from)
+        for stack in self.modules():
+            if isinstance(stack, WeftStack):  # layers may have been removed, and tables resized
+                side = "decoder" if isinstance(stack, WeftDecoder) else "encoder"
+                kinds = ["sparse" if hasattr(layer.mlp, "router") else "dense" for layer in stack.layers]
+                built |= {f"{side}_layers": len(kinds), f"{side}_mlp_layer_types": kinds}
+                table = "decoder_vocab_size" if side == "decoder" else "vocab_size"
+                built[table] = unwrap_embedding(stack.embed_tokens).num_embeddings
+                if isinstance(stack.embed_positions, nn.Embedding):
+                    built[stack.positions_field] = stack.embed_positions.num_embeddings
+        for name, value in built.items():
+            if (edited := getattr(self.config, name)) != value:
+                raise ValueError(
+                    f"The configuration has {name}={edited!r}, but the model has {value!r}, which editing the "
+                    "configuration does not change. Undo this, or load the weights into a new model of the edited "
+                    f"configuration, as `from_pretrained(..., {name}=...)` does."
+                )
+
+    def save_pretrained(self, *args, **kwargs):
+        """Save the model as in transformers. Raises a ValueError as in [`check_config`] before anything is written."""
+        self.check_config()
+        super().save_pretrained(*args, **kwargs)
 
     def init_parallel_plans(self, *args, **kwargs) -> None:
         """Set the plans as in transformers, and remove the rules that match nothing in this model.

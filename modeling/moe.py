@@ -168,14 +168,14 @@ class ExpertsBase(nn.Module):
             if config.mlp_bias:
                 self.register_parameter(f"{key}_bias", nn.Parameter(torch.empty(config.num_experts, shape[0])))
         # dropout is part of the activation, the only thing between the projections that every implementation calls
-        self.activation, self.dropout = ACT2FN[config.activation_function], config.activation_dropout
+        self.activation = ACT2FN[config.activation_function]
 
     def act_fn(self, up: torch.Tensor) -> torch.Tensor:
-        return dropout(self.activation(up), self.dropout, self.training)
+        return dropout(self.activation(up), self.config.activation_dropout, self.training)
 
     def _apply_gate(self, gate_up: torch.Tensor) -> torch.Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
-        return dropout(self.activation(gate) * up, self.dropout, self.training)
+        return dropout(self.activation(gate) * up, self.config.activation_dropout, self.training)
 
     def _expert(self, tokens_SD: torch.Tensor, expert: int) -> torch.Tensor:
         name = "gate_up_proj" if self.has_gate else "up_proj"

@@ -105,6 +105,7 @@ class WeftTrainer(ShardedModelTrainer):
         generation_config = getattr(weft_model(self.model), "generation_config", None)
         if generation_config is not None:  # now, rather than at the first save
             generation_config.validate(strict=True)
+        weft_model(self.model).check_config()
         config = weft_model(self.model).config
         if self.is_deepspeed_enabled and config.router_bias_update_rate:
             raise ValueError(

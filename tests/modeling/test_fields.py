@@ -4,14 +4,17 @@ Each row of the table is one field: the other fields that it needs to have an ef
 of this effect. Only this one field differs between the two models of a check.
 """
 
+import copy
 import dataclasses
 import inspect
 import typing
 
 import pytest
 import torch
+from transformers import Seq2SeqTrainingArguments
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.training import WeftTrainer
 
 IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
@@ -221,3 +224,43 @@ def test_changed_field_changes_the_model(build, field):
     base = build(**overrides)
     assert getattr(base.config, field) != value
     check(base, {field: value} if check is refused else build(**(overrides | {field: value})))
+
+
+# fields that each call of a model reads
+EDITABLE = {
+    "tie_word_embeddings", "dropout", "attention_dropout", "activation_dropout", "router_aux_loss_coef", "router_z_loss_coef",
+    "output_router_logits", "init_std", "use_cache", "pad_token_id", "infer_attention_mask", "eos_token_id",
+    "decoder_start_token_id",
+}  # fmt: skip
+
+
+def losses(model):
+    return [call(model.train(mode)).loss.item() for mode in (False, True)]
+
+
+# without the head, which may be its user's own, and the field that only `generate` reads
+@pytest.mark.parametrize("field", sorted({*TABLE} - {"lm_head_bias", "bos_token_id"}))
+def test_edited_field_is_in_effect_or_refused(build, tmp_path, field):
+    overrides, value, _ = TABLE[field]
+    model = build(**overrides)
+    setattr(model.config, field, copy.deepcopy(value))
+    if field in EDITABLE:
+        model.save_pretrained(tmp_path)
+        assert losses(model) == pytest.approx(losses(WeftForConditionalGeneration.from_pretrained(tmp_path)))
+        return
+    with pytest.raises(ValueError, match=field):
+        model.save_pretrained(tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_kinds_of_layers_are_those_of_the_model(build, tmp_path):
+    model = build(encoder_mlp_layer_types=["dense", "sparse"])
+    model.config.encoder_mlp_layer_types[0] = "sparse"
+    with pytest.raises(ValueError, match=r"encoder_mlp_layer_types=\['sparse', 'sparse'\]"):  # before a training, too
+        WeftTrainer(model, Seq2SeqTrainingArguments(tmp_path, report_to="none"))
+    model.model.encoder.layers = model.model.encoder.layers[1:]
+    with pytest.raises(ValueError, match="encoder_layers=2, but the model has 1"):
+        model.save_pretrained(tmp_path)
+    model.config.encoder_layers, model.config.encoder_mlp_layer_types = 1, ["sparse"]
+    model.save_pretrained(tmp_path)
+    assert losses(model) == losses(WeftForConditionalGeneration.from_pretrained(tmp_path))
