@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from transformers import LogitsProcessor
+from transformers import LogitsProcessor, default_data_collator
 
 import weftformer
 from weftformer.common.watching import Watch
 from weftformer.modeling.decoding import dispatch, graph, reason_against
 from weftformer.modeling.decoding.compiled import compiled_folder
 from weftformer.modeling.decoding.graph import BeamGraph, GraphSearch, GreedyGraph, kind_of
+from weftformer.training import WeftTrainer, WeftTrainingArguments
 
 from ..models import run_loop
 
@@ -57,6 +58,19 @@ def test_a_batch_of_a_server_is_written_by_graphs(build, source, written):
     assert reason_against(model, num_beams=1) is None
     weftformer.fast_decoding(model)  # its compiled step is for every search
     assert "steps are compiled" in reason_against(model, num_beams=1)
+
+
+def test_the_trainer_evaluates_with_graphs_and_the_current_weights(build, source, written, tmp_path):
+    model, data = build("rotary"), [{"input_ids": row.tolist(), "labels": row.tolist()} for row in source]
+    arguments = WeftTrainingArguments(
+        tmp_path, report_to="none", use_cpu=True, max_steps=2, eval_steps=1, learning_rate=0.1, predict_with_generate=True,
+        generation_max_length=6,
+    )  # fmt: skip
+    trainer = WeftTrainer(model, arguments, default_data_collator, data, data, compute_metrics=lambda output: {})
+    trainer.train()
+    first, last = written
+    assert not torch.equal(first, last)
+    assert torch.equal(last, model.eval().generate(source, max_length=6, **PLAIN))
 
 
 class Nothing(LogitsProcessor):
