@@ -14,7 +14,7 @@ from transformers import BartConfig, BartForConditionalGeneration
 
 import weftformer
 from weftformer.conversion import SOURCES, convert
-from weftformer.exporting.engine import load_translator
+from weftformer.exporting.ctranslate2 import load_translator
 from weftformer.tokenization import build_route_tokenizer
 
 PAD, START, END = 52, 0, 22

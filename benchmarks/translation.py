@@ -23,8 +23,7 @@ from weftformer.benchmarks.peers import Contender, Tokens
 from weftformer.benchmarks.planning import FileCase
 from weftformer.conversion import SOURCES, export
 from weftformer.conversion.transformers_bart import SAME_NAME
-from weftformer.exporting.ctranslate2 import check_expressible, vocabularies
-from weftformer.exporting.engine import load_translator
+from weftformer.exporting.ctranslate2 import check_expressible, load_translator, vocabularies
 from weftformer.serving import TextTask, load_task
 
 # The names of transformers' classes.

@@ -56,7 +56,7 @@ class Arguments:
         replicas: a number such as 4, or bounds such as "1-4" for as many as requests need.
         threads: the CPUs and threads of a replica.
         stock, stock_column, stock_strict: a file of purchasable molecules, as in `Stock.from_file`.
-        forward_model, device, dtype, engine, allowed_hosts: as in `load_app`.
+        forward_model, device, dtype, allowed_hosts: as in `load_app`.
         limits: fields of [`Limits`].
     """
 
@@ -69,7 +69,6 @@ class Arguments:
     forward_model: str | None = None
     device: str | None = None
     dtype: str = "auto"
-    engine: str = "auto"
     allowed_hosts: Sequence[str] = ("*",)
     limits: dict[str, Any] = field(default_factory=dict)
 
@@ -98,7 +97,7 @@ class Replica:
         self.limits = Limits(**args.limits)
         self.app = load_app(
             args.model, stock=stock, limits=self.limits, api_key=api_key, forward_model=args.forward_model,
-            device=args.device, dtype=args.dtype, engine=args.engine, allowed_hosts=args.allowed_hosts,
+            device=args.device, dtype=args.dtype, allowed_hosts=args.allowed_hosts,
         )  # fmt: skip
         self.batcher = self.app.state.batcher
 

@@ -175,7 +175,6 @@ class TextWork:
         num_conditions: the number of conditions of a line.
         device: the device of the model.
         use_fast_decoding: whether to use `fast_decoding`.
-        engine: the engine that writes the texts, as in `TextTask.use_engine`.
         dtype: the precision of the model, as in `load_task`.
         options: the options as given by the user.
     """
@@ -188,7 +187,6 @@ class TextWork:
     num_conditions: int = 0
     device: str | None = None
     use_fast_decoding: bool = False
-    engine: str = "weft"
     dtype: str = "auto"
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -203,7 +201,6 @@ class TextWork:
         from ..serving.tasks import load_on
 
         self.task = load_on(self.model, "texts", self.device, self.use_fast_decoding, self.dtype)
-        self.task.use_engine(self.engine)
         self.task.check_conditions(self.num_conditions)
         self.settings = self.task.settings(**self.asked)
 

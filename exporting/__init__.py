@@ -2,7 +2,6 @@
 
 from .comparing import TOLERANCE, Comparison, compare_ctranslate2
 from .ctranslate2 import check_expressible, write_ctranslate2
-from .engine import Engine, engine_of
 from .graphs import DecoderStepGraph, EncoderGraph, check_exportable, exported_programs, graphs
 from .onnx import load_onnx, write_onnx
 from .running import Exported, largest_difference
@@ -13,12 +12,10 @@ __all__ = [
     "Comparison",
     "DecoderStepGraph",
     "EncoderGraph",
-    "Engine",
     "Exported",
     "check_exportable",
     "check_expressible",
     "compare_ctranslate2",
-    "engine_of",
     "exported_programs",
     "graphs",
     "largest_difference",

@@ -1,6 +1,7 @@
 """Writes a dense Weft model in CTranslate2's format, if the format can express it."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import numpy as np
@@ -212,3 +213,12 @@ def write_ctranslate2(
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
+
+
+def load_translator(model: WeftForConditionalGeneration, tokenizer: PreTrainedTokenizerBase | None = None) -> Any:
+    """Load a model into CTranslate2. Without a tokenizer, the ids of tokens are their names."""
+    import ctranslate2
+
+    with TemporaryDirectory() as folder:
+        write_ctranslate2(model, Path(folder), tokenizer)
+        return ctranslate2.Translator(folder, intra_threads=torch.get_num_threads())

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 
-def needed(*packages: str, extra: str = "export") -> None:
+def needed(*packages: str) -> None:
     """Check that packages are installed.
 
     Raises:
@@ -11,4 +11,4 @@ def needed(*packages: str, extra: str = "export") -> None:
     """
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise ValueError(f"This needs {' and '.join(missing)}: pip install 'weftformer[{extra}]'.")
+        raise ValueError(f"This needs {' and '.join(missing)}: pip install 'weftformer[export]'.")

@@ -66,7 +66,6 @@ def route_task(
     max_new_tokens: int | None = None,
     stock: Optional["Stock"] = None,
     forward_model: str | None = "none",
-    engine: str = "auto",
     dtype: str = "auto",
 ) -> "RouteTask":
     """Make the task of a loaded model, for [`load_task`].
@@ -74,13 +73,7 @@ def route_task(
     Args:
         model, tokenizer, stock, max_new_tokens: as in [`RouteTask`].
         forward_model, dtype: as in [`load_forward`].
-        engine: the engine of text models; routes have no other than "auto" and "weft".
-
-    Raises:
-        ValueError: another engine is chosen.
     """
-    if engine not in ("auto", "weft"):
-        raise ValueError(f"--engine {engine} is for text models, and this one writes routes.")
     from .planning.planner import RoutePlanner
 
     return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, load_forward(forward_model, dtype=dtype))

@@ -26,15 +26,6 @@ def add_common_options(parser: Any, *kinds: type) -> None:
     parser.add_argument_group("the rest").add_argument("--help-all", action="store_true", help="show every option")
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add `--engine`, the library that generates the texts."""
-    parser.add_argument(
-        "--engine", default="auto", choices=("auto", "weft", "ctranslate2", "ctranslate2-int8"),
-        help="library that generates: auto uses CTranslate2 for more than 16 texts, if it is installed and gives the same texts "
-        "(default: %(default)s)",
-    )  # fmt: skip
-
-
 def add_model_options(add: Any, what: str = "model", compiles: bool = False) -> None:
     """Add `--device`, `--dtype`, and optionally `--compile`.
 

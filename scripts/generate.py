@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import IO, TYPE_CHECKING, Any
 
 from weftformer.common.atomic import atomic_write
-from weftformer.scripts.arguments import add_engine, add_model_options, check_model, check_output, positive
+from weftformer.scripts.arguments import add_model_options, check_model, check_output, positive
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, parts_folder, run_shared
 from weftformer.training.options import check_exist
 
@@ -30,7 +30,7 @@ COMMAND = "generate"
 # Arguments that determine the texts, and fields that rows of parts have besides the answers.
 _SETTINGS = (
     "model", "beams", "max_new_tokens", "num_return_sequences", "sample", "temperature", "top_k", "top_p", "json_lines",
-    "condition_columns", "source_column", "engine",
+    "condition_columns", "source_column",
 )  # fmt: skip
 _SAMPLING = ("temperature", "top_k", "top_p")
 _OF_PARTS = ("number", "state", "seconds")
@@ -51,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write JSON lines: source, text, and score, the log-probability of the whole text")  # fmt: skip
     add("--batch-size", type=positive, metavar="N", help="lines per batch (default: up to 4,096 tokens)")
     add_model_options(add, compiles=True)
-    add_engine(parser)
     add = parser.add_argument_group("generation").add_argument
     add("--max-new-tokens", type=positive, metavar="N",
         help="longest text, in tokens (default: as saved with the model, else 256)")  # fmt: skip
@@ -261,5 +260,5 @@ def _work(args: argparse.Namespace) -> TextWork:
         options["dtype"] = args.dtype
     return TextWork(
         args.model, asked, args.batch_size, args.seed, args.json_lines, len(_names(args.condition_columns)),
-        args.device, args.compile, args.engine, args.dtype, options,
+        args.device, args.compile, args.dtype, options,
     )  # fmt: skip

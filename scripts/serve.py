@@ -8,7 +8,6 @@ from dataclasses import fields
 
 from weftformer.common.options import add_options
 from weftformer.scripts.arguments import (
-    add_engine,
     add_model_options,
     add_stock_options,
     check_models,
@@ -28,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--forward-model", metavar="MODEL",
         help="for routes, forward model trained on `routes prepare --forward`, or none (default: the included one)")  # fmt: skip
     add_model_options(add)
-    add_engine(parser)
     add("--host", default="127.0.0.1",
         help="address to listen on; 0.0.0.0 for all addresses of this machine (default: %(default)s)")  # fmt: skip
     add("--port", type=int, default=8000, metavar="N",
@@ -64,7 +62,7 @@ def serve_replicas(args: argparse.Namespace) -> None:
     check_models(args)
     arguments = Arguments(
         args.model, args.replicas, args.threads, args.stock and str(args.stock), args.stock_column, args.stock_strict,
-        args.forward_model, args.device, args.dtype, args.engine, args.allowed_host or ["*"],
+        args.forward_model, args.device, args.dtype, args.allowed_host or ["*"],
         {field.name: getattr(args, field.name) for field in fields(Limits)},
     )  # fmt: skip
     serve_here(arguments, args.host, port, args.ray_address)
@@ -94,7 +92,7 @@ def main(args: argparse.Namespace) -> None:
     check_models(args)
     stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
     app = load_app(
-        args.model, stock=stock, forward_model=args.forward_model, device=args.device, engine=args.engine,
+        args.model, stock=stock, forward_model=args.forward_model, device=args.device,
         # a key from a file often ends in a line break, which no header can have
         limits=limits, dtype=args.dtype, api_key=key.strip() or None, allowed_hosts=args.allowed_host or ["*"],
     )  # fmt: skip

@@ -77,8 +77,7 @@ class TextPool:
 
     def __init__(self, task: TextTask, beams: int, watch: Callable[[], None]):
         self.task, self.watch = task, watch
-        is_engine = task.engine is not None and task.engine.is_for(num_beams=beams)
-        can_join = not is_engine and reason_against(task.model, num_beams=beams) is None
+        can_join = reason_against(task.model, num_beams=beams) is None
         self.search = ContinuousSearch(task.model, num_beams=beams) if can_join else None
         self._waiting: dict[Hashable, TextInput] = {}
         self._running: dict[int, Hashable] = {}  # by ticket
@@ -126,33 +125,18 @@ class TextTask:
         model: a `WeftForConditionalGeneration`.
         tokenizer: the tokenizer it was trained with.
         max_new_tokens: largest number of new tokens (default: 256, or the model's positions if fewer).
-        engine: as in [`use_engine`].
     """
 
     path = "/translate"
     summary = "A generated text for each text."
     example = {"texts": ["ein Haus", "zwei Hunde"]}
 
-    def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None, engine: str = "weft"):
+    def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None):
         self.model, self.tokenizer = model.eval(), tokenizer
         self.models = [self.model]
-        self.use_engine(engine)
         positions = model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
         disable_padding(tokenizer)
-
-    def use_engine(self, name: str) -> None:
-        """Let another runtime write the texts, if it writes the same ones. The model must not change afterwards.
-
-        Args:
-            name: as in [`Engine`](exporting/engine.py).
-
-        Raises:
-            ValueError: the engine is not installed, or cannot express the model.
-        """
-        from ..exporting.engine import Engine
-
-        self.engine: Any = None if name == "weft" else Engine(self.model, name)
 
     def works(
         self, texts: list[str], *, beams: int = 4, max_new_tokens: int | None = None, conditions: Sequence[float] = ()
@@ -254,7 +238,7 @@ class TextTask:
         """
         inputs, settings = self._inputs(works), works[0].settings
         sampling = settings.sampling
-        sequences = (self.engine or self.model).generate(
+        sequences = self.model.generate(
             **inputs,
             num_beams=settings.beams,
             num_return_sequences=settings.candidates,

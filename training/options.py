@@ -261,10 +261,6 @@ class TrainingOptions:
         "read 20,000 pairs, up to 20).",
         aliases=["--epochs"],
     )
-    engine: Literal["auto", "weft", "ctranslate2", "ctranslate2-int8"] = option(
-        "auto",
-        "Engine of generation in evaluation, in a single process: auto uses CTranslate2 if it is installed and gives the same texts.",
-    )
     per_device_train_batch_size: int = common_option(32, "Pairs in a batch, on each device.")
     per_device_eval_batch_size: int = option(32, "Pairs in a batch of evaluation, on each device.")
     learning_rate: float | None = common_option(

@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from transformers import IntervalStrategy, PreTrainedModel
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
-from ..exporting.engine import engine_of
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
@@ -254,19 +253,13 @@ class WeftTrainer(ShardedModelTrainer):
         own = max(0, over - self.args.process_index // self.get_tp_size() * rows)
         return labels.masked_fill(torch.arange(rows, device=labels.device)[:, None] >= own, -100)
 
-    def _engine(self) -> AbstractContextManager[None]:
-        """Return a context in which the engine of the arguments generates, while the weights do not change."""
-        if not self.args.predict_with_generate or self.args.world_size > 1:
-            return nullcontext()
-        return engine_of(self.model, getattr(self.args, "engine", "weft"))
-
     def evaluation_loop(self, *args, metric_key_prefix="eval", **kwargs):
         self._evaluated = []
         try:
             # accelerate puts only `forward` into autocast, and `generate` also calls the encoder and, for each token, the
             # decoder; within one context, each weight is cast once, unless a process does not have the memory for all
             is_sharded = self.is_fsdp_enabled or is_fully_sharded(self.model)
-            with self._engine(), self.accelerator.autocast(AutocastKwargs(cache_enabled=not is_sharded)):
+            with self.accelerator.autocast(AutocastKwargs(cache_enabled=not is_sharded)):
                 output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
             evaluated = self._evaluated
         finally:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from weftformer.exporting import engine as engines
 from weftformer.modeling.decoding import graph
 from weftformer.modeling.decoding.compiled import compiled_folder
 from weftformer.modeling.decoding.graph import GraphSearch
@@ -121,21 +120,6 @@ def test_an_interrupted_run_resumes_to_the_same(folder, tmp_path, monkeypatch, c
     assert (tmp_path / "out.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
     assert not (tmp_path / "out.jsonl.parts").exists()
     assert run(folder, *words) == 1 and "out.jsonl exists: --resume continues" in capsys.readouterr().err
-
-
-def test_another_engine_writes_the_same(folder, tmp_path, capsys, monkeypatch):
-    pytest.importorskip("ctranslate2")
-    told: list[str] = []
-    monkeypatch.setattr(engines.logger, "warning_once", told.append)
-    (tmp_path / "in.txt").write_text("\n".join(LINES * 4))
-    words = ["--input-file", "in.txt", "--beams", 1, "--json-lines", "--no-progress", "--engine"]
-    rows = {}
-    for engine in ("weft", "auto"):
-        assert run(folder, *words, engine) == 0
-        rows[engine] = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
-    assert told[-1].startswith("Generating with CTranslate2")
-    for row, wanted in zip(rows["auto"], rows["weft"], strict=True):
-        assert row == wanted | {"score": wanted["score"] and pytest.approx(wanted["score"], abs=1e-4)}
 
 
 def test_scores_are_log_probabilities(folder, capsys):

@@ -11,7 +11,7 @@ pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Constraints, Plan, PlanSettings, Route, Stock
 from weftformer.routes.scoring.round_trip import ForwardModel
-from weftformer.routes.serve import RouteTask, route_task
+from weftformer.routes.serve import RouteTask
 from weftformer.serving import Limits
 
 from .conftest import running
@@ -171,8 +171,3 @@ def test_a_forward_model_judges_routes(planner, known):
     assert first["candidates"][0]["feasibility"] == 1.0
     assert [one["forward_rank"] for one in first["candidates"][0]["reactions"]] == [2]
     assert {one["feasibility"] for one in second["candidates"] if one["route"]} == {0.0}
-
-
-def test_routes_have_no_other_engine(planner):
-    with pytest.raises(ValueError, match="is for text models"):
-        route_task(planner.model, planner.tokenizer, engine="ctranslate2")
