@@ -35,19 +35,12 @@ class Workers:
         address: the address of a Ray cluster, or "auto" for the one that this machine belongs to (default:
             `RAY_ADDRESS`; without it, Ray is started on this machine).
         device: the device of the models (default: a GPU for each worker if the cluster has GPUs, else CPUs).
-
-    Raises:
-        ValueError: a number is below 1.
     """
 
     count: int
     threads: int = 1
     address: str | None = None
     device: str | None = None
-
-    def __post_init__(self) -> None:
-        if min(self.count, self.threads) < 1:
-            raise ValueError(f"--workers {self.count} and --threads {self.threads} must be at least 1.")
 
 
 def import_ray() -> Any:

@@ -1,6 +1,6 @@
 """Exports Weft models to the formats of other runtimes: `torch.export`, ONNX, CTranslate2."""
 
-from .comparing import TOLERANCE, Comparison, compare_ctranslate2
+from .comparing import TOLERANCE, compare_ctranslate2
 from .ctranslate2 import check_expressible, write_ctranslate2
 from .graphs import DecoderStepGraph, EncoderGraph, check_exportable, exported_programs, graphs
 from .onnx import load_onnx, write_onnx
@@ -9,7 +9,6 @@ from .torch_files import load_torch, write_torch
 
 __all__ = [
     "TOLERANCE",
-    "Comparison",
     "DecoderStepGraph",
     "EncoderGraph",
     "Exported",

@@ -38,8 +38,7 @@ def main(args: argparse.Namespace) -> None:
     with atomic_folder(args.out) as staging:
         if args.format == "ctranslate2":
             write_ctranslate2(model, staging, tokenizer)
-            difference, same, samples = compare_ctranslate2(model, staging, tokenizer)
-            comparison = f"largest difference of log-probabilities {difference:.1e}, same top beam for {same} of {samples} sources"
+            difference = compare_ctranslate2(model, staging, tokenizer)
         else:
             # ONNX has operators for the eager ways. Each eager expert computes only its own tokens, whereas
             # "batched_mm" would gather the weights of its experts for every token.
@@ -49,8 +48,8 @@ def main(args: argparse.Namespace) -> None:
             write, read = (write_torch, load_torch) if args.format == "torch" else (write_onnx, load_onnx)
             write(model, staging)
             difference = largest_difference(model, read(staging))
-            comparison, same, samples = f"largest difference {difference:.1e}", 0, 0
-        if not (difference <= TOLERANCE and same == samples):
+        comparison = f"largest difference {difference:.1e}"
+        if not difference <= TOLERANCE:  # NaN too
             raise ValueError(
                 f"The outputs of the exported model differ from those of the original, so the export was deleted: {comparison}."
             )

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
-from huggingface_hub.errors import HFValidationError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.distributed import DistributedConfig
 
 from ..common.overrides import parse_overrides
 from ..configuration import WeftConfig
 from ..configuration.fields import closest, integer
 from ..configuration.presets import COPYING, preset_fields
-from ..hub.loading import check_generates, load
+from ..hub.loading import check_family, check_generates, load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import check_release, data_parallel_size
 from ..tokenization import train_tokenizer
@@ -239,11 +238,9 @@ def _load_config(name: str, overrides: dict[str, Any]) -> WeftConfig:
     if name[0] in "./~" and not Path(name).is_dir():
         raise ValueError(f"--model-name-or-path {name}: there is no such folder.")
     try:
-        model_type = load(AutoConfig, name).model_type
-    except (OSError, HFValidationError) as error:
+        check_family(name)
+    except OSError as error:
         raise ValueError(f"--model-name-or-path {name} cannot be loaded: {_first_line(error)}") from error
-    if model_type != WeftConfig.model_type:
-        raise ValueError(f"--model-name-or-path {name} is a {model_type} model: this script trains Weft models.")
     return WeftConfig.from_pretrained(name, **overrides)
 
 

@@ -1,9 +1,9 @@
 """Scores of generated texts: exact match, BLEU, chrF."""
 
 import importlib.util
-import json
 import logging
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -15,64 +15,47 @@ from ..common.statistics import wilson_interval
 
 logger = logging.getLogger(__name__)
 
+_SACREBLEU = ("bleu", "chrf")
+
 
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> float:
     """Return the share of predictions, 0 to 1, that equal their reference without white space at the ends."""
     return sum(p.strip() == r.strip() for p, r in zip(predictions, references, strict=True)) / len(references)
 
 
-def bleu(predictions: Sequence[str], references: Sequence[str]) -> float:
-    """Return the corpus BLEU, 0 to 100, with sacrebleu's defaults (Post 2018, arXiv:1804.08771)."""
-    from sacrebleu import corpus_bleu
-
-    return corpus_bleu(list(predictions), [list(references)]).score
-
-
-def chrf(predictions: Sequence[str], references: Sequence[str]) -> float:
-    """Return the corpus chrF, 0 to 100, with sacrebleu's defaults (Popovic 2015)."""
-    from sacrebleu import corpus_chrf
-
-    return corpus_chrf(list(predictions), [list(references)]).score
-
-
-def bootstrap_interval(
-    name: str, predictions: Sequence[str], references: Sequence[str], **settings: Any
-) -> tuple[float, float] | None:
-    """Return sacrebleu's bootstrap interval (95 %) of a corpus BLEU or chrF (Koehn 2004).
-
-    It uses 1,000 resamples with a fixed seed.
+def corpus_score(name: str, predictions: Sequence[str], references: Sequence[str], **options: Any) -> Any:
+    """Return sacrebleu's score, 0 to 100, with its defaults.
 
     Args:
-        name: `bleu` or `chrf`.
+        name: `bleu` (Post 2018, arXiv:1804.08771) or `chrf` (Popovic 2015).
         predictions: the generated texts.
         references: the expected texts, in the same order.
-        settings: arguments of sacrebleu's metric, such as `tokenize`.
+        options: further arguments of the metric's `corpus_score`.
+    """
+    from sacrebleu.metrics import BLEU, CHRF
+
+    return {"bleu": BLEU, "chrf": CHRF}[name]().corpus_score(list(predictions), [list(references)], **options)
+
+
+def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequence[str]) -> tuple[float, float] | None:
+    """Return sacrebleu's bootstrap interval (95 %) of a score (Koehn 2004), from 1,000 resamples with a fixed seed.
+
+    Args:
+        name, predictions, references: as in [`corpus_score`].
 
     Returns:
         The two ends of the interval, or None if sacrebleu (2.6) cannot compute it, because all resamples have a score
         of 0, or some of them a chrF of 0.
     """
-    from sacrebleu.metrics import BLEU, CHRF
-
-    metric = {"bleu": BLEU, "chrf": CHRF}[name](**settings)
     try:
-        score = metric.corpus_score(list(predictions), [list(references)], n_bootstrap=1000)
+        score = corpus_score(name, predictions, references, n_bootstrap=1000)
     except TypeError:  # sacrebleu's zeros have another type than its other scores, and `statistics` cannot mix the two
         return None
-    summary = json.loads(score.format(width=6, is_json=True, signature=str(metric.get_signature())))
-    if "confidence_mean" not in summary:
+    interval = re.search(r"μ = (\S+) ± (\S+)\)", score.format(width=6, score_only=True))
+    if interval is None:
         return None
-    return summary["confidence_mean"] - summary["confidence_var"], summary["confidence_mean"] + summary[
-        "confidence_var"
-    ]
-
-
-METRICS: dict[str, Callable[[Sequence[str], Sequence[str]], float]] = {
-    "exact_match": exact_match,
-    "bleu": bleu,
-    "chrf": chrf,
-}
-_NEED_SACREBLEU = ("bleu", "chrf")
+    mean, width = map(float, interval.groups())
+    return mean - width, mean + width
 
 
 class TextMetrics:
@@ -90,9 +73,9 @@ class TextMetrics:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self.tokenizer, self.names = tokenizer, list(METRICS)
+        self.tokenizer, self.corpus_scores = tokenizer, _SACREBLEU
         if importlib.util.find_spec("sacrebleu") is None:
-            self.names = [name for name in METRICS if name not in _NEED_SACREBLEU]
+            self.corpus_scores = ()
             logger.warning(
                 "Skipping bleu and chrf, because sacrebleu is not installed (pip install 'weftformer[train]')."
             )
@@ -110,7 +93,10 @@ class TextMetrics:
 
     def scores(self) -> dict[str, float]:
         """Return the scores of `predictions`."""
-        return {name: METRICS[name](self.predictions, self.references) for name in self.names}
+        texts = self.predictions, self.references
+        return {"exact_match": exact_match(*texts)} | {
+            name: corpus_score(name, *texts).score for name in self.corpus_scores
+        }
 
     def _texts(self, ids: numpy.ndarray) -> list[str]:
         ids = numpy.where(ids < 0, self.tokenizer.pad_token_id, ids)
@@ -138,7 +124,7 @@ class TextMetrics:
             number = len(self.references)
             right = round(exact_match(self.predictions, self.references) * number)
             intervals["exact_match"] = (*wilson_interval(right, number), "Wilson")
-        for name in self.names:
-            if name in _NEED_SACREBLEU and (ends := bootstrap_interval(name, self.predictions, self.references)):
+        for name in self.corpus_scores:
+            if ends := bootstrap_interval(name, self.predictions, self.references):
                 intervals[name] = (*ends, "bootstrap")
         return intervals

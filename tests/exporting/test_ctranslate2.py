@@ -1,4 +1,4 @@
-"""CTranslate2: the same log-probabilities and the same top beam, or a refusal that names the field."""
+"""CTranslate2: the same log-probabilities and texts, or a refusal that names the field."""
 
 import pytest
 import torch
@@ -25,28 +25,21 @@ EXPRESSIBLE = {
 
 
 @pytest.mark.parametrize("name", EXPRESSIBLE)
-def test_scores_and_beams_are_the_same(small, tmp_path, name):
+def test_scores_are_the_same(small, tmp_path, name):
     pytest.importorskip("ctranslate2")
     preset, fields = EXPRESSIBLE[name]
     model = small(preset, **fields)
     write_ctranslate2(model, tmp_path)
-    found = compare_ctranslate2(model, tmp_path)
     # 1e-5 was seen, and 5e-5 where no last norm keeps the logits small
-    assert found.largest_difference < (1e-4 if fields.get("final_norm", True) else 1e-3)
-    assert found.same_beams == found.samples == 3
+    assert compare_ctranslate2(model, tmp_path) < (1e-4 if fields.get("final_norm", True) else 1e-3)
 
 
 def test_a_difference_is_found(small, tmp_path):
     pytest.importorskip("ctranslate2")
     model = small("tiny")
-    settings = model.generation_config
     write_ctranslate2(model, tmp_path)
     model.model.decoder.layers[1].mlp.up_proj.weight.data[3] *= -1.0
-    found = compare_ctranslate2(model, tmp_path)
-    assert found.largest_difference > 1e-2
-    assert model.generation_config is settings
-    model.lm_head.weight.data = model.lm_head.weight.data.flip(0)
-    assert compare_ctranslate2(model, tmp_path).same_beams == 0
+    assert compare_ctranslate2(model, tmp_path) > 1e-2
 
 
 def test_tokens_have_the_tokenizers_names(small, tmp_path):
@@ -54,8 +47,7 @@ def test_tokens_have_the_tokenizers_names(small, tmp_path):
     tokenizer = build_route_tokenizer()
     model = small("dms-flash-10m", num_condition_features=0, vocab_size=55)  # two rows more than the tokenizer knows
     write_ctranslate2(model, tmp_path, tokenizer)
-    found = compare_ctranslate2(model, tmp_path, tokenizer)
-    assert found.largest_difference < 1e-4 and found.same_beams == found.samples
+    assert compare_ctranslate2(model, tmp_path, tokenizer) < 1e-4
     source = torch.tensor([[4, 5, 6, 7]])
     words = tokenizer.convert_ids_to_tokens(source[0].tolist())
     (result,) = runtime.Translator(str(tmp_path), compute_type="float32").translate_batch(
