@@ -99,7 +99,7 @@ def facts_of(model: WeftPreTrainedModel, name: str, **given_facts: Any) -> Facts
             The model.
         name (`str`):
             The name for `from_pretrained`.
-        known (*optional*):
+        given_facts (*optional*):
             Further fields of [`Facts`], which replace those found in the model.
 
     Returns:

@@ -98,7 +98,7 @@ def trained_card(  # noqa: PLR0913, the arguments are those of `Trainer.create_m
             The model itself, without a wrapper such as DDP.
         language, license, tags, model_name, finetuned_from, tasks, dataset_tags, dataset, dataset_args (*optional*):
             As in `Trainer.create_model_card`.
-        known (*optional*):
+        given_facts (*optional*):
             Further fields of [`Facts`]. `results` replace those of the trainer's log.
 
     Returns:

@@ -41,7 +41,7 @@ from weftformer.configuration.version import __version__
 COMMANDS = {
     "train": "train a model on pairs of texts",
     "generate": "write a text for each line of a file",
-    "compile": "compile the greedy search of a model",
+    "compile": "compile the search of a model",
     "evaluate": "score a model on pairs of texts",
     "convert": "turn another family's weights into a Weft model",
     "upcycle": "turn a dense model into a mixture of experts",

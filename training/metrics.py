@@ -73,9 +73,9 @@ class TextMetrics:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self.tokenizer, self.corpus_scores = tokenizer, _SACREBLEU
-        if importlib.util.find_spec("sacrebleu") is None:
-            self.corpus_scores = ()
+        self.tokenizer = tokenizer
+        self.corpus_scores = _SACREBLEU if importlib.util.find_spec("sacrebleu") is not None else ()
+        if not self.corpus_scores:
             logger.warning(
                 "Skipping bleu and chrf, because sacrebleu is not installed (pip install 'weftformer[train]')."
             )

@@ -6,7 +6,6 @@ pytest.importorskip("rdkit")
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.common.atomic import locked_folder
 from weftformer.routes import Route, write_routes
 from weftformer.routes.data.preparation import Preparation, prepare
 from weftformer.routes.molecules import canonical_smiles
@@ -116,9 +115,3 @@ def test_a_target_that_cannot_be_planned_is_not_found_and_loses_no_results(tmp_p
     assert "1 of 2 targets cannot be planned, the first: 'CC[NH3+].[Cl-]' is 2 molecules" in said.out
     assert "1 routes of" in said.err and "CCO is a single molecule" in said.err
     assert json.loads((tmp_path / "model" / "results.json").read_text())["exact_route"]["top-1"]["n"] == 2
-
-
-def test_a_folder_that_another_run_writes_to_is_refused(files, tmp_path, capsys):
-    with locked_folder(tmp_path / "model"):
-        assert train(*files, *QUICK, "--output-dir", str(tmp_path / "model")) == 1
-    assert "Another run is writing" in capsys.readouterr().err

@@ -158,12 +158,3 @@ def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
     monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda", 0))
     with pytest.raises(ValueError, match="would split it again"):
         split("fsdp_size=2")
-
-
-def test_settings_that_cannot_generate_are_refused_before_training(folder):
-    args = ModelArguments(model_name_or_path=folder)
-    model = build_model(args, WeftConfig.from_pretrained(folder))
-    model.generation_config.forced_bos_token_id = 10**9
-    model.save_pretrained(folder)
-    with pytest.raises(ValueError, match=r"generation_config\.json"):
-        build_model(args, WeftConfig.from_pretrained(folder))

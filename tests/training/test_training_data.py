@@ -152,7 +152,6 @@ def test_what_spreadsheets_write(tmp_path, caplog, mark, encoding, read_as):
         ("a.csv", "x,y\n\na,b,c\n", {}, "the first row has 3. Put texts that contain a comma in quotation marks."),
         ("a.tsv", "x\ty\n1\t2\t\n", {}, "expected 2 fields, one per column name, but the first row has 3."),
         ("a.txt", "only a source\n", {}, "by a tab"),
-        ("a.csv.gz", "not packed", {}, "a.csv.gz cannot be read"),
         ("a.doc", "x", {}, "has no known file extension"),
         ("a.csv", "x,y\n1,2\n", {"validation_file": "b.csv"}, "b.csv does not exist. Did you mean `a.csv`"),
     ],
