@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from .molecules import KNOWN, UNDEFINED, Molecule, is_among, missing_atoms, read_molecule
 from .tree import Route
 
+OXIDANT = "water, oxygen or an oxidant"
 # Reagents that routes leave out, by the heavy atoms that they supply to a product.
 REAGENTS: dict[str, Mapping[str, int]] = {
-    "water, oxygen or an oxidant": {"O": 1},
+    OXIDANT: {"O": 1},
     "two oxygen atoms of an oxidant": {"O": 2},
     "a chlorinating agent": {"Cl": 1},
     "a brominating agent": {"Br": 1},

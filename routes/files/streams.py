@@ -32,7 +32,7 @@ from .reaction_lines import to_reaction_line
 _FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]+$)")
 CSV_COLUMNS = (
     "id", "target", "solved", "rank", "group", "score", "n_steps", "purchasable", "precedented", "fails_because", "missing",
-    "reactions", "route", "problem",
+    "reactions", "remarks", "route", "problem",
 )  # fmt: skip
 # The columns of a table with one line per target.
 SUMMARY_COLUMNS = (
@@ -302,7 +302,8 @@ def _csv(targets: Iterable[_Target], left_out: list[str] | None) -> Iterator[str
         for ranked, row in zip(target.routes, rows, strict=True):
             # a route that reactions cannot express is still in the column `route`
             line = "".join(_reactions([target._replace(routes=[ranked])], [])).partition("\t")[0]
-            row |= {"reactions": line, "route": _json(row["route"])}
+            remarks = [f"step {step['step']}: {remark}" for step in row["reactions"] for remark in step["remarks"]]
+            row |= {"reactions": line, "remarks": "; ".join(remarks), "route": _json(row["route"])}
         for row in rows or [{"problem": plan.nothing_because}]:
             row |= {"id": plan.id, "target": plan.target, "solved": plan.solved}
             yield _csv_line([_cell(row.get(name)) for name in CSV_COLUMNS])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -63,8 +63,24 @@ def objection(name: str | None, product: str, mapped: str, bystanders: Sequence[
         mapped: SMILES of the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
         bystanders: SMILES of molecules that are there and do not react.
     """
-    groups = Groups(product, mapped)
+    groups = _of_step(product, mapped)
     return next((rule.why for rule in _table()[1] if rule.applies(name, groups, bystanders)), None)
+
+
+def racemisation(name: str | None, product: str, mapped: str) -> list[str]:
+    """Return why a step may lose stereochemistry that the product has. Arguments are those of [`objection`]."""
+    if "@" not in product:
+        return []
+    return [rule.why for rule in _table()[3] if rule.applies(name, _of_step(product, mapped), ())]
+
+
+def kept_groups(product: str, mapped: str, names: Collection[str] | None = None) -> list[str]:
+    """Return the functional groups that stay in a step, or those of some names among them.
+
+    `product` and `mapped` are those of [`Groups`].
+    """
+    groups = _of_step(product, mapped)
+    return [name for name in (_table()[2] if names is None else names) if groups.stays(name)]
 
 
 class Groups:
@@ -115,6 +131,10 @@ class Groups:
         return self._matches[group]
 
 
+# The groups of a step are needed several times in a row.
+_of_step = lru_cache(16)(Groups)
+
+
 def _surroundings(molecule: Any, from_maps: bool = False) -> list[tuple[int, set[tuple[int, Any]], int, int]]:
     """Return the number, the bonds, the hydrogens and the charge of each atom. Atoms are numbered from 1, or by their maps."""
     atoms = [molecule.GetAtomWithIdx(index) for index in range(molecule.GetNumAtoms())]
@@ -138,8 +158,12 @@ def _groups(smiles: str) -> frozenset[str]:
 
 
 @cache
-def _table() -> tuple[dict[str, Any], list[_Rule]]:
+def _table() -> tuple[dict[str, Any], list[_Rule], list[str], list[_Rule]]:
     table = json.loads(files("weftformer.routes.shipped").joinpath(GROUPS).read_text(encoding="utf-8"))
     conditions = ("steps", "with", "without", "reacting", "elsewhere", "beside")
-    rules = [_Rule(rule["why"], *(frozenset(rule.get(key, ())) for key in conditions)) for rule in table["rules"]]
-    return {name: Chem.MolFromSmarts(smarts) for name, smarts in table["groups"].items()}, rules
+    rules, stereo_rules = (
+        [_Rule(rule["why"], *(frozenset(rule.get(key, ())) for key in conditions)) for rule in table[kind]]
+        for kind in ("rules", "stereo_rules")
+    )
+    counted = [name for name in table["groups"] if name not in table["uncounted"]]
+    return {name: Chem.MolFromSmarts(smarts) for name, smarts in table["groups"].items()}, rules, counted, stereo_rules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from typing import Literal
 
 from rdkit import Chem
 
-from ..faults import atoms_left, isotopes_of, route_faults, step_fault, supplier
+from ..faults import OXIDANT, atoms_left, isotopes_of, route_faults, step_fault, supplier
 from ..molecules import KNOWN, Molecule, missing_atoms, read_molecule
 from ..tree import Route
+from .groups import racemisation
 from .transformations import Example, Library, Transformation, joined, shipped_library, without_stereo
 
 State = Literal["precedented", "no precedent", "fails"]
@@ -49,6 +51,9 @@ _ESTER_CLEAVAGES = frozenset(
     }
 )
 _ESTER_FORMATIONS = frozenset({"esterification", "methyl ester formation", "esterification by alkylation"})
+# Oxidants that recorded reactions have among their reactants, where others leave them out.
+_OXIDANTS = {"OO": "hydrogen peroxide", "O=C(OO)c1cccc(Cl)c1": "mCPBA"}
+_CENTRE = re.compile("@+")
 # The number of different molecules in a step beyond which reagents among them are not looked for.
 _MOST_PARTS = 10
 
@@ -154,15 +159,21 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
     if fault is not None:
         return Judgement("fails", reason=fault.reason)
     made, *used = (molecule for molecule in map(read_molecule, (product, *reactants)) if molecule is not None)
-    flat = without_stereo(made.canonical), [without_stereo(molecule.canonical) for molecule in used]
-    name = _STEREO_ALONE if flat[0] in flat[1] else None
-    precedent, kept, objections = _precedent(product, reactants, library)
+    is_stereo_alone = without_stereo(made.canonical) in [without_stereo(molecule.canonical) for molecule in used]
+    name = _STEREO_ALONE if is_stereo_alone else None
+    precedent, kept, mapped, objections = _precedent(product, reactants, library)
     if precedent is not None:
         kind = None if precedent.reaction_class is None else CLASSES[precedent.reaction_class]
         unneeded = [molecule for molecule in used if not set(molecule.canonical.split(".")) & set(kept)]
         remarks = [f"no atom of {molecule.canonical} is needed" for molecule in unneeded]
         if others := precedent.num_other_products(made.canonical, joined(kept)):
             remarks.append(f"the same transformation also makes {others} other product{'s' * (others > 1)} here")
+        for group, count, total in library.unusual_groups(precedent, made.canonical, mapped):
+            number = "none" if count == 0 else f"{count:,}"
+            has = "has" if count < 2 else "have"
+            article = "an" if group[0] in "aeioN" else "a"
+            remarks.append(f"{number} of {total:,} recorded reactions of this kind {has} {article} {group} elsewhere")
+        remarks += racemisation(precedent.name, made.canonical, mapped)
         remarks += _remarks(made, [molecule for molecule in used if molecule not in unneeded])
         return Judgement(
             "precedented", precedent.count, precedent.examples, kind, name or precedent.name, remarks=tuple(remarks)
@@ -170,35 +181,49 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
     reagent = supplier(atoms_left(product, reactants))
     remarks = [] if reagent is None else [f"reagent not drawn: {reagent}"]
     remarks += objections
-    if (flat[0], joined(flat[1])) != (made.canonical, joined(molecule.canonical for molecule in used)):
-        precedent = library.find(*flat)  # without stereochemistry
-        if precedent is not None:
-            remarks.append(
-                f"the transformation is recorded {precedent.count} times, but here a stereocentre or double bond is inverted or newly defined"
-            )
+    remarks += _recorded_otherwise(made, used, reagent, library)
     remarks += _remarks(made, used)
     return Judgement("no precedent", name=name, remarks=tuple(remarks))
 
 
+def _recorded_otherwise(made: Molecule, used: list[Molecule], reagent: str | None, library: Library) -> Iterator[str]:
+    """Yield a remark if the transformation is recorded with an oxidant that is not drawn, or with other stereochemistry."""
+    canonical = [molecule.canonical for molecule in used]
+    product, reactants = without_stereo(made.canonical), list(map(without_stereo, canonical))
+    is_flat = (product, joined(reactants)) == (made.canonical, joined(canonical))
+    for oxidant in ("", *_OXIDANTS) if reagent == OXIDANT else ("",):
+        if is_flat and not oxidant:
+            continue
+        precedent = library.find(product, [*reactants, *filter(None, [oxidant])])
+        if precedent is not None:
+            recorded = f"the transformation is recorded {precedent.count} times"
+            recorded += f" with {_OXIDANTS[oxidant]}" if oxidant else ""
+            centres = len(_CENTRE.findall(made.canonical)) - len(_CENTRE.findall(".".join(canonical)))
+            change = "newly defined: expect a mixture of stereoisomers" if centres > 0 else "inverted or newly defined"
+            yield recorded if is_flat else f"{recorded}, but here a stereocentre or double bond is {change}"
+            return
+
+
 def _precedent(
     product: str, reactants: Sequence[str], library: Library
-) -> tuple[Transformation | None, list[str], list[str]]:
-    """Return the transformation that is a precedent of a step, or None, its reactants, and the objections to others.
+) -> tuple[Transformation | None, list[str], str, list[str]]:
+    """Return the transformation that is a precedent of a step, or None, its reactants, these with atom maps, and the
+    objections to others.
 
     It is that of all reactants, or else the most common one without reagents.
     """
     best: Transformation | None = None
-    used: list[str] = []
+    used, numbered = list[str](), ""
     objections: dict[str, None] = {}
     for kept, dropped in _without_reagents(product, reactants):
-        transformation, objected = library.match(product, kept, dropped)
+        transformation, objected, mapped = library.match(product, kept, dropped)
         if transformation is not None and objected is not None:
             objections[f"the transformation is recorded {transformation.count} times, but here {objected}"] = None
         elif transformation is not None and (best is None or transformation.count > best.count):
-            best, used = transformation, kept
+            best, used, numbered = transformation, kept, mapped
             if not dropped:
                 break
-    return best, used, list(objections)
+    return best, used, numbered, list(objections)
 
 
 def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:

@@ -6,8 +6,8 @@ import gzip
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from itertools import permutations
@@ -21,7 +21,7 @@ from rdkit import Chem, DataStructs, rdBase
 from rdkit.Chem import rdChemReactions
 
 from ..molecules import canonical_smiles, read_molecule
-from .groups import objection
+from .groups import kept_groups, objection
 
 SHIPPED = "transformations.jsonl.gz"
 # The numbers of templates and molecules that a process caches. A template takes 80 kB.
@@ -37,6 +37,9 @@ _BITS = 1024
 # The number of transformations whose fingerprints are computed at once. A common one is found before the fingerprints
 # of rare ones are needed.
 _AT_A_TIME = 64
+# A group is unusual beside a kind of transformation if at least so many of its reactions were examined, and at most this
+# share of them has it.
+_EXAMINED, _UNUSUAL = 100, 0.002
 
 
 class Example(NamedTuple):
@@ -68,6 +71,9 @@ class Transformation:
         name (`str` or None):
             Its common name, such as "amide coupling", or None. It describes the kind of reaction that the structures
             show, not whether the reaction works or with which reagents.
+        kept (`Mapping[str, int]`):
+            The number of these reactions whose reactants have a functional group that stays as it is, by group. Under
+            an empty name, the number of reactions that were examined.
     """
 
     smarts: str
@@ -75,6 +81,12 @@ class Transformation:
     reaction_class: int | None = None
     examples: tuple[Example, ...] = ()
     name: str | None = None
+    kept: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def kind(self) -> str:
+        """The name, or the template if it has none."""
+        return self.name or self.smarts
 
     def mapped(self, product: str, reactants: str) -> str | None:
         """Return these reactants with atom maps if the template derives them from a product, stereochemistry included.
@@ -237,22 +249,57 @@ class Library:
         Raises:
             ValueError: RDKit cannot read a molecule.
         """
-        transformation, objected = self.match(product, reactants)
+        transformation, objected, _ = self.match(product, reactants)
         return transformation if objected is None else None
 
     def match(
         self, product: str, reactants: Sequence[str], bystanders: Sequence[str] = ()
-    ) -> tuple[Transformation | None, str | None]:
-        """Return the most common transformation that turns a product into its reactants, or None, and the reason why it is no
-        precedent, or None. Arguments and errors are those of [`find`]; `bystanders` are as in [`objection`]."""
+    ) -> tuple[Transformation | None, str | None, str]:
+        """Return the most common transformation that turns a product into its reactants, or None, the reason why it is no
+        precedent, or None, and the reactants with atom maps. Arguments and errors are those of [`find`]; `bystanders` are
+        as in [`objection`]."""
         made, wanted = canonical_smiles(product), joined(reactants)
         molecule, others = _molecule(made), [_molecule(smiles) for smiles in wanted.split(".")]
         for transformation in self._screened(difference(made, wanted), molecule):
             if transformation.might_give(molecule, others):
                 mapped = transformation.mapped(made, wanted)
                 if mapped is not None:
-                    return transformation, objection(transformation.name, made, mapped, bystanders)
-        return None, None
+                    return transformation, objection(transformation.name, made, mapped, bystanders), mapped
+        return None, None, ""
+
+    @cached_property
+    def _unusual(self) -> dict[str, tuple[dict[str, int], int]]:
+        """For each kind of transformation, the groups that hardly any of its reactions keep, with their numbers, and the number of reactions."""
+        kept = dict[str, Counter[str]]()
+        for transformations in self._by_difference.values():
+            for transformation in transformations:
+                kept.setdefault(transformation.kind, Counter()).update(transformation.kept)
+        names = sorted(set().union(*kept.values()) - {""})
+        return {
+            kind: ({name: counts[name] for name in names if counts[name] <= _UNUSUAL * counts[""]}, counts[""])
+            for kind, counts in kept.items()
+            if counts[""] >= _EXAMINED
+        }
+
+    def unusual_groups(self, transformation: Transformation, product: str, mapped: str) -> list[tuple[str, int, int]]:
+        """
+        Return the functional groups of a step that stay, and that the recorded reactions of its kind do not have, or seldom.
+
+        Args:
+            transformation ([`Transformation`]):
+                The transformation, with those of the same name.
+            product (`str`):
+                SMILES of the product.
+            mapped (`str`):
+                SMILES of the reactants with atom maps, as [`match`] returns them.
+
+        Returns:
+            `list[tuple[str, int, int]]`: the name of each group, the number of these reactions with it, and of those that
+            were examined.
+        """
+        unusual, total = self._unusual.get(transformation.kind, ({}, 0))
+        names = kept_groups(canonical_smiles(product), mapped, unusual) if unusual else ()
+        return [(name, unusual[name], total) for name in names]
 
     def _screened(self, key: str, product: Chem.Mol) -> Iterator[Transformation]:
         """Yield the transformations of a difference whose patterns a product may contain, the most common first.
@@ -281,13 +328,11 @@ def read_rows(path: str | Path) -> Iterable[tuple[str, Transformation]]:
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         for line in stream:
             try:
-                key, smarts, count, reaction_class, examples, name = json.loads(line)
+                key, smarts, count, reaction_class, examples, *others = json.loads(line)
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{path} is not a library of transformations: {line[:80]!r}") from error
-            yield (
-                key,
-                Transformation(smarts, count, reaction_class, tuple(Example(*example) for example in examples), name),
-            )
+            # a name and, unless nothing was counted, the groups
+            yield key, Transformation(smarts, count, reaction_class, tuple(map(Example._make, examples)), *others)
 
 
 def difference(product: str, reactants: str) -> str:

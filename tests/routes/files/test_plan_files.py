@@ -96,6 +96,14 @@ def test_ids_ranks_and_groups_are_in_tables(tmp_path):
     assert (tmp_path / "a.txt").read_text().splitlines()[1] == line
 
 
+def test_remarks_about_steps_are_in_tables(tmp_path):
+    diester = Route("COC(=O)Cc1ccc(C(=O)O)cc1", (Route("COC(=O)Cc1ccc(C(=O)OC)cc1"),))
+    write_plans(tmp_path / "a.csv", [plan_of(diester.smiles, "1", diester), PLANS[0]], "csv")
+    with (tmp_path / "a.csv").open(newline="") as file:
+        remarks = [row["remarks"] for row in csv.DictReader(file)]
+    assert remarks == ["step 1: the same transformation also makes 1 other product here", "", ""]
+
+
 def test_routes_that_reactions_cannot_express_are_left_out(tmp_path):
     plans = [plan_of(MIXED.smiles, "1", MIXED), PLANS[0]]
     (why,) = write_plans(tmp_path / "a.txt", plans, "reactions")

@@ -1,13 +1,14 @@
 import csv
 import gzip
 import json
+import re
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
-from weftformer.routes import Route, judge
+from weftformer.routes import Route, judge, write_routes
 from weftformer.routes.faults import why_it_fails
 from weftformer.routes.precedents import (
     Transformation,
@@ -16,9 +17,9 @@ from weftformer.routes.precedents import (
     shipped_library,
     transformations,
 )
-from weftformer.routes.precedents.extraction import build, extract, is_sound, write
+from weftformer.routes.precedents.extraction import build, extract, is_sound, main, write
 from weftformer.routes.precedents.groups import GROUPS, Groups
-from weftformer.routes.precedents.transformations import Library, difference
+from weftformer.routes.precedents.transformations import Library, difference, read_rows
 
 from ..trees import made
 
@@ -237,13 +238,76 @@ def test_other_products_of_the_same_transformation_are_told(product, reactants, 
     assert found.remarks == (("the same transformation also makes 1 other product here",) if others else ())
 
 
+COUPLING = (
+    "[C:3]-[NH;D2;+0:4]-[C;H0;D3;+0:1](-[C:2])=[O;D1;H0:5]>>O-[C;H0;D3;+0:1](-[C:2])=[O;D1;H0:5].[C:3]-[NH2;D1;+0:4]"
+)
+HYDROLYSIS = "[O;D1;H0:3]=[C:2]-[OH;D1;+0:1]>>C-[O;H0;D2;+0:1]-[C:2]=[O;D1;H0:3]"
+
+
+@pytest.mark.parametrize(
+    ("counts", "others", "remarks"),
+    [
+        ({"": 450}, {"": 9, "thioether": 9}, ("none of 500 recorded reactions of this kind has a thioether elsewhere",)),
+        ({"": 450, "thioether": 1}, {}, ("1 of 500 recorded reactions of this kind has a thioether elsewhere",)),
+        ({"": 450, "thioether": 2}, {}, ()),
+        ({"": 49}, {"": 9, "thioether": 9}, ()),  # too few to tell
+        ({}, {}, ()),  # a library without counts
+    ],
+)  # fmt: skip
+def test_a_group_that_recorded_reactions_do_not_have_elsewhere_is_told(counts, others, remarks):
+    rows = [("O1", Transformation(COUPLING, 100, kept=counts, name="amide coupling"))]
+    rows += [("O1", Transformation(COUPLING + ".O", 50, kept={"": 50}, name="amide coupling"))]  # of the same kind
+    rows += [("C1", Transformation(HYDROLYSIS, 150, kept=others))]
+    found = judge("CSCCNC(=O)CCC#N", ["CSCCN", "N#CCCC(=O)O"], Library(rows))
+    assert (found.precedents, found.remarks) == (100, remarks)
+
+
+def test_the_groups_of_recorded_routes_are_counted(tmp_path, monkeypatch):
+    # the ester elsewhere stays, that which reacts does not
+    beside, reacts = made("COC(=O)CCNC(=O)C", "COC(=O)CCN", "CC(=O)O"), made("CC(=O)CCC(=O)O", "CC(=O)CCC(=O)OC")
+    write_routes(tmp_path / "routes", [made("CCO", beside, reacts), made("CCC(=O)NC", "CCC(=O)O", "CN")])
+    write_routes(tmp_path / "held-out", [made("CCC(=O)NC", "CCC(=O)O", "CN")])
+    write([("O1", Transformation(COUPLING, 1)), ("C1", Transformation(HYDROLYSIS, 1))], tmp_path / "a.gz")
+    words = ["a.gz", "b.gz", "--groups-of", "routes", "--exclude", "held-out"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["extraction", *words])
+    main()
+    assert [one.kept for _, one in read_rows("b.gz")] == [{"": 1, "alkyl ester": 1}, {"": 1, "ketone": 1}]
+
+
+@pytest.mark.parametrize(
+    ("acid", "warns"),
+    [("CC(=O)N[C@@H](C)C(=O)O", True), ("CC(=O)NC(C)C(=O)O", False), ("CC(C)(C)OC(=O)N[C@@H](C)C(=O)O", False)],
+)
+def test_an_activated_acyl_amino_acid_may_racemise(acid, warns):
+    found = judge(acid[:-1] + "NCc1ccccc1", [acid, "NCc1ccccc1"])
+    assert (found.state, found.name) == ("precedented", "amide coupling")
+    assert any("may racemise" in one for one in found.remarks) == warns
+
+
+@pytest.mark.parametrize(
+    ("sulfoxide", "change"),
+    [
+        ("CS(=O)c1ccccc1", ""),
+        ("C[S@](=O)c1ccccc1", ", but here a stereocentre or double bond is newly defined: expect a mixture of stereoisomers"),
+    ],
+)  # fmt: skip
+def test_an_oxidant_that_is_not_drawn_is_looked_for_in_the_records(sulfoxide, change):
+    found = judge(sulfoxide, ["CSc1ccccc1"])
+    assert found.state == "no precedent"
+    reagent, recorded = found.remarks
+    assert reagent == "reagent not drawn: water, oxygen or an oxidant"
+    assert re.fullmatch(f"the transformation is recorded [0-9]+ times with hydrogen peroxide{change}", recorded)
+
+
 def test_a_library_is_read_as_it_was_written(tmp_path, library):
     found, path = records(), tmp_path / "library.jsonl.gz"
-    write(build(found, [extract(record) for record in found]), path)
+    rows = list(build(found, [extract(record) for record in found]))
+    write([(key, replace(one, kept={"nitrile": 1})) for key, one in rows], path)
     again = Library.load(path)
     assert len(again) == len(library) == 2
     one = again.find("CCNC(=O)CC", ["CCN", "CCC(=O)O"])
-    assert (one.count, one.reaction_class) == (1, 2)
+    assert (one.count, one.reaction_class, one.kept) == (1, 2, {"nitrile": 1})
     assert one.examples[0].smiles == MAPPED[0][0] and one.examples[0].source == "US0"
     path.write_bytes(gzip.compress(b'{"a": 1}\n'))
     with pytest.raises(ValueError, match="is not a library of transformations"):
