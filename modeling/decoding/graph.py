@@ -25,7 +25,7 @@ from ..attention import CrossAttention
 from ..positions import TokenPositions, attention_positions
 from .cache import by_layer
 from .compiled import load_package, write_package
-from .search import NEG_SCORE
+from .search import NEG_SCORE, stacked
 from .step import DecodeStep
 from .weights import scalar_attrs
 
@@ -80,7 +80,7 @@ class SourceGraph(nn.Module):
 
 
 class _Loop(nn.Module):
-    """A loop that writes tokens until all texts have ended or the room is full.
+    """A loop that writes tokens until half of the texts have ended or the room is full.
 
     Args:
         step: the step of the model, without joined projections.
@@ -117,9 +117,11 @@ class _Loop(nn.Module):
         source, source_mask = torch.stack([keys_LBGMK, values_LBGMK]), source_mask_BM.bool()[:, None, None]
         source_positions = torch.arange(source_mask_BM.shape[1], device=cache.device)[None]
         columns_T = torch.arange(cache.shape[5], device=cache.device)
+        num_before = self.has_ended(*others[:count]).sum()
 
         def goes_on(length, *carried):
-            return (length < columns_T.shape[0]) & ~self.has_ended(*carried[:count]).all()
+            has_ended_B = self.has_ended(*carried[:count])
+            return (length < columns_T.shape[0]) & ((has_ended_B.sum() - num_before) * 2 < has_ended_B.shape[0])
 
         def write(length, *carried):
             last = length - 1
@@ -166,7 +168,7 @@ class _Loop(nn.Module):
         raise NotImplementedError
 
     def texts(self, length: int, kept: int, *state: torch.Tensor) -> torch.Tensor:
-        """Return the ids of the best `kept` texts for each source."""
+        """Return the ids of the best `kept` texts for each source (B, kept, T)."""
         raise NotImplementedError
 
 
@@ -193,7 +195,7 @@ class GreedyGraph(_Loop):
         return ids_BT, has_ended_B, is_finite & _is_finite(logits_BV)
 
     def texts(self, length, kept, *state):
-        return state[0][:, :length]
+        return state[0][:, None, :length]
 
 
 class _Gather:
@@ -237,7 +239,7 @@ class BeamGraph(_Loop):
         ]  # fmt: skip
 
     def has_ended(self, *state):
-        return ~state[7]
+        return ~state[7][:, 0]
 
     def parents(self, *state):
         parents_BS = state[2]
@@ -286,7 +288,7 @@ class BeamGraph(_Loop):
 
     def texts(self, length, kept, *state):
         best_BST, best_lengths_BS1 = state[3], state[5]
-        return best_BST[:, :kept, : int(best_lengths_BS1[:, :kept].max())].flatten(0, 1)
+        return best_BST[:, :kept, : int(best_lengths_BS1[:, :kept].max())]
 
 
 def _is_finite(logits_WV: torch.Tensor) -> torch.Tensor:
@@ -403,26 +405,37 @@ class GraphSearch:
         logger.warning_once("The search runs as compiled code.")
         source, loop, graph = packages
         ends, pad_id, longest = settings._eos_token_tensor, settings._pad_token_tensor, settings.max_length
-        fill = int(pad_id or ends[0])  # after the ends of beams, as in transformers
+        # after the ends of beams, as in transformers
+        fill = int(pad_id or ends[0]) if graph.num_beams > 1 else int(pad_id)
         inputs = self._source(input_ids, attention_mask, condition_values)
         _, keys, values = source(*inputs)
-        given = keys, values, inputs[1], ends.repeat(2), pad_id, torch.tensor(longest)
+        mask, settings_of_loop = inputs[1], (ends.repeat(2), pad_id, torch.tensor(longest))
         start, room = settings._decoder_start_token_tensor, min(longest, _ROOM)
         length, cache, *state = graph.start(keys, start, fill, room)
+        numbers = torch.arange(len(input_ids))
+        texts: dict[int, torch.Tensor] = {}
         while True:
-            length, *carried = loop(length, cache, *state, *given)
+            length, *carried = loop(length, cache, *state, keys, values, mask, *settings_of_loop)
             state, past = carried[: len(graph.state)], carried[len(graph.state) :]
             if not state[-1]:
                 return None
-            if length == longest or graph.has_ended(*state).all():
-                return graph.texts(int(length), settings.num_return_sequences, *state)
-            more = min(room, longest - room)
-            past = torch.stack([torch.stack(past[::2]), torch.stack(past[1::2])])
-            cache = pad(past.unflatten(2, cache.shape[2:4]), (0, 0, 0, more))
+            has_ended = graph.has_ended(*state)
+            is_over = bool(length == longest or has_ended.all())
+            texts |= zip(
+                numbers.tolist(), graph.texts(int(length), settings.num_return_sequences, *state), strict=True
+            )
+            if is_over:
+                return stacked([texts[number] for number in range(len(texts))], fill)
+            # a graph for several texts needs two
+            left = has_ended.long().argsort(stable=True)[: max(2, int((~has_ended).sum()))]
+            more = min(room, longest - room) if length == room else 0
             state = [
-                pad(part, (0, more), value=fill) if dims.endswith("T") else part
+                pad(part[left], (0, more), value=fill) if dims.endswith("T") else part[left] if dims else part
                 for part, dims in zip(state, graph.state, strict=True)
             ]
+            numbers, keys, values, mask = numbers[left], keys[:, left], values[:, left], mask[left]
+            cache = torch.stack([torch.stack(past[::2]), torch.stack(past[1::2])])
+            cache = pad(cache.unflatten(2, (-1, graph.num_beams))[:, :, left], (0, 0, 0, more))
             room += more
 
 

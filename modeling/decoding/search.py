@@ -540,9 +540,9 @@ def decode(
     if streamer is not None:
         streamer.end()
     kept = 1 if search.beams == 1 else settings.num_return_sequences
-    texts = _stacked([source.sequences[:kept] for source in sources], search.texts.fill)
+    texts = stacked([source.sequences[:kept] for source in sources], search.texts.fill)
     if search.beams > 1:
-        rows = _stacked([source.rows[:kept] for source in sources if source.rows is not None], -1)
+        rows = stacked([source.rows[:kept] for source in sources if source.rows is not None], -1)
         length = int((rows >= 0).sum(dim=1).max())
         texts, rows = texts[:, :length], rows[:, :length]
     prefixes = input_ids[:: search.beams].repeat_interleave(kept, dim=0)
@@ -556,7 +556,7 @@ def decode(
     return GenerateBeamEncoderDecoderOutput(**output, sequences_scores=scores, beam_indices=rows)
 
 
-def _stacked(parts: list[torch.Tensor], fill: int) -> torch.Tensor:
+def stacked(parts: list[torch.Tensor], fill: int) -> torch.Tensor:
     """Concatenate the rows of tensors (rows, T), padded to the widest."""
     width = max(part.shape[1] for part in parts)
     return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1]), value=fill) for part in parts])
