@@ -1,7 +1,9 @@
 """Write the models and the stock of `weftformer.routes.shipped`.
 
 Run it with `python -m weftformer.benchmarks.shipped_routes --model runs/routes routes/shipped/weft-routes` for either model, and with
-`--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock, which is the starting materials of recorded routes.
+`--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock, which is the starting materials of recorded routes. `--groups-of paroutes-n5.jsonl.gz
+uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz` counts the functional
+groups of the library in its reactions. The included library has the counts of a sample of 14,219 of them.
 
 The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision. They are still loaded in
 float32, in which CPUs compute faster. The cards (`README.md`) and `about.json` are written by hand.
@@ -20,8 +22,12 @@ from transformers import AutoTokenizer
 from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import atomic_write, write_json
 from weftformer.routes.data.training_data import read_canonical
+from weftformer.routes.precedents.extraction import with_groups, write
+from weftformer.routes.precedents.transformations import SHIPPED, joined, read_rows
 from weftformer.routes.shipped import STOCK
 from weftformer.scripts.cli import run_script
+
+LIBRARY = STOCK.with_name(SHIPPED)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -33,7 +39,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--stock-routes", type=Path, nargs="+", default=[], metavar="FILE", help="recorded routes with the stock")
     add("--out-stock", type=Path, default=STOCK, metavar="FILE", help="file of the stock (default: %(default)s)")
+    add("--groups-of", type=Path, nargs="+", default=[], metavar="FILE", help="recorded routes, to count groups in")
+    add("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose targets are not counted")
+    add("--library", type=Path, default=LIBRARY, metavar="FILE", help="file of the library (default: %(default)s)")
     return parser
+
+
+def count_groups(files: Iterable[Path], exclude: Iterable[Path], library: Path) -> int:
+    """Count the functional groups of a library in the steps of recorded routes, and return the number of steps."""
+    targets = {route.smiles for file in exclude for route in read_canonical(file)}
+    steps = {step for file in files for route in read_canonical(file) for step in route.steps()}
+    reactions = sorted(
+        {(step.smiles, joined(step.last_step().leaves())) for step in steps if step.smiles not in targets}
+    )
+    write(with_groups(list(read_rows(library)), reactions), library)
+    return len(reactions)
 
 
 def write_stock(files: Iterable[Path], out: Path) -> int:
@@ -70,6 +90,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_model(*arguments.model)
     if arguments.stock_routes:
         print(f"{write_stock(arguments.stock_routes, arguments.out_stock):,} molecules are in {arguments.out_stock}.")
+    if arguments.groups_of:
+        number = count_groups(arguments.groups_of, arguments.exclude, arguments.library)
+        print(f"{number:,} reactions were examined for {arguments.library}.")
 
 
 if __name__ == "__main__":

@@ -4,10 +4,6 @@ Each line of MAPPED is a JSON object: `mapped` (reaction SMILES with atom maps, 
 (or null), such as rxnmapper's maps (https://github.com/rxn4chemistry/rxnmapper) make them. Templates are rdchiral's, with neighbours of one bond
 (Coley et al. 2019, doi 10.1021/acs.jcim.9b00286). A template is kept only if it turns the product of its own reaction into the recorded reactants,
 and if [`is_sound`]. The library also counts the functional groups that stay in these reactions.
-
-With `--groups-of`, MAPPED is a library, whose groups are counted again in the reactions of recorded routes. It needs no atom maps: `--groups-of
-paroutes-n5.jsonl.gz uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz`
-counts the reactions of the included library, which has a sample of 14,219 of them.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ from rdkit import rdBase
 
 from ...common.atomic import atomic_write
 from ...common.progress import Progress
-from ..files import read_routes
 from ..molecules import canonical_smiles
 from .groups import kept_groups
 from .transformations import (
@@ -37,7 +32,6 @@ from .transformations import (
     difference,
     joined,
     patterns,
-    read_rows,
     shipped_library,
     without_stereo,
 )
@@ -136,17 +130,6 @@ def with_groups(
         yield key, replace(transformation, kept=dict(sorted(kept.get(transformation.smarts, {}).items())))
 
 
-def _reactions(files: Iterable[Path]) -> set[tuple[str, str]]:
-    """Return the products and reactants of the steps of recorded routes, without those that RDKit cannot read."""
-    reactions = set()
-    for step in (step for file in files for route in read_routes(file) for step in route.steps()):
-        try:
-            reactions.add((canonical_smiles(step.smiles), joined(child.smiles for child in step.children)))
-        except ValueError:
-            continue
-    return reactions
-
-
 def write(rows: Iterable[tuple[str, Transformation]], path: str | Path) -> None:
     """Write a library atomically."""
     # without the name and the time, so that the same rows give the same bytes
@@ -165,31 +148,14 @@ def write(rows: Iterable[tuple[str, Transformation]], path: str | Path) -> None:
 
 
 def main() -> None:
-    """Read mapped reactions, or a library and recorded routes, and write a library."""
+    """Read mapped reactions and write a library."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mapped", type=Path, metavar="MAPPED")
     parser.add_argument("library", type=Path, metavar="LIBRARY")
-    parser.add_argument(
-        "--groups-of", type=Path, nargs="+", metavar="FILE", help="recorded routes, to count groups in"
-    )
-    parser.add_argument(
-        "--exclude",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="routes whose targets no counted reaction makes",
-    )
     arguments = parser.parse_args()
-    if arguments.groups_of:
-        targets = {canonical_smiles(route.smiles) for file in arguments.exclude for route in read_routes(file)}
-        reactions = sorted(pair for pair in _reactions(arguments.groups_of) if pair[0] not in targets)
-        rows = read_rows(arguments.mapped)
-    else:
-        records = [json.loads(line) for line in arguments.mapped.read_text(encoding="utf-8").splitlines()]
-        reactions = [(made, used) for used, made in (record["reaction"].split(">>") for record in records)]
-        rows = build(records, [extract(record) for record in records])
-    rows = list(with_groups(rows, reactions))
+    records = [json.loads(line) for line in arguments.mapped.read_text(encoding="utf-8").splitlines()]
+    reactions = [(made, used) for used, made in (record["reaction"].split(">>") for record in records)]
+    rows = list(with_groups(build(records, [extract(record) for record in records]), reactions))
     write(rows, arguments.library)
     kept = sum(transformation.count for _, transformation in rows)
     print(

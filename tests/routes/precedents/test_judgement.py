@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from weftformer.benchmarks import shipped_routes
 from weftformer.routes import Route, judge, write_routes
 from weftformer.routes.faults import why_it_fails
 from weftformer.routes.precedents import (
@@ -17,7 +18,7 @@ from weftformer.routes.precedents import (
     shipped_library,
     transformations,
 )
-from weftformer.routes.precedents.extraction import build, extract, is_sound, main, write
+from weftformer.routes.precedents.extraction import build, extract, is_sound, write
 from weftformer.routes.precedents.groups import GROUPS, Groups
 from weftformer.routes.precedents.transformations import Library, difference, read_rows
 
@@ -268,11 +269,9 @@ def test_the_groups_of_recorded_routes_are_counted(tmp_path, monkeypatch):
     write_routes(tmp_path / "routes", [made("CCO", beside, reacts), made("CCC(=O)NC", "CCC(=O)O", "CN")])
     write_routes(tmp_path / "held-out", [made("CCC(=O)NC", "CCC(=O)O", "CN")])
     write([("O1", Transformation(COUPLING, 1)), ("C1", Transformation(HYDROLYSIS, 1))], tmp_path / "a.gz")
-    words = ["a.gz", "b.gz", "--groups-of", "routes", "--exclude", "held-out"]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["extraction", *words])
-    main()
-    assert [one.kept for _, one in read_rows("b.gz")] == [{"": 1, "alkyl ester": 1}, {"": 1, "ketone": 1}]
+    shipped_routes.main(["--groups-of", "routes", "--exclude", "held-out", "--library", "a.gz"])
+    assert [one.kept for _, one in read_rows("a.gz")] == [{"": 1, "alkyl ester": 1}, {"": 1, "ketone": 1}]
 
 
 @pytest.mark.parametrize(
