@@ -9,6 +9,7 @@ of a head, M source tokens, T tokens, E end tokens, V tokens of the vocabulary.
 """
 
 import copy
+from abc import ABC, abstractmethod
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -79,7 +80,7 @@ class SourceGraph(nn.Module):
         return states, keys, values
 
 
-class _Loop(nn.Module):
+class _Loop(nn.Module, ABC):
     """A loop that writes tokens until half of the texts have ended or the room is full.
 
     Args:
@@ -100,8 +101,9 @@ class _Loop(nn.Module):
         cache = keys_LBGMK.new_zeros(2, layers, texts, self.num_beams, groups, room, width)
         return [torch.ones(()).long(), cache, *self._start(texts, start, fill, room)]
 
+    @abstractmethod
     def _start(self, texts: int, start: torch.Tensor, fill: int, room: int) -> list[torch.Tensor]:
-        raise NotImplementedError
+        """Return the state of texts that consist of the start token, with room for more tokens."""
 
     def forward(self, length, cache, *others):
         """Return the new length, the new state, and the keys and values (W, G, T, K) of each layer in turn.
@@ -151,25 +153,25 @@ class _Loop(nn.Module):
         length, *carried = while_loop(goes_on, write, (length.clone(), *others[:count], *past))
         return length, *carried
 
+    @abstractmethod
     def has_ended(self, *state: torch.Tensor) -> torch.Tensor:
         """Return which texts have ended."""
-        raise NotImplementedError
 
     def parents(self, *state: torch.Tensor) -> torch.Tensor | None:
         """Return the row that each row continues, or None if each continues itself."""
         return None
 
+    @abstractmethod
     def last(self, last: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
         """Return the token of each row in the column `last`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def extend(self, length, columns_T, logits_WV, settings, *state) -> tuple[torch.Tensor, ...]:
         """Return the state with another token."""
-        raise NotImplementedError
 
+    @abstractmethod
     def texts(self, length: int, kept: int, *state: torch.Tensor) -> torch.Tensor:
         """Return the ids of the best `kept` texts for each source (B, kept, T)."""
-        raise NotImplementedError
 
 
 class GreedyGraph(_Loop):
@@ -199,7 +201,7 @@ class GreedyGraph(_Loop):
 
 
 class _Gather:
-    """The part of a model that transformers' rules need. Its own one fixes the sizes when it is exported."""
+    """The method that transformers' rules call on a model. `GenerationMixin` has one that cannot be exported for any size."""
 
     @staticmethod
     def _gather_beams(states: torch.Tensor, picks: torch.Tensor) -> torch.Tensor:
@@ -405,7 +407,7 @@ class GraphSearch:
         logger.warning_once("The search runs as compiled code.")
         source, loop, graph = packages
         ends, pad_id, longest = settings._eos_token_tensor, settings._pad_token_tensor, settings.max_length
-        # after the ends of beams, as in transformers
+        # the id after the end of a beam, as in transformers
         fill = int(pad_id or ends[0]) if graph.num_beams > 1 else int(pad_id)
         inputs = self._source(input_ids, attention_mask, condition_values)
         _, keys, values = source(*inputs)
