@@ -8,8 +8,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="folder of a Weft model")
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
-    add("--format", choices=("torch", "onnx", "ctranslate2"), required=True,
-        help="torch: `torch.export` files; onnx: for onnxruntime; ctranslate2: dense models only")  # fmt: skip
+    add("--format", choices=("search", "onnx", "ctranslate2"), required=True,
+        help="search: the search as compiled code, for C++ without Python; onnx: for onnxruntime; ctranslate2: dense models only")  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> None:
@@ -23,12 +23,12 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.exporting import (
         TOLERANCE,
         compare_ctranslate2,
+        differing_texts,
         largest_difference,
         load_onnx,
-        load_torch,
         write_ctranslate2,
         write_onnx,
-        write_torch,
+        write_search,
     )
     from weftformer.hub.loading import check_family, load
 
@@ -39,15 +39,16 @@ def main(args: argparse.Namespace) -> None:
         if args.format == "ctranslate2":
             write_ctranslate2(model, staging, tokenizer)
             difference = compare_ctranslate2(model, staging, tokenizer)
+        elif args.format == "search":
+            write_search(model, staging)
+            difference = differing_texts(model, staging)
         else:
             # ONNX has operators for the eager ways. Each eager expert computes only its own tokens, whereas
             # "batched_mm" would gather the weights of its experts for every token.
             model.set_experts_implementation("eager")
-            if args.format == "onnx":
-                model.set_attn_implementation("eager")
-            write, read = (write_torch, load_torch) if args.format == "torch" else (write_onnx, load_onnx)
-            write(model, staging)
-            difference = largest_difference(model, read(staging))
+            model.set_attn_implementation("eager")
+            write_onnx(model, staging)
+            difference = largest_difference(model, load_onnx(staging))
         comparison = f"largest difference {difference:.1e}"
         if not difference <= TOLERANCE:  # NaN too
             raise ValueError(

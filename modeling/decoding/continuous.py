@@ -79,7 +79,7 @@ def reason_against(model: Any, **settings: Any) -> str | None:
     kinds = (config.self_attention_position_type, config.cross_attention_position_type)
     if {"relative", "bucketed"}.intersection(kinds) or (rotary is not None and rotary.rope_type in GROWING_ROTARY):
         return "positions depend on the whole batch"
-    prepared = _prepared(model, settings)
+    prepared = prepared_settings(model, settings)
     if prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH):
         return "the mode is neither greedy search nor beam search"
     if needs_more(model, prepared):
@@ -99,7 +99,8 @@ def needs_more(model: Any, settings: GenerationConfig) -> bool:
     return len(processors) > 0 or settings.max_time is not None or settings.stop_strings is not None
 
 
-def _prepared(model: Any, settings: dict[str, Any]) -> GenerationConfig:
+def prepared_settings(model: Any, settings: dict[str, Any]) -> GenerationConfig:
+    """Return the settings of a search with their tensors of special tokens: those given, and those saved with a model."""
     request = settings | {"do_sample": False, "max_new_tokens": 1, "max_length": None}
     prepared, _ = model._prepare_generation_config(None, **request)
     model._prepare_special_tokens(prepared, True, device=model.device, batch_size=1)
@@ -118,7 +119,7 @@ class ContinuousSearch(Search):
 
     def __init__(self, model: Any, *, processors: Sequence[IncrementalProcessor] = (), **settings: Any):
         self.request = settings
-        prepared = _prepared(model, settings)
+        prepared = prepared_settings(model, settings)
         ends = prepared._eos_token_tensor
         super().__init__(model, prepared, processors, [] if ends is None else [EosTokenCriteria(ends)])
         self.may_leave = True

@@ -170,8 +170,8 @@ class _Loop(nn.Module, ABC):
         """Return the state with another token."""
 
     @abstractmethod
-    def texts(self, length: int, kept: int, *state: torch.Tensor) -> torch.Tensor:
-        """Return the ids of the best `kept` texts for each source (B, kept, T)."""
+    def best(self, length: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the ids of the best texts of each source, best first (B, S, T), and their lengths (B, S)."""
 
 
 class GreedyGraph(_Loop):
@@ -196,8 +196,8 @@ class GreedyGraph(_Loop):
         has_ended_B = has_ended_B | (tokens_B[:, None] == ends_E).any(dim=1)
         return ids_BT, has_ended_B, is_finite & _is_finite(logits_BV)
 
-    def texts(self, length, kept, *state):
-        return state[0][:, None, :length]
+    def best(self, length, *state):
+        return state[0][:, None], length.expand(len(state[0]), 1)
 
 
 class _Gather:
@@ -288,9 +288,8 @@ class BeamGraph(_Loop):
             has_ended_BS, can_improve_B1 & ~is_done_B[:, None], is_finite & _is_finite(logits_WV),
         )  # fmt: skip
 
-    def texts(self, length, kept, *state):
-        best_BST, best_lengths_BS1 = state[3], state[5]
-        return best_BST[:, :kept, : int(best_lengths_BS1[:, :kept].max())]
+    def best(self, length, *state):
+        return state[3], state[5][..., 0]
 
 
 def _is_finite(logits_WV: torch.Tensor) -> torch.Tensor:
@@ -304,6 +303,11 @@ def _product(states, weight, bias=None):
         return NotImplemented
     product = (states.reshape(1, -1) * weight).sum(-1).view(*states.shape[:-1], len(weight))
     return product if bias is None else product + bias
+
+
+def for_single(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Return an exported graph for one text with the linear layers that are fastest for one row."""
+    return program.run_decompositions({torch.ops.aten.linear.default: _product})
 
 
 def kind_of(settings: GenerationConfig) -> tuple:
@@ -333,10 +337,14 @@ class GraphSearch:
         """
         with self._lock:
             if (kind, is_single) not in self._packages:
-                loop = BeamGraph(self.step, *kind) if kind else GreedyGraph(self.step)
+                loop = self.loop(kind)
                 packages = [self._package(graph, is_single, compiles) for graph in (self.source, loop)]
                 self._packages[kind, is_single] = None if None in packages else (*packages, loop)
             return self._packages[kind, is_single]
+
+    def loop(self, kind: tuple) -> _Loop:
+        """Return the module of a loop. `kind` is a result of [`kind_of`]."""
+        return BeamGraph(self.step, *kind) if kind else GreedyGraph(self.step)
 
     def _package(self, graph: nn.Module, is_single: bool, compiles: bool) -> Any:
         tensors = {**dict(graph.named_parameters(remove_duplicate=False)), **dict(graph.named_buffers())}
@@ -353,9 +361,7 @@ class GraphSearch:
     def _build(self, graph: nn.Module, is_single: bool, file: Path) -> None:
         logger.warning_once("Compiling a search, which takes some minutes once for each configuration of a model.")
         program = self.exported(graph, is_single)
-        if is_single:
-            program = program.run_decompositions({torch.ops.aten.linear.default: _product})
-        write_package(program, file, _COMPILER)
+        write_package(for_single(program) if is_single else program, file, _COMPILER)
 
     @torch.no_grad()
     def exported(self, graph: nn.Module, is_single: bool) -> torch.export.ExportedProgram:
@@ -423,9 +429,9 @@ class GraphSearch:
                 return None
             has_ended = graph.has_ended(*state)
             is_over = bool(length == longest or has_ended.all())
-            texts |= zip(
-                numbers.tolist(), graph.texts(int(length), settings.num_return_sequences, *state), strict=True
-            )
+            kept = settings.num_return_sequences
+            ids_BST, lengths_BS = graph.best(length, *state)
+            texts |= zip(numbers.tolist(), ids_BST[:, :kept, : int(lengths_BS[:, :kept].max())], strict=True)
             if is_over:
                 return stacked([texts[number] for number in range(len(texts))], fill)
             # a graph for several texts needs two

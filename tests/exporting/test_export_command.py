@@ -3,7 +3,6 @@
 import pytest
 
 from weftformer import exporting
-from weftformer.exporting import Exported, graphs
 from weftformer.scripts.cli import main
 from weftformer.tokenization import build_route_tokenizer
 
@@ -19,18 +18,10 @@ def names(out) -> set[str]:
     return {file.name for file in out.iterdir()}
 
 
-def test_what_differs_is_deleted(folder, small, tmp_path, monkeypatch, capsys):
-    encoder, step = graphs(small("dms-flash-10m", decoder_layers=1, num_condition_features=0, seed=1))
-
-    def write(model, staging):
-        (staging / "encoder.pt2").touch()
-
-    def load(staging):
-        return Exported(encoder.config, lambda inputs: encoder(**inputs), lambda inputs: step(**inputs))
-
-    monkeypatch.setattr(exporting, "write_torch", write)
-    monkeypatch.setattr(exporting, "load_torch", load)
-    assert main(["export", str(folder), str(tmp_path / "out"), "--format", "torch"]) == 1
+def test_what_differs_is_deleted(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(exporting, "write_search", lambda model, staging: (staging / "search.pt2").touch())
+    monkeypatch.setattr(exporting, "differing_texts", lambda model, staging: 0.25)
+    assert main(["export", str(folder), str(tmp_path / "out"), "--format", "search"]) == 1
     assert (
         "differ from those of the original, so the export was deleted: largest difference" in capsys.readouterr().err
     )

@@ -1,0 +1,132 @@
+"""Writes a search as one file of compiled code with the weights, `search.pt2`, which C++ runs without Python.
+
+Shape suffixes: S source tokens, T target tokens.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..modeling import WeftForConditionalGeneration
+from ..modeling.decoding.compiled import write_package
+from ..modeling.decoding.continuous import needs_more, prepared_settings
+from ..modeling.decoding.dispatch import reason_against_graphs, reason_against_model
+from ..modeling.decoding.graph import GraphSearch, for_single, kind_of
+from .graphs import EncoderGraph, Inputs
+
+FILE = "search.pt2"
+# numbers of source tokens and of target tokens of the samples of a comparison, which are not those of the export
+_SAMPLES = ((7, 20), (4, 40), (11, 3), (2, 12))
+
+
+class SearchGraph(nn.Module):
+    """
+    The graph that writes a text: the encoder and the whole search, with the settings that are saved with the model.
+
+    Args:
+        model ([`WeftForConditionalGeneration`]):
+            The model, on the CPU.
+
+    Raises:
+        ValueError: the search of this model cannot be a graph. The message names the reason.
+    """
+
+    def __init__(self, model: WeftForConditionalGeneration):
+        super().__init__()
+        if model.generation_config.do_sample:
+            raise ValueError("The saved settings sample texts (do_sample=True), and a graph only searches.")
+        settings = prepared_settings(model, {})
+        reason = reason_against_graphs(model) or reason_against_model(model, with_encoder=True)
+        if reason is None and settings._eos_token_tensor is None:
+            reason = "the model has no end token"
+        if reason is None and needs_more(model, settings):
+            reason = "the saved settings need logits processors or other criteria than the end tokens"
+        if reason is not None:
+            raise ValueError(f"The search cannot be exported: {reason}.")
+        graphs = GraphSearch(model)
+        self.source, self.loop = graphs.source, graphs.loop(kind_of(settings))
+        self.start, self.ends = settings._decoder_start_token_tensor, settings._eos_token_tensor
+        self.pad = settings._pad_token_tensor
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        room: torch.Tensor,
+        condition_values: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        r"""
+        Args:
+            input_ids (`torch.LongTensor` of shape `(1, source)`):
+                Ids of the source tokens, two at least.
+            attention_mask (`torch.LongTensor` of shape `(1, source)`):
+                1 for source tokens and 0 for pads, at any position.
+            room (`torch.LongTensor` of shape `(target,)`):
+                Any values. Its length, two at least, is the largest length of the text with its start token.
+            condition_values (`torch.Tensor` of shape `(1, num_condition_features)`, *optional*):
+                The condition values, if the model has any.
+
+        Returns:
+            The ids of the text with its start token `(target,)`, and the number of its tokens `()`.
+        """
+        _, keys, values = self.source(input_ids, attention_mask, condition_values)
+        longest = torch.ones_like(room).sum()
+        length, cache, *state = self.loop.start(keys, self.start, int(self.pad), room.shape[0])
+        given = keys, values, attention_mask, self.ends, self.pad, longest
+        length, *carried = self.loop(length, cache, *state, *given)
+        ids_BST, lengths_BS = self.loop.best(length, *carried)
+        return ids_BST[0, 0], lengths_BS[0, 0]
+
+
+def _example(model: WeftForConditionalGeneration, source: int, target: int) -> tuple[torch.Tensor, ...]:
+    inputs: Inputs = EncoderGraph(model).example(1, source, seed=source)
+    ids, mask, *conditions = inputs.values()
+    return ids, mask, torch.zeros(target).long(), *conditions
+
+
+@torch.no_grad()
+def write_search(model: WeftForConditionalGeneration, folder: Path) -> None:
+    """
+    Compile the search for one text as `search.pt2`, which takes a minute or two and needs a C++ compiler.
+
+    Args:
+        model ([`WeftForConditionalGeneration`]):
+            The model, on the CPU.
+        folder (`Path`):
+            An existing folder.
+
+    Raises:
+        ValueError: the search of this model cannot be a graph, see [`SearchGraph`].
+    """
+    graph, arguments = SearchGraph(model).eval(), _example(model, 5, 9)
+    free = torch.export.Dim.DYNAMIC
+    shapes: list[dict[int, Any]] = [{1: free}, {1: free}, {0: free}, {}]
+    program = torch.export.export(graph, arguments, dynamic_shapes=tuple(shapes[: len(arguments)]), strict=False)
+    write_package(for_single(program), folder / FILE, {})
+
+
+@torch.no_grad()
+def differing_texts(model: WeftForConditionalGeneration, folder: Path) -> float:
+    """
+    Compare the texts of an exported search with those of `generate`, for sources of several lengths.
+
+    Args:
+        model ([`WeftForConditionalGeneration`]):
+            The model.
+        folder (`Path`):
+            The folder that [`write_search`] has written for this model.
+
+    Returns:
+        `float`: the share of texts that differ, between 0 and 1.
+    """
+    search: Any = torch._inductor.aoti_load_package(str(folder / FILE))
+    number = 0
+    for source, target in _SAMPLES:
+        ids, mask, room, *conditions = _example(model, source, target)
+        given = {"condition_values": conditions[0]} if conditions else {}
+        expected = model.generate(ids, attention_mask=mask, **given, max_length=None, max_new_tokens=target - 1)
+        text, length = search(ids, mask, room, *conditions)
+        number += text[:length].tolist() != expected[0].tolist()
+    return number / len(_SAMPLES)

@@ -1,0 +1,69 @@
+"""The search as one file: the texts of `generate`, in Python and in C++."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from weftformer.exporting import SearchGraph, differing_texts, search, write_search
+from weftformer.modeling.decoding import graph
+
+from ..models import run_loop
+
+pytestmark = pytest.mark.skipif(torch.__version__ < "2.13", reason="graphs need torch 2.13")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "exporting.md"
+BEAMS = {"num_beams": 3, "length_penalty": 2.0}
+
+
+@pytest.mark.parametrize("beams", [{}, BEAMS], ids=["greedy", "beams"])
+@pytest.mark.parametrize("preset", ["modern-tiny", "dms-flash-10m"])
+def test_texts_are_those_of_generate(small, monkeypatch, preset, beams):
+    model = small(preset, eos_token_id=[2, 9])
+    model.generation_config.update(**beams)
+    written = SearchGraph(model)
+    monkeypatch.setattr(graph, "while_loop", run_loop)
+    monkeypatch.setattr(search.torch._inductor, "aoti_load_package", lambda file: written)
+    assert differing_texts(model, Path()) == 0
+    model.lm_head.weight.data.copy_(model.lm_head.weight.data.flip(0).clone())
+    written.loop = SearchGraph(small(preset, seed=1)).loop
+    assert differing_texts(model, Path()) > 0
+
+
+@pytest.mark.parametrize(
+    "settings, reason",
+    [
+        ({"do_sample": True}, "do_sample=True"),
+        ({"eos_token_id": None}, "no end token"),
+        ({"min_new_tokens": 2}, "logits processors"),
+    ],
+)
+def test_other_searches_are_refused(small, settings, reason):
+    model = small("modern-tiny")
+    model.generation_config.update(**settings)
+    with pytest.raises(ValueError, match=reason):
+        SearchGraph(model)
+
+
+@pytest.mark.integration
+def test_the_program_of_the_page_runs_without_python(small, tmp_path):
+    model = small("modern-tiny", decoder_layers=1)
+    model.generation_config.update(**BEAMS)
+    write_search(model, tmp_path)
+    assert differing_texts(model, tmp_path) == 0
+    text = PAGE.read_text(encoding="utf-8")
+    (program,) = re.findall(r"```cpp\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "search.cpp").write_text(program)
+    command = "".join(re.findall(r"^(?:TORCH=|g\+\+ ).*\n", text, re.MULTILINE))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-ec", command], cwd=tmp_path, env=os.environ | {"PATH": path}, check=True)
+    sources = [[5, 6, 7, 8], [9, 10, 11, 12, 13, 14]]
+    given = "".join(f"{' '.join(map(str, ids))}\n" for ids in sources)
+    done = subprocess.run(
+        ["./search", "search.pt2"], cwd=tmp_path, input=given, capture_output=True, text=True, check=True
+    )
+    expected = [model.generate(torch.tensor([ids]), max_new_tokens=31)[0].tolist() for ids in sources]
+    assert [[int(word) for word in line.split()] for line in done.stdout.splitlines()] == expected
