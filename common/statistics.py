@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,31 +54,12 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
     """
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"expected 0 <= successes <= n and n >= 1, got successes={successes}, n={n}")
-    interval = _scipy_stats().binomtest(successes, n).proportion_ci(0.95, method="wilson")
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise ImportError("Intervals need SciPy: pip install weftformer[chem] (or [train]).") from error
+    interval = stats.binomtest(successes, n).proportion_ci(0.95, method="wilson")
     return float(interval.low), float(interval.high)
-
-
-def student_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of a few values by Student's t distribution (Student, Biometrika 6, 1908, doi
-    10.2307/2331554).
-
-    It assumes that the values are drawn from a normal distribution.
-
-    Args:
-        values: at least two values, such as those of several seeds.
-
-    Returns:
-        Lower and upper end.
-
-    Raises:
-        ValueError: there are fewer than two values.
-        ImportError: SciPy is not installed.
-    """
-    if len(values) < 2:
-        raise ValueError(f"An interval of a mean needs at least two values: got {len(values)}.")
-    quantile = float(_scipy_stats().t.ppf(0.975, len(values) - 1))
-    mean, half = float(np.mean(values)), quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return mean - half, mean + half
 
 
 def bootstrap_means(table: np.ndarray, *, n: int = 10_000, seed: int = 0) -> list[Estimate]:
@@ -133,11 +113,3 @@ def of_shares(estimate: Estimate) -> Estimate:
     if estimate.n and estimate.value in (0.0, 1.0):
         return Estimate(estimate.value, *wilson_interval(round(estimate.value * estimate.n), estimate.n), estimate.n)
     return estimate
-
-
-def _scipy_stats() -> Any:
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise ImportError("Intervals need SciPy: pip install weftformer[chem] (or [train]).") from error
-    return stats

@@ -43,26 +43,12 @@ class Workers:
     device: str | None = None
 
 
-def import_ray() -> Any:
-    """Import and return the package `ray`.
-
-    Raises:
-        ValueError: it is not installed.
-    """
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise ValueError("Workers need Ray: pip install 'weftformer[ray]'.") from error
-    return ray
-
-
 @contextmanager
-def connected(workers: Workers, what: str = "--workers") -> Iterator[tuple[Any, str]]:
+def _connected(workers: Workers) -> Iterator[tuple[Any, str]]:
     """Connect to Ray, or start it on this machine. An existing connection is used, and stays open.
 
     Args:
         workers: the workers that must fit into the cluster.
-        what: the option that gives their number.
 
     Yields:
         The package `ray`, and the device of the workers.
@@ -70,26 +56,29 @@ def connected(workers: Workers, what: str = "--workers") -> Iterator[tuple[Any, 
     Raises:
         ValueError: Ray is not installed, no cluster answers at the address, or it has no room for the workers.
     """
-    ray = import_ray()
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise ValueError("Workers need Ray: pip install 'weftformer[ray]'.") from error
     is_ours = not ray.is_initialized()
     if is_ours:
-        _connect(ray, workers, what)
+        _connect(ray, workers)
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         device = workers.device or ("cuda" if any(node.get("GPU") for node in nodes) else "cpu")
-        _check_room(workers, nodes, device, what)
+        _check_room(workers, nodes, device)
         yield ray, device
     finally:
         if is_ours:
             ray.shutdown()
 
 
-def _connect(ray: Any, workers: Workers, what: str) -> None:
+def _connect(ray: Any, workers: Workers) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise, Ray sends usage reports to its makers
     address = workers.address or os.environ.get("RAY_ADDRESS") or "local"
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
-        _check_room(workers, [{"CPU": os.cpu_count() or 1}], "cpu", what)
+        _check_room(workers, [{"CPU": os.cpu_count() or 1}], "cpu")
         options |= {"num_cpus": workers.count * workers.threads, "include_dashboard": False}
     else:
         _check_answers(address)
@@ -142,7 +131,7 @@ def run(
     Raises:
         ValueError: no cluster answers, it has no room for so many workers, or the model cannot be loaded.
     """
-    with connected(workers) as (ray, device):
+    with _connected(workers) as (ray, device):
         crew = _Crew(ray, work, workers, device)
         try:
             yield from crew.run(work.batches(items, workers.count), watch or (lambda: None))
@@ -150,20 +139,20 @@ def run(
             crew.stop()
 
 
-def gpus_of(device: str | None) -> int:
+def _gpus_of(device: str | None) -> int:
     """Return the number of GPUs that a model takes on a device."""
     return int((device or "").startswith("cuda"))
 
 
-def _check_room(workers: Workers, nodes: list[dict[str, float]], device: str, what: str) -> None:
+def _check_room(workers: Workers, nodes: list[dict[str, float]], device: str) -> None:
     """Check that the workers fit. Ray would wait for ever for CPUs that no node has."""
     rooms = [int(node.get("CPU", 0) // workers.threads) for node in nodes]
-    if gpus := gpus_of(device):
+    if gpus := _gpus_of(device):
         rooms = [min(room, int(node.get("GPU", 0))) for room, node in zip(rooms, nodes, strict=True)]
     if sum(rooms) < workers.count:
         each = f"{workers.threads} CPU{'s' if workers.threads > 1 else ''}{' and a GPU' if gpus else ''} each"
         raise ValueError(
-            f"{what} {workers.count} with {each} do not fit: {len(nodes)} node{'s' if len(nodes) > 1 else ''} can take "
+            f"--workers {workers.count} with {each} do not fit: {len(nodes)} node{'s' if len(nodes) > 1 else ''} can take "
             f"{sum(rooms)}."
         )
 
@@ -203,7 +192,7 @@ class _Crew:
     def __init__(self, ray: Any, work: Work, workers: Workers, device: str):
         self.ray, self.work, self.workers, self.device = ray, work, workers, device
         # only actors reserve CPUs: whatever else Ray runs does not have to wait for a pool that takes all of them
-        self._kind = ray.remote(num_cpus=workers.threads, num_gpus=gpus_of(device), max_restarts=0)(_Worker)
+        self._kind = ray.remote(num_cpus=workers.threads, num_gpus=_gpus_of(device), max_restarts=0)(_Worker)
         self._shared = ray.put(work)  # stored once, because the stock may be large
         self._assignments: dict[Any, Assignment] = {}  # by the references of their results
         self._idle: list[Any] = []

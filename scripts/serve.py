@@ -11,7 +11,6 @@ from weftformer.scripts.arguments import (
     add_model_options,
     add_stock_options,
     check_models,
-    positive,
     read_stock,
     take_shipped_model,
 )
@@ -37,11 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="format of log lines on stderr (default: %(default)s)")  # fmt: skip
     add("--allowed-host", action="append", metavar="NAME",
         help="an allowed host name; *.example.org allows all subdomains (repeatable; default: any)")  # fmt: skip
-    add("--replicas", metavar="N[-M]", help="serve on Ray: N replicas of the model, or N-M to scale with requests")
-    add(
-        "--threads", type=positive, default=1, metavar="N", help="CPUs and threads of a replica (default: %(default)s)"
-    )
-    add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
     add_options(parser.add_argument_group("bounds"), Limits)
 
 
@@ -50,22 +44,6 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ValueError(f"--port {port} is not allowed: give a number from 0 to 65535.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=2048)
-
-
-def serve_replicas(args: argparse.Namespace) -> None:
-    """Serve on Ray. Raises as [`main`]."""
-    from weftformer.distributed.replicas import Arguments, serve_here
-
-    with _listen(args.host, args.port) as listener:  # fails at once if the port is taken
-        port = listener.getsockname()[1]
-    take_shipped_model(args)
-    check_models(args)
-    arguments = Arguments(
-        args.model, args.replicas, args.threads, args.stock and str(args.stock), args.stock_column, args.stock_strict,
-        args.forward_model, args.device, args.dtype, args.allowed_host or ["*"],
-        {field.name: getattr(args, field.name) for field in fields(Limits)},
-    )  # fmt: skip
-    serve_here(arguments, args.host, port, args.ray_address)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -80,11 +58,6 @@ def main(args: argparse.Namespace) -> None:
     key = os.environ.get("WEFT_API_KEY", "")
     if key and not key.strip():
         raise ValueError("WEFT_API_KEY is blank: give a key, or unset it.")
-    if args.replicas is not None:
-        serve_replicas(args)
-        return
-    if args.ray_address is not None or args.threads != 1:
-        raise ValueError("--ray-address and --threads require --replicas N.")
     limits = Limits(**{field.name: getattr(args, field.name) for field in fields(Limits)})
     # before the model is loaded, to fail at once if the port is taken
     listener = _listen(args.host, args.port)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from weftformer.common import statistics
-from weftformer.common.statistics import Estimate, bootstrap_means, of_shares, student_interval, wilson_interval
+from weftformer.common.statistics import Estimate, bootstrap_means, of_shares, wilson_interval
 
 
 def test_wilson_interval_against_published_values():
@@ -18,15 +18,6 @@ def test_wilson_interval_against_published_values():
     for successes, n in ((0, 0), (3, 2), (-1, 5)):
         with pytest.raises(ValueError, match="successes"):
             wilson_interval(successes, n)
-
-
-def test_student_interval_of_the_data_of_its_article():
-    # Student, Biometrika 6 (1908), additional hours of sleep, 1 less 2; the ends as R 4 prints them (t.test, paired)
-    hours = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
-    assert student_interval(hours) == pytest.approx((0.7001142, 2.4598858), abs=1e-6)
-    assert student_interval([0.25, 0.25]) == (0.25, 0.25)
-    with pytest.raises(ValueError, match="at least two values: got 1"):
-        student_interval([1.0])
 
 
 def test_bootstrap_means_are_the_plain_loop(monkeypatch):
