@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ...tokenization import PRODUCT_LENGTH, build_route_tokenizer, encode_route, source_text
 from ..files.entries import Entry
+from ..files.formats import NoRoute
 from ..molecules import canonical_route, canonical_smiles, hash64
 from ..tree import Route
 from .alignment import aligned_routes
@@ -81,22 +82,19 @@ class Selection:
 
     def rows(self, entry: Entry) -> list[Outcome]:
         """Return an outcome for each route of an entry. An entry without a route has one outcome."""
-        try:
-            routes = entry.routes()
-        except ValueError as error:
-            return [Outcome(entry.place, "not_parsable", str(error).removeprefix(f"{entry.place}: "))]
-        if not routes:
-            return [Outcome(entry.place, "no_route")]
         outcomes = []
-        for number, route in enumerate(routes, 1):
-            place = entry.place if len(routes) == 1 else f"{entry.place}, route {number}"
-            outcomes += self._outcomes(place, route)
-        return outcomes
+        for part in entry.parts():
+            if isinstance(part.route, Route):
+                outcomes += self._outcomes(part.place, part.route)
+            elif part.route is not None and not isinstance(part.route, NoRoute):
+                why = str(part.route).removeprefix(f"{part.place}: ")
+                outcomes.append(Outcome(part.place, "not_parsable", why))
+        return outcomes or [Outcome(entry.place, "no_route")]
 
     def keys(self, entry: Entry) -> list[Outcome]:
         """Return only the exclusion keys of each route of an entry. A target that RDKit cannot read excludes nothing."""
         try:
-            routes = entry.routes()
+            routes = list(entry.routes())
         except ValueError as error:
             return [Outcome(entry.place, "not_parsable", str(error))]
         outcomes = []

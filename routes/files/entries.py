@@ -16,12 +16,11 @@ from typing import IO, Any
 
 from ...common.tables import named_errors, read_table, text_of
 from ..tree import Route
-from .formats import WRAPPERS, NoRoute, adapter_of, candidates_in, holds_routes, routes_of
+from .formats import DMS, NoRoute, Part, parts_of, route_of_text
 from .reaction_lines import from_reaction_line
 
-# The beginnings of JSON and of DirectMultiStep's text. No reaction matches them: `[Na+]` and `[nH]` are atoms.
+# The beginnings of JSON. No reaction matches them: `[Na+]` and `[nH]` are atoms.
 _JSON = re.compile(r'\s*(?:["{]|\[\s*(?:["\[{\]]|null|$))')
-_DMS = re.compile(r"\s*\{\s*'")
 # The columns with routes, and those with reactions, in the tables of Lowe's, of USPTO-50K and of others.
 _REACTIONS = (
     "reactions", "reaction_smiles", "rxn_smiles", "reactants>reagents>production", "reaction", "rxn", "rsmi",
@@ -29,15 +28,10 @@ _REACTIONS = (
 )  # fmt: skip
 # The name of a column of a table. A file of reactions may have any text after a tab.
 _COLUMN = re.compile(r"[\w .-]*|reactants>reagents>production")
-# Matches the spaces that Python's `repr` writes and DirectMultiStep leaves out. A SMILES contains no spaces.
-_REPR_SPACES = re.compile(r"(?<=[:,]) +(?=['\[{])")
 # A file of lines has an end of the first line among this number of characters.
 _HEAD = 1 << 20
 # Characters of a document that are read at once.
 _CHUNK = 1 << 16
-# Members of the outermost object that belong to one route, and members that contain many routes.
-_OF_ONE = frozenset({"children", "route", "target", "ground_truth"})
-_OF_MANY = frozenset(WRAPPERS) - _OF_ONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +53,6 @@ class Entry:
     is_line: bool = False
 
     @property
-    def group(self) -> str:
-        """The place of the list of candidates for a target that the entry is in, or an empty text."""
-        match = re.fullmatch(r"(.*\])\[\d+\]", self.place)
-        return match[1] if match else ""
-
-    @property
     def parsed(self) -> Any:
         """The JSON value of the entry, or None if it is another text."""
         if not self.is_line:
@@ -74,29 +62,28 @@ class Entry:
         except (ValueError, RecursionError):
             return None
 
-    def routes(self) -> list[Route]:
-        """Return the routes of the entry. A target without a route gives an empty list.
+    def parts(self) -> list[Part]:
+        """Return the parts of the entry that are routes, or should be."""
+        around = Part(self.place)
+        try:
+            data = _content_of_line(self.content) if self.is_line else self.content
+            if isinstance(data, ValueError):
+                raise data
+        except ValueError as error:
+            return [around._replace(route=ValueError(f"{self.place}: {error}"))]
+        return [around._replace(route=data)] if isinstance(data, Route) else list(parts_of(data, self.place, around))
+
+    def routes(self) -> Iterator[Route]:
+        """Yield the routes of the entry. A target without a route gives none.
 
         Raises:
-            ValueError: the entry is not a route. The message begins with the place.
+            ValueError: a part of the entry is not a route. The message begins with the place.
         """
-        return list(routes_of(self.candidates()))
-
-    def candidates(self) -> list[Route | ValueError]:
-        """Return the routes of the entry, and, in the place of each that cannot be read, the error."""
-        if self.content is None and self.group:
-            return [NoRoute(f"{self.place}: null")]
-        if not self.is_line and not isinstance(self.content, ValueError):
-            return list(candidates_in(self.content, self.place))
-        try:
-            candidates = [self.content] if isinstance(self.content, ValueError) else _line_candidates(self.content)
-        except ValueError as error:
-            candidates = [error]
-        kinds = [NoRoute if isinstance(one, NoRoute) else ValueError for one in candidates]
-        return [
-            kind(f"{self.place}: {one}") if isinstance(one, ValueError) else one
-            for kind, one in zip(kinds, candidates, strict=True)
-        ]
+        for part in self.parts():
+            if isinstance(part.route, Route):
+                yield part.route
+            elif part.route is not None and not isinstance(part.route, NoRoute):
+                raise part.route
 
 
 def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> Iterator[Entry]:
@@ -148,28 +135,18 @@ def _entries(file: IO[str], path: Path) -> Iterator[Entry]:
 def _is_document(first: str, second: str) -> bool:
     """Return whether a file is one JSON document and not a file of lines, given its first two lines that are not empty.
 
-    A document begins like JSON and continues after the first line. A file with a single line is a document if the line
-    contains several routes, as a list does.
+    A document begins like JSON and continues after the first line. A file with a single line is a document if it is a list.
     """
-    if first.startswith('"') or not _JSON.match(first[:1000]) or _DMS.match(first[:1000]):
+    if first.startswith('"') or not _JSON.match(first[:1000]) or DMS.match(first[:1000]):
         return False
     try:
-        data = json.loads(first)
+        json.loads(first)
     except (ValueError, RecursionError):
         # The first line is not complete JSON. The file is a document over several lines or with one very long line,
         # unless the line is a broken entry, which is alone or followed by other lines that begin with a brace.
         is_line = second.lstrip().startswith("{") if second.strip() else len(first) < _HEAD
         return not (first.startswith("{") and is_line)
-    return not second.strip() and _is_container(data)
-
-
-def _is_container(data: Any) -> bool:
-    """Return whether a document contains several routes that are entries of their own."""
-    if not isinstance(data, dict):
-        return isinstance(data, list)
-    if isinstance(data.get("target"), str) or adapter_of(data) is not None:  # it is the entry of a target
-        return False
-    return any(key in _OF_MANY or (key not in _OF_ONE and holds_routes(value)) for key, value in data.items())
+    return not second.strip() and first.startswith("[")
 
 
 def _document(chunks: Iterator[str], path: Path) -> Iterator[Entry]:
@@ -179,40 +156,17 @@ def _document(chunks: Iterator[str], path: Path) -> Iterator[Entry]:
     first = next(chunk for chunk in chunks if not chunk.isspace())
     try:
         if not first.lstrip().startswith("["):
-            yield from _members(json.loads(first + "".join(chunks)))
+            yield Entry("", json.loads(first + "".join(chunks)))
             return
         data = (chunk.encode("utf-8", "surrogateescape") for chunk in itertools.chain([first], chunks))
         for index, item in enumerate(ijson.items(ijson.from_iter(data), "item", use_float=True)):
-            yield from _parts(item, f"[{index}]")
+            yield Entry(f"[{index}]", item)
             place = f"[{index + 1}]"
     except ijson.JSONError as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{path}, {place}: the JSON document is damaged or cut off here: {reason}") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: the JSON document is damaged, cut off or nested too deeply: {error}") from error
-
-
-def _members(data: dict[str, Any]) -> Iterator[Entry]:
-    """Yield the members of the outermost object that contain routes, or the object itself if it is one route."""
-    if not _is_container(data):
-        yield Entry("", data)
-        return
-    for key, value in data.items():
-        if key in _OF_MANY and isinstance(value, dict):
-            for name, part in value.items():
-                yield from _parts(part, f"{key}[{name!r}]")
-        elif key in _OF_MANY:
-            yield from _parts(value, key)
-        elif _is_container({key: value}):
-            yield Entry(f"[{key!r}]", value)
-
-
-def _parts(value: Any, place: str) -> Iterator[Entry]:
-    if not isinstance(value, list):
-        yield Entry(place, value)
-        return
-    for index, part in enumerate(value):
-        yield from _parts(part, f"{place}[{index}]")
 
 
 def _table_entry(row: dict[str, str]) -> Any:
@@ -229,23 +183,19 @@ def _table_entry(row: dict[str, str]) -> Any:
     return named | {"trees": []}
 
 
-def _line_candidates(line: str) -> list[Any]:
+def _content_of_line(line: str) -> Any:
+    """Return the JSON value or the route of a line."""
     text = line.strip()
-    if _DMS.match(text):
-        return [Route.from_string(_REPR_SPACES.sub("", text))]
-    is_json = _JSON.match(text)
-    if not is_json and ">" in text:
-        return [from_reaction_line(text)]
+    if (not _JSON.match(text) and ">" in text) or DMS.match(text):
+        return route_of_text(text)
     try:
-        data = json.loads(text)
+        return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except json.JSONDecodeError as error:
-        if is_json:
+        if _JSON.match(text):
             raise
         raise ValueError(
             f"{error.msg}: {text[:80]!r} is neither JSON, nor a DirectMultiStep text, nor reaction SMILES, nor the header "
             "of a table with a column `route`, `reactions` or `reaction_smiles`"
         ) from None
-    inner = data["route"] if isinstance(data, dict) and "route" in data else data
-    return list(candidates_in(inner))

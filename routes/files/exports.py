@@ -27,7 +27,7 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
             A list to which the reason is added for each molecule that RDKit cannot read.
     """
     records: dict[tuple[str, str], dict[str, Any]] = {}
-    about = {"id": plan.id, "solved": plan.solved}
+    about = {"id": plan.id or plan.target, "solved": plan.solved}
     for candidate in plan.distinct:
         assert candidate.route is not None
         made = [(step.smiles, "intermediate") for step in candidate.route.steps()[:-1]]
@@ -70,7 +70,7 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
         for step, reaction in zip(candidate.route.steps(), candidate.reactions, strict=True):
             molecules = [step.smiles, *(child.smiles for child in step.children)]
             # the number of the step differs between routes
-            fields = {"id": plan.id, "solved": plan.solved, "routes": {}} | reaction | {"step": None}
+            fields = {"id": plan.id or plan.target, "solved": plan.solved, "routes": {}} | reaction | {"step": None}
             records.setdefault(step.last_reaction, (molecules, fields))[1]["routes"][candidate.rank] = None
     for (product, *reactants), fields in records.values():
         made, used = _drawn(product), [_drawn(smiles) for smiles in reactants]

@@ -1,175 +1,171 @@
-"""Readers and writers of routes in the JSON forms of other projects.
+"""The routes of a document, in the JSON forms of several projects, and the writers of two of these forms.
 
-The module reads plain trees (`{"smiles", "children"}`), single reactions (`{"product", "reactants"}`),
-DirectMultiStep's text (also as `{"path": text}`), trees of alternating molecule and reaction nodes (PaRoutes,
-AiZynthFinder and its tables), RetroCast's routes, candidates, predictions, tasks and benchmarks, and lists of all of
-these, and what RetroCast's adapters read, if it is installed. Unknown fields are ignored.
+The module reads plain trees (`{"smiles", "children"}`), single reactions (`{"product", "reactants"}`), routes as text
+(also as `{"path": text}`), trees of alternating molecule and reaction nodes (PaRoutes, AiZynthFinder and its tables),
+RetroCast's routes, candidates, predictions, tasks and benchmarks, and lists of all of these. Unknown fields are ignored.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
-from typing import Any
+from collections.abc import Container, Iterator
+from typing import Any, NamedTuple
 
 from ..tree import MAX_DEPTH, Route
-from .reaction_lines import without_maps
+from .reaction_lines import from_reaction_line, without_maps
 
 # The fields that contain routes in the files of other projects, and in those of `weftformer routes plan` (`candidates`).
 WRAPPERS = ("trees", "candidates", "route", "ground_truth", "target", "targets", "acceptable_routes", "routes", "data")
 # RetroCast names the step that makes a molecule `synthesis_step` in its first schema and `product_of` in its second.
 _STEPS = ("synthesis_step", "product_of")
-# Fields, with the kind of their values, of results that adapters of RetroCast read (https://github.com/ischemist/project-procrustes).
-_ADAPTERS = (
-    ("results", dict, "askcos"), ("result", dict, "retrochimera"), ("routes", str, "dreamretroer"),
-    ("synthesis_string", str, "synllama"), ("completion", str, "ursa"),
-)  # fmt: skip
-_URSA_TARGET = re.compile(r"<product>.*?<smiles>(.*?)</smiles>", re.DOTALL)
 # An object with one of these fields is a molecule of a tree.
 _OF_A_TREE = ("type", "children", *_STEPS)
+# The beginning of DirectMultiStep's text. No reaction begins like this.
+DMS = re.compile(r"\s*\{\s*'")
+# Matches the spaces that Python's `repr` writes and DirectMultiStep leaves out. A SMILES contains no spaces.
+_REPR_SPACES = re.compile(r"(?<=[:,]) +(?=['\[{])")
 
 
 class NoRoute(ValueError):
     """A candidate that its file marks as failed: null, or RetroCast's `failure`."""
 
 
-def routes_in(data: Any, place: str = "") -> Iterator[Route]:
+class Part(NamedTuple):
     """
-    Yield the routes of a parsed JSON document, in its order.
+    A part of a document that contains a route, or should.
 
-    An entry without a route, such as a target without ground truth, yields none.
+    Args:
+        place (`str`):
+            The place of the innermost list item or named member that it is in, such as `[3][1]`.
+        route (`Route`, `ValueError` or None):
+            The route, or the reason why there is none, or None for a target without a route.
+        data (`Any`):
+            The content of the part.
+        group (`str`, *optional*):
+            The place of the list that it is in.
+        target (`str`, *optional*):
+            The SMILES of the target, if an object around the part has it in `target` or `smiles`.
+        names (`tuple[str, ...]`):
+            The `name` and the `id` of the part, or of the target.
+    """
+
+    place: str
+    route: Route | ValueError | None = None
+    data: Any = None
+    group: str | None = None
+    target: str | None = None
+    names: tuple[str, ...] = ()
+
+
+def parts_of(data: Any, place: str, around: Part, depth_left: int = MAX_DEPTH) -> Iterator[Part]:
+    """
+    Yield the parts of a parsed JSON document, in its order.
 
     Args:
         data (`Any`):
             The document or a part of it.
-        place (`str`, *optional*, defaults to `""`):
-            The place of the part in the document, for messages.
+        place (`str`):
+            The place of `data`, for messages, such as `[3].children[1]`.
+        around ([`Part`]):
+            What is known of the part from the objects around it.
+        depth_left (`int`, *optional*, defaults to 64):
+            The largest number of lists and objects around a route.
 
     Yields:
-        [`Route`]: the routes.
-
-    Raises:
-        ValueError: a part is neither a route nor a list of routes. The message names the place, such as
-            `[3].children[1]`.
+        [`Part`]: the parts. A part that is neither a route nor a list of routes has an error that names the place.
     """
-    return routes_of(candidates_in(data, place))
-
-
-def routes_of(candidates: Iterable[Route | ValueError]) -> Iterator[Route]:
-    """Yield the routes among candidates, and raise the first error, except [`NoRoute`]."""
-    for candidate in candidates:
-        if isinstance(candidate, Route):
-            yield candidate
-        elif not isinstance(candidate, NoRoute):
-            raise candidate
-
-
-def candidates_in(data: Any, place: str = "", depth_left: int = MAX_DEPTH) -> Iterator[Route | ValueError]:
-    """Yield the routes of a document as [`routes_in`], and, in the place of each part that is none, the error."""
     try:
-        yield from _candidates_in(data, place, depth_left)
+        if depth_left <= 0:
+            raise ValueError(f"{place[:80]}...: nested too deeply")
+        if isinstance(data, list):
+            for index, item in enumerate(data):
+                where = f"{place}[{index}]"
+                inside = around._replace(place=where, group=place)
+                if item is None:
+                    yield inside._replace(route=NoRoute(f"{where}: null"))
+                yield from parts_of(item, where, inside, depth_left - 1)
+        elif isinstance(data, dict):
+            yield from _of_object(data, place, around, depth_left)
+        elif isinstance(data, str):
+            yield around._replace(route=_text(data, place), data=data)
+        elif data is not None:
+            raise ValueError(f"{place or 'route'}: expected a route or a list of routes, got {type(data).__name__}")
     except ValueError as error:
-        yield error
+        yield around._replace(route=error, data=data)
 
 
-def _candidates_in(data: Any, place: str, depth_left: int) -> Iterator[Route | ValueError]:
-    if data is None:
-        return
-    if depth_left <= 0:
-        raise ValueError(f"{place[:80]}...: nested too deeply")
-    if (adapter := adapter_of(data)) is not None:
-        yield from candidates_in(_adapted(data, adapter, place), place, depth_left - 1)
-    elif isinstance(data, str):
-        try:
-            yield Route.from_string(data)
-        except ValueError as error:
-            raise ValueError(f"{place or 'route'}: {error}") from None
-    elif isinstance(data, list):
-        for index, item in enumerate(data):
-            if item is None:
-                yield NoRoute(f"{place}[{index}]: null")
-            yield from candidates_in(item, f"{place}[{index}]", depth_left - 1)
-    elif isinstance(data, dict):
-        yield from _of_object(data, place, depth_left)
-    else:
-        raise ValueError(f"{place or 'route'}: expected a route or a list of routes, got {type(data).__name__}")
-
-
-def _of_object(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Route | ValueError]:
-    if isinstance(data.get("path"), str):
-        yield from candidates_in(data["path"], _join(place, "path"), depth_left - 1)
-    elif "product" in data and "reactants" in data:
-        yield _reaction(data, place)
-    elif any(name in data for name in _OF_A_TREE):
-        yield _molecule(data, place, MAX_DEPTH)
-    else:
-        yield from _wrapped(data, place, depth_left)
-
-
-def _wrapped(data: dict[str, Any], place: str, depth_left: int) -> Iterator[Route | ValueError]:
+def _of_object(data: dict[str, Any], place: str, around: Part, depth_left: int) -> Iterator[Part]:
+    part = around._replace(data=data, names=tuple(texts(data, "name", "id")) or around.names)
     # in a row of AiZynthFinder's table, only `trees` contains routes, even if no route was found
-    name = "trees" if "trees" in data else next((name for name in WRAPPERS if data.get(name) is not None), None)
-    if name == "target" and isinstance(data[name], dict) and "smiles" in data[name]:
+    filled = (name for name in WRAPPERS if data.get(name) is not None)
+    name = "trees" if "trees" in data else next(filled, None)
+    if isinstance(data.get("path"), str):
+        yield part._replace(route=_text(data["path"], _join(place, "path")))
+    elif "product" in data and "reactants" in data:
+        yield part._replace(route=_reaction(data, place))
+    elif any(name in data for name in _OF_A_TREE) or set(data) == {"smiles"}:
+        yield part._replace(route=_molecule(data, place, MAX_DEPTH))
+    elif name == "target" and isinstance(data[name], dict) and "smiles" in data[name]:
         # in RetroCast's second schema, only this place distinguishes a starting material from a target without a route
-        yield _molecule(data[name], _join(place, name), MAX_DEPTH)
-    elif name == "targets" and isinstance(data[name], dict):  # a benchmark has its targets by name
-        for key, target in data[name].items():
-            yield from candidates_in(target, f"{_join(place, name)}[{key!r}]", depth_left - 1)
+        yield part._replace(route=_molecule(data[name], _join(place, name), MAX_DEPTH))
+    elif name is None and data.get("failure") is not None:
+        yield part._replace(route=NoRoute(f"{place or 'route'}: {data['failure']}"))
+    else:
+        target = next(texts(data, "target", "smiles"), None)
+        inside = around if target is None else part._replace(target=target)
+        parts = list(_in_members(data, name, place, inside, depth_left - 1))
+        yield from parts or ([] if target is None else [inside])
+
+
+def _in_members(data: dict[str, Any], name: str | None, place: str, around: Part, depth_left: int) -> Iterator[Part]:
+    """Yield the parts in the members of an object: in the one of this name, or in all that contain routes."""
+    if name == "targets" and isinstance(data[name], dict):  # a benchmark has its targets by name
+        members, place = data[name], _join(place, name)
     elif name is not None:
-        yield from candidates_in(data[name], _join(place, name), depth_left - 1)
-    elif set(data) == {"smiles"}:
-        yield _molecule(data, place, MAX_DEPTH)
-    elif keyed := {key: value for key, value in data.items() if holds_routes(value)}:
-        for key, value in keyed.items():
-            yield from candidates_in(value, f"{place}[{key!r}]", depth_left - 1)
-    elif data.get("failure") is not None:
-        yield NoRoute(f"{place or 'route'}: {data['failure']}")
-    elif not any(name in data for name in ("smiles", "failure", *WRAPPERS)):
-        raise ValueError(
-            f"{place or 'route'}: not a route: it has none of the fields smiles, path, {', '.join(WRAPPERS)}"
-        )
-    # otherwise it is a target without a known route
+        if name != "target" or not isinstance(data[name], str):
+            yield from parts_of(data[name], _join(place, name), around, depth_left)
+        return
+    else:
+        members = {key: value for key, value in data.items() if _holds_routes(value)}
+        if not members and not any(field in data for field in ("smiles", "failure", *WRAPPERS)):
+            raise ValueError(
+                f"{place or 'route'}: not a route: it has none of the fields smiles, path, {', '.join(WRAPPERS)}. RetroCast "
+                "(pip install retrocast) converts results of ASKCOS, DreamRetro, RetroChimera, SynLlama and Ursa."
+            )
+    for key, value in members.items():
+        where = f"{place}[{key!r}]"
+        yield from parts_of(value, where, around._replace(place=where, group=None), depth_left)
 
 
-def adapter_of(data: Any) -> str | None:
-    """Return the adapter of RetroCast that reads a document: results of ASKCOS, Retro*, DreamRetro, RetroChimera, SynLlama or Ursa."""
-    first = data[0] if isinstance(data, list) and data else data
-    if not isinstance(first, dict) or any(
-        name in first for name in ("path", "type", "product", "children", "trees", *_STEPS)
-    ):
-        return None  # one of the forms that this package reads itself
-    return next((name for field, kind, name in _ADAPTERS if isinstance(first.get(field), kind)), None)
+def texts(data: dict[str, Any], *names: str) -> Iterator[str]:
+    """Yield the texts in the fields of these names."""
+    return (data[name] for name in names if isinstance(data.get(name), str))
 
 
-def _adapted(data: Any, adapter: str, place: str) -> Any:
-    """Return results of another program as RetroCast's candidates."""
-    try:
-        import retrocast
-    except ImportError as error:
-        raise ValueError(
-            f"{place or 'route'}: RetroCast reads this form ({adapter}): pip install retrocast"
-        ) from error
-    if adapter in ("synllama", "ursa"):
-        data = data if isinstance(data, list) else [data]
-    target = None
-    if adapter == "ursa" and (match := _URSA_TARGET.search(data[0]["completion"])):
-        target = {"id": "target", "smiles": match[1], "inchikey": _inchikey(match[1])}
-    try:
-        return retrocast.adapt(data, adapter, target=target)
-    except Exception as error:  # a RuntimeError, or one of its own
-        raise ValueError(f"{place or 'route'}: {error}") from error
-
-
-def holds_routes(value: Any) -> bool:
+def _holds_routes(value: Any) -> bool:
     """Return whether a member of an object is a planner's result for a target. Its name is then the target's name."""
     first = value[0] if isinstance(value, list) and value else value
-    if not isinstance(first, dict):
-        return False
-    return (
-        adapter_of(first) is not None
-        or first.get("type") == "mol"
-        or any(name in first for name in ("route", "failure", "children", *_STEPS))
+    return isinstance(first, dict) and (
+        first.get("type") == "mol" or any(name in first for name in ("route", "failure", "children", *_STEPS))
     )
+
+
+def _text(text: str, place: str) -> Route:
+    try:
+        return route_of_text(text)
+    except ValueError as error:
+        raise ValueError(f"{place or 'route'}: {error}") from None
+
+
+def route_of_text(text: str) -> Route:
+    """Read a route in DirectMultiStep's text, or as a line of reactions.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if ">" in text and not DMS.match(text):
+        return from_reaction_line(text)
+    return Route.from_string(_REPR_SPACES.sub("", text.strip()))
 
 
 def _join(place: str, name: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..plans import Candidate, Plan
 from ..tree import Route
 from .entries import read_entries
-from .formats import NoRoute
+from .formats import NoRoute, Part
 
 
 def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str, Any]]]:
@@ -23,7 +23,7 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
             `plans`, as in the server's answers. Other files contain routes in any form that `read_routes` reads. The
             file may be gzipped.
         most (`int`, *optional*):
-            The largest number of routes to read from other forms.
+            The number of targets after which the reading of other forms ends.
 
     Returns:
         `list[tuple[Plan, dict[str, Any]]]`: the plans, each with the object that it was read from. Routes of other
@@ -37,7 +37,7 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
         OSError: the file cannot be read.
     """
     rows: list[tuple[Plan, dict[str, Any]]] = []
-    others = _RoutesByTarget()
+    others: dict[str, tuple[list[Candidate], dict[str, None]]] = {}
     for entry in read_entries(path):
         data = entry.parsed
         objects = data["plans"] if isinstance(data, dict) and isinstance(data.get("plans"), list) else [data]
@@ -50,102 +50,56 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
                 raise ValueError(f"{place}: not a plan of `routes plan --json`: {reason}") from error
         if not rows and objects:
             try:
-                others.add(data, entry.candidates(), entry.group)
+                _add_parts(entry.parts(), others)
             except ValueError as error:
                 raise ValueError(f"{path}, {error}") from error
-            if most is not None and others.num_routes >= most:
+            if most is not None and len(others) > most:
                 break
-    try:
-        return rows or [(plan, {}) for plan in others.plans()]
-    except ValueError as error:
-        raise ValueError(f"{path}, {error}") from error
+    return rows or [
+        (Plan(target, candidates, id=", ".join(names) or None), {}) for target, (candidates, names) in others.items()
+    ]
 
 
-class _RoutesByTarget:
-    """Routes of other programs, with the names of their targets."""
+def _add_parts(parts: Sequence[Part], others: dict[str, tuple[list[Candidate], dict[str, None]]]) -> None:
+    """Add the parts of an entry to the candidates and names of their targets.
 
-    def __init__(self) -> None:
-        self.candidates: dict[str, list[Candidate]] = {}
-        self.names: dict[str, dict[str, None]] = {}
-        self.num_routes = 0
-        # by the list that candidates are in: its target, and the errors of candidates before the target is known
-        self.targets: dict[str, str] = {}
-        self.waiting: dict[str, list[ValueError]] = {}
+    A candidate that is not a route keeps its place among those for its target: the target that its file names, that of
+    another candidate in its list, or else the molecule that the candidate itself would make.
 
-    def add(self, content: Any, candidates: Iterable[Route | ValueError], group: str = "") -> None:
-        """Add the targets and candidates of an entry.
-
-        A candidate that is not a route keeps its place among those to its target: the target that the entry names, that
-        of another candidate in the entry or in its list, or else the molecule that the candidate itself would make.
-
-        Args:
-            content: the content of the entry.
-            candidates: its candidates.
-            group: the place of the list that the entry is in, if it has candidates for one target.
-
-        Raises:
-            ValueError: the target of an error is unknown.
-        """
-        from ..molecules import canonical_or_given  # needs RDKit
-
-        in_stock, candidates = dict(_leaves_in_stock(content)), list(candidates)
-        made = [candidate.smiles for candidate in candidates if isinstance(candidate, Route)]
-        for smiles in (*_texts(content, "target", "smiles"), *made):
-            target = canonical_or_given(smiles)
-            self.candidates.setdefault(target, [])
-            self.names.setdefault(target, {}).update(dict.fromkeys(_texts(content, "name", "id")))
-        named = [*_texts(content, "target"), *filter(None, [self.targets.get(group)]), *made]
-        last = canonical_or_given(named[0]) if named else None if group else _root(content)
-        if group and last is not None:
-            self.targets.setdefault(group, last)
-            for error in self.waiting.pop(group, ()):
-                self._fail(last, error)
-        for candidate in candidates:
-            if isinstance(candidate, Route):
-                last = canonical_or_given(candidate.smiles)
-                leaves = dict.fromkeys(candidate.leaves())
-                is_known = all(leaf in in_stock for leaf in leaves)
-                missing = tuple(leaf for leaf in leaves if not in_stock.get(leaf)) if is_known else None
-                found, text = self.candidates[last], candidate.to_string()
-                found.append(Candidate(text, math.nan, None, candidate, missing=missing, rank=len(found) + 1))
-                self.num_routes += 1
-            elif last is not None:
-                self._fail(last, candidate)
-            elif group:
-                self.waiting.setdefault(group, []).append(candidate)
-            elif not isinstance(candidate, NoRoute):
-                raise candidate
-
-    def _fail(self, target: str, error: ValueError) -> None:
-        self.candidates.setdefault(target, []).append(Candidate("", math.nan, None, problem=str(error)))
-
-    def plans(self) -> list[Plan]:
-        """Return a plan for each target.
-
-        Raises:
-            ValueError: the target of an error is unknown.
-        """
-        if errors := [error for errors in self.waiting.values() for error in errors if not isinstance(error, NoRoute)]:
-            raise errors[0]
-        return [
-            Plan(smiles, found, id=", ".join(self.names.get(smiles, ())) or None)
-            for smiles, found in self.candidates.items()
-        ]
-
-
-def _texts(content: Any, *names: str) -> Iterator[str]:
-    """Yield the texts in the fields of these names, if the content is an object."""
-    if isinstance(content, dict):
-        yield from (content[name] for name in names if isinstance(content.get(name), str))
-
-
-def _root(content: Any) -> str | None:
-    """Return the target of a candidate, given its content."""
+    Raises:
+        ValueError: the target of an error is unknown.
+    """
     from ..molecules import canonical_or_given  # needs RDKit
 
-    while isinstance(content, dict) and not isinstance(content.get("smiles"), str):
-        content = next((content[name] for name in ("route", "target") if name in content), None)
-    return canonical_or_given(content["smiles"]) if isinstance(content, dict) else None
+    targets = {part.group: part.route.smiles for part in reversed(parts) if isinstance(part.route, Route)}
+    targets.pop(None, None)
+    for part in parts:
+        route = part.route
+        if isinstance(route, Route):
+            smiles: str | None = route.smiles
+        else:
+            smiles = part.target or targets.get(part.group) or _root(part.data)
+        if smiles is None:
+            if isinstance(route, NoRoute):
+                continue
+            raise cast(ValueError, route)
+        candidates, names = others.setdefault(canonical_or_given(smiles), ([], {}))
+        names.update(dict.fromkeys(part.names))
+        if isinstance(route, Route):
+            in_stock, leaves = dict(_leaves_in_stock(part.data)), dict.fromkeys(route.leaves())
+            is_known = all(leaf in in_stock for leaf in leaves)
+            missing = tuple(leaf for leaf in leaves if not in_stock.get(leaf)) if is_known else None
+            rank = len(candidates) + 1
+            candidates.append(Candidate(route.to_string(), math.nan, None, route, missing=missing, rank=rank))
+        elif route is not None:
+            candidates.append(Candidate("", math.nan, None, problem=str(route)))
+
+
+def _root(data: Any) -> str | None:
+    """Return the molecule that a candidate would make, given its content."""
+    while isinstance(data, dict) and not isinstance(data.get("smiles"), str):
+        data = next((data[name] for name in ("route", "target") if name in data), None)
+    return data["smiles"] if isinstance(data, dict) else None
 
 
 def _leaves_in_stock(content: Any) -> Iterator[tuple[str, bool]]:

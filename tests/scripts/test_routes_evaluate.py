@@ -8,6 +8,8 @@ pytest.importorskip("rdkit")
 
 from weftformer import WeftConfig
 from weftformer.routes import write_routes
+from weftformer.routes.files.formats import to_reaction_tree
+from weftformer.routes.files.reaction_lines import to_reaction_line
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.scoring import predicting
@@ -130,12 +132,14 @@ def test_a_model_that_is_not_told_steps():
         predicting.conditions_of(model, ["nothing", "material"])
 
 
-@pytest.mark.parametrize("form", ["aizynthfinder", "reactions"])
+@pytest.mark.parametrize("form", ["trees", "reactions"])
 def test_files_of_other_programs_are_scored(form, routes, tmp_path, capsys):
     """Of the first target the recorded route is second, of the last there is none."""
     file, numbers = tmp_path / "theirs", tmp_path / "numbers.json"
     wrong = made("CCO", "CBr", "CI")
-    write_routes(file, [wrong, *RECORDED[:3]], form)
+    found = [wrong, *RECORDED[:3]]
+    trees = json.dumps([[to_reaction_tree(route) for route in found[:2]], *([to_reaction_tree(r)] for r in found[2:])])
+    file.write_text(trees if form == "trees" else "\n".join(map(to_reaction_line, found)))
     words = [routes, "--predictions", file, "--ks", "1", "2", "--json", numbers]
     assert run(*words) == 1
     assert "1 of 4 targets have no prediction. Use --skip-missing to score only the others" in capsys.readouterr().err

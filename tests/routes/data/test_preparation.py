@@ -1,5 +1,6 @@
 """Route files become a data set, and nothing is lost without a word."""
 
+import gzip
 import json
 
 import datasets
@@ -7,6 +8,7 @@ import pytest
 
 from weftformer.routes import Route, read_routes, training_pairs, write_routes
 from weftformer.routes.data.preparation import REASONS, Preparation, prepare
+from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.routes.molecules import canonical_route, canonical_smiles
 from weftformer.tokenization import build_route_tokenizer, encode_route
 
@@ -20,8 +22,8 @@ def rows(folder) -> list[dict]:
     return datasets.load_from_disk(str(folder)).to_list()
 
 
-def written(tmp_path, *routes: Route, name: str = "routes.jsonl", form: str = "weft"):
-    write_routes(tmp_path / name, routes, form)
+def written(tmp_path, *routes: Route, name: str = "routes.jsonl"):
+    write_routes(tmp_path / name, routes)
     return tmp_path / name
 
 
@@ -180,8 +182,8 @@ def test_aligned_texts(tmp_path):
 
 def test_a_failed_preparation_keeps_the_old_folder(tmp_path):
     good = written(tmp_path, AMIDE)
-    broken = written(tmp_path, *[AMIDE] * 300, name="b.json.gz", form="aizynthfinder")
-    broken.write_bytes(broken.read_bytes()[:-30])
+    broken = tmp_path / "b.json.gz"
+    broken.write_bytes(gzip.compress(json.dumps([[to_reaction_tree(AMIDE)]] * 300).encode())[:-30])
     before = sorted(tmp_path.iterdir())
     with pytest.raises(ValueError, match=r"b\.json\.gz is damaged or cut off"):
         prepare([good, broken], tmp_path / "out", workers=1)

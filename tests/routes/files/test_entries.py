@@ -5,7 +5,6 @@ import json
 import pytest
 
 from weftformer.routes.files.entries import read_entries
-from weftformer.routes.files.formats import routes_in
 
 LEAF, TREE = {"smiles": "C"}, {"smiles": "CO", "children": [{"smiles": "C"}, {"smiles": "O"}]}
 RETROCAST = {"target": {"smiles": "CO", "product_of": {"reactants": [LEAF, {"smiles": "O"}]}, "annotations": {}}}
@@ -20,20 +19,19 @@ RETROCAST = {"target": {"smiles": "CO", "product_of": {"reactants": [LEAF, {"smi
         ({"children": TREE["children"], "smiles": "CO"}, [""]),
         ({"name": "x", "constraints": [{"kind": 1}], "targets": {"a": TREE, "b'": [RETROCAST]}, "last": 1},
          ["targets['a']", 'targets["b\'"][0]']),
-        ({"schema": {"fields": []}, "data": [{"index": 0, "target": "CO", "trees": [TREE]}]}, ["data[0]"]),
-        ({"t": [{"rank": 1, "route": RETROCAST}, {"rank": 2, "failure": {}}], "u": [], "v": [TREE]}, ["['t']", "['v']"]),
+        ({"schema": {"fields": []}, "data": [{"index": 0, "target": "CO", "trees": [TREE]}]}, ["data[0].trees[0]"]),
+        ({"t": [{"rank": 1, "route": RETROCAST}, {"rank": 2, "failure": {}}], "u": [], "v": [TREE]},
+         ["['t'][0]", "['t'][1]", "['v'][0]"]),
         ([], []),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("layout", [{"indent": 2}, {"separators": (",", ":"), "ensure_ascii": False}])
 def test_parts_of_a_document_and_their_places(tmp_path, data, places, layout):
     (tmp_path / "a").write_text(json.dumps(data, **layout))
-    entries = list(read_entries(tmp_path / "a"))
-    # one route on one line is a file of lines
-    is_line = "indent" not in layout and places == [""]
-    assert [entry.place for entry in entries] == (["line 1"] if is_line else places)
-    # cut or whole, the routes are the same
-    assert [route for entry in entries for route in entry.routes()] == list(routes_in(data))
+    found = [part.place for entry in read_entries(tmp_path / "a") for part in entry.parts()]
+    # an object on one line is a line
+    line = "line 1" if "indent" not in layout and isinstance(data, dict) else ""
+    assert found == [line + ("." if line and place.startswith(tuple("td")) else "") + place for place in places]
 
 
 @pytest.mark.parametrize(

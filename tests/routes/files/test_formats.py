@@ -5,7 +5,13 @@ import json
 import pytest
 
 from weftformer.routes import Route
-from weftformer.routes.files.formats import routes_in, to_reaction_tree
+from weftformer.routes.files.entries import Entry
+from weftformer.routes.files.formats import to_reaction_tree
+
+
+def routes_in(data) -> list[Route]:
+    return list(Entry("", data).routes())
+
 
 ROUTE = Route("CC(=O)OC", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
 
@@ -36,10 +42,11 @@ RETROCAST_2 = {
         {"target": RETROCAST_2, "schema_version": "2"}, [{"rank": 1, "route": {"target": RETROCAST_2}}, {"rank": 2, "failure": {}}],
         {"a": [{"rank": 1, "route": {"target": RETROCAST_2}}], "b": []}, {"a": TREE}, {"trees": [TREE], "target": "CO"},
         {"id": "t", "smiles": "CC(=O)OC", "ground_truth": None, "acceptable_routes": [{"target": RETROCAST_2}]},
+        {"succ": True, "routes": "CC(=O)OC>0.5>CC(=O)O.CO|CC(=O)O>0.9>CC=O.O", "route_cost": 0.5},  # Retro*
     ],
 )  # fmt: skip
 def test_every_form_of_a_route_is_read(data):
-    assert list(routes_in(json.loads(json.dumps(data)))) == [ROUTE]
+    assert routes_in(json.loads(json.dumps(data))) == [ROUTE]
 
 
 def test_single_reactions_are_routes_of_one_step():
@@ -47,9 +54,9 @@ def test_single_reactions_are_routes_of_one_step():
         {"id": 1, "source": "x", "product": "CO", "reactants": ["C", "O"], "reaction_class": None},
         ROUTE.to_dict(),
     ]
-    assert list(routes_in(rows)) == [Route("CO", (Route("C"), Route("O"))), ROUTE]
+    assert routes_in(rows) == [Route("CO", (Route("C"), Route("O"))), ROUTE]
     mapped = {"product": "[CH3:1][O:2][CH3:3]", "reactants": ["[CH3:1][OH:2]", "[CH3:3]I", "[Na+:9]", "O"]}
-    assert list(routes_in([mapped])) == [Route("[CH3][O][CH3]", (Route("[CH3][OH]"), Route("[CH3]I")))]
+    assert routes_in([mapped]) == [Route("[CH3][O][CH3]", (Route("[CH3][OH]"), Route("[CH3]I")))]
     for row, message in (
         ({"product": "CO", "reactants": []}, r"reactants: a reaction without reactants"),
         ({"product": "CO", "reactants": "C.O"}, r"reactants: expected a list, got str"),
@@ -57,7 +64,7 @@ def test_single_reactions_are_routes_of_one_step():
         (mapped | {"reactants": ["CO"]}, r"\[0\]: according to the atom maps, no reactant has an atom of the product"),
     ):
         with pytest.raises(ValueError, match=message):
-            list(routes_in([row]))
+            routes_in([row])
 
 
 def test_lists_keep_their_order_and_targets_without_a_route_are_passed_over():
@@ -72,7 +79,7 @@ def test_lists_keep_their_order_and_targets_without_a_route_are_passed_over():
         {"id": "t", "smiles": "CCO", "acceptable_routes": []},
         {"target": {"smiles": "CCO", "annotations": {}}},  # a route without a reaction
     ]
-    assert list(routes_in(data)) == [ROUTE, other, other, other]
+    assert routes_in(data) == [ROUTE, other, other, other]
 
 
 def changed(path, value):
@@ -89,7 +96,7 @@ def changed(path, value):
     [
         (7, r"route: expected a route or a list of routes, got int"),
         ([ROUTE.to_dict(), 7], r"\[1\]: expected a route"),
-        ({"name": "x"}, r"route: not a route: it has none of the fields smiles"),
+        ({"results": {}}, r"route: not a route: it has none of the fields smiles.* RetroCast \(pip install retrocast\) converts"),
         ([changed(("children", 0, "children", 1, "smiles"), "C methane")], r"\[0\].children\[0\].children\[1\].smiles: .*' '"),
         (changed(("children", 0, "children", 1), {"type": "mol"}), r"children\[0\].children\[1\].smiles: missing"),
         (changed(("children", 0, "children"), []), r"children\[0\].children: a reaction without reactants"),
@@ -101,4 +108,4 @@ def changed(path, value):
 )  # fmt: skip
 def test_invalid_routes_are_named_with_their_place(data, message):
     with pytest.raises(ValueError, match=message):
-        list(routes_in(data))
+        routes_in(data)

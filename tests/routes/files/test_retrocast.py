@@ -1,11 +1,12 @@
 """RetroCast, the package, reads what Weft writes, and Weft reads what RetroCast writes."""
 
 import json
-import sys
 
 import pytest
 
-from weftformer.routes import Route, read_routes, write_routes
+from weftformer.routes import Candidate, Plan, Route, read_routes
+from weftformer.routes.files.formats import to_reaction_tree, to_retrocast
+from weftformer.routes.files.streams import write_plans
 
 retrocast = pytest.importorskip("retrocast", reason="the PyPI package retrocast is not installed")
 
@@ -18,51 +19,28 @@ ROUTES = [
 ]  # fmt: skip
 
 
-def test_it_accepts_our_task_and_finds_our_routes_right(tmp_path):
-    for name in ("task.json", "task.json.gz"):
-        assert write_routes(tmp_path / name, ROUTES, "retrocast") == 3
-        task = retrocast.load_task(tmp_path / name, chemistry=True)
-        assert list(task["targets"]) == ["target-1", "target-2"] and task["name"] == "task"
-        # its own copy of the task reads as ours does
-        retrocast.write_task(task, tmp_path / "theirs.json")
-        assert list(read_routes(tmp_path / "theirs.json")) == list(read_routes(tmp_path / name)) == ROUTES
-    write_routes(tmp_path / "found", ROUTES[1:], "aizynthfinder")
-    raw = dict(zip(task["targets"], json.loads((tmp_path / "found").read_text()), strict=True))
-    predictions = retrocast.ingest(raw, "aizynthfinder", task)
-    (tmp_path / "predictions.json").write_text(predictions.json())
-    found = [route.canonical() for route in read_routes(tmp_path / "predictions.json")]
-    assert found == [route.canonical() for route in ROUTES[1:]]
-    stock = [leaf for route in ROUTES for leaf in route.leaves()]
-    scored = retrocast.score(predictions, retrocast.validate_task(task), {"stock": stock}).to_dict()
-    found = {name: result["candidates"][0] for name, result in scored["targets"].items()}
-    assert {name: one["matched_acceptable_index"] for name, one in found.items()} == {"target-1": 1, "target-2": 0}
-    assert all(one["matches_acceptable"] for one in found.values())
-
-
-ASPIRIN, ACID, ANHYDRIDE = "CC(=O)Oc1ccccc1C(=O)O", "O=C(O)c1ccccc1O", "CC(=O)OC(C)=O"
-URSA = "".join(f"<reactant><smiles>{one}</smiles></reactant>" for one in (ACID, ANHYDRIDE))
-STEP = {"reactants": [ACID, ANHYDRIDE], "product": ASPIRIN, "probability": 0.5, "metadata": {}}
-FOUND = {"reactions": [STEP], "num_steps": 1, "step_probability_min": 0.5, "step_probability_product": 0.5}
-COUNTS = ["num_routes_initial_extraction", "num_model_calls_total", "num_model_calls_new", "num_model_calls_cached"]
-COUNTS += ["num_routes", "num_nodes_explored", "time_taken_s_search", "time_taken_s_extraction"]
-OUTPUT = {"routes": [FOUND], "target": ASPIRIN, "target_is_purchasable": False} | dict.fromkeys(COUNTS, 1)
-OTHERS = {
-    "retro-star": {"succ": True, "routes": f"{ASPIRIN}>0.58>{ACID}.{ANHYDRIDE}", "route_cost": 0.5},
-    "dreamretro": {"succ": True, "routes": f"{ASPIRIN}>>{ACID}.{ANHYDRIDE}"},
-    "synllama": [{"synthesis_string": f"{ACID};{ANHYDRIDE};R76;{ASPIRIN}"}],
-    "retrochimera": {"smiles": ASPIRIN, "result": {"outputs": [OUTPUT]}},
-    "ursa": [{"completion": f"<synthesis_step><product><smiles>{ASPIRIN}</smiles></product>{URSA}</synthesis_step>"}],
-}
-
-
-@pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("is_keyed", [False, True])
-def test_results_of_other_programs_are_read(tmp_path, monkeypatch, name, is_keyed):
-    data = {"target 1": OTHERS[name], "target 2": OTHERS[name]} if is_keyed else OTHERS[name]
-    (tmp_path / "a.json").write_text(json.dumps(data))
-    routes = list(read_routes(tmp_path / "a.json"))
-    assert len(routes) == 1 + is_keyed and {route.smiles for route in routes} == {ASPIRIN}
-    assert {*routes[-1].leaves()} == {ACID, ANHYDRIDE}
-    monkeypatch.setitem(sys.modules, "retrocast", None)
-    with pytest.raises(ValueError, match="pip install retrocast"):
-        list(read_routes(tmp_path / "a.json"))
+def test_predictions_are_those_of_retrocast(tmp_path):
+    targets = {f"t{number}": route for number, route in enumerate(ROUTES)}
+    molecules = {name: to_retrocast(route) for name, route in targets.items()}
+    tasks = {
+        name: {"id": name, "smiles": made["smiles"], "inchikey": made["inchikey"], "acceptable_routes": [
+            {"target": made, "schema_version": "2"}]}
+        for name, made in molecules.items()
+    }  # fmt: skip
+    about = {"name": "task", "description": "", "schema_version": "2", "targets": tasks}
+    (tmp_path / "task.json").write_text(json.dumps(about))
+    task = retrocast.load_task(tmp_path / "task.json", chemistry=True)
+    # its own copy of the task reads as ours does
+    retrocast.write_task(task, tmp_path / "theirs.json")
+    assert list(read_routes(tmp_path / "theirs.json")) == list(read_routes(tmp_path / "task.json")) == ROUTES
+    raw = {name: [to_reaction_tree(route)] for name, route in targets.items()}
+    theirs = retrocast.ingest(raw, "aizynthfinder", task).json()
+    (tmp_path / "theirs.json").write_text(theirs)
+    assert [route.canonical() for route in read_routes(tmp_path / "theirs.json")] == [
+        one.canonical() for one in ROUTES
+    ]
+    plans = [Plan(route.smiles, [Candidate("", -1.0, 1, route, rank=1)], id=name) for name, route in targets.items()]
+    write_plans(tmp_path / "ours.json", plans, "retrocast")
+    ours, theirs = json.loads((tmp_path / "ours.json").read_text()), json.loads(theirs)
+    assert {name: found["route"]["target"] for name, (found,) in ours.items()} == molecules
+    assert ours.keys() == theirs.keys() and ours["t0"][0].keys() <= theirs["t0"][0].keys()
