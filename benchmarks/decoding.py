@@ -10,7 +10,7 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,7 +21,6 @@ from tqdm.auto import tqdm
 
 from weftformer.benchmarks.peers import Case, Contender, SparseCase
 from weftformer.benchmarks.planning import FileCase, RoutesCase
-from weftformer.benchmarks.report import as_table, write_into
 from weftformer.benchmarks.training_step import SparseTrainingCase, TrainingCase, VocabularyCase
 from weftformer.benchmarks.translation import TranslationCase
 from weftformer.common.atomic import write_json
@@ -167,17 +166,28 @@ def _version(name: str) -> str | None:
         return None
 
 
+def as_table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        f"| {rows[0]['case']} | median (range) | | times faster | peak memory | first run | output |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        times = row["times_s"]
+        memory = "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:.0f} MB"
+        runs = f"{min(times):.2f} to {max(times):.2f}, {len(times)} runs" if len(times) > 1 else "one run"
+        lines.append(
+            f"| {row['contender']} | {row['median_s']:.2f} s ({runs}) | {row['speed']} | {row['times_faster']:.2f} | "
+            f"{memory} | {row['first_s']:.1f} s | {row['agreement']} |"
+        )
+    return "\n".join(lines)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [CASE ...] [--json FILE] [--into FILE ...] [--option value ...]"
+    parser.usage = "%(prog)s [CASE ...] [--json FILE] [--option value ...]"
     add = parser.add_argument
     add("cases", nargs="*", metavar="CASE",
         help=f"cases to run, of {', '.join(CASES)} (default: all that need no files)")  # fmt: skip
     add("--json", type=Path, metavar="FILE", help="write all figures to this file")
-    add("--figures", type=Path, nargs="+", metavar="FILE",
-        help="measure nothing, and read the figures from these files of --json")  # fmt: skip
-    add("--into", type=Path, nargs="+", metavar="FILE", default=[],
-        help="write tables between `<!-- benchmark CASE -->` and `<!-- end -->` of Markdown files; the case `summary` is one "
-        "table of all")  # fmt: skip
     add("--only", nargs="+", metavar="NAME",
         help="only contenders whose names contain one of these, and always the first")  # fmt: skip
     add = parser.add_argument_group("how it is measured").add_argument
@@ -199,27 +209,6 @@ def main(arguments: argparse.Namespace) -> None:
     if unknown:
         raise ValueError(f"there is no case {unknown[0]!r}: choose from {', '.join(CASES)}.")
     torch.set_num_threads(arguments.threads)
-    cases = measured(arguments) if arguments.figures is None else read_figures(arguments.figures)
-    for file in arguments.into:
-        write_into(file, cases)
-
-
-def read_figures(files: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
-    """Read the cases from files that `--json` wrote, in the order of `CASES`.
-
-    Raises:
-        ValueError: a file cannot be read, or has no such figures.
-    """
-    cases: dict[str, list[dict[str, Any]]] = {}
-    for file in files:
-        try:
-            cases |= json.loads(file.read_text(encoding="utf-8"))["cases"]
-        except (OSError, ValueError, KeyError) as error:
-            raise ValueError(f"{file} has no figures of `python -m weftformer.benchmarks --json`: {error}.") from error
-    return {name: cases[name] for name in CASES if name in cases}
-
-
-def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     report: dict[str, Any] = {"machine": machine(), "cases": {}}
     print(json.dumps(report["machine"]))
     for name, case in CASES.items():
@@ -238,4 +227,3 @@ def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
         print(as_table(rows), flush=True)
         if arguments.json is not None:  # after each case, because the next one may take long
             write_json(arguments.json, report)
-    return report["cases"]

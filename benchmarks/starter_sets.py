@@ -1,11 +1,11 @@
 """Write small sets of pairs, to measure what the starter gives with a few hundred pairs.
 
-    python -m weftformer.benchmarks.starter_sets --output-dir runs/sets --cmudict cmudict.dict
+    python -m weftformer.benchmarks.starter_sets --output-dir runs/sets
 
 Each set has 300 pairs to train on and 500 to test on, with different sources, in NAME-train.csv and NAME-test.csv. `titles` also has
 3,000 (titles-3000-train.csv). Titles, numbers, dates and names are of kinds that the starter saw while it was pretrained
 (`starter_pairs.py`), in other notations. The other sets were kept apart from it: stock (fields in another order), roman
-numerals, formulas (atoms counted), inflection, and the phonemes of words, which are read from a file.
+numerals, formulas (atoms counted), and inflection.
 """
 
 import argparse
@@ -176,26 +176,15 @@ def _drawn(make: Callable[[random.Random], tuple[str, str]], seed: int) -> Itera
             yield source, target
 
 
-def phonemes(file: Path, seed: int) -> Iterator[tuple[str, str]]:
-    """Words and their first pronunciation, without stress."""
-    rows = [line.split("#")[0].split() for line in file.read_text("utf8").splitlines()]
-    pairs = [(row[0], re.sub(r"\d", "", " ".join(row[1:]))) for row in rows if row and re.fullmatch("[a-z]+", row[0])]
-    random.Random(seed).shuffle(pairs)
-    yield from pairs
-
-
 def main() -> None:
     """Write the sets as csv files."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--output-dir", default="runs/sets", type=Path)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--cmudict", type=Path, help="cmudict.dict")
     args = parser.parse_args()
-    streams = {name: _drawn(make, args.seed) for name, make in SETS.items()}
-    if args.cmudict:
-        streams["phonemes"] = phonemes(args.cmudict, args.seed)
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    for name, stream in streams.items():
+    for name, make in SETS.items():
+        stream = _drawn(make, args.seed)
         files = {f"{name}-test": 500, f"{name}-train": 300} | ({"titles-3000-train": 3000} if name == "titles" else {})
         for file, count in files.items():
             with open(args.output_dir / f"{file}.csv", "w", newline="", encoding="utf8") as opened:

@@ -110,8 +110,6 @@ class Facts:
             The number of parameters that a token uses.
         summary (`str`):
             One paragraph about the model.
-        preset (`str`, *optional*):
-            The preset whose size the model has.
         model_class (`str`, *optional*, defaults to `"WeftForConditionalGeneration"`):
             The name of the model's class.
         is_routes (`bool`, *optional*):
@@ -141,8 +139,8 @@ class Facts:
             The settings of `generate`.
         origin (`str`, *optional*):
             The origin of the model.
-        parity (`Sequence[Sequence[str]]`, *optional*):
-            The rows of the table of errors against the original model.
+        is_converted (`bool`, *optional*, defaults to `False`):
+            Whether the weights are those of another family.
         limits (`Sequence[str]`, *optional*):
             Limits of this model besides those of all such models.
         citation (`str`, *optional*):
@@ -154,7 +152,6 @@ class Facts:
     parameters: int
     active_parameters: int
     summary: str
-    preset: str | None = None
     model_class: str = "WeftForConditionalGeneration"
     is_routes: bool | None = None
     has_tokenizer: bool = True
@@ -171,7 +168,7 @@ class Facts:
     results_note: str | None = None
     decoding: Mapping[str, Any] = field(default_factory=dict)
     origin: str | None = None
-    parity: Sequence[Sequence[str]] = ()
+    is_converted: bool = False
     limits: Sequence[str] = ()
     citation: str | None = None
 
@@ -246,7 +243,6 @@ def architecture(facts: Facts) -> dict[str, str]:
     gate = "gated " if config.is_gated_act else ""
     order = "before" if config.norm_first else "after"
     rows = {
-        "preset": f"`{facts.preset}`" if facts.preset else "none",
         "parameters": f"{facts.parameters:,}",
         "active for each token": f"{facts.active_parameters:,}",
         "layers": f"{config.encoder_layers} encoder, {config.decoder_layers} decoder",

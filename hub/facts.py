@@ -1,4 +1,4 @@
-"""Facts about a model that can be found in the model itself: its sizes, its preset, its settings of `generate`."""
+"""Facts about a model that can be found in the model itself: its sizes and its settings of `generate`."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -9,7 +9,7 @@ import torch
 import yaml
 from huggingface_hub import ModelCard
 
-from ..configuration import PRESETS, WeftConfig
+from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration, WeftPreTrainedModel
 from ..modeling.moe import ExpertsBase
 from .card import FOLDER, Facts, build_card, writes_routes
@@ -19,30 +19,19 @@ TRAINING_FIELDS = frozenset(
     ["dropout", "attention_dropout", "activation_dropout", "router_aux_loss_coef", "router_z_loss_coef",
      "router_bias_update_rate", "output_router_logits", "use_cache", "init_std"]
 )  # fmt: skip
-# Fields in which a model may differ from a preset and still count as this preset.
-_FREE = TRAINING_FIELDS | {
-    "vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id",
-    "router_noise", "expert_capacity_factor",
-}  # fmt: skip
 # The first sentence of the card that transformers writes for a repository without one.
 _DEFAULT_CARD = "This is the model card of a 🤗 transformers model that has been pushed on the Hub."
 
 
 @cache
 def written_facts() -> Mapping[str, Any]:
-    """Return the content of `model_cards/facts.yaml`: texts about presets and sources of conversion, and citations."""
+    """Return the content of `model_cards/facts.yaml`: citations, and facts about sources of conversion."""
     return yaml.safe_load((FOLDER / "facts.yaml").read_text(encoding="utf-8"))
 
 
 def bibtex(name: str) -> str:
     """Return the BibTeX of a work in `model_cards/facts.yaml`."""
     return written_facts()["citations"][name].strip()
-
-
-def preset_facts(name: str) -> dict[str, Any]:
-    """Return the facts in `model_cards/facts.yaml` about a preset."""
-    facts = written_facts()["presets"][name]
-    return facts | ({"citation": bibtex(facts["citation"])} if "citation" in facts else {})
 
 
 def count_parameters(
@@ -63,16 +52,6 @@ def count_parameters(
     )
     idle = config.num_experts - config.num_experts_per_tok
     return total, total - in_experts * idle // config.num_experts
-
-
-def preset_of(config: WeftConfig) -> str | None:
-    """Return the preset whose size a configuration has, or None. Vocabulary, dropout and losses may differ."""
-    names = [name for name in WeftConfig.__annotations__ if name in WeftConfig.field_names() - _FREE]
-    for preset in PRESETS:
-        size = WeftConfig.from_preset(preset)
-        if all(getattr(size, name) == getattr(config, name) for name in names):
-            return preset
-    return None
 
 
 def decoding_settings(model: WeftPreTrainedModel) -> dict[str, Any]:
@@ -106,12 +85,8 @@ def facts_of(model: WeftPreTrainedModel, name: str, **given_facts: Any) -> Facts
         [`Facts`]
     """
     total, active = count_parameters(model.config, type(model))
-    preset = preset_of(model.config)
-    of_preset = preset_facts(preset) if preset else {}
     facts: dict[str, Any] = {
-        "preset": preset,
-        "origin": of_preset.get("origin"),
-        "citation": of_preset.get("citation", bibtex("directmultistep") if writes_routes(model.config) else None),
+        "citation": bibtex("directmultistep") if writes_routes(model.config) else None,
         "summary": f"A `{type(model).__name__}` of Weft, an encoder-decoder family for transformers.",
         "model_class": type(model).__name__,
         "decoding": decoding_settings(model),
@@ -148,7 +123,7 @@ def converted_card(
     Returns:
         `huggingface_hub.ModelCard`
     """
-    source_facts = written_facts()["sources"][source]
+    source_facts = written_facts()["sources"].get(source, {})
     keys = ", ".join(f"`{key}`" for key in new)
     random = [f"These weights are random and need training before use: {keys}."] if new else []
     facts = facts_of(
@@ -156,7 +131,7 @@ def converted_card(
         name,
         summary=f"Weights of {title} as a Weft model: the same numbers, with transformers' `generate`, caches and Trainer.",
         has_tokenizer=has_tokenizer,
-        parity=source_facts["parity"],
+        is_converted=True,
         **({"citation": bibtex(source_facts["citation"])} if "citation" in source_facts else {}),
         license_note=f"the licence of the original weights applies. {source_facts.get('license', '')}".rstrip(" ."),
         data="The weights were trained before they were converted. How they were trained is not recorded here.",

@@ -1,20 +1,11 @@
 """The facts about a model, derived from the model."""
 
-import pytest
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.configuration import PRESETS
-from weftformer.hub.facts import count_parameters, preset_of
+from weftformer.hub.facts import count_parameters
 
 SMALL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_recognised_whatever_its_vocabulary(name):
-    size = {} if name.startswith("dms-") else {"vocab_size": 777}
-    assert preset_of(WeftConfig.from_preset(name, dropout=0.33, **size)) == name
-    assert preset_of(WeftConfig.from_preset(name, encoder_ffn_dim=8)) is None
 
 
 def test_parameters_are_counted_as_they_are_without_drawing_random_numbers():

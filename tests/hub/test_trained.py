@@ -4,16 +4,13 @@ import pytest
 
 from weftformer.conversion import SOURCES
 from weftformer.hub import converted_card, measured
-from weftformer.hub.facts import written_facts
 
 from ..models import tiny_model
 
 
 @pytest.mark.parametrize(("source", "new"), [("dms", ()), ("torch", ("model.encoder.embed_tokens.weight",))])
-def test_converted_weights_have_the_errors_of_their_source(source, new):
+def test_converted_weights_have_the_citation_and_licence_of_their_source(source, new):
     card = converted_card(tiny_model(), "out", source, SOURCES[source].title, new=new)
-    for row in written_facts()["sources"][source]["parity"]:
-        assert f"| {' | '.join(row)} |\n" in card.text
     assert "were not compared with the original" in card.text and "license" not in card.data.to_dict()
     assert ("MIT licence" in card.text) == (source == "dms") == ("@article{directmultistep" in card.text)
     assert 'from_pretrained("out"' in card.text
