@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from os import PathLike
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedTokenizerBase
+import torch
+from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 
 from ..configuration import WeftConfig
+from ..configuration.fields import integer
 
 
 def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> Any:
@@ -51,6 +54,46 @@ def check_family(folder_or_hub_id: str | PathLike) -> None:
         raise ValueError(
             f"{folder_or_hub_id} is a {model_type} model, not a Weft model: convert it with `weftformer convert`."
         )
+
+
+def check_generates(model: Any, name: str | PathLike) -> None:
+    """Check that a model generates with the settings that were saved with it, by two tokens with two beams.
+
+    Args:
+        model: a `WeftForConditionalGeneration`.
+        name: its folder or repository, for the message.
+
+    Raises:
+        ValueError: it does not.
+    """
+    device, features = model.device, model.config.num_condition_features
+    source = torch.full((1, 1), (model.config.pad_token_id or 0) + 1, device=device) % model.config.vocab_size
+    condition = {"condition_values": torch.zeros(1, features, device=device)} if features else {}
+    own = model.generation_config
+    settings, usual = copy.deepcopy(own), GenerationConfig.from_model_config(model.config)
+    if isinstance(own.decoder_start_token_id, list):  # one for each row of a batch
+        settings.decoder_start_token_id = own.decoder_start_token_id[0]
+    settings.stop_strings = settings.token_healing = None  # they need a tokenizer
+    for trial in (settings, usual):
+        trial.max_length, trial.max_new_tokens, trial.do_sample = None, 2, False
+        trial.num_beams, trial.num_return_sequences = 2, 1
+    try:
+        for count in ("num_beams", "num_return_sequences"):  # of which the trial has others
+            integer(0, optional=True).check(count, getattr(own, count))
+        model.generation_config = settings
+        model.generate(source, **condition)
+    except Exception as error:
+        try:
+            model.generation_config = usual
+            model.generate(source, **condition)
+        except Exception:
+            return  # the settings are not the cause
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(
+            f"{name} cannot generate with the settings in its generation_config.json ({reason}): correct or remove them."
+        ) from error
+    finally:
+        model.generation_config = own
 
 
 def check_finite(model: Any, name: str) -> None:

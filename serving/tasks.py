@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..hub.card import writes_routes
-from ..hub.loading import check_family, check_finite, load
+from ..hub.loading import check_family, check_finite, check_generates, load
 from ..modeling import fast_decoding
 from .batching import Pools
 from .limits import Limits
@@ -77,6 +77,7 @@ def load_task(model: str, *, kind: str | None = None, dtype: str = "auto", **opt
     tokenizer = load(AutoTokenizer, model)
     loaded = load(AutoModelForSeq2SeqLM, model, dtype=dtype)
     check_finite(loaded, model)
+    check_generates(loaded, model)
     is_route_model = writes_routes(loaded.config) and "text_columns" not in tokenizer.init_kwargs
     written = "routes" if is_route_model else "texts"
     if kind not in (None, written):

@@ -16,7 +16,7 @@ from ..common.overrides import parse_overrides
 from ..configuration import WeftConfig
 from ..configuration.fields import closest, integer
 from ..configuration.presets import COPYING, preset_fields
-from ..hub.loading import check_family, load
+from ..hub.loading import check_family, check_generates, load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import check_release, data_parallel_size
 from ..tokenization import train_tokenizer
@@ -150,6 +150,8 @@ def build_model(
         options["distributed_config"] = distributed_config
     model = load(WeftForConditionalGeneration, args.model_name_or_path, config=config, **options)
     model.config.name_or_path = args.model_name_or_path or ""
+    if args.model_name_or_path and distributed_config is None:
+        check_generates(model, args.model_name_or_path)  # now, and not in the first evaluation
     return model
 
 

@@ -4,9 +4,11 @@ import csv
 import glob
 import importlib.util
 import itertools
+import json
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +104,10 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         return _load_excel(file, no_header)
     kind, options = _reader(file, no_header)
     dataset = _load(kind, file, **options)
-    return dataset.flatten()  # {"translation": {"en": ..., "de": ...}} becomes translation.en, ...
+    if kind == "csv":
+        return dataset
+    dataset = dataset.flatten()  # {"translation": {"en": ..., "de": ...}} becomes translation.en, ...
+    return _with_numbers_as_written(dataset, file) if kind == "json" else dataset
 
 
 def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
@@ -192,6 +197,28 @@ def _load(kind: str, file: str, **options) -> Dataset:
         if "corresponds to no data" in str(error):  # the message of datasets for a file without rows
             raise ValueError(f"{file} has no training pairs.") from error
         raise ValueError(f"{file} cannot be read as {kind}: {error.__cause__ or error}") from error
+
+
+def _with_numbers_as_written(dataset: Dataset, file: str) -> Dataset:
+    """Replace columns of floating-point numbers, which may have rounded larger integers, by the texts in the file."""
+    names = [name for name, feature in dataset.features.items() if getattr(feature, "dtype", "") == "float64"]
+    if not names:
+        return dataset
+    parse = partial(json.loads, parse_int=str, parse_float=str, parse_constant=str)
+    with fsspec.open(file, "rt", compression="infer", encoding="utf-8-sig") as stream:
+        text = stream.read()
+    try:
+        rows = parse(text) if text.lstrip().startswith("[") else list(map(parse, filter(str.strip, text.split("\n"))))
+    except ValueError:  # one dictionary of columns
+        return dataset
+    columns: dict[str, Any] = {name: dataset.data.column(name) for name in dataset.column_names}
+    for name in names:
+        columns[name] = [row[name] if name in row else reduce(_field, name.split("."), row) for row in rows]
+    return Dataset(pyarrow.table(columns))
+
+
+def _field(row: Any, name: str) -> Any:
+    return row.get(name) if isinstance(row, dict) else None
 
 
 def is_table(file: str) -> bool:

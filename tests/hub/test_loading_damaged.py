@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.hub.loading import load
+from weftformer.hub.loading import check_generates, load
+from weftformer.serving import load_task
 
 from ..models import tiny_text_model
 
@@ -59,3 +60,33 @@ def test_damage_is_told_in_a_sentence(case, parts, tmp_path, capsys):
     with pytest.raises(ValueError, match=words) as error:
         load(kind, tmp_path)
     assert type(error.value) is ValueError and "this ran" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"forced_bos_token_id": 10**9},
+        {"cache_implementation": "quantized"},
+        {"length_penalty": "x"},
+        {"num_beams": "x"},
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_generate_are_found_by_a_trial(setting, parts, tmp_path):
+    for part in parts:
+        part.save_pretrained(tmp_path)
+    assert load_task(str(tmp_path))
+    fields(tmp_path / "generation_config.json", **setting)
+    with pytest.raises(ValueError, match=r"generation_config\.json"):
+        load_task(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "setting", [{"decoder_start_token_id": [1, 1, 1]}, {"stop_strings": ["x"]}, {"max_length": 9}], ids=str
+)
+def test_settings_that_need_more_than_the_trial_are_allowed(setting, parts, tmp_path):
+    parts[0].save_pretrained(tmp_path)
+    fields(tmp_path / "generation_config.json", **setting)
+    model = load(MODEL, tmp_path)
+    check_generates(model, tmp_path)
+    assert all(getattr(model.generation_config, name) == value for name, value in setting.items())

@@ -180,6 +180,17 @@ def test_limits_are_those_of_the_arguments_or_the_model(tmp_path):
         pairs.limits(WeftConfig(position_embedding_type="learned"))
 
 
+def test_numbers_of_json_stay_as_written(tmp_path):
+    rows = [("9007199254740993", "1e5"), ("1.50", "3.10"), ("null", "-0")]
+    lines = [f'{{"source": {source}, "pair": {{"n": {n}}}, "target": "x"}}' for source, n in rows]
+    for name, text in (("a.jsonl", "\n".join(lines)), ("a.json", f"[{','.join(lines)}]")):
+        (tmp_path / name).write_text(text)
+        loaded = load_file(str(tmp_path / name))
+        assert loaded.column_names == ["source", "pair.n", "target"]
+        assert loaded["pair.n"][:] == [n for _, n in rows]
+        assert loaded["source"][:2] == ["9007199254740993", "1.50"] and loaded["source"][2] is None
+
+
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz", "a.csv.zst", "a.jsonl.zst", "a.parquet"])
 def test_damaged_file_is_refused_by_name(tmp_path, name):
     pytest.importorskip("zstandard")
