@@ -174,3 +174,14 @@ def test_real_graphs_are_loaded_again_and_follow_the_weights(build, source, monk
         expected = twin.generate(rows, **PLAIN, **settings)
         assert torch.equal(twin.generate(rows, **settings), expected)
     assert all(dispatch._GRAPHS[twin]._packages.values())
+
+
+def test_operations_for_one_row_are_those_of_torch():
+    query, key, value = (torch.randn(1, 3, length, 4, dtype=torch.float64) for length in (1, 7, 7))
+    mask = torch.tensor([True, False, True, True, False, True, True])[None, None, None]
+    for given in (None, mask, torch.randn(1, 3, 1, 7, dtype=torch.float64)):
+        expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, given, scale=0.7)
+        torch.testing.assert_close(graph._attention(query, key, value, given, scale=0.7), expected)
+    weight, bias = key[0, 0, :5], key[0, 1, :5, 0]
+    expected = torch.nn.functional.linear(value[:1, 0, :1], weight, bias)
+    torch.testing.assert_close(graph._product(value[:1, 0, :1], weight, bias), expected)
