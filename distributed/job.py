@@ -24,15 +24,16 @@ def shard(text: str | None) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def of_shard(items: Items, text: str | None) -> Items:
+def of_shard(items: Items, text: str | None, window: int = 1) -> Items:
     """Return the items of a shard: every n-th one, so that shards are alike whatever the order of the input.
 
     Args:
         items: all items.
         text: as in [`shard`].
+        window: the number of items that stay together.
     """
     which, count = shard(text)
-    return [item for item in items if item[0] % count == which - 1]
+    return [item for item in items if item[0] // window % count == which - 1]
 
 
 def run(

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..routes.files.targets import Target
@@ -169,6 +170,7 @@ class TextWork:
         model: folder or Hub id of a text model.
         asked: the arguments of `TextTask.settings`.
         batch_size: lines per batch (default: up to 4,096 tokens).
+        seed: the seed for sampling.
         with_scores: whether to compute the log-probabilities of the texts.
         num_conditions: the number of conditions of a line.
         device: the device of the model.
@@ -180,12 +182,20 @@ class TextWork:
     model: str
     asked: dict[str, Any]
     batch_size: int | None = None
+    seed: int = 0
     with_scores: bool = False
     num_conditions: int = 0
     device: str | None = None
     use_fast_decoding: bool = False
     dtype: str = "auto"
     options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def window(self) -> int:
+        """The number of lines that must stay together: sampled texts depend on the others of their window."""
+        from ..serving.lines import window_of
+
+        return 1 if self.asked["sampling"] is None else window_of(self.batch_size)
 
     def load(self) -> None:
         from ..serving.tasks import load_on
@@ -197,11 +207,10 @@ class TextWork:
     def __call__(
         self, items: Sequence[tuple[int, Line]], watch: Callable[[], None] | None = None
     ) -> Iterator[list[Row]]:
-        from ..serving.lines import answer_lines
+        from ..serving.lines import answer_window
 
         begun = time.monotonic()
-        lines = [line for _, line in items]
-        answers = answer_lines(self.task, lines, self.settings, self.batch_size, self.with_scores)
+        answers = answer_window(self.task, items, self.settings, self.batch_size, self.seed, self.with_scores)
         seconds = (time.monotonic() - begun) / len(items)
         yield [self._row(index, answer, seconds) for (index, _), answer in zip(items, answers, strict=True)]
 
@@ -214,6 +223,8 @@ class TextWork:
         from ..serving.lines import window_of
 
         size = window_of(self.batch_size)
+        if self.asked["sampling"] is not None:
+            return [list(window) for _, window in groupby(items, lambda item: item[0] // size)]
         if workers is None:  # in the order of the lines
             return [items[start : start + size] for start in range(0, len(items), size)]
         return batches_of(items, lambda line: len(line.text), size, workers)

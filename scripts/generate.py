@@ -29,8 +29,10 @@ EPILOG = """examples:
 COMMAND = "generate"
 # Arguments that determine the texts, and fields that rows of parts have besides the answers.
 _SETTINGS = (
-    "model", "beams", "max_new_tokens", "num_return_sequences", "json_lines", "condition_columns", "source_column",
+    "model", "beams", "max_new_tokens", "num_return_sequences", "sample", "temperature", "top_k", "top_p", "json_lines",
+    "condition_columns", "source_column",
 )  # fmt: skip
+_SAMPLING = ("temperature", "top_k", "top_p")
 _OF_PARTS = ("number", "state", "seconds")
 
 
@@ -54,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="longest text, in tokens (default: as saved with the model, else 256)")  # fmt: skip
     add("--num-return-sequences", type=positive, default=1, metavar="N",
         help="texts for a line, with --json-lines (default: 1)")  # fmt: skip
+    add("--sample", action="store_true", help="sample texts instead of searching for the best")
+    add("--seed", type=int, default=0, help="seed of the sampling (default: %(default)s)")
+    add("--temperature", type=float, metavar="T", help="below 1, probable tokens are sampled more often (default: 1)")
+    add("--top-k", type=int, metavar="K", help="sample among the K most probable tokens (default: all)")
+    add("--top-p", type=float, metavar="P",
+        help="sample among the most probable tokens whose probabilities add up to P (default: 1)")  # fmt: skip
     add = parser.add_argument_group("files").add_argument
     add("--condition-columns", metavar="A,B", help="numeric columns for a model trained with some")
     add("--overwrite", action="store_true", help="replace --output-file")
@@ -69,11 +77,15 @@ def check(args: argparse.Namespace) -> None:
     """
     if args.texts and args.input_file:
         raise ValueError("Texts on the command line and --input-file are mutually exclusive: give one.")
+    for name in _SAMPLING:
+        if getattr(args, name) is not None and not args.sample:
+            raise ValueError(f"--{name.replace('_', '-')} requires --sample.")
     if args.num_return_sequences > 1 and not args.json_lines:
         raise ValueError("--num-return-sequences above 1 requires --json-lines.")
-    if args.num_return_sequences > (args.beams or args.num_return_sequences):
+    if not args.sample and args.num_return_sequences > (args.beams or args.num_return_sequences):
         raise ValueError(
-            f"--num-return-sequences {args.num_return_sequences} is more than the {args.beams} beams: give as many --beams."
+            f"--num-return-sequences {args.num_return_sequences} is more than the {args.beams} beams: give as "
+            "many --beams, or --sample."
         )
     if not is_shared(args):
         check_output(args.output_file, args.resume, args.overwrite)
@@ -231,13 +243,22 @@ def _names(text: str | None) -> list[str]:
 def _work(args: argparse.Namespace) -> TextWork:
     """Return the work on the lines, for this process or for workers."""
     from weftformer.distributed.works import TextWork
+    from weftformer.serving.texts import Sampling
 
-    asked = {"beams": args.beams, "max_new_tokens": args.max_new_tokens, "candidates": args.num_return_sequences}
-    options = {name.replace("_", "-"): getattr(args, name) for name in _SETTINGS}
+    sampling = None
+    if args.sample:
+        chosen = {name: getattr(args, name) for name in _SAMPLING}
+        sampling = Sampling(**{name: value for name, value in chosen.items() if value is not None})
+    asked = {
+        "beams": args.beams, "max_new_tokens": args.max_new_tokens, "sampling": sampling,
+        "candidates": args.num_return_sequences,
+    }  # fmt: skip
+    names = [*_SETTINGS, *(["seed", "batch_size"] if args.sample else [])]  # which otherwise do not affect the texts
+    options = {name.replace("_", "-"): getattr(args, name) for name in names}
     options = {name: value for name, value in options.items() if value not in (None, False)}
     if args.dtype != "auto":
         options["dtype"] = args.dtype
     return TextWork(
-        args.model, asked, args.batch_size, args.json_lines, len(_names(args.condition_columns)),
+        args.model, asked, args.batch_size, args.seed, args.json_lines, len(_names(args.condition_columns)),
         args.device, args.compile, args.dtype, options,
     )  # fmt: skip

@@ -1,16 +1,19 @@
-"""Generation for each line of a file, in order. Batches have lines of similar lengths."""
+"""Generation for each line of a stream, in order. Batches have lines of similar lengths."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import torch
 
 from .texts import GeneratedText, TextInput, TextSettings, TextTask
 
 # The number of batches that are sorted by length together. With more, a batch has more similar lengths. With fewer, an
 # interrupted run loses less.
 _BATCHES = 16
-# Without a given size, a batch has at most this number of tokens, counted with pads and for each beam. A window then
+# Without a given size, a batch has at most this number of tokens, counted with pads and for each beam or sample. A window then
 # has the size for batches of this number of lines.
 _TOKENS, _LINES = 4096, 64
 
@@ -31,8 +34,35 @@ class Answer(NamedTuple):
 
 
 def window_of(batch_size: int | None) -> int:
-    """Return the number of lines that are sorted by length together."""
+    """Return the number of lines in a window. A sampled text depends on the other lines of its window."""
     return (batch_size or _LINES) * _BATCHES
+
+
+def answer_lines(
+    task: TextTask,
+    lines: Iterable[Line],
+    settings: TextSettings,
+    *,
+    batch_size: int | None = None,
+    seed: int = 0,
+    with_scores: bool = False,
+) -> Iterator[list[Answer]]:
+    """Generate texts for lines.
+
+    Args:
+        task: the text model.
+        lines: the lines.
+        settings: the settings of generation.
+        batch_size: the number of lines in a batch (default: up to 4,096 tokens).
+        seed: the seed for sampling. The answer of a line depends on its position.
+        with_scores: whether to return the log-probabilities of the texts.
+
+    Yields:
+        Lists of answers, one per window of lines, in the order of the lines.
+    """
+    numbered = enumerate(lines)
+    while items := list(itertools.islice(numbered, window_of(batch_size))):
+        yield answer_window(task, items, settings, batch_size, seed, with_scores)
 
 
 def answer_row(answer: Answer, candidates: int) -> dict[str, Any]:
@@ -49,21 +79,20 @@ def answer_row(answer: Answer, candidates: int) -> dict[str, Any]:
     return row
 
 
-def answer_lines(
-    task: TextTask, lines: Sequence[Line], settings: TextSettings, batch_size: int | None, with_scores: bool = False
+def answer_window(
+    task: TextTask,
+    items: Sequence[tuple[int, Line]],
+    settings: TextSettings,
+    batch_size: int | None,
+    seed: int,
+    with_scores: bool,
 ) -> list[Answer]:
-    """Generate texts for the lines of a window.
-
-    Args:
-        task: the text model.
-        lines: the lines.
-        settings: the settings of generation.
-        batch_size: the number of lines in a batch (default: up to 4,096 tokens).
-        with_scores: whether to return the log-probabilities of the texts.
-    """
-    answers = [Answer(line.text) for line in lines]
+    """Generate texts for some numbered lines, those of one window if they are sampled. See [`answer_lines`]."""
+    if settings.sampling is not None:
+        torch.manual_seed(seed + items[0][0] // window_of(batch_size))
+    answers = [Answer(line.text) for _, line in items]
     works: dict[int, TextInput] = {}
-    for place, line in enumerate(lines):
+    for place, (_, line) in enumerate(items):
         if line.text.strip():
             try:
                 works[place] = task.work(line.text, settings, line.conditions)
@@ -72,7 +101,8 @@ def answer_lines(
     order = sorted(works, key=lambda place: len(works[place].ids))
     while order:
         # the last line is the longest, so the others have at most as many tokens
-        size = batch_size or max(1, _TOKENS // (len(works[order[-1]].ids) * settings.beams))
+        rows = max(settings.beams, settings.candidates)  # of a line
+        size = batch_size or max(1, _TOKENS // (len(works[order[-1]].ids) * rows))
         order, batch = order[:-size], order[-size:]
         written = task.write([works[place] for place in batch], with_scores=with_scores)
         for place, texts in zip(batch, written, strict=True):

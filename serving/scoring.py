@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..common.progress import Progress
 from ..training.encoding import finite_number, is_empty
 from ..training.metrics import TextMetrics
-from .lines import Line, answer_lines, window_of
+from .lines import Line, answer_lines
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -46,9 +46,7 @@ def score_pairs(
     metrics = TextMetrics(task.tokenizer)
     metrics.sources, metrics.references = [line.text for line, _ in pairs], [target for _, target in pairs]
     with Progress("evaluate", len(pairs), "pairs") as progress:
-        for start in range(0, len(pairs), size := window_of(batch_size)):
-            lines = [line for line, _ in pairs[start : start + size]]
-            answers = answer_lines(task, lines, settings, batch_size)
+        for answers in answer_lines(task, (line for line, _ in pairs), settings, batch_size=batch_size):
             metrics.predictions += [answer.written[0].text if answer.written else "" for answer in answers]
             progress.update(len(answers))
     return metrics

@@ -33,9 +33,19 @@ def disable_padding(tokenizer: Any) -> None:
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """The settings for sampling tokens, as in transformers' `GenerationConfig`. `top_k=0` keeps all tokens."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+@dataclass(frozen=True)
 class TextSettings:
     beams: int
     max_new_tokens: int
+    sampling: Sampling | None = None
     candidates: int = 1
 
 
@@ -150,13 +160,17 @@ class TextTask:
         settings = TextSettings(beams, max_new_tokens or self.max_new_tokens)
         return [self.work(text, settings, conditions) for text in texts]
 
-    def settings(self, beams: int | None, max_new_tokens: int | None, candidates: int = 1) -> TextSettings:
+    def settings(
+        self, beams: int | None, max_new_tokens: int | None, sampling: Sampling | None = None, candidates: int = 1
+    ) -> TextSettings:
         """Return the settings of generation. None means the value saved with the model."""
         defaults = self.model.generation_config
-        beams = max(beams or defaults.num_beams or 1, candidates)
+        beams = beams or (1 if sampling else defaults.num_beams or 1)
+        if sampling is None:
+            beams = max(beams, candidates)
         saved = defaults.max_new_tokens or (defaults.max_length or self.max_new_tokens + 1) - 1
         longest = max_new_tokens or saved
-        return TextSettings(beams, max(1, min(longest, self.model.config.max_target_positions)), candidates)
+        return TextSettings(beams, max(1, min(longest, self.model.config.max_target_positions)), sampling, candidates)
 
     def check_conditions(self, count: int) -> None:
         """Refuse a number of conditions that the model was not trained with.
@@ -219,17 +233,20 @@ class TextTask:
             with_scores: whether to compute the log-probability of each text with one more forward pass.
 
         Returns:
-            For each work, as many texts as its settings request, best first.
+            For each work, as many texts as its settings request, best first. Sampled texts are sorted only if they
+            have scores.
         """
         inputs, settings = self._inputs(works), works[0].settings
+        sampling = settings.sampling
         sequences = self.model.generate(
             **inputs,
             num_beams=settings.beams,
             num_return_sequences=settings.candidates,
-            do_sample=False,
+            do_sample=sampling is not None,
             max_new_tokens=settings.max_new_tokens,
             max_length=None,
             logits_processor=[] if watch is None else [Watch(watch)],
+            **({} if sampling is None else vars(sampling)),
         )
         texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
         scores = (
@@ -237,7 +254,12 @@ class TextTask:
         )
         is_cut = (~self._is_end(sequences[:, 1:]).any(1)).tolist()
         written = [GeneratedText(*row) for row in zip(texts, scores, is_cut, strict=True)]
-        return [written[start : start + settings.candidates] for start in range(0, len(written), settings.candidates)]
+        several = [
+            written[start : start + settings.candidates] for start in range(0, len(written), settings.candidates)
+        ]
+        if with_scores and sampling is not None:
+            several = [sorted(texts, key=lambda text: -(text.score or 0.0)) for texts in several]
+        return several
 
     def _inputs(self, works: Sequence[TextInput]) -> dict[str, torch.Tensor]:
         rows = [torch.tensor(work.ids) for work in works]

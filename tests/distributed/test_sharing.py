@@ -26,11 +26,12 @@ def generate(folder, *words):
     )
 
 
-def test_shards_cover_all_items():
+@pytest.mark.parametrize("window", [1, 4])
+def test_shards_cover_all_items_and_keep_windows_together(window):
     items = list(enumerate("abcdefghijklmnopqrstuvwxyz"))
-    shards = [job.of_shard(items, f"{which}/3") for which in (1, 2, 3)]
+    shards = [job.of_shard(items, f"{which}/3", window) for which in (1, 2, 3)]
     assert sorted(item for shard in shards for item in shard) == items
-    assert [index % 3 for index, _ in shards[1]] == [1] * len(shards[1])
+    assert [index // window % 3 for index, _ in shards[1]] == [1] * len(shards[1])
     for wrong in ("0/3", "4/3", "3", "a/b", "1/0"):
         with pytest.raises(ValueError, match="the third of sixteen"):
             job.shard(wrong)
@@ -47,19 +48,28 @@ def test_batches_are_sorted_by_cost_and_become_smaller():
     assert sizes[0] == 5 and sizes == sorted(sizes, reverse=True) and sizes[-8:] == [1] * 8
 
 
-def test_shards_are_joined_to_what_one_process_writes(texts, tmp_path, capsys):
-    options = ["--json-lines", "--beams", "2"]
+@pytest.mark.parametrize("options", [["--json-lines", "--beams", "2"], ["--sample", "--seed", "3"]])
+def test_shards_are_joined_to_what_one_process_writes(texts, tmp_path, capsys, options):
     assert generate(texts, "--output-file", "alone", *options) == 0
     join = ["generate", "--join", "parts", "--output-file", "joined", *options]
     for shard in ("2/2", "1/2"):
         assert generate(texts, "--output-file", "parts", "--shard", shard, *options) == 0
         if shard == "2/2":
-            assert cli.main(join) == 1 and "lacks 11 of 21 rows, numbers 1, 3, " in capsys.readouterr().err
+            assert cli.main(join) == 1
+            # sampled lines of a window stay together
+            lacking = (
+                "12 of 21 rows, numbers 1, 2, 3, 4, 9, " if "--sample" in options else "11 of 21 rows, numbers 1, 3, "
+            )
+            assert f"lacks {lacking}" in capsys.readouterr().err
             assert not (tmp_path / "joined").exists()
     assert cli.main(join) == 0
     alone, joined = ((tmp_path / name).read_text().splitlines() for name in ("alone", "joined"))
-    for row, other in zip(map(json.loads, joined), map(json.loads, alone), strict=True):
-        assert row["text"] == other["text"] and row.keys() == other.keys()
+    if "--json-lines" not in options:
+        assert joined == alone
+        return
+    for one, other in zip(map(json.loads, joined), map(json.loads, alone), strict=True):
+        assert one == pytest.approx(other, abs=1e-4) if one["score"] is None else one["text"] == other["text"]
+        assert one.keys() == other.keys()
 
 
 def test_finished_rows_are_kept_and_other_settings_refused(texts, tmp_path, capsys):

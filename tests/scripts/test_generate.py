@@ -57,10 +57,11 @@ def alone(folder):
     return [" ".join(text.splitlines()) if line.strip() else "" for text, line in zip(texts, LINES, strict=True)]
 
 
-def test_a_line_for_each_line_in_order(folder, alone, tmp_path):
+def test_a_line_for_each_line_in_order(folder, alone, tmp_path, capsys):
     (tmp_path / "in.txt").write_bytes("\r\n".join(LINES).encode())  # no end after the last line
     assert run(folder, "--input-file", "in.txt", "--output-file", "out.txt", "--beams", 2) == 0
     assert (tmp_path / "out.txt").read_text().split("\n") == [*alone, ""]
+    assert "generate: 8 of 8 lines" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["", "-", "in.txt.gz", "in.CSV", "in.csv.zst", "in.ndjson"])
@@ -94,19 +95,20 @@ def test_only_line_feeds_end_lines(folder, capsys):
     assert capsys.readouterr().out.count("\n") == 2
 
 
-def test_an_interrupted_run_resumes_to_the_same(folder, tmp_path, monkeypatch, capsys):
-    words = ["--json-lines", "--no-progress", "--beams", 2]
+@pytest.mark.parametrize("sampled", [True, False])
+def test_an_interrupted_run_resumes_to_the_same(folder, tmp_path, monkeypatch, capsys, sampled):
+    words = ["--json-lines", "--no-progress", *(["--sample", "--seed", 3] if sampled else ["--beams", 2])]
     (tmp_path / "in.txt").write_text("\n".join(LINES))
     assert run(folder, "--input-file", "in.txt", "--output-file", "whole.jsonl", *words) == 0
-    answer, windows = serving_lines.answer_lines, []
+    answer, windows = serving_lines.answer_window, []
 
-    def fail_later(task, lines, *arguments):
-        windows.append(lines[0].text)
+    def fail_later(task, items, *arguments):
+        windows.append(items[0][0])
         if len(windows) == 2:
             raise RuntimeError("a fault")
-        return answer(task, lines, *arguments)
+        return answer(task, items, *arguments)
 
-    monkeypatch.setattr(serving_lines, "answer_lines", fail_later)
+    monkeypatch.setattr(serving_lines, "answer_window", fail_later)
     words = ["--input-file", "in.txt", "--output-file", "out.jsonl", *words]
     with pytest.raises(RuntimeError):
         run(folder, *words)
@@ -114,7 +116,7 @@ def test_an_interrupted_run_resumes_to_the_same(folder, tmp_path, monkeypatch, c
     assert run(folder, *words) == 1 and "--resume continues it" in capsys.readouterr().err
     assert run(folder, *words, "--resume", "--max-new-tokens", 3) == 1  # another run
     assert "was started with no --max-new-tokens" in capsys.readouterr().err
-    assert run(folder, *words, "--resume") == 0 and windows == [LINES[0], LINES[4], LINES[4]]  # not the first again
+    assert run(folder, *words, "--resume") == 0 and windows == [0, 4, 4]  # not the first again
     assert (tmp_path / "out.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
     assert not (tmp_path / "out.jsonl.parts").exists()
     assert run(folder, *words) == 1 and "out.jsonl exists: --resume continues" in capsys.readouterr().err
@@ -143,6 +145,18 @@ def test_weights_have_the_given_dtype(folder, monkeypatch, capsys):
     for words in ([], ["--dtype", "bfloat16"]):
         assert run(folder, "one two", *words) == 0
     assert seen == [torch.float32, torch.bfloat16]
+
+
+def test_samples_depend_on_the_seed(folder, capsys):
+    def drawn(seed, *words):
+        run(folder, *LINES, "--sample", "--seed", seed, *words)
+        return capsys.readouterr().out
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert drawn(1, "--top-k", 1) == drawn(2, "--top-k", 1)
+    run(folder, "one two", "--sample", "--num-return-sequences", 5, "--json-lines")
+    scores = [one["score"] for one in json.loads(capsys.readouterr().out)["candidates"]]
+    assert len(scores) == 5 and scores == sorted(scores, reverse=True)
 
 
 def test_a_too_long_line_is_reported_and_empty(folder, alone, capsys):
