@@ -19,6 +19,41 @@ TINY_CONFIG: dict[str, Any] = {
     "encoder_ffn_dim": 24,
     "decoder_ffn_dim": 24,
 }
+# Kinds of positions, vocabularies and layers, by what they differ in from the default.
+LIMITS = {"max_source_positions": 24, "max_target_positions": 32}
+KINDS = {
+    "rotary": {},
+    "rotary across": {"cross_attention_position_type": "rotary", "num_key_value_heads": 1, "use_qk_norm": True},
+    "learned": {
+        "norm_type": "layernorm", "norm_first": False, "is_gated_act": False, "mlp_bias": True, "attention_out_bias": True,
+        "lm_head_bias": True, "activation_function": "gelu", "scale_embedding": True,
+        "share_encoder_decoder_embeddings": False, "self_attention_position_type": "none",
+        "position_embedding_type": "learned", "num_condition_features": 1, "init_std": 0.2, **LIMITS,
+    },
+    "sinusoidal": {"self_attention_position_type": "none", "position_embedding_type": "sinusoidal"},
+    "additive": {"self_attention_position_type": "additive", "cross_attention_position_type": "additive", **LIMITS},
+    "relative": {
+        "self_attention_position_type": "relative", "cross_attention_position_type": "relative",
+        "relative_attention_max_distance": 5,
+    },
+    "bucketed": {
+        "self_attention_position_type": "bucketed", "cross_attention_position_type": "bucketed",
+        "relative_attention_num_buckets": 6, "relative_attention_max_distance": 8,
+    },
+    "sparse": {
+        "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": ["sparse", "dense"], "num_experts": 4,
+        "router_type": "noisy_top_k",
+    },
+    "larger target": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 43},
+    "smaller target": {
+        "share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23, "tie_word_embeddings": True,
+    },
+}  # fmt: skip
+SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse"}
+# A batch: pads in the middle of a source, and labels that do not count.
+IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
+LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
+TARGET = torch.tensor([[1, 4, 5, 6, 7], [1, 8, 9, 3, 10]])
 
 
 def randomized(module: nn.Module, seed: int = 0, std: float = 0.35) -> Any:

@@ -20,32 +20,18 @@ from weftformer import WeftConfig, WeftForConditionalGeneration
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 PAD, BOS, EOS = 0, 1, 2
 TOKENS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
-LAYERS = {
-    f"{stack}_{name}": value
-    for stack in ("encoder", "decoder")
-    for name, value in {"layers": 2, "ffn_dim": 64}.items()
-}
-HEADS = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+SIZES = {"layers": 2, "ffn_dim": 64, "attention_heads": 4}
 # large random weights, so that differences show
 SMALL = {"vocab_size": 60, "d_model": 32, "init_std": 0.2, "dropout": 0.0, "attention_dropout": 0.0}
-SMALL |= LAYERS | HEADS | TOKENS | {"decoder_start_token_id": BOS}
+SMALL |= TOKENS | {"decoder_start_token_id": BOS}
+SMALL |= {f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in SIZES.items()}
 
 
 def t5gemma2():
-    text = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 6, "head_dim": 8}
-    text |= {
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "dropout_rate": 0.0,
-        "initializer_range": 0.2,
-    } | TOKENS
-    vision = {
-        "hidden_size": 32,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 28,
-    }
+    size = {"hidden_size": 32, "num_hidden_layers": 6, "intermediate_size": 64, "num_attention_heads": 4}
+    text = {"vocab_size": 60, "head_dim": 8, "num_key_value_heads": 2, "dropout_rate": 0.0, "initializer_range": 0.2}
+    text |= size | TOKENS
+    vision = size | {"num_hidden_layers": 1, "image_size": 28}
     encoder = {"text_config": dict(text), "vision_config": vision}
     config = T5Gemma2Config(encoder=encoder, decoder=dict(text), initializer_range=0.2, decoder_start_token_id=BOS)
     return T5Gemma2ForConditionalGeneration(config)

@@ -131,11 +131,6 @@ def tensor(array):
     return torch.from_numpy(np.array(array))
 
 
-def weft_model(params, **overrides):
-    overrides = {"encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS} | overrides
-    return convert(flatten(params), SOURCE, overrides=overrides).build()
-
-
 @pytest.mark.parametrize("root", ["", "transformer/", "transformer/~/", "transformer/~linear/"])
 def test_paths_are_those_below_the_root(root):
     """A root is made in `__call__`, in `__init__` or in another method."""
@@ -150,7 +145,8 @@ def test_paths_are_those_below_the_root(root):
 def test_logits_equal_those_of_haiku_and_the_way_back_is_exact(tied):
     params, logits = haiku_model(tied)
     source, target = draw_ids()
-    model = weft_model(params)
+    heads = {"encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS}
+    model = convert(flatten(params), SOURCE, overrides=heads).build()
     assert sum(p.numel() for p in model.parameters()) == sum(leaf.size for leaf in jax.tree.leaves(params))
     expected = tensor(logits(source, target))
     # JAX computes in 32 bits: 5e-7 were seen

@@ -6,12 +6,10 @@ import torch
 from weftformer import WeftDecoder
 from weftformer.conversion import upcycle
 
-from ..models import tiny_model
+from ..models import IDS, LABELS, tiny_model
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
-IDS = torch.tensor([[5, 6, 7, 8, 0], [9, 10, 11, 12, 13]])
-LABELS = torch.tensor([[4, 5, 6, -100], [8, 9, 3, 10]])
 KINDS = {
     "gated": {},
     "plain with biases": {"is_gated_act": False, "mlp_bias": True, "activation_function": "gelu"},

@@ -1,4 +1,4 @@
-"""Every Python block of the documentation runs, every command in it exists, and the pages are built without a warning."""
+"""Every Python block of README and the documentation runs, every command in it exists, and the pages are built without a warning."""
 
 import importlib.util
 import re
@@ -14,7 +14,7 @@ from weftformer.scripts import cli
 from weftformer.scripts.parsing import parse_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -39,7 +39,9 @@ def pushed(monkeypatch):
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.stem, marks=() if page.stem == "quick-start" else pytest.mark.integration)
+        pytest.param(
+            page, id=page.stem, marks=() if page.stem in ("README", "quick-start") else pytest.mark.integration
+        )
         for page in PAGES
         if blocks(own_text(page), "python")
     ],
@@ -60,6 +62,8 @@ def test_python_blocks_run(page, request, pushed, monkeypatch, tmp_path, capsys)
             continue
         exec(compile(code.replace("max_steps=400", "max_steps=2"), f"{page.name}, block {number}", "exec"), namespace)
     out = capsys.readouterr().out
+    if page.stem == "README":
+        assert out.strip() in own_text(page)
     if page.stem == "quick-start":
         assert pushed == ["your-name/your-model"]
     if page.stem == "routes":
@@ -118,3 +122,25 @@ def test_pages_are_built_without_a_warning(prepared):
     for page in re.findall(r": ([\w/-]+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE):
         assert (site / page.removesuffix("index") / "index.html").is_file(), page
     assert "--only-purchasable" in (site / "generated" / "commands" / "index.html").read_text(encoding="utf-8")
+
+
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+def test_a_notebook_runs(file, tmp_path, monkeypatch):
+    """From the first cell to the last, with few steps."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("STEPS", "4")
+    monkeypatch.setenv("NUM_ROUTES", "60")
+    book = nbformat.read(file, as_version=4)
+    assert all(not cell.get("outputs") for cell in book.cells), "clear the outputs: they hide what is written"
+    client = nbclient.NotebookClient(
+        book, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    client.execute()
+    outputs = [output for cell in book.cells for output in cell.get("outputs", [])]
+    kinds = {kind for output in outputs for kind in output.get("data", {})}
+    assert "image/svg+xml" in kinds if file.stem == "routes" else "image/png" in kinds

@@ -1,12 +1,14 @@
 """Small models of every kind of position, vocabulary and layer, and sources with pads in every place."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.modeling.decoding.step import DecodeStep
 
-from ..models import TINY_CONFIG
+from ..models import KINDS, TINY_CONFIG
 
 PAD, START, END = 0, 1, 2
 # scores of 32 bits, of a model of 64: only their own rounding is left
@@ -22,58 +24,6 @@ TINY = TINY_CONFIG | {
     # large enough for the answers to depend on every token
     "init_std": 0.4,
 }
-KINDS = {
-    "rotary": {},
-    "rotary across": {"cross_attention_position_type": "rotary", "num_key_value_heads": 1, "use_qk_norm": True},
-    "learned": {
-        "norm_type": "layernorm",
-        "norm_first": False,
-        "is_gated_act": False,
-        "mlp_bias": True,
-        "attention_out_bias": True,
-        "lm_head_bias": True,
-        "activation_function": "gelu",
-        "scale_embedding": True,
-        "share_encoder_decoder_embeddings": False,
-        "self_attention_position_type": "none",
-        "position_embedding_type": "learned",
-        "max_source_positions": 24,
-        "max_target_positions": 32,
-        "num_condition_features": 1,
-        "init_std": 0.2,
-    },
-    "sinusoidal": {"self_attention_position_type": "none", "position_embedding_type": "sinusoidal"},
-    "additive": {
-        "self_attention_position_type": "additive",
-        "cross_attention_position_type": "additive",
-        "max_source_positions": 24,
-        "max_target_positions": 32,
-    },
-    "relative": {
-        "self_attention_position_type": "relative",
-        "cross_attention_position_type": "relative",
-        "relative_attention_max_distance": 5,
-    },
-    "bucketed": {
-        "self_attention_position_type": "bucketed",
-        "cross_attention_position_type": "bucketed",
-        "relative_attention_num_buckets": 6,
-        "relative_attention_max_distance": 8,
-    },
-    "sparse": {
-        "encoder_mlp_layer_types": ["dense", "sparse"],
-        "decoder_mlp_layer_types": ["sparse", "dense"],
-        "num_experts": 4,
-        "router_type": "noisy_top_k",
-    },
-    "larger target": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 43},
-    "smaller target": {
-        "share_encoder_decoder_embeddings": False,
-        "decoder_vocab_size": 23,
-        "tie_word_embeddings": True,
-    },
-}
-
 # The two that differ most, in norms, positions, heads, biases, tables and conditions. `make test` tries with these two
 # what `generate` does around the model, because it does not depend on the kind, and with all what each kind computes.
 FEW = ("rotary across", "learned")
@@ -144,11 +94,23 @@ def steps(monkeypatch):
     return taken
 
 
-def rows_of(given: dict[str, torch.Tensor], index: int) -> dict[str, torch.Tensor]:
-    return {name: value[index : index + 1] for name, value in given.items()}
-
-
 @pytest.fixture
-def alone():
-    """One row of a dictionary of tensors: `alone(inputs, 2)`."""
-    return rows_of
+def writes(monkeypatch):
+    """Record the fields that are written to the configurations in `watched`, which concurrent requests read."""
+    writes = SimpleNamespace(names=[], watched=[])
+
+    def recorded(original):
+        def record(config, name, *value):
+            writes.names += [name] if any(config is watched for watched in writes.watched) else []
+            original(config, name, *value)
+
+        return record
+
+    for method in ("__setattr__", "__delattr__"):
+        monkeypatch.setattr(WeftConfig, method, recorded(getattr(WeftConfig, method)))
+    return writes
+
+
+def row_of(given: dict[str, torch.Tensor], index: int) -> dict[str, torch.Tensor]:
+    """Return one row of a dictionary of tensors."""
+    return {name: value[index : index + 1] for name, value in given.items()}

@@ -6,20 +6,13 @@ import torch
 from weftformer.modeling.decoding.continuous import ContinuousSearch, reason_against
 
 from .conftest import END
-
-ENDS = [END, 4, 7, 9]
-BEAMS = {"num_beams": 3, "num_return_sequences": 3}
+from .test_decoding import BEAMS, ENDS, until_end
 
 
 def alone(model, ids, **settings):
     """Return the ids written for one source without others, until their end."""
     settings = {"max_new_tokens": 20, "eos_token_id": ENDS} | settings
     return [until_end(row[1:]) for row in model.generate(ids[None], **settings).tolist()]
-
-
-def until_end(ids):
-    ends = [place for place, token in enumerate(ids) if token in ENDS]
-    return ids[: ends[0] + 1] if ends else ids
 
 
 def assert_alone(found, model, ids, **settings):

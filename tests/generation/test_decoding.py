@@ -106,6 +106,7 @@ def cases():
         yield from ((kind, "leaving", name) for name in dict.fromkeys(("beams", *leaving)))
         if kind not in ("relative", "bucketed"):  # offsets depend on the whole batch
             yield from ((kind, "joined", name) for name in JOINED if kind in FEW or name == "beams")
+        yield kind, "other caches", "greedy"
     for kind, name in (("learned", "greedy"), ("bucketed", "beams")):
         yield pytest.param(kind, "compiled", name, marks=() if kind == "learned" else pytest.mark.integration)
 
@@ -124,8 +125,9 @@ PLAIN = {"cache_implementation": "dynamic"}
 
 
 @pytest.mark.parametrize(("model", "way", "name"), list(cases()), indirect=["model"])
-def test_equals_plain_search(model, inputs, steps, monkeypatch, way, name):
+def test_equals_plain_search(model, inputs, steps, writes, monkeypatch, way, name):
     request = REQUESTS[name]
+    writes.watched.append(model.config)
     monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 4)
     plain = with_scores(model, inputs, request, **PLAIN)
     assert not steps, "the plain path was not taken"
@@ -135,6 +137,12 @@ def test_equals_plain_search(model, inputs, steps, monkeypatch, way, name):
         assert torch.equal(generate(model, inputs, request), plain.sequences)
     elif way == "joined":
         assert_joined(model, inputs, request, plain)
+    elif way == "other caches":
+        static = {"cache_implementation": "static"}  # as long as the longest request so far
+        for cache in ({"use_cache": False}, static, static | {"max_new_tokens": 5}):
+            found = with_scores(model, inputs, request, **cache)
+            assert torch.equal(found.sequences, plain.sequences[:, : 1 + len(found.logits)])
+            torch.testing.assert_close(found.logits, plain.logits[: len(found.logits)], **CLOSE)
     else:
         shapes = []
         monkeypatch.setattr(
@@ -149,9 +157,9 @@ def test_equals_plain_search(model, inputs, steps, monkeypatch, way, name):
         weftformer.fast_decoding(model, compile=False)
     is_relative = model.config.has_relative_self_attention and "padded" in name  # offsets differ between rows
     # the first token is from a forward pass over the prefix
-    assert bool(steps) == (
-        not is_relative and name not in ("one token", "criterion that ends all", "criterion of time")
-    )
+    is_short = name in ("one token", "criterion that ends all", "criterion of time")
+    assert bool(steps) == (way != "other caches" and not is_relative and not is_short)
+    assert not writes.names
 
 
 def assert_same(found, plain):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_hook
+from transformers import WatermarkingConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -160,3 +161,19 @@ def test_unwrapped_generate_keeps_gradients(build, source, beams):
     assert output.logits[-1].requires_grad
     usual = model.generate(source, **settings)
     assert torch.equal(output.sequences, usual.sequences) and not usual.logits[-1].requires_grad
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"num_beams": 3, "cache_implementation": "static"},
+        {"prompt_lookup_num_tokens": 2},
+        {"watermarking_config": WatermarkingConfig(greenlist_ratio=0.5), "do_sample": True},
+    ],
+    ids=lambda request: next(iter(request)),
+)
+def test_requests_leave_the_shared_configuration_unchanged(build, source, writes, request_):
+    model = build("larger target")
+    writes.watched.append(model.config)
+    found = model.generate(source[:1], min_new_tokens=8, max_new_tokens=8, **request_)
+    assert found.shape[1] == 9 and not writes.names

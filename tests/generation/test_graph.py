@@ -8,10 +8,11 @@ import weftformer
 from weftformer.common.watching import Watch
 from weftformer.modeling.decoding import dispatch, graph, reason_against
 from weftformer.modeling.decoding.compiled import compiled_folder
-from weftformer.modeling.decoding.graph import BeamGraph, GraphSearch, GreedyGraph, kind_of
+from weftformer.modeling.decoding.graph import GraphSearch, kind_of
 from weftformer.training import WeftTrainer, WeftTrainingArguments
 
 from ..models import run_loop
+from .conftest import row_of
 
 pytestmark = pytest.mark.skipif(torch.__version__ < "2.13", reason="graphs need torch 2.13")
 ENDS = {"eos_token_id": [2, 4, 7]}
@@ -38,10 +39,10 @@ SEARCHES = [
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_tokens_are_those_of_the_plain_path(model, inputs, alone, steps, written, monkeypatch, search):
+def test_tokens_are_those_of_the_plain_path(model, inputs, steps, written, monkeypatch, search):
     monkeypatch.setattr(graph, "_ROOM", 4)  # grows twice
     short = {name: value[:1] if name == "condition_values" else value[:1, :1] for name, value in inputs.items()}
-    several, expected = (inputs, *(alone(inputs, row) for row in range(4)), short), []
+    several, expected = (inputs, *(row_of(inputs, row) for row in range(4)), short), []
     for given in several:
         expected.append(model.generate(**given, **ENDS, **PLAIN, **search, max_new_tokens=12))
         assert torch.equal(model.generate(**given, **ENDS, **search, max_new_tokens=12), expected[-1])
@@ -130,28 +131,6 @@ def test_graphs_stay_while_values_of_weights_change(build, written):
         before = dispatch.graph_search(model)
         change()
         assert dispatch.graph_search(model) is not before
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("name", ["source", "greedy", "beams"])
-def test_graphs_have_any_number_of_texts_and_any_lengths(build, name):
-    graphs = GraphSearch(build("rotary across"))
-    module = {
-        "source": graphs.source,
-        "greedy": GreedyGraph(graphs.step),
-        "beams": BeamGraph(graphs.step, 5, 1, 1.0, True),
-    }
-    program = graphs.exported(module[name], is_single=False)
-    inputs = {
-        node.name: node.meta["val"] for node in program.graph.nodes if node.name in program.graph_signature.user_inputs
-    }
-    # fixed sizes: layers, beams, heads, their width and scalars
-    sizes = [[size for size in value.shape if isinstance(size, int)] for value in inputs.values()]
-    assert sizes == {
-        "source": [[], []],
-        "greedy": [[], [2, 2, 1, 1, 8], [], [], [], [2, 1, 8], [2, 1, 8], [], [], [], []],
-        "beams": [[], [2, 2, 5, 1, 8], [5], [5], [5], [5], [5], [5, 1], [5], [1], [], [2, 1, 8], [2, 1, 8], [], [], [], []],
-    }[name]  # fmt: skip
 
 
 @pytest.mark.slow

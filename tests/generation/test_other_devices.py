@@ -26,18 +26,14 @@ def steps_on_meta(monkeypatch):
             raise EnoughStepsError
         return step(self, *args, **kwargs)
 
-    for name, made_up in {
+    made_up = {
         "tolist": lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype).tolist(),
-        "item": lambda tensor: 0,
-        "__int__": lambda tensor: 0,
-        "__bool__": lambda tensor: True,
-    }.items():
+        "item": lambda tensor: 0, "__int__": lambda tensor: 0, "__bool__": lambda tensor: True,
+    }  # fmt: skip
+    for name, value in made_up.items():
         real = getattr(torch.Tensor, name)
-        monkeypatch.setattr(
-            torch.Tensor,
-            name,
-            lambda tensor, real=real, made_up=made_up: made_up(tensor) if tensor.is_meta else real(tensor),
-        )
+        monkeypatch.setattr(torch.Tensor, name, lambda tensor, real=real, value=value:
+                            value(tensor) if tensor.is_meta else real(tensor))  # fmt: skip
     monkeypatch.setattr(RefuseNonFiniteScores, "raise_if_nonfinite", lambda self: None)
     monkeypatch.setattr(DecodeStep, "step", counted)
     monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 4)
@@ -45,17 +41,17 @@ def steps_on_meta(monkeypatch):
         yield seen
 
 
-@pytest.mark.parametrize(
-    ("kind", "beams", "prefix"),
-    [
-        ("rotary", 1, 1),
-        ("rotary", 3, 20),
-        ("learned", 3, 1),
-        ("sparse", 3, 1),
-        ("relative", 3, 20),
-        ("additive", 1, 20),
-    ],
-)
+CASES = [
+    ("rotary", 1, 1),
+    ("rotary", 3, 20),
+    ("learned", 3, 1),
+    ("sparse", 3, 1),
+    ("relative", 3, 20),
+    ("additive", 1, 20),
+]
+
+
+@pytest.mark.parametrize(("kind", "beams", "prefix"), CASES)
 def test_steps_and_search_stay_on_the_device(build, steps_on_meta, kind, beams, prefix):
     model = build(kind)
     if kind == "sparse":

@@ -1,10 +1,13 @@
 """Cards: metadata that the Hub accepts, intervals in the index and in the text, and no unknown facts."""
 
 import pytest
+import torch
 from huggingface_hub import ModelCard
 
 from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration
-from weftformer.hub import Facts, MetricResult, build_card, facts_of
+from weftformer.conversion import SOURCES
+from weftformer.hub import Facts, MetricResult, build_card, converted_card, facts_of, measured
+from weftformer.hub.facts import count_parameters
 from weftformer.tokenization import train_tokenizer
 
 from ..models import tiny_model
@@ -69,3 +72,30 @@ def test_what_a_card_shows_runs(kind, fields, output, tmp_path, monkeypatch, cap
     card = build_card(facts_of(model, "model", has_tokenizer=has_tokenizer))
     assert card.data.pipeline_tag == (None if model.can_generate() else "feature-extraction")
     assert printed(card, tmp_path, monkeypatch, capsys).startswith(output)
+
+
+def test_parameters_are_counted_as_they_are_without_drawing_random_numbers():
+    model = tiny_model(decoder_layers=1, decoder_mlp_layer_types="sparse", num_experts=4, num_experts_per_tok=1)
+    before = torch.get_rng_state()
+    total, active = count_parameters(model.config)
+    assert torch.equal(torch.get_rng_state(), before)
+    experts = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
+    assert total == sum(p.numel() for p in model.parameters()) and active == total - experts * 3 // 4
+    assert experts == 4 * 3 * 16 * 24
+
+
+@pytest.mark.parametrize(("source", "new"), [("dms", ()), ("torch", ("model.encoder.embed_tokens.weight",))])
+def test_converted_weights_have_the_citation_and_licence_of_their_source(source, new):
+    card = converted_card(tiny_model(), "out", source, SOURCES[source].title, new=new)
+    assert "were not compared with the original" in card.text and "license" not in card.data.to_dict()
+    assert ("MIT licence" in card.text) == (source == "dms") == ("@article{directmultistep" in card.text)
+    assert 'from_pretrained("out"' in card.text
+    assert ("These weights are random and need training before use: `model.encoder" in card.text) == bool(new)
+
+
+def test_only_metrics_are_taken_from_an_evaluation():
+    metrics = {"eval_loss": 1.23456789, "eval_bleu": 30.0, "test_loss": 2.0}
+    metrics |= {"eval_runtime": 3.0, "eval_gen_len": 4.0, "epoch": 1.0}
+    loss, bleu = measured(metrics, "eval", "pairs", n=5, intervals={"bleu": (28.0, 32.0, "bootstrap")})
+    assert (loss.value, loss.low, loss.split, loss.n) == (1.234568, None, "validation", 5)
+    assert (bleu.name, bleu.shown_value, bleu.shown_interval) == ("BLEU", "30", "[28, 32], bootstrap")

@@ -1,6 +1,9 @@
 """Damaged and hostile files of a folder are refused in a sentence that names the folder."""
 
+import io
 import json
+import re
+import sys
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ from weftformer.hub.loading import check_generates, load
 from weftformer.serving import load_task
 
 from ..models import tiny_text_model
+from .test_export import ROOT
 
 
 def fields(file, **values):
@@ -62,21 +66,15 @@ def test_damage_is_told_in_a_sentence(case, parts, tmp_path, capsys):
     assert type(error.value) is ValueError and "this ran" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        {"forced_bos_token_id": 10**9},
-        {"cache_implementation": "quantized"},
-        {"length_penalty": "x"},
-        {"num_beams": "x"},
-    ],
-    ids=str,
-)
+UNUSABLE = {"forced_bos_token_id": 10**9, "cache_implementation": "quantized", "length_penalty": "x", "num_beams": "x"}
+
+
+@pytest.mark.parametrize("setting", UNUSABLE)
 def test_settings_that_cannot_generate_are_found_by_a_trial(setting, parts, tmp_path):
     for part in parts:
         part.save_pretrained(tmp_path)
     assert load_task(str(tmp_path))
-    fields(tmp_path / "generation_config.json", **setting)
+    fields(tmp_path / "generation_config.json", **{setting: UNUSABLE[setting]})
     with pytest.raises(ValueError, match=r"generation_config\.json"):
         load_task(str(tmp_path))
 
@@ -90,3 +88,26 @@ def test_settings_that_need_more_than_the_trial_are_allowed(setting, parts, tmp_
     model = load(MODEL, tmp_path)
     check_generates(model, tmp_path)
     assert all(getattr(model.generation_config, name) == value for name, value in setting.items())
+
+
+@pytest.mark.parametrize("kind", [MODEL, TOKENIZER])
+def test_code_beside_a_model_does_not_run_even_if_standard_input_consents(kind, parts, tmp_path, monkeypatch):
+    for part in parts:
+        part.save_pretrained(tmp_path)
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    classes = dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"), "evil.Evil")
+    fields(tmp_path / "config.json", model_type="evil", auto_map=classes)
+    fields(tmp_path / "tokenizer_config.json", tokenizer_class="Evil", auto_map={"AutoTokenizer": ["evil.Evil", None]})
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"y\n" * 20)))
+    monkeypatch.setattr("builtins.input", lambda *prompt: "y")
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        load(kind, tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_commands_load_by_this_function_alone():
+    """A class for any family may run the code of a folder."""
+    rooms = [file.parent for file in ROOT.glob("*/__init__.py") if file.parent.name not in ("benchmarks", "tests")]
+    files = [file for room in rooms for file in room.rglob("*.py")]
+    loading = [file.name for file in files if re.search(r"\b(Auto\w+|kind)\.from_pretrained\(", file.read_text())]
+    assert len(rooms) > 10 and loading == ["loading.py"]

@@ -1,19 +1,27 @@
-"""The files that are pushed to the Hub, as a stand-in receives them over HTTP. No test talks to the Hub itself."""
+"""The files that are pushed to the Hub, as a stand-in receives them. No test talks to the Hub itself."""
+
+import os
+from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import ModelCard
+from huggingface_hub import HfApi, ModelCard
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer import WeftForConditionalGeneration, WeftModel
 from weftformer.hub.export import flat_files
 from weftformer.tokenization import train_tokenizer
 from weftformer.training import WeftTrainer
+from weftformer.training.checkpoints import save_model_folder
 
 from ..models import tiny_model
 
 IDS = torch.tensor([[5, 6, 7, 8]])
-REPOSITORY = "someone/model"
+REPOSITORY, WEIGHTS = "someone/model", "model.safetensors"
+MODEL = {
+    "config.json", "generation_config.json", WEIGHTS, "training_args.bin", "tokenizer.json", "tokenizer_config.json",
+    *flat_files(),
+}  # fmt: skip
 
 
 def build(kind=WeftForConditionalGeneration, **fields):
@@ -50,22 +58,29 @@ def test_tags_and_a_card_that_a_person_wrote_stay(hub):
     assert tags == ["weft", "encoder-decoder", "opera"]
 
 
-def test_a_trainer_pushes_a_repository_that_stands_alone(hub, tmp_path):
+# --- by a Trainer: whole models, checkpoints to resume from, and nothing unfinished
+
+
+def trainer(folder: Path, fields=None, **settings) -> WeftTrainer:
+    given = {
+        "max_steps": 3, "save_steps": 1, "per_device_train_batch_size": 4, "learning_rate": 0.01, "use_cpu": True,
+        "lr_scheduler_type": "constant", "report_to": [], "disable_tqdm": True, "hub_model_id": REPOSITORY,
+        "logging_steps": 1,
+    }  # fmt: skip
     tokenizer = train_tokenizer(["a b"], vocab_size=259)
-    rows = [{"input_ids": [5, 6, 7, 2], "labels": [7, 6, 2]}] * 8
-    args = Seq2SeqTrainingArguments(
-        str(tmp_path / "run"), max_steps=2, learning_rate=3e-3, per_device_train_batch_size=4, seed=7, use_cpu=True,
-        report_to=[], disable_tqdm=True, save_strategy="no", hub_model_id=REPOSITORY, logging_steps=1,
+    rows = [{"input_ids": [5 + row, 6, 7, 2], "labels": [7, 6 + row, 2]} for row in range(8)]
+    return WeftTrainer(
+        model=build(dropout=0.1, **(fields or {})), args=Seq2SeqTrainingArguments(str(folder), **(given | settings)),
+        train_dataset=rows, eval_dataset=rows, data_collator=DataCollatorForSeq2Seq(tokenizer), processing_class=tokenizer,
     )  # fmt: skip
-    trainer = WeftTrainer(
-        model=build(decoder_mlp_layer_types="sparse"), args=args, train_dataset=rows, eval_dataset=rows,
-        data_collator=DataCollatorForSeq2Seq(tokenizer), processing_class=tokenizer,
-    )  # fmt: skip
-    trainer.train()
-    loss = trainer.evaluate()["eval_loss"]
-    trainer.push_to_hub(language=["de", "en"], license="mit", tasks="translation", dataset_tags="someone/pairs")
-    files = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "README.md"}
-    assert files | set(flat_files()) <= hub.files(REPOSITORY)
+
+
+def test_a_trainer_pushes_a_repository_that_stands_alone(hub, tmp_path):
+    run = trainer(tmp_path / "run", {"decoder_mlp_layer_types": "sparse"}, max_steps=2, save_strategy="no")
+    run.train()
+    loss = run.evaluate()["eval_loss"]
+    run.push_to_hub(language=["de", "en"], license="mit", tasks="translation", dataset_tags="someone/pairs")
+    assert {*MODEL, "README.md"} <= hub.files(REPOSITORY)
     card = ModelCard.load(hub.folder / REPOSITORY / "README.md")
     data = card.data
     assert (data.language, data.license, data.pipeline_tag) == (["de", "en"], "mit", "translation")
@@ -73,4 +88,53 @@ def test_a_trainer_pushes_a_repository_that_stands_alone(hub, tmp_path):
     (result,) = data.eval_results
     assert (result.metric_type, result.dataset_split, result.metric_args) == ("loss", "validation", {"n": 8})
     assert result.metric_value == pytest.approx(loss, abs=1e-6)
-    assert "| highest learning rate | 0.003 |" in card.text and "| steps | 2 (1.0 epochs) |" in card.text
+    assert "| highest learning rate | 0.01 |" in card.text and "| steps | 2 (1.0 epochs) |" in card.text
+
+
+def hidden(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("strategy", ["end", "every_save", "checkpoint", "all_checkpoints"])
+def test_each_push_holds_a_whole_model_and_nothing_else(strategy, hub, tmp_path):
+    """Nor does it hold what a run that was killed left in the output folder."""
+    folder = tmp_path / "run"
+    (folder / ".saving-checkpoint/.cache/huggingface/checkpoint-7").mkdir(parents=True)
+    (folder / ".saving-checkpoint/.cache/huggingface/checkpoint-7/optimizer.pt").touch()
+    run = trainer(folder, push_to_hub=True, hub_strategy=strategy, hub_always_push=True)
+    run.train()
+    assert not hidden(folder)
+    run.push_to_hub()
+    files = {path.name for path in (folder / "checkpoint-3").iterdir()}
+    expected = []
+    for step in [] if strategy == "end" else [1, 2, 3]:
+        name = {"checkpoint": "last-checkpoint", "all_checkpoints": f"checkpoint-{step}"}.get(strategy)
+        expected += [MODEL] + ([{f"{name}/{file}" for file in files}] if name else [])
+    assert [set(commit) for commit in hub.pushed] == [*expected, MODEL | {"README.md"}]
+
+
+@pytest.mark.parametrize("what", ["checkpoint", "model", "code"])
+def test_what_is_being_written_is_not_listed(what, hub, tmp_path, monkeypatch):
+    """Nor is what a crash at that moment leaves, whoever uploads the folder."""
+    folder, replace = tmp_path / "run", os.replace
+    run = trainer(folder, max_steps=1)
+    (folder / "notes.txt").touch()
+    seen = []
+
+    def upload(unfinished):
+        if not seen:
+            seen.append(unfinished)
+            assert Path(unfinished).is_relative_to(folder) and Path(unfinished).exists()
+            HfApi().upload_folder(repo_id=REPOSITORY, folder_path=folder)
+
+    def replacing(source, target):
+        if Path(target).name == {"checkpoint": "checkpoint-1", "model": WEIGHTS, "code": "modeling_weft.py"}[what]:
+            upload(source)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", replacing)
+    {"checkpoint": run.train, "model": lambda: save_model_folder(run, folder), "code": run.save_model}[what]()
+    assert seen
+    (listed,) = hub.pushed
+    assert "notes.txt" in listed and not [path for path in listed if path.startswith(".")]
+    assert not hidden(folder)

@@ -16,6 +16,8 @@ from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.configuration import version
 from weftformer.hub import export_code
 
+from .test_loading_damaged import fields
+
 FIXTURES = Path(__file__).parent / "fixtures"
 RELEASED = sorted(str(path.parent.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*/config.json"))
 
@@ -33,12 +35,6 @@ def outputs(model: WeftForConditionalGeneration, tokenizer: Any, text: str) -> d
         "greedy": model.generate(**given, num_beams=1, min_new_tokens=6, max_new_tokens=6).tolist(),
         "beams": model.generate(**given, num_beams=3, min_new_tokens=6, max_new_tokens=6).tolist(),
     }
-
-
-def rewrite(folder: Path, **fields) -> Path:
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
-    return folder
 
 
 @pytest.fixture
@@ -72,7 +68,7 @@ def test_a_released_folder_loads_and_computes_what_it_did(name):
 
 
 def test_a_saved_file_says_which_weft_wrote_it(folder):
-    rewrite(folder, weft_version="0.0.1")
+    fields(folder / "config.json", weft_version="0.0.1")
     config = WeftConfig.from_pretrained(folder)
     config.save_pretrained(folder)
     found = json.loads((folder / "config.json").read_text())
@@ -82,7 +78,7 @@ def test_a_saved_file_says_which_weft_wrote_it(folder):
 
 @pytest.mark.parametrize("later", [version.FORMAT + 1, "2", None, True], ids=str)
 def test_a_later_format_is_refused(folder, later):
-    rewrite(folder, weft_version="99.0.0", weft_format=later, norm_type=["what will be"])
+    fields(folder / "config.json", weft_version="99.0.0", weft_format=later, norm_type=["what will be"])
     message = rf"format {later!r} and was written by Weft 99.0.0, but Weft {weftformer.__version__} .*pip install -U weftformer"
     for load in (AutoConfig.from_pretrained, AutoModelForSeq2SeqLM.from_pretrained, WeftConfig.from_json_file):
         with pytest.raises(ValueError, match=message):
@@ -97,6 +93,6 @@ def test_code_without_weft_reads_and_refuses_alike(folder, tmp_path, monkeypatch
     assert flat is not WeftConfig
     flat.from_pretrained(folder).save_pretrained(tmp_path / "again")
     assert json.loads((tmp_path / "again" / "config.json").read_text())["weft_version"] == weftformer.__version__
-    rewrite(folder, weft_version="99.0.0", weft_format=version.FORMAT + 1)
+    fields(folder / "config.json", weft_version="99.0.0", weft_format=version.FORMAT + 1)
     with pytest.raises(ValueError, match="pip install -U weftformer"):
         flat.from_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Pushed code with later versions of transformers: the names that it needs, and missing or changed names."""
+"""Other versions of transformers: names that are missing, and keywords and fields that this release does not know."""
 
 import importlib
 import logging
@@ -6,18 +6,14 @@ import sys
 
 import pytest
 import torch
+import transformers
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer import WeftForConditionalGeneration
 from weftformer.modeling import transformers_names
 
-from ..models import TINY_CONFIG
+from ..models import IDS, LABELS, TARGET, TINY_CONFIG, tiny_model
 
-SIZE = TINY_CONFIG | {
-    "encoder_layers": 1, "init_std": 0.3, "decoder_mlp_layer_types": ["sparse", "dense"], "num_experts": 4,
-}  # fmt: skip
-IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 3, 0, 0]])
-PREFIX = torch.tensor([[1, 6, 7, 8], [1, 5, 5, 20]])
 REMEDY = 'pip install "transformers>=5.17,<6"'
 
 
@@ -26,6 +22,23 @@ def test_without_a_needed_name_the_error_says_what_to_install(monkeypatch):
     with pytest.raises(ImportError, match=r"does not fit this model .*maybe_autocast.*pip install") as error:
         importlib.reload(transformers_names)
     assert REMEDY in str(error.value)
+
+
+@pytest.mark.parametrize("module", ["transformers.generation.utils", "transformers.trainer"])
+def test_the_nearest_caller_tells_a_keyword_of_transformers_from_a_typo(module, monkeypatch, caplog):
+    monkeypatch.setattr(transformers_names, "_dropped", set())
+    transformers.logging.enable_propagation()
+    caplog.set_level(logging.WARNING)
+    model, scope = tiny_model(random=True), {"__name__": module}
+    exec("def call(model, **given):\n    return model(**given, of_next_year=1, more=2)", scope)
+    for _ in range(2):
+        scope["call"](model, input_ids=IDS, labels=LABELS)
+    with pytest.raises(ValueError, match=r"unexpected keyword `decoder_input_idz`"):
+        model.model(input_ids=IDS, decoder_input_ids=LABELS.clamp(min=0), decoder_input_idz=LABELS)
+    with pytest.raises(ValueError, match="attention_masc"):
+        model.generate(IDS, attention_masc=IDS != 0, max_new_tokens=2)
+    dropped = [message for message in caplog.messages if "which this model does not know" in message]
+    assert len(dropped) == 2 and "`of_next_year`" in dropped[0] and "`more`" in dropped[1]
 
 
 def forget_pushed_code() -> None:
@@ -42,7 +55,7 @@ def pushed(tmp_path, monkeypatch, caplog):
     forget_pushed_code()
     caplog.set_level(logging.INFO)
     folder = tmp_path / "model"
-    WeftForConditionalGeneration(WeftConfig(**SIZE)).save_pretrained(folder)
+    tiny_model(init_std=0.3, decoder_mlp_layer_types=["sparse", "dense"], num_experts=4).save_pretrained(folder)
     found = get_class_from_dynamic_module("modeling_weft.WeftForConditionalGeneration", str(folder))
     assert found is not WeftForConditionalGeneration and found.__module__.startswith("transformers_modules.")
     yield found, folder
@@ -51,11 +64,11 @@ def pushed(tmp_path, monkeypatch, caplog):
 
 def test_pushed_code_warns_of_a_keyword_or_field_that_it_does_not_know(pushed, caplog):
     model = pushed[0].from_pretrained(pushed[1])
-    expected = model(input_ids=IDS, decoder_input_ids=PREFIX).logits
+    expected = model(input_ids=IDS, decoder_input_ids=TARGET).logits
     for _ in range(2):
-        assert torch.equal(model(input_ids=IDS, decoder_input_ids=PREFIX, of_next_year=1).logits, expected)
-    assert pushed[0].config_class(**SIZE, encoder_layer=3).encoder_layers == 1
+        assert torch.equal(model(input_ids=IDS, decoder_input_ids=TARGET, of_next_year=1).logits, expected)
+    assert pushed[0].config_class(**TINY_CONFIG, encoder_layer=3).encoder_layers == 2
     for word in ("`of_next_year`", "`encoder_layer`"):
         assert len([message for message in caplog.messages if word in message]) == 1
     with pytest.raises(ValueError, match="of_next_year"):
-        WeftForConditionalGeneration.from_pretrained(pushed[1])(IDS, decoder_input_ids=PREFIX, of_next_year=1)
+        WeftForConditionalGeneration.from_pretrained(pushed[1])(IDS, decoder_input_ids=TARGET, of_next_year=1)

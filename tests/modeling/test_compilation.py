@@ -7,22 +7,15 @@ import torch
 
 from weftformer import WeftEncoder
 
-from ..models import tiny_model
+from .. import models
+from ..models import SPARSE, tiny_model
 
 SMALL = {"encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
-SPARSE = {
-    "encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_bias": True,
-    "router_bias_update_rate": 0.1,
-}  # fmt: skip
 KINDS = {
     "dense": {"num_key_value_heads": 1, "lm_head_bias": True},
-    "dms": {
-        "position_embedding_type": "learned",
-        "self_attention_position_type": "none",
-        "infer_attention_mask": True,
-    },
+    "dms": models.KINDS["learned"] | {"infer_attention_mask": True},
     "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "bucketed"},
-    "sparse": SPARSE,
+    "sparse": SPARSE | {"num_experts": 4, "router_bias": True, "router_bias_update_rate": 0.1},
 }
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 

@@ -16,8 +16,7 @@ from transformers import Seq2SeqTrainingArguments
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.training import WeftTrainer
 
-IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
-LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
+from ..models import IDS, LABELS, SPARSE
 
 
 def call(model, **given):
@@ -122,9 +121,11 @@ def last_token(base, changed):
 
 
 def mask_read(base, changed):
-    """Check that a missing mask is derived from the pads."""
+    """Check that a missing mask is derived from the pads, in all layers and losses."""
     logits(base, changed)
-    assert torch.equal(call(changed).logits, call(base, attention_mask=IDS.ne(0)).logits)
+    found, expected = call(changed), call(base, attention_mask=IDS.ne(0))
+    for name in ("logits", "aux_loss", "z_loss"):
+        assert torch.equal(found[name], expected[name])
 
 
 def pads_hidden(base, changed):
@@ -137,7 +138,6 @@ def pads_hidden(base, changed):
         assert model.prepare_decoder_input_ids_from_labels(labels).tolist() == [[1, 7, pad]]
 
 
-SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse"}
 LEARNED = {"position_embedding_type": "learned"}
 FREE = {"self_attention_position_type": "none"}
 
@@ -200,7 +200,7 @@ TABLE = {
     "is_encoder_decoder": ({}, False, refused),
     "use_cache": ({}, False, cache_returned),
     "pad_token_id": ({"infer_attention_mask": True}, 6, pads_hidden),
-    "infer_attention_mask": ({}, True, mask_read),
+    "infer_attention_mask": (SPARSE, True, mask_read),
     "bos_token_id": ({"decoder_start_token_id": None}, 5, first_token),
     "eos_token_id": ({}, [4, 6], last_token),
     "decoder_start_token_id": ({}, 5, shifted_labels),

@@ -1,13 +1,16 @@
 """Additions of Weft to `generate`: refusals before the first step, finite scores, and the hooks that it relies on."""
 
+import pickle
 from functools import partial
 
 import pytest
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 from transformers.generation import GenerationMixin
 
-from ..models import tiny_model
+from weftformer.modeling.transformers_names import CACHE
+
+from ..models import IDS, TARGET, tiny_model
 from .test_checks import TABLES
 
 LIMITS = {"max_source_positions": 12, "max_target_positions": 10}
@@ -79,9 +82,16 @@ def test_nan_in_a_later_step_is_refused_by_every_mode(settings, row):
         model.generate(source, **(request | {"suppress_tokens": None}), logits_processor=processors)
 
 
-def test_row_without_any_allowed_token_is_refused():
-    with pytest.raises(ValueError, match="every token is forbidden"):
-        build().generate(SOURCE, prefix_allowed_tokens_fn=lambda row, ids: [5], suppress_tokens=[5], max_new_tokens=2)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prefix_allowed_tokens_fn": lambda row, ids: [5], "suppress_tokens": [5]}, "every token is forbidden"),
+        ({"assistant_early_exit": 1}, "assistant_early_exit=1: this model cannot skip layers"),
+    ],
+)
+def test_settings_that_no_row_can_follow_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        build().generate(SOURCE[:1], max_new_tokens=2, **settings)
 
 
 @pytest.mark.parametrize("settings", [{}, {"cache_implementation": "static"}, {"num_beams": 2}], ids=str)
@@ -91,3 +101,42 @@ def test_head_scores_the_last_position_alone(settings):
     prefix = torch.tensor([[1, 5, 6]] * 2)
     model.generate(SOURCE, decoder_input_ids=prefix, min_new_tokens=3, max_new_tokens=3, **settings)
     assert shapes == [1, 1, 1]
+
+
+# --- the cache is `cache` and `past_key_values` in every release of transformers
+
+NAMES = ("cache", "past_key_values")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_forward_takes_and_returns_both_names(name):
+    model = tiny_model(random=True)
+    states = model.model.encoder(IDS, attention_mask=IDS != 0).last_hidden_state
+    whole = {"input_ids": IDS, "attention_mask": IDS != 0}
+    for part, call, ids in (
+        (model, whole, "decoder_input_ids"),
+        (model.model, whole, "decoder_input_ids"),
+        (model.model.decoder, {"encoder_hidden_states": states, "encoder_attention_mask": IDS != 0}, "input_ids"),
+    ):
+        first = part(**call, **{ids: TARGET[:, :2]})
+        assert first.cache is first.past_key_values is first[name] is first.get(name)
+        assert name in first and "caches" not in first and [key for key in first if key in NAMES] == [CACHE]
+        rest = part(**call, **{ids: TARGET[:, 2:], name: first[name]})
+        torch.testing.assert_close(rest[0], part(**call, **{ids: TARGET})[0][:, 2:], rtol=1e-4, atol=1e-4)
+        assert rest.cache is first.cache and rest.cache.get_seq_length() == 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("request_", [{}, {"num_beams": 3}, {"cache_implementation": "dynamic"}], ids=str)
+def test_generate_takes_and_returns_both_names(request_, name):
+    model = tiny_model(random=True)
+    request = {"min_new_tokens": 6, "max_new_tokens": 6, **request_, "return_dict_in_generate": True}
+    output = model.generate(IDS, **request)
+    assert output.cache is output.past_key_values is output[name] is not None
+    assert type(pickle.loads(pickle.dumps(output))) is type(output)
+    if "cache_implementation" not in request:
+        own = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        again = model.generate(IDS, **request, **{name: own})
+        assert torch.equal(again.sequences, output.sequences)
+        assert own.get_seq_length() == output.cache.get_seq_length() == 6

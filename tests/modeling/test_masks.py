@@ -7,6 +7,8 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 from weftformer.modeling.attention import new_cache
 from weftformer.modeling.masks import cross_mask, decoder_mask, encoder_mask
 
+from ..models import IDS
+
 pytestmark = pytest.mark.dtype(torch.float64)
 
 IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention"]
@@ -106,25 +108,7 @@ def test_flash_refuses_4d_masks(config_of, mask_of):
         mask_of(config_of("flash_attention_2"), torch.zeros(1, 3, 16), torch.ones(1, 1, 3, 3, dtype=torch.bool))
 
 
-IDS = torch.tensor([[5, 6, 0, 0, 7, 8], [9, 10, 11, 12, 13, 14]])
 TARGET = torch.tensor([[1, 4, 5, 6], [1, 7, 8, 9]])
-
-
-SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse"}
-
-
-@pytest.mark.parametrize("asks", [True, False])
-def test_inferred_mask_hides_pads_only_if_configured(build, asks):
-    """As in BART: also a token with the id of the pad. A mask that is given counts."""
-    model, found = build(infer_attention_mask=asks, **SPARSE), []
-    for given in ({}, {"attention_mask": IDS.ne(0)}, {"attention_mask": torch.ones_like(IDS)}):
-        output = model(input_ids=IDS, labels=TARGET, **given)
-        decoded = model.model(input_ids=IDS, decoder_input_ids=TARGET, **given).last_hidden_state
-        encoded = model.model.encoder(input_ids=IDS, **given).last_hidden_state
-        found.append([output.logits, decoded, encoded, output.aux_loss, output.z_loss])
-    none, pads, ones = found
-    for one, same, other in zip(none, pads if asks else ones, ones if asks else pads, strict=True):
-        assert torch.equal(one, same) and (one - other).abs().max() > 1e-3
 
 
 def given_masks(form, heads, batch=2):
@@ -155,16 +139,12 @@ def given_masks(form, heads, batch=2):
 )
 def test_4d_masks_of_all_implementations_are_equal(build, eager_flex, form, kind, heads, batch, implementation):
     fields = {"self_attention_position_type": kind, "cross_attention_position_type": kind, "num_key_value_heads": 2}
-    masks = given_masks(form, heads, batch)
-    expected = build(**fields)(input_ids=IDS, decoder_input_ids=TARGET, **masks).logits
+    masks, call = given_masks(form, heads, batch), {"input_ids": IDS, "decoder_input_ids": TARGET}
+    model = build(**fields)
+    expected = model(**call, **masks).logits
     assert expected.isfinite().all()
-    logits = build(attention=implementation, **fields)(input_ids=IDS, decoder_input_ids=TARGET, **masks).logits
+    logits = build(attention=implementation, **fields)(**call, **masks).logits
     torch.testing.assert_close(logits, expected, atol=1e-10, rtol=1e-10)
-    for name in masks:  # each of the three counts, and each head of it
-        less = {key: value for key, value in masks.items() if key != name}
-        without = build(**fields)(input_ids=IDS, decoder_input_ids=TARGET, **less).logits
-        assert (without - expected).abs().max() > 1e-3, name
-        if heads > 1:
-            first = {key: value[:, :1] if key == name else value for key, value in masks.items()}
-            alike = build(**fields)(input_ids=IDS, decoder_input_ids=TARGET, **first).logits
-            assert (alike - expected).abs().max() > 1e-3, name
+    for name, mask in masks.items():  # each of the three counts, and each head of it
+        for other in (None, mask[:, :1]) if heads > 1 else (None,):
+            assert (model(**call, **masks | {name: other}).logits - expected).abs().max() > 1e-3, name

@@ -8,11 +8,12 @@ from transformers.distributed import DistributedConfig
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.modeling.parallel import check_sizes
 
+from ..models import SPARSE
+
 pytestmark = pytest.mark.skipif(
     not hasattr(DistributedConfig, "dp_replicate_size"), reason="transformers splits no model in this way before 5.23"
 )
 
-SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse"}
 BIASES = {"mlp_bias": True, "attention_bias": True, "attention_out_bias": True, "lm_head_bias": True}
 KINDS = {
     "default": {},

@@ -9,7 +9,8 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from weftformer import WeftDecoder, WeftEncoder
 from weftformer.modeling.positions import TokenPositions, attention_positions, rotate
 
-IDS = torch.tensor([[5, 6, 7, 8, 9], [9, 10, 11, 12, 13]])
+from ..models import KINDS
+
 TARGET = torch.tensor([[1, 4, 5, 6], [1, 7, 8, 9]])
 
 
@@ -62,18 +63,8 @@ def test_buckets_equal_t5(small, buckets, distance, looks_ahead):
     assert torch.equal(positions.relative_BLM, expected)
 
 
-KINDS = {
-    "bucketed": {"self_attention_position_type": "bucketed", "cross_attention_position_type": "bucketed"},
-    "learned": {"position_embedding_type": "learned", "self_attention_position_type": "none"},
-    "sinusoidal": {"position_embedding_type": "sinusoidal", "self_attention_position_type": "none"},
-    "rotary": {"cross_attention_position_type": "rotary"},
-    "additive": {"self_attention_position_type": "additive", "cross_attention_position_type": "additive"},
-    "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "relative"},
-}
-
-
 @pytest.mark.dtype(torch.float64)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["rotary across", "learned", "sinusoidal", "additive", "relative", "bucketed"])
 def test_given_positions_belong_to_their_row_and_masked_tokens_have_none(small, lopsided, kind):
     model = lopsided(WeftDecoder(small(**KINDS[kind])))
     states = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))

@@ -1,11 +1,16 @@
-"""Facts that are written twice in the files around the code are the same in both places."""
+"""Facts that are written twice in the files around the code are the same in both places, and the package is imported once."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from transformers import AutoConfig
+
+import weftformer
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -56,3 +61,17 @@ def test_every_room_is_explained():
     layers = re.search(r"layers = \[(.*?)\]", read("pyproject.toml"), flags=re.DOTALL)
     assert layers is not None
     assert table == re.findall(r'"(\w+)"', layers[1])[::-1]
+
+
+def test_is_imported_once():
+    # pytest imports a repository root that is a package under the name of its folder, unless `confcutdir` keeps it out;
+    # that copy would register classes of its own under "weft"
+    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    assert [name for name, file in files.items() if file == str(ROOT / "__init__.py")] == ["weftformer"]
+    assert AutoConfig.for_model("weft").__class__ is weftformer.WeftConfig
+
+
+@pytest.mark.integration
+def test_models_of_texts_need_no_chemistry():
+    code = "import sys; sys.modules['rdkit'] = None; import weftformer.serving.lines, weftformer.scripts.generate"
+    subprocess.run([sys.executable, "-c", code], check=True)

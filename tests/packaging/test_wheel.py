@@ -22,7 +22,6 @@ DATA = (".py", ".smi", ".gz", ".css", ".html", ".js", ".yaml", ".json", ".safete
 
 # The first steps of a user. `weftformer` must be that of the wheel.
 FIRST_STEPS = """
-import runpy
 import sys
 from pathlib import Path
 
@@ -37,10 +36,6 @@ model = AutoModelForSeq2SeqLM.from_config(config)
 assert type(model) is WeftForConditionalGeneration
 model.save_pretrained(sys.argv[1])
 assert (Path(sys.argv[1]) / "modeling_weft.py").is_file()
-print("fine")
-# last, for it ends the process: `python -m weftformer --help`
-sys.argv[1:] = ["--help"]
-runpy.run_module("weftformer", run_name="__main__")
 """
 
 
@@ -118,7 +113,7 @@ def installed(wheel, tmp_path_factory) -> Path:
 @pytest.mark.integration
 def test_an_installed_wheel_has_its_command_and_builds_and_saves_a_model(installed, tmp_path):
     assert "usage" in command(installed / "weftformer", "--help", cwd=tmp_path)
+    assert "usage" in command(installed / "python", "-m", "weftformer", "--help", cwd=tmp_path)
     (tmp_path / "steps.py").write_text(FIRST_STEPS)
-    said, usage = command(installed / "python", "steps.py", tmp_path / "model", cwd=tmp_path).split("fine\n")
-    assert not said and "usage" in usage
+    assert not command(installed / "python", "steps.py", tmp_path / "model", cwd=tmp_path)
     assert not any((ROOT / name).exists() for name in ("build", "dist", "weftformer"))  # as it was

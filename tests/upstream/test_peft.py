@@ -14,14 +14,8 @@ from weftformer import WeftConfig, WeftForConditionalGeneration
 
 peft = pytest.importorskip("peft")
 TESTS = Path(sys.prefix) / "share" / f"peft-tests-{peft.__version__}"
-SIZES = {
-    "vocab_size": 1000,
-    "d_model": 16,
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 2,
-}
+TOKENS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+SIZES = {"vocab_size": 1000, "d_model": 16, **TOKENS}
 SIZES |= {f"{stack}_{size}": value for stack in ("encoder", "decoder") for size, value in
           {"layers": 2, "attention_heads": 4, "ffn_dim": 32}.items()}  # fmt: skip
 MODELS = {
@@ -54,21 +48,8 @@ def failures(name: str, tmp_path: Path, selection: str) -> set[str]:
         text = re.sub(models, rf"\1[{str(tmp_path / name)!r}]", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
         (package / file.name).write_text(text, encoding="utf-8")
     (package.parent / "conftest.py").write_text(CONFTEST)
-    words = [
-        "-m",
-        "pytest",
-        "-q",
-        "-rf",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "ignore",
-        "-k",
-        selection,
-        "peft_tests",
-    ]
+    words = ["-m", "pytest", "-q", "-rf", "-n", "0", "-p", "no:cacheprovider", "-W", "ignore", "-k", selection,
+             "peft_tests"]  # fmt: skip
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     run = subprocess.run([sys.executable, *words], cwd=package.parent, env=environment, capture_output=True, text=True)
     assert re.search(r"\d passed|\d failed", run.stdout), run.stdout[-3000:] + run.stderr[-3000:]

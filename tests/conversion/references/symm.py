@@ -71,10 +71,10 @@ def build(own="none", cross=None, *, stack=0, final=False, norm="layernorm", nor
     return randomized(module)
 
 
-def draw(call):
+def draw(call, heads=HEADS):
     """One call of a decoder: its inputs, and the rest as (symm-learning's keywords, Weft's keywords).
 
-    The causal mask is spelled out and the causal hint is off: see `test_the_usual_causal_call` for what the hint does.
+    The causal mask is spelled out and the causal hint is off.
     """
     generator = torch.Generator().manual_seed(3)
     target, memory = (torch.randn(BATCH, length, WIDTH, generator=generator) for length in (TARGET, SOURCE))
@@ -87,6 +87,12 @@ def draw(call):
     target_pads[0, 4:] = target_pads[1, 2] = memory_pads[0, 5:] = memory_pads[1, :2] = True
     there |= {"tgt_key_padding_mask": target_pads, "memory_key_padding_mask": memory_pads}
     here |= {"attention_mask": ~target_pads, "encoder_attention_mask": ~memory_pads}
+    if call in ("masks", "rows"):  # an additive mask for every head, and the memory's two masks are one here
+        bias = torch.randn(BATCH, heads, TARGET, SOURCE, generator=generator)
+        there["memory_mask"] = bias.flatten(0, 1)
+        here["encoder_attention_mask"] = bias.masked_fill(memory_pads[:, None, None], float("-inf"))
+    if call == "masks":
+        return (target, memory), there, here
     shapes = [(TARGET,), (SOURCE,)] if call == "row" else [(BATCH, TARGET), (BATCH, SOURCE)]
     ids = [torch.randint(0, ROWS, shape, generator=generator) for shape in shapes]
     there |= {"tgt_positions": ids[0], "memory_positions": ids[1]}
@@ -96,10 +102,7 @@ def draw(call):
     placed = [torch.rand(shape, generator=generator) > 0.3 for shape in shapes]
     there |= {"tgt_position_mask": placed[0], "memory_position_mask": placed[1]}
     here |= {"position_ids": (ids[0], placed[0]), "encoder_position_ids": (ids[1], placed[1])}
-    if call == "rows":  # and 4-D masks, one of them additive and another one for every head
-        bias = torch.randn(BATCH, HEADS, TARGET, SOURCE, generator=generator)
-        there["memory_mask"] = bias.flatten(0, 1)
-        here["encoder_attention_mask"] = bias.masked_fill(memory_pads[:, None, None], float("-inf"))
+    if call == "rows":  # and a 4-D mask
         here["attention_mask"] = ~(causal | target_pads[:, None, None])
     return (target, memory), there, here
 

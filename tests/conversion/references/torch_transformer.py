@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from . import Reference, randomized
+from .symm import FFN, HEADS, WIDTH
+from .symm import draw as draw_masked
 
-BATCH, TARGET, SOURCE, WIDTH, HEADS, FFN = 2, 6, 7, 16, 4, 20
 PARTS = ("encoder layer", "decoder layer", "encoder", "decoder", "transformer")
 
 
@@ -31,30 +32,21 @@ def different_stacks():
 
 def draw(part, is_causal=True, heads=HEADS):
     """One call: the inputs by Weft's names, in torch's order, and the masks as (torch's keywords, Weft's keywords)."""
-    generator = torch.Generator().manual_seed(3)
-    source, target = (torch.randn(BATCH, length, WIDTH, generator=generator) for length in (SOURCE, TARGET))
-    source_pads, memory_pads = torch.zeros(BATCH, SOURCE).bool(), torch.zeros(BATCH, SOURCE).bool()
-    target_pads = torch.zeros(BATCH, TARGET).bool()
-    # the first target is no pad: a row that sees nothing gives NaN in torch and zeros here
-    source_pads[0, 5:] = memory_pads[0, 4:] = memory_pads[1, 1:3] = target_pads[0, 4:] = target_pads[1, 2] = True
+    (target, source), there, here = draw_masked("masks", heads)
+    source_pads = torch.zeros(source.shape[:2]).bool()
+    source_pads[0, 4:] = True
     if part.startswith("encoder"):
         return {"inputs_embeds": source}, {"src_key_padding_mask": source_pads}, {"attention_mask": ~source_pads}
-    bias = torch.randn(BATCH, heads, TARGET, SOURCE, generator=generator)
-    there = {
-        "tgt_mask": torch.ones(TARGET, TARGET).triu(1).bool() if is_causal else None,
-        "tgt_key_padding_mask": target_pads,
-        "memory_mask": bias.flatten(0, 1),
-        "memory_key_padding_mask": memory_pads,
-    }
-    # the memory's two masks are one here
-    cross = bias.masked_fill(memory_pads[:, None, None], float("-inf"))
-    causal = {} if is_causal else {"is_causal": False}
+    if not is_causal:
+        there["tgt_mask"], here["is_causal"] = None, False
     if part.startswith("decoder"):
-        inputs = {"inputs_embeds": target, "encoder_hidden_states": source}
-        return inputs, there, {"attention_mask": ~target_pads, "encoder_attention_mask": cross} | causal
-    inputs = {"inputs_embeds": source, "decoder_inputs_embeds": target}
-    here = {"attention_mask": ~source_pads, "decoder_attention_mask": ~target_pads, "encoder_attention_mask": cross}
-    return inputs, there | {"src_key_padding_mask": source_pads}, here | causal
+        return {"inputs_embeds": target, "encoder_hidden_states": source}, there, here
+    here |= {"attention_mask": ~source_pads, "decoder_attention_mask": here["attention_mask"]}
+    return (
+        {"inputs_embeds": source, "decoder_inputs_embeds": target},
+        there | {"src_key_padding_mask": source_pads},
+        here,
+    )
 
 
 def reference(part, final=True, is_causal=True, norm_first=False, activation="relu", **options) -> Reference:

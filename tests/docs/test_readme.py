@@ -1,4 +1,4 @@
-"""The examples of README run and print what it shows except for figures, and its quotations of pages are right."""
+"""The commands of README run and print what it shows except for figures. `test_pages.py` runs its Python."""
 
 import re
 import shlex
@@ -8,17 +8,14 @@ import pytest
 
 from weftformer.scripts import cli
 
-ROOT = Path(__file__).resolve().parent.parent
+from .test_pages import ROOT, blocks
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str, text: str = README) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 def commands(text: str) -> list[list[str]]:
     """Return the words of the `weftformer` commands in a text, in order, without the first word."""
-    lines = "\n".join(blocks("bash", text)).replace("\\\n", " ").splitlines()
+    lines = "\n".join(blocks(text, "bash")).replace("\\\n", " ").splitlines()
     words = [shlex.split(line, comments=True) for line in lines]
     return [rest for first, *rest in filter(None, words) if Path(first).name == "weftformer"]
 
@@ -50,11 +47,6 @@ def surroundings(tmp_path, monkeypatch):
 
 def test_it_is_short():
     assert len(README.splitlines()) < 140
-
-
-def test_commands_exist():
-    found = {" ".join(words[: 2 if words[0] == "routes" else 1]) for words in commands(README)}
-    assert {"routes plan", "train", "generate", "convert"} <= found <= set(cli.COMMANDS)
 
 
 def test_the_picture_is_what_the_command_draws(monkeypatch, capsys):
@@ -92,12 +84,6 @@ def test_pairs_are_learned_and_new_lines_answered(capsys):
     assert Path("answers.txt").read_text().count("\n") == 3
     out, err = capsys.readouterr()
     assert_printed("csv", out + err)
-
-
-def test_python_runs(capsys):
-    (code,) = blocks("python")
-    exec(compile(code, "README.md", "exec"), {})
-    assert capsys.readouterr().out.strip() in README
 
 
 def test_links_lead_somewhere():
