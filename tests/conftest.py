@@ -1,6 +1,7 @@
 """Planners that know four routes by heart, trained in seconds (without RDKit, tests that ask for one are skipped); a browser."""
 
 import gc
+import itertools
 import logging
 import os
 import random
@@ -29,6 +30,8 @@ KNOWN = [
     Route("CS(=O)(=O)NCC", (Route("CS(=O)(=O)Cl"), Route("CCN"))),
     Route("O=C(O)CNC(C)=O", (Route("COC(=O)CNC(C)=O", (Route("CC(=O)O"), Route("COC(=O)CN"))),)),
 ]
+
+NUMBERS = itertools.count()
 
 # The first begins from an amine that the second makes.
 CHAIN = [
@@ -110,9 +113,9 @@ def default_dtype(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def compiled_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep compiled steps out of the user's folder."""
-    monkeypatch.setenv("WEFT_COMPILED_FOLDER", str(tmp_path / "compiled"))
+def compiled_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep compiled steps out of the user's folder, in one that a test makes when it compiles."""
+    monkeypatch.setenv("WEFT_COMPILED_FOLDER", f"{os.environ['HF_DATASETS_CACHE']}/compiled-{next(NUMBERS)}")
 
 
 @pytest.fixture(autouse=True)

@@ -56,17 +56,25 @@ LABELS = torch.tensor([[4, 5, 6, 7, -100], [8, 9, 3, 10, 11]])
 TARGET = torch.tensor([[1, 4, 5, 6, 7], [1, 8, 9, 3, 10]])
 
 
-def randomized(module: nn.Module, seed: int = 0, std: float = 0.35) -> Any:
-    """Refill every weight, and every bias that routing adds, so that no two numbers are alike and none is 0 or 1."""
+def randomized(
+    module: nn.Module, seed: int = 0, std: float = 0.35, norms: tuple[str, ...] = ("norm", "ln", "gamma")
+) -> Any:
+    """Refill every weight, and every bias that routing adds, so that no two numbers are alike and none is 0 or 1.
+
+    Weights of norms are about one. What is not trained, such as sines and cosines, stays. Returns the module in eval
+    mode.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator).to(parameter) * std
-            parameter.copy_(noise + 1.0 if "norm" in name and name.endswith("weight") else noise)
+            if parameter.requires_grad:
+                is_norm = any(word in name for word in norms) and not name.endswith(("bias", "beta"))
+                noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+                parameter.copy_(noise * std + float(is_norm))
         for name, buffer in module.named_buffers():
             if name.endswith("selection_bias"):
                 buffer.copy_(torch.randn(buffer.shape, generator=generator))
-    return module
+    return module.eval()
 
 
 def tiny_model(

@@ -96,19 +96,10 @@ JOINED = ("greedy", "beams", "early stopping", "never early")
 
 
 def cases():
-    """Yield each kind of model with each way of decoding and its requests."""
+    """Yield each kind of model with its requests. The two that differ most share out the others between them."""
     for kind in KINDS:
-        # the requests of the two kinds that differ most are shared out between them
         names = list(REQUESTS)[FEW.index(kind) :: 2] if kind in FEW else []
-        yield from ((kind, "fast", name) for name in dict.fromkeys((*EVERYWHERE, *names)))
-        # without scores of rows, sources leave; criteria that read scores need them
-        leaving = [name for name in names if "criteri" not in name and name != "one token"]
-        yield from ((kind, "leaving", name) for name in dict.fromkeys(("beams", *leaving)))
-        if kind not in ("relative", "bucketed"):  # offsets depend on the whole batch
-            yield from ((kind, "joined", name) for name in JOINED if kind in FEW or name == "beams")
-        yield kind, "other caches", "greedy"
-    for kind, name in (("learned", "greedy"), ("bucketed", "beams")):
-        yield pytest.param(kind, "compiled", name, marks=() if kind == "learned" else pytest.mark.integration)
+        yield from ((kind, name) for name in dict.fromkeys((*EVERYWHERE, *names)))
 
 
 def generate(model, inputs, request, **settings):
@@ -124,42 +115,45 @@ def with_scores(model, inputs, request, **settings):
 PLAIN = {"cache_implementation": "dynamic"}
 
 
-@pytest.mark.parametrize(("model", "way", "name"), list(cases()), indirect=["model"])
-def test_equals_plain_search(model, inputs, steps, writes, monkeypatch, way, name):
+@pytest.mark.parametrize(("model", "name"), list(cases()), indirect=["model"])
+def test_every_way_equals_plain_search(model, inputs, steps, writes, monkeypatch, name):
     request = REQUESTS[name]
     writes.watched.append(model.config)
     monkeypatch.setattr(DecodingCache, "SHARE_EVERY", 4)
     plain = with_scores(model, inputs, request, **PLAIN)
-    assert not steps, "the plain path was not taken"
-    if way == "fast":
-        assert_same(with_scores(model, inputs, request), plain)
-    elif way == "leaving":
-        assert torch.equal(generate(model, inputs, request), plain.sequences)
-    elif way == "joined":
-        assert_joined(model, inputs, request, plain)
-    elif way == "other caches":
+    if name == "greedy":
         static = {"cache_implementation": "static"}  # as long as the longest request so far
         for cache in ({"use_cache": False}, static, static | {"max_new_tokens": 5}):
             found = with_scores(model, inputs, request, **cache)
             assert torch.equal(found.sequences, plain.sequences[:, : 1 + len(found.logits)])
             torch.testing.assert_close(found.logits, plain.logits[: len(found.logits)], **CLOSE)
-    else:
-        shapes = []
-        monkeypatch.setattr(
-            CompiledStep,
-            "_package",
-            lambda self, shape, given: shapes.append(shape) or compiled.exported(self.step, given).module(),
-        )
-        weftformer.fast_decoding(model)
-        assert_same(with_scores(model, inputs, request), plain)
-        generate(model, inputs | {"input_ids": inputs["input_ids"][:, :-1]}, request)
-        assert len(shapes) == 1  # one program serves all lengths
-        weftformer.fast_decoding(model, compile=False)
+    assert not steps, "the plain path was not taken"
+    assert_same(with_scores(model, inputs, request), plain)
     is_relative = model.config.has_relative_self_attention and "padded" in name  # offsets differ between rows
     # the first token is from a forward pass over the prefix
     is_short = name in ("one token", "criterion that ends all", "criterion of time")
-    assert bool(steps) == (way != "other caches" and not is_relative and not is_short)
+    assert bool(steps) == (not is_relative and not is_short)
+    if "criteri" not in name:  # without scores of rows, sources leave; criteria that read scores need them
+        assert torch.equal(generate(model, inputs, request), plain.sequences)
+    if name in JOINED and not model.config.has_relative_self_attention:  # offsets depend on the whole batch
+        assert_joined(model, inputs, request, plain)
     assert not writes.names
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("model", "name"), [("learned", "greedy"), ("bucketed", "beams")], indirect=["model"])
+def test_one_exported_step_serves_all_lengths(model, inputs, monkeypatch, name):
+    def exported(self, shape, given):
+        shapes.append(shape)
+        return compiled.exported(self.step, given).module()
+
+    plain, shapes = with_scores(model, inputs, REQUESTS[name], **PLAIN), []
+    monkeypatch.setattr(CompiledStep, "_package", exported)
+    weftformer.fast_decoding(model)
+    assert_same(with_scores(model, inputs, REQUESTS[name]), plain)
+    generate(model, inputs | {"input_ids": inputs["input_ids"][:, :-1]}, REQUESTS[name])
+    assert len(shapes) == 1
+    weftformer.fast_decoding(model, compile=False)
 
 
 def assert_same(found, plain):

@@ -12,7 +12,7 @@ from weftformer.modeling.decoding.graph import GraphSearch, kind_of
 from weftformer.training import WeftTrainer, WeftTrainingArguments
 
 from ..models import run_loop
-from .conftest import row_of
+from .conftest import FEW, KINDS, row_of
 
 pytestmark = pytest.mark.skipif(torch.__version__ < "2.13", reason="graphs need torch 2.13")
 ENDS = {"eos_token_id": [2, 4, 7]}
@@ -38,11 +38,20 @@ SEARCHES = [
 ]
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=str)
+@pytest.mark.parametrize(
+    ("model", "search"),
+    [
+        *((kind, SEARCHES[1]) for kind in KINDS),
+        # the rules of a search do not depend on the kind
+        *((kind, search) for kind in FEW for search in (SEARCHES[0], *SEARCHES[2:])),
+    ],
+    indirect=["model"],
+    ids=str,
+)
 def test_tokens_are_those_of_the_plain_path(model, inputs, steps, written, monkeypatch, search):
     monkeypatch.setattr(graph, "_ROOM", 4)  # grows twice
     short = {name: value[:1] if name == "condition_values" else value[:1, :1] for name, value in inputs.items()}
-    several, expected = (inputs, *(row_of(inputs, row) for row in range(4)), short), []
+    several, expected = (inputs, row_of(inputs, 3), short), []
     for given in several:
         expected.append(model.generate(**given, **ENDS, **PLAIN, **search, max_new_tokens=12))
         assert torch.equal(model.generate(**given, **ENDS, **search, max_new_tokens=12), expected[-1])

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
-from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 import weftformer
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.configuration import version
-from weftformer.hub import export_code
 
 from .test_loading_damaged import fields
 
@@ -83,16 +81,3 @@ def test_a_later_format_is_refused(folder, later):
     for load in (AutoConfig.from_pretrained, AutoModelForSeq2SeqLM.from_pretrained, WeftConfig.from_json_file):
         with pytest.raises(ValueError, match=message):
             load(folder / "config.json" if load == WeftConfig.from_json_file else folder)
-
-
-def test_code_without_weft_reads_and_refuses_alike(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
-    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
-    export_code(folder)
-    flat = get_class_from_dynamic_module("configuration_weft.WeftConfig", str(folder))
-    assert flat is not WeftConfig
-    flat.from_pretrained(folder).save_pretrained(tmp_path / "again")
-    assert json.loads((tmp_path / "again" / "config.json").read_text())["weft_version"] == weftformer.__version__
-    fields(folder / "config.json", weft_version="99.0.0", weft_format=version.FORMAT + 1)
-    with pytest.raises(ValueError, match="pip install -U weftformer"):
-        flat.from_pretrained(folder)

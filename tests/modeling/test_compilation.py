@@ -71,6 +71,7 @@ def test_training_step_is_one_graph(kind, checkpoints):
     check_steps(model, twin, {"backend": "eager"}, chunked_loss=True, lengths=(6,))
 
 
+@pytest.mark.integration
 def test_recorded_encoder_states_are_one_graph():
     model = tiny_model(WeftEncoder, **SMALL)
     given = {name: batch(6)[name] for name in ("input_ids", "attention_mask")} | {"output_hidden_states": True}

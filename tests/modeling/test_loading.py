@@ -185,11 +185,8 @@ def test_other_head_is_saved_and_not_taken_for_the_usual_one(kind, is_tied, tmp_
     model.lm_head = HEADS[kind](model.lm_head)
     model.save_pretrained(tmp_path)
     table = model.get_input_embeddings().weight
-    own = {
-        name
-        for name, weight in model.state_dict().items()
-        if name.startswith("lm_head") and weight.data_ptr() != table.data_ptr()
-    }
+    weights = {name: weight for name, weight in model.state_dict().items() if name.startswith("lm_head")}
+    own = {name for name, weight in weights.items() if weight.data_ptr() != table.data_ptr()}
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         assert {name for name in [*file.keys()] if name.startswith("lm_head")} == own
     if own or not is_tied:

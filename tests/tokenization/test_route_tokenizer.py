@@ -39,18 +39,15 @@ def reference_ids(text: str) -> list[int]:
 def test_vocabulary_is_the_published_one(tokenizer):
     assert tokenizer.get_vocab() == IDS
     assert len(tokenizer) == tokenizer.vocab_size == 53 and tokenizer.is_fast
-    roles = {
-        name: tokenizer.special_tokens_map[name] for name in ("bos_token", "eos_token", "pad_token", "mask_token")
-    }
-    assert roles == {"bos_token": "<SOS>", "eos_token": "?", "pad_token": " ", "mask_token": "J"}
+    roles = {"bos_token": "<SOS>", "eos_token": "?", "pad_token": " ", "mask_token": "J"}
+    assert {name: tokenizer.special_tokens_map[name] for name in roles} == roles
     assert tokenizer.unk_token is None
 
 
 def test_the_larger_vocabulary_writes_every_element_isotope_and_salt(tmp_path):
     tokenizer = build_route_tokenizer("weft")
-    assert {token: index for token, index in tokenizer.get_vocab().items() if index < 53} == IDS and len(
-        tokenizer
-    ) == 78
+    assert {token: index for token, index in tokenizer.get_vocab().items() if index < 53} == IDS
+    assert len(tokenizer) == 78
     chem = pytest.importorskip("rdkit.Chem")
     elements = {chem.GetPeriodicTable().GetElementSymbol(number) for number in range(1, 119)}
     assert set("".join(elements)) <= tokenizer.get_vocab().keys()

@@ -79,16 +79,3 @@ class Reference:
 def largest_error(found: torch.Tensor, expected: torch.Tensor) -> float:
     """Relative to the largest of the expected values; 0 where both are 0 everywhere."""
     return ((found - expected).abs().max() / expected.abs().max().clamp(min=1e-30)).item()
-
-
-def randomized(
-    module: nn.Module, seed: int = 0, std: float = 0.35, norms: tuple[str, ...] = ("norm", "ln", "gamma")
-) -> nn.Module:
-    """Refill what is trained with random values; weights of norms are about one."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad:  # sines and cosines are not
-                is_norm = any(word in name for word in norms) and not name.endswith(("bias", "beta"))
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * std + float(is_norm))
-    return module.eval()

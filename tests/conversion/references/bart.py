@@ -10,7 +10,8 @@ import transformers
 from packaging.version import Version
 from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeExperts
 
-from . import Reference, randomized
+from ...models import randomized
+from . import Reference
 
 # Wherever the two stacks can differ, they do.
 SMALL = {

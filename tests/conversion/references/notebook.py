@@ -10,7 +10,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from . import Reference, randomized
+from ...models import randomized
+from . import Reference
 
 LAYERS, WIDTH, HEADS, FFN, DROPOUT = 2, 32, 4, 48, 0.1
 SOURCE_TOKENS, TARGET_TOKENS, BOS = 29, 23, 1

@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import nn
 
-from . import Reference, randomized
+from ...models import randomized
+from . import Reference
 
 BATCH, TARGET, SOURCE, WIDTH, HEADS, FFN, EPS = 2, 6, 7, 16, 4, 20, 1e-5
 ROWS, MEMORY_ROWS, DISTANCE = 12, 15, 2

@@ -5,7 +5,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from . import Reference, randomized
+from ...models import randomized
+from . import Reference
 from .symm import FFN, HEADS, WIDTH
 from .symm import draw as draw_masked
 
@@ -34,7 +35,7 @@ def draw(part, is_causal=True, heads=HEADS):
     """One call: the inputs by Weft's names, in torch's order, and the masks as (torch's keywords, Weft's keywords)."""
     (target, source), there, here = draw_masked("masks", heads)
     source_pads = torch.zeros(source.shape[:2]).bool()
-    source_pads[0, 4:] = True
+    source_pads[0, 6:] = True  # zeros in torch's own kernels, so the mask of the memory hides them too
     if part.startswith("encoder"):
         return {"inputs_embeds": source}, {"src_key_padding_mask": source_pads}, {"attention_mask": ~source_pads}
     if not is_causal:

@@ -10,7 +10,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from . import Reference, randomized
+from ...models import randomized
+from . import Reference
 
 LAYERS, WIDTH, HEADS, FFN, DROPOUT = 2, 32, 4, 48, 0.1
 ENGLISH = {"<SOS>": 0, **{f"e{i}": i for i in range(1, 17)}, "<PAD>": 17, "<EOS>": 18}
