@@ -3,7 +3,9 @@
 The fast path takes only models and requests that this file knows to be safe. All others take the plain path.
 """
 
+import copy
 import inspect
+import operator
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -42,7 +44,7 @@ from ..transformers_names import CACHE
 from .cache import FastPathRequest
 from .compiled import compiled_folder
 from .continuous import needs_more
-from .graph import GraphSearch, state_of
+from .graph import GraphSearch
 from .search import decode
 from .step import GROWING_ROTARY, DecodeStep
 from .weights import Snapshot
@@ -101,13 +103,14 @@ _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 
 # For each model passed to `fast_decoding`: on a CPU the compiled step, with a snapshot of what it was made from.
 _CHOSEN: WeakKeyDictionary[nn.Module, tuple[Snapshot, DecodeStep] | None] = WeakKeyDictionary()
-# For each model on a CPU whose requests could use them, their compiled graphs.
-_GRAPHS: WeakKeyDictionary[nn.Module, GraphSearch] = WeakKeyDictionary()
+# For each model on a CPU, its state and its compiled graphs, or None if there cannot be any for this state.
+_GRAPHS: WeakKeyDictionary[nn.Module, tuple[Any, GraphSearch | None]] = WeakKeyDictionary()
 _logged_reasons: set[str] = set()
 # Arguments of `generate` that compiled graphs read, those that change nothing, and types of the other settings.
 _INPUTS = ("input_ids", "attention_mask", "condition_values")
 _NO_EFFECT = (("synced_gpus", False), ("streamer", None), ("stopping_criteria", None))
 _SIMPLE = (bool, int, float, str, list)
+_OWN_TENSORS = (nn.Parameter, torch.Tensor)
 
 
 @cache
@@ -176,9 +179,14 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
 
 
 def reason_against_request(
-    model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any, with_encoder: bool = False
+    model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any, checks_model: bool = True
 ) -> str | None:
-    """Return, in a few words, why a request must take the plain path, or None if it may take the fast path."""
+    """Return, in a few words, why a request must take the plain path, or None if it may take the fast path.
+
+    Args:
+        model, generation_config, inputs, mode: the request.
+        checks_model: whether to check the model too.
+    """
     settings, config = generation_config, model.config
     if name := changed_method():
         return f"transformers has another `{name}`"
@@ -204,7 +212,7 @@ def reason_against_request(
     masks = [inputs.get(name) for name in ("attention_mask", "encoder_attention_mask", "decoder_attention_mask")]
     if not all(mask is None or mask.ndim == 2 for mask in masks):
         return "a mask is 4-D"
-    if against := reason_against_model(model, with_encoder):
+    if checks_model and (against := reason_against_model(model)):
         return against
     if torch.is_grad_enabled():
         return "gradients are enabled"
@@ -272,17 +280,70 @@ def reason_against_graphs(model: Any) -> str | None:
     return "the model's routers are noisy in each call" if model.config.router_noise == "always" else None
 
 
+class _State:
+    """What graphs and [`reason_against_model`] depend on, in one walk over the modules.
+
+    Values of weights do not count, as a graph reads them. Everything else is compared by identity, which is fast.
+    """
+
+    def __init__(self, model: Any):
+        self.objects: list[Any] = []
+        places: list[Any] = []
+        modules = [model]
+        for module in modules:  # which grows
+            attributes = module.__dict__
+            modules.extend(child for child in attributes["_modules"].values() if child is not None)
+            tensors = [*attributes["_parameters"].values(), *attributes["_buffers"].values()]
+            self.objects += (type(module), *attributes.values(), *tensors)
+            places += len(attributes["_forward_hooks"]), len(attributes["_forward_pre_hooks"])
+            places += [(one.data_ptr(), one.dtype) for one in tensors if type(one) in _OWN_TENSORS]
+        methods = [getattr(getattr(model, name), "__func__", None) for name in _KNOWN_METHODS]
+        attention = ALL_ATTENTION_FUNCTIONS.get(model.config._attn_implementation)
+        has_hook, threads = torch_modules._has_any_global_hook(), torch.get_num_threads()
+        self.others = places, methods, attention, has_hook, threads, vars(model.config)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _State)
+            and len(self.objects) == len(other.objects)
+            and all(map(operator.is_, self.objects, other.objects))
+            and self.others == other.others
+        )
+
+
 def graph_search(model: Any) -> GraphSearch | None:
     """Return the graphs of searches for the model as it is now, or None if there cannot be any.
 
     A model with a compiled step keeps it: with 10 M parameters and 64 tokens or more, it is 1.3 to 1.9 times as fast.
     """
-    if is_compiled(model) or not compiled_folder().is_dir() or reason_against_graphs(model) is not None:
+    if is_compiled(model) or model.device.type != "cpu" or not compiled_folder().is_dir():
         return None
-    kept = _GRAPHS.get(model)
-    if kept is None or kept.state != state_of(model):
-        kept = _GRAPHS[model] = GraphSearch(model)
-    return kept
+    kept, state = _GRAPHS.get(model), _State(model)
+    if kept is None or kept[0] != state:
+        against = reason_against_graphs(model) or reason_against_model(model, with_encoder=True)
+        state.others = copy.deepcopy(state.others)  # a configuration is edited in place
+        kept = _GRAPHS[model] = state, None if against else GraphSearch(model)
+    return kept[1]
+
+
+def _search_settings(model: Any, generation_config: GenerationConfig | None, settings: dict[str, Any]) -> Any:
+    """Return the settings of a search, with tensors of special tokens, or None if graphs do not support them."""
+    prepared, others = model._prepare_generation_config(generation_config, **settings)
+    model._prepare_special_tokens(prepared, True, device=model.device, batch_size=1)
+    if prepared.max_new_tokens is not None:
+        prepared.max_length = prepared.max_new_tokens + 1
+    if (
+        any(value is not None for value in others.values())
+        or prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
+        or prepared.return_dict_in_generate
+        or prepared.num_return_sequences > prepared.num_beams
+        or needs_more(model, prepared)
+        or prepared._eos_token_tensor is None
+        or prepared._decoder_start_token_tensor.numel() != 1
+        or prepared.max_length < 2
+    ):
+        return None
+    return prepared
 
 
 def compiled_texts(
@@ -308,23 +369,17 @@ def compiled_texts(
         or (graphs := graph_search(model)) is None
     ):
         return None
-    config = model.config
-    prepared, others = model._prepare_generation_config(generation_config, **settings)
-    model._prepare_special_tokens(prepared, True, device=model.device, batch_size=len(input_ids))
-    if prepared.max_new_tokens is not None:
-        prepared.max_length = prepared.max_new_tokens + 1
-    mode = prepared.get_generation_mode()
+    configs = None if generation_config is None else vars(generation_config), vars(model.generation_config)
+    last = graphs.last
+    if last is None or last[0] != (configs, settings):
+        last = copy.deepcopy((configs, settings)), _search_settings(model, generation_config, settings)
+        graphs.last = last
+    prepared, config = last[1], model.config
+    if prepared is None:
+        return None
     sizes = (input_ids.shape[1], config.max_source_positions), (prepared.max_length - 1, config.max_target_positions)
     if (
-        any(value is not None for value in others.values())
-        or mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
-        or prepared.return_dict_in_generate
-        or prepared.num_return_sequences > prepared.num_beams
-        or reason_against_request(model, prepared, {}, mode, with_encoder=True) is not None
-        or needs_more(model, prepared)
-        or prepared._eos_token_tensor is None
-        or prepared._decoder_start_token_tensor.numel() != 1
-        or prepared.max_length < 2
+        reason_against_request(model, prepared, {}, prepared.get_generation_mode(), checks_model=False) is not None
         or (config.has_position_table and any(size > limit for size, limit in sizes))
         or (tensors[1] is not None and not tensors[1].any(dim=1).all())
     ):

@@ -8,7 +8,6 @@ Shape suffixes: L layers, B texts, S beams of each, W = B * S rows, C candidates
 of a head, M source tokens, T tokens, E end tokens, V tokens of the vocabulary.
 """
 
-import copy
 from abc import ABC, abstractmethod
 from functools import partial
 from pathlib import Path
@@ -340,10 +339,12 @@ class GraphSearch:
     """
 
     def __init__(self, model: Any):
-        self.config, self.dtype, self.state = model.config, model.dtype, copy.deepcopy(state_of(model))
+        self.config, self.dtype = model.config, model.dtype
         self.source, self.step = SourceGraph(model), DecodeStep(model, joined=False)
         self._packages: dict[tuple[tuple, bool], tuple[Any, Any, _Loop] | None] = {}
         self._lock = Lock()
+        # the settings of the last request as given, and as prepared for a search
+        self.last: tuple[Any, Any] | None = None
 
     def packages(self, kind: tuple, is_single: bool, compiles: bool = False) -> tuple[Any, Any, _Loop] | None:
         """Return the compiled encoder and loop, and the module of the loop, for one text or for several.
@@ -460,15 +461,3 @@ class GraphSearch:
             cache = torch.stack([torch.stack(past[::2]), torch.stack(past[1::2])])
             cache = pad(cache.unflatten(2, (-1, graph.num_beams))[:, :, left], (0, 0, 0, more))
             room += more
-
-
-def state_of(model: Any) -> tuple:
-    """Return what a graph depends on, to compare it later. Values of weights do not count, as a graph reads them."""
-    tensors = [
-        tensor
-        for module in model.modules()
-        for part in (module._parameters, module._buffers)
-        for tensor in part.values()
-    ]
-    places = [None if tensor is None else (tensor.data_ptr(), tensor.dtype) for tensor in tensors]
-    return places, scalar_attrs([model]), vars(model.config), torch.get_num_threads()

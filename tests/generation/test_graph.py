@@ -142,6 +142,18 @@ def test_graphs_stay_while_values_of_weights_change(build, written):
         assert dispatch.graph_search(model) is not before
 
 
+def test_saved_settings_may_change_between_requests(build, source, written):
+    model, texts = build("rotary"), []
+    for edit in ({}, {"num_beams": 3}, {"max_new_tokens": 9}):
+        model.generation_config.update(**edit)
+        texts.append(model.generate(source))
+    assert len(written) == 3
+    for text, settings in zip(texts, ({"num_beams": 1}, {"num_beams": 3}, {"num_beams": 3}), strict=True):
+        expected = model.generate(source, **PLAIN, **settings, max_new_tokens=text.shape[1] - 1)
+        assert torch.equal(text, expected)
+    assert texts[2].shape[1] == 10 < texts[1].shape[1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES[:2], ids=str)
 @pytest.mark.parametrize("kind", ["rotary across", "bucketed", "sparse"])
@@ -161,7 +173,7 @@ def test_real_graphs_are_loaded_again_and_follow_the_weights(build, source, monk
     for rows in (source, source[:1]):
         expected = twin.generate(rows, **PLAIN, **settings)
         assert torch.equal(twin.generate(rows, **settings), expected)
-    assert all(dispatch._GRAPHS[twin]._packages.values())
+    assert all(dispatch.graph_search(twin)._packages.values())
 
 
 def test_operations_for_one_row_are_those_of_torch():
