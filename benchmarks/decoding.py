@@ -216,7 +216,7 @@ def main(arguments: argparse.Namespace) -> None:
         has_files = all(getattr(arguments, argument) is not None for argument in needs)
         if name not in arguments.cases and (arguments.cases or not has_files):
             continue
-        if arguments.new_tokens and isinstance(case, Case | TranslationCase):
+        if arguments.new_tokens and isinstance(case, Case):
             case = replace(case, new_tokens=arguments.new_tokens)
         if isinstance(case, TranslationCase):
             case = replace(case, sources=arguments.sources)

@@ -1,5 +1,6 @@
 """The contenders of `python -m weftformer.benchmarks`: functions that run Weft and its peers with the same weights."""
 
+import copy
 import io
 import logging
 from collections.abc import Callable, Iterator
@@ -7,14 +8,14 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import BartConfig, BartForConditionalGeneration
 
 import weftformer
 from weftformer.conversion import SOURCES, convert
-from weftformer.exporting.ctranslate2 import load_translator
+from weftformer.exporting.ctranslate2 import check_expressible, load_translator, vocabularies
 from weftformer.tokenization import build_route_tokenizer
 
 PAD, START, END = 52, 0, 22
@@ -42,11 +43,14 @@ class Contender:
 
 @dataclass(frozen=True)
 class Case:
-    """The inputs and settings of generation.
+    """The inputs and settings of generation. Here, random weights write texts of a fixed length.
 
     Sources have `source` tokens, of which `real` are non-pad tokens. The pads are in the middle. The first `prefix`
     tokens of the target are given.
     """
+
+    # whether a text may end before it has `new_tokens`
+    may_end: ClassVar[bool] = False
 
     what: str
     beams: int = 1
@@ -68,35 +72,91 @@ class Case:
     def per_unit(self, seconds: float) -> str:
         return f"{seconds / self.units * 1e3:.2f} ms a token"
 
-    def contenders(self, compiled: bool) -> Iterator[Contender]:
-        """Yield BART, Weft with BART's weights on the plain path, on the fast path and compiled, and CTranslate2."""
+    def models(self) -> tuple[str, Any, Any, Any]:
+        """Return the name of a peer, the peer or None, Weft with the same weights, and their tokenizer."""
         peer = bart()
-        model = as_weft(peer)
-        yield Contender("BART (transformers)", generating(peer, self))
-        yield Contender("Weft, plain path", generating(model, self, cache_implementation="dynamic"))
-        yield Contender("Weft", generating(model, self))
-        if compiled:
-            yield Contender("Weft, compiled", generating(weftformer.fast_decoding(as_weft(peer)), self))
-        if find_spec("ctranslate2") is not None:
-            # apart, because its idle threads keep a core busy, and the other contenders would take twice the time
-            translate = cache(lambda: _ctranslate2(model, self))
-            yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
+        return "BART", peer, as_weft(peer), build_route_tokenizer()
 
-    def inputs(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return source ids and prefix ids, drawn with a fixed seed."""
+    def batches(self) -> list[Any]:
+        """Return the inputs of `generate`, drawn with a fixed seed."""
         generator = torch.Generator().manual_seed(1)
         source = torch.randint(1, END, (self.batch, self.source), generator=generator)
         half = self.real // 2
         source[:, half : self.source // 2] = source[:, self.source // 2 + self.real - half :] = PAD
         prefix = torch.randint(1, END, (self.batch, self.prefix), generator=generator)
         prefix[:, 0] = START
-        return source, prefix
+        return [{"input_ids": source, "attention_mask": (source != PAD).long(), "decoder_input_ids": prefix}]
 
-    def settings(self) -> dict[str, Any]:
-        return {
-            "max_new_tokens": self.new_tokens, "min_new_tokens": self.new_tokens, "num_beams": self.beams,
-            "max_length": None, "do_sample": False, "length_penalty": 0.0 if self.beams > 1 else None,
+    def contenders(self, compiled: bool) -> Iterator[Contender]:
+        """Yield the peer, Weft on the plain path, on the fast path and compiled, and CTranslate2."""
+        title, peer, model, tokenizer = self.models()
+        batches = self.batches()
+        if peer is not None:
+            yield Contender(f"{title} (transformers)", self.generating(peer, batches))
+        yield Contender("Weft, plain path", self.generating(model, batches, cache_implementation="dynamic"))
+        yield Contender("Weft", self.generating(model, batches))
+        if compiled:
+            own = weftformer.fast_decoding(copy.deepcopy(model))
+            yield Contender("Weft, compiled", self.generating(own, batches))
+        if find_spec("ctranslate2") is None:
+            print(f"{self.name}: CTranslate2 is left out: pip install weftformer[export].")
+            return
+        try:
+            check_expressible(model.config)
+        except ValueError as error:
+            print(f"{self.name}: CTranslate2 is left out. {error}")
+            return
+        # apart, and made when the others are done, because its idle threads keep a core busy
+        translate = cache(lambda: self.translating(model, tokenizer, batches))
+        yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
+
+    def generating(self, model: Any, batches: list[Any], **extra: Any) -> Callable[[], Tokens]:
+        """Return a function that generates with a model. Texts have neither the prefix nor what follows their end."""
+        settings = {
+            "max_new_tokens": self.new_tokens, "min_new_tokens": None if self.may_end else self.new_tokens, "num_beams": self.beams,
+            "max_length": None, "do_sample": False, "length_penalty": float(self.may_end) if self.beams > 1 else None,
+            "early_stopping": self.may_end and self.beams > 1,
         }  # fmt: skip
+        ends = torch.as_tensor(model.generation_config.eos_token_id)
+
+        def run() -> Tokens:
+            texts: Tokens = []
+            for batch in batches:
+                ids = model.generate(**batch, **(settings | extra))[:, self.prefix :]
+                has_ended = torch.isin(ids, ends).cumsum(dim=1) > 0
+                texts += [row[~ended].tolist() for row, ended in zip(ids, has_ended, strict=True)]
+            return texts
+
+        return run
+
+    def translating(self, model: Any, tokenizer: Any, batches: list[Any]) -> Callable[[], Tokens]:
+        """Return a function that generates with CTranslate2, whose sources have no pads and whose lengths include the prefix.
+
+        Without pads in the middle, source tokens have other positions, so it does the same work but writes other tokens.
+        """
+        translator = load_translator(model, tokenizer)
+        source, target = vocabularies(model.config, tokenizer)
+        ids = {word: index for index, word in enumerate(target)}
+        given = self.prefix - 1
+        works = []
+        for batch in batches:
+            rows = zip(batch["input_ids"], batch["attention_mask"], strict=True)
+            words = [[source[index] for index in row[mask.bool()].tolist()] for row, mask in rows]
+            prefix = batch["decoder_input_ids"][:, 1:].tolist() if given else None
+            works.append((words, prefix and [[target[index] for index in row] for row in prefix]))
+        length = given + self.new_tokens
+
+        def run() -> Tokens:
+            texts: Tokens = []
+            for words, prefix in works:
+                results = translator.translate_batch(
+                    words, target_prefix=prefix, beam_size=self.beams, max_decoding_length=length,
+                    min_decoding_length=0 if self.may_end else length, length_penalty=float(self.may_end),
+                )  # fmt: skip
+                texts += [[ids[word] for word in result.hypotheses[0][given:]] for result in results]
+            return texts
+
+        return run
 
 
 def _lively(model: torch.nn.Module) -> None:
@@ -129,18 +189,6 @@ def as_weft(model: Any) -> Any:
     return convert(model.state_dict(), SOURCES["bart"], source_config=model.config.to_dict()).build()
 
 
-def generating(model: Any, case: Case, **extra) -> Callable[[], Tokens]:
-    source, prefix = case.inputs()
-
-    def run() -> Tokens:
-        output = model.generate(
-            source, attention_mask=(source != PAD).long(), decoder_input_ids=prefix, **(case.settings() | extra)
-        )
-        return output[:, case.prefix :].tolist()
-
-    return run
-
-
 @dataclass(frozen=True)
 class SparseCase(Case):
     """A sparse model and two dense ones, as wide as one expert and as wide as all experts that a token uses."""
@@ -155,29 +203,8 @@ class SparseCase(Case):
             model = weftformer.WeftForConditionalGeneration(
                 weftformer.WeftConfig.from_preset(preset, **overrides)
             ).eval()
-            run = generating(model, self, condition_values=torch.full((self.batch, 1), 3.0))
+            run = self.generating(model, self.batches(), condition_values=torch.full((self.batch, 1), 3.0))
             yield Contender(name, run, check=lambda: None)
-
-
-def _ctranslate2(model: Any, case: Case) -> Callable[[], Tokens]:
-    tokenizer = build_route_tokenizer()
-    translator = load_translator(model, tokenizer)
-    source, prefix = case.inputs()
-    # without the pads, because CTranslate2 does not support pads within a source
-    words = [tokenizer.convert_ids_to_tokens([t for t in row if t != PAD]) for row in source.tolist()]
-    starts = [tokenizer.convert_ids_to_tokens(row[1:]) for row in prefix.tolist()]
-
-    def run() -> Tokens:
-        # Lengths include the prefix. Without the pads, source tokens have other positions, so CTranslate2 does the
-        # same work but generates other tokens.
-        length = case.prefix - 1 + case.new_tokens
-        results = translator.translate_batch(
-            words, target_prefix=starts, beam_size=case.beams, max_decoding_length=length,
-            min_decoding_length=length, length_penalty=0,
-        )  # fmt: skip
-        return [tokenizer.convert_tokens_to_ids(result.hypotheses[0][case.prefix - 1 :]) for result in results]
-
-    return run
 
 
 @contextmanager

@@ -21,12 +21,11 @@ from weftformer.tokenization import PRODUCT_LENGTH, SOURCE_LENGTH, build_route_t
 Texts = list[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FileCase:
     """A case that needs files of the user.
 
     Args:
-        name: the name of the case.
         model: the folder of a trained model. A model with random weights generates no routes and no translations.
         routes: a route file.
         texts: a file of texts.
@@ -35,7 +34,6 @@ class FileCase:
     # the fields that the case needs, which are also names of arguments of `python -m weftformer.benchmarks`
     needs: ClassVar[tuple[str, ...]]
 
-    name: str
     model: str | None = None
     routes: str | None = None
     texts: str | None = None
@@ -50,6 +48,7 @@ class RoutesCase(FileCase):
 
     needs: ClassVar[tuple[str, ...]] = ("model", "routes")
 
+    name: str
     beams: int = 10
 
     @cached_property

@@ -5,25 +5,22 @@ transformers with the same weights, if one of transformers' BART family has the 
 """
 
 import copy
-import gzip
 import itertools
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib.util import find_spec
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 import transformers
 from torch import nn
-from transformers import BatchEncoding, PreTrainedModel
+from transformers import PreTrainedModel
 
 import weftformer
-from weftformer.benchmarks.peers import Contender, Tokens
+from weftformer.benchmarks.peers import Case
 from weftformer.benchmarks.planning import FileCase
+from weftformer.common.tables import text_of
 from weftformer.conversion import SOURCES, export
 from weftformer.conversion.transformers_bart import SAME_NAME
-from weftformer.exporting.ctranslate2 import check_expressible, load_translator, vocabularies
 from weftformer.serving import TextTask, load_task
 
 # The names of transformers' classes.
@@ -83,25 +80,28 @@ def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTra
 
 
 @dataclass(frozen=True)
-class TranslationCase(FileCase):
+class TranslationCase(FileCase, Case):
     """Translation of the first lines of a file of texts, in their order.
 
     A search ends when as many translations are complete as there are beams (`early_stopping`), because CTranslate2's
     search ends then, too.
 
     Args:
-        beams: the number of beams.
         batch: the number of texts in a batch.
-        sources: the number of texts.
         new_tokens: the largest number of tokens of a translation.
+        sources: the number of texts.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("model", "texts")
+    may_end: ClassVar[bool] = True
 
-    beams: int = 1
-    batch: int = 1
-    sources: int = 32
     new_tokens: int = 100
+    prefix: int = 1
+    sources: int = 32
+
+    @property
+    def name(self) -> str:
+        return self.what
 
     @cached_property
     def task(self) -> TextTask:
@@ -118,13 +118,11 @@ class TranslationCase(FileCase):
         """The first lines that are not empty."""
         if self.texts is None:
             raise ValueError("The cases of translation need --texts, a file of texts.")
-        file = str(self.texts)
-        with (
-            gzip.open(file, "rt", encoding="utf-8") if file.endswith(".gz") else open(file, encoding="utf-8") as lines
-        ):
+        with open(self.texts, "rb") as file:
+            lines = text_of(file, self.texts)
             texts = list(itertools.islice(filter(None, map(str.strip, lines)), self.sources))
         if not texts:
-            raise ValueError(f"{file} has no texts.")
+            raise ValueError(f"{self.texts} has no texts.")
         return texts
 
     @property
@@ -134,82 +132,14 @@ class TranslationCase(FileCase):
     def per_unit(self, seconds: float) -> str:
         return f"{seconds / self.units * 1e3:.1f} ms a source"
 
-    def settings(self) -> dict[str, Any]:
-        return {
-            "max_new_tokens": self.new_tokens, "num_beams": self.beams, "max_length": None, "do_sample": False,
-            "length_penalty": 1.0 if self.beams > 1 else None, "early_stopping": self.beams > 1,
-        }  # fmt: skip
-
-    def contenders(self, compiled: bool) -> Iterator[Contender]:
-        model, batches = self.task.model, self.batches()
-        yield from self._peers(model, batches)
-        yield Contender("Weft, plain path", self.generating(model, batches, cache_implementation="dynamic"))
-        yield Contender("Weft", self.generating(model, batches))
-        if compiled:
-            own = weftformer.fast_decoding(copy.deepcopy(model))
-            yield Contender("Weft, compiled", self.generating(own, batches))
-        yield from self._ctranslate2(batches)
-
-    def batches(self) -> list[BatchEncoding]:
-        """Return the tokens of all lines in batches, the same on every call."""
+    def batches(self) -> list[Any]:
         starts = range(0, len(self.lines), self.batch)
         return [self.task.tokenizer(self.lines[n : n + self.batch], padding=True, return_tensors="pt") for n in starts]
 
-    def generating(self, model: Any, batches: list[BatchEncoding], **extra: Any) -> Callable[[], Tokens]:
-        """Return a function that writes the translations of the batches with a model."""
-        settings = self.settings() | extra
-        return lambda: [row for batch in batches for row in self.written(model.generate(**batch, **settings))]
-
-    def written(self, ids: torch.Tensor) -> Tokens:
-        """Return the output of a search, (B, T), without the start token, the end token and later tokens."""
-        ids = ids[:, 1:]
-        ends = torch.as_tensor(self.task.model.generation_config.eos_token_id)
-        has_ended = torch.isin(ids, ends).cumsum(dim=1) > 0
-        return [row[~ended].tolist() for row, ended in zip(ids, has_ended, strict=True)]
-
-    def _peers(self, model: Any, batches: list[BatchEncoding]) -> Iterator[Contender]:
-        """Yield the model of transformers with the same weights, if there is one."""
+    def models(self) -> tuple[str, Any, Any, Any]:
+        title, peer = "", None
         try:
-            title, peer = peer_of(model)
+            title, peer = peer_of(self.task.model)
         except ValueError as error:
             print(f"{self.name}: transformers is left out. {error}")
-            return
-        yield Contender(f"{title} (transformers)", self.generating(peer, batches))
-
-    def _ctranslate2(self, batches: list[BatchEncoding]) -> Iterator[Contender]:
-        if find_spec("ctranslate2") is None:
-            print(f"{self.name}: CTranslate2 is left out: pip install weftformer[export].")
-            return
-        try:
-            check_expressible(self.task.model.config)
-        except ValueError as error:
-            print(f"{self.name}: CTranslate2 is left out. {error}")
-            return
-        # apart, and made when the others are done, because its idle threads keep a core busy
-        translate = cache(lambda: self._translating(batches))
-        yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
-
-    def _translating(self, batches: list[BatchEncoding]) -> Callable[[], Tokens]:
-        model, tokenizer = self.task.model, self.task.tokenizer
-        translator = load_translator(model, tokenizer)
-        source, target = vocabularies(model.config, tokenizer)
-        ids = {word: index for index, word in enumerate(target)}
-        words = [
-            [[source[index] for index in row[mask.bool()].tolist()] for row, mask in zip(*pair, strict=True)]
-            for pair in ((batch["input_ids"], batch["attention_mask"]) for batch in batches)
-        ]
-
-        def run() -> Tokens:
-            results = itertools.chain.from_iterable(
-                translator.translate_batch(
-                    rows,
-                    beam_size=self.beams,
-                    max_decoding_length=self.new_tokens,
-                    min_decoding_length=0,
-                    length_penalty=1,
-                )
-                for rows in words
-            )
-            return [[ids[word] for word in result.hypotheses[0]] for result in results]
-
-        return run
+        return title, peer, self.task.model, self.task.tokenizer

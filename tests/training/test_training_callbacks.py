@@ -18,11 +18,6 @@ SPARSE = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def model():
-    return tiny_model(**SPARSE).train()
-
-
 def _biases(model):
     return torch.cat([router.selection_bias for router in model.routers()])
 
