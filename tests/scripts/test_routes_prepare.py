@@ -37,8 +37,6 @@ def test_a_data_set_and_what_was_left_out(files, tmp_path, capsys):
     shown = capsys.readouterr()
     assert "4  read" in shown.out and "2  kept" in shown.out and "1  dropped: duplicate" in shown.out
     assert "1  dropped: excluded" in shown.out and f"8 rows, in {out}" in shown.out
-    size = sum(file.stat().st_size for file in [*files, tmp_path / "test.txt"])
-    assert f"preparing: {size} of {size} bytes" in shown.err
     data = datasets.load_from_disk(str(out))
     assert data.column_names == ["source", "target", "n_steps", "starting_material"] and len(data) == 8
     report = json.loads((out / "report.json").read_text())

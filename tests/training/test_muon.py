@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from datasets import Dataset
 from torch import nn
 
 from weftformer.training.muon import Muon, layer_matrices, orthogonal
@@ -67,9 +66,3 @@ def test_what_it_trains(kind):
     assert {f"model.decoder.layers.0.{name}.weight" for name in ("encoder_attn.q_proj", "mlp.down_proj")} <= names
     assert not any(word in name for name in names for word in ("bias", "norm", "router", "embed", "shared", "lm_head"))
     assert not any(word in name for name in left for word in ("attn", "down_proj", "up_proj"))
-
-
-def trainer(folder, **settings):
-    steps = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "per_device_train_batch_size": 4, "muon": True}
-    model = runs.build(encoder_layers=1, decoder_layers=1, num_experts=2, decoder_mlp_layer_types="sparse")
-    return runs.trainer(folder, model, Dataset.from_list(runs.rows(24)), **(steps | settings))

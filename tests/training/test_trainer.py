@@ -9,7 +9,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer.modeling.losses import cross_entropy
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import ShuffledStream, WeftTrainer
+from weftformer.training import WeftTrainer
 from weftformer.training.checkpoints import checkpoints
 
 from . import runs
@@ -83,12 +83,6 @@ def test_batches_by_tokens(tmp_path, pad_to):
     batches = len(run.get_train_dataloader())
     epochs = [seen[0][:batches], seen[0][batches:]]
     assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
-
-
-def streaming(folder, **settings) -> WeftTrainer:
-    run = trainer(folder, **settings)
-    run.train_dataset = ShuffledStream(run.train_dataset.to_iterable_dataset(), lambda batch, rows: batch)
-    return run
 
 
 SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.5}
