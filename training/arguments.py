@@ -23,8 +23,6 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
 
     def __post_init__(self):
         self.check()
-        if not self.do_train:
-            raise ValueError("--no-do-train is not supported: use `weftformer evaluate` to score a trained model.")
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
             raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
         if self.train_sampling_strategy == "sequential" and self.max_tokens_per_batch is not None:

@@ -249,7 +249,6 @@ class TrainingOptions:
         "none", "Where to log losses: tensorboard, wandb, trackio or others."
     )
     push_to_hub: bool = common_option(False, "Push model, tokenizer and card to the Hub.")
-    do_train: bool = option(True, "Always on: this command trains.")
     predict_with_generate: bool | None = option(
         None,
         "Generate in evaluation, and score the texts by exact match, BLEU and chrF. Default: on, but off in a WeftTrainer "

@@ -38,7 +38,6 @@ def test_a_file_and_arguments_that_win_over_it(tmp_path):
         ([*NEEDED, "--overwrite-output-dir", "--resume-from-checkpoint"], "are mutually"),
         ([*NEEDED, "--dataset-name", "d"], "got both"),
         (["--output-dir", "out"], "got neither"),
-        ([*NEEDED, "--no-do-train"], "--no-do-train is not supported"),
         ([*NEEDED, "--max-source-length", "0"], "max_source_length=0"),
         ([*NEEDED, "--validation-split", "-1"], "validation_split=-1.0 is negative"),
         ([*NEEDED, "--validation-target-file", "v"], "needs the sources too"),
