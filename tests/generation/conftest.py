@@ -40,6 +40,8 @@ def make(kind: str, dtype: torch.dtype = torch.float64, **fields) -> WeftForCond
         for name, parameter in model.named_parameters():
             if name.endswith("relative_bias"):  # zero at first, where a missing bias would not be seen
                 parameter.normal_()
+            elif name.endswith(("q_norm.weight", "k_norm.weight")):  # one at first, where the two are alike
+                parameter.normal_(1.0, 0.3)
             elif name.endswith("bias"):
                 parameter.normal_(std=0.1)
     return model.to(dtype)
@@ -87,10 +89,12 @@ def run():
 
 @pytest.fixture
 def steps(monkeypatch):
-    """A list with an entry for each decoding step on the fast path."""
+    """A list with the number of rows of each decoding step on the fast path."""
     taken = []
     original = DecodeStep.step
-    monkeypatch.setattr(DecodeStep, "step", lambda self, *args: taken.append(1) or original(self, *args))
+    monkeypatch.setattr(
+        DecodeStep, "step", lambda self, ids, cache: taken.append(len(ids)) or original(self, ids, cache)
+    )
     return taken
 
 

@@ -18,7 +18,6 @@ import weftformer
 from weftformer.modeling.decoding import ContinuousSearch, compiled
 from weftformer.modeling.decoding.cache import DecodingCache
 from weftformer.modeling.decoding.compiled import CompiledStep
-from weftformer.modeling.decoding.step import DecodeStep
 
 from .conftest import CLOSE, FEW, KINDS, PAD, PADDED, START, few_kinds
 
@@ -209,16 +208,6 @@ def until_end(ids):
 # Sources that leave
 
 
-@pytest.fixture
-def rows(monkeypatch):
-    """The number of rows of each step."""
-    taken, original = [], DecodeStep.step
-    monkeypatch.setattr(
-        DecodeStep, "step", lambda self, ids, *rest: taken.append(len(ids)) or original(self, ids, *rest)
-    )
-    return taken
-
-
 class ByNumber(LogitsProcessor):
     """A processor that identifies rows by their numbers."""
 
@@ -238,26 +227,26 @@ class ByRemainingNumber(ByNumber):
         self.numbers = self.numbers.view(-1, beams)[sources].flatten()
 
 
-def test_sources_leave_only_if_processors_and_outputs_allow(build, source, rows):
+def test_sources_leave_only_if_processors_and_outputs_allow(build, source, steps):
     model, inputs, request = build("rotary"), {"input_ids": source}, BEAMS | {"max_new_tokens": 24}
     output = with_scores(model, inputs, request, only_sequences=True)
-    assert min(rows) < max(rows) == 12 and output.scores is None and output.logits is None and output.cache is None
+    assert min(steps) < max(steps) == 12 and output.scores is None and output.logits is None and output.cache is None
     whole = with_scores(model, inputs, request)
     assert torch.equal(output.sequences, whole.sequences) and torch.equal(output.beam_indices, whole.beam_indices)
     torch.testing.assert_close(output.sequences_scores, whole.sequences_scores)
     expected = generate(model, inputs, request, logits_processor=LogitsProcessorList([ByNumber()]))
-    rows.clear()
+    steps.clear()
     found = generate(model, inputs, request, logits_processor=LogitsProcessorList([ByRemainingNumber()]))
-    assert min(rows) < 12 and torch.equal(found, expected)
+    assert min(steps) < 12 and torch.equal(found, expected)
     for settings in (
         {"return_dict_in_generate": True, "output_scores": True},
         {"logits_processor": LogitsProcessorList([ByNumber()])},
         criteria(Writes(30)),
         {"do_sample": True},
     ):
-        rows.clear()
+        steps.clear()
         generate(model, inputs, request, **settings)
-        assert set(rows) == {12}
+        assert set(steps) == {12}
     # later releases of transformers store the pads of each row in this penalty
     penalty = PADDED | {"repetition_penalty": 1.4}
     assert torch.equal(
