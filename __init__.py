@@ -1,6 +1,6 @@
 """Weft: one encoder-decoder family for Hugging Face transformers.
 
-Importing it registers the family with transformers' Auto classes ([`register`]), and the planner with its pipelines. The
+Importing it registers the family with transformers' Auto classes ([`register`]), and what routes add to it. The
 command `weftformer` postpones this until it has read its arguments, so that `weftformer --help` needs no torch.
 """
 

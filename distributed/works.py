@@ -131,12 +131,12 @@ class PlanWork:
             progress=False,
             watch=watch,
             on_first=self.on_first,
+            finish=None if self._forward is None else self._forward.with_forward_ranks,
             **self._asked,
         )
         for place, plan in stream:
             index, target = readable[place]
-            ranked = plan if self._forward is None else self._forward.with_forward_ranks(plan)
-            yield [self._row(index, target, ranked)]
+            yield [self._row(index, target, plan)]
 
     def failed(self, index: int, item: Target, reason: str) -> Row:
         return self._row(index, item, Plan(item.smiles, [], reason), FAILED)

@@ -1,6 +1,6 @@
 """Retrosynthesis: the route tree, molecules and stock; files, data, planning, scoring and drawing in rooms of their own.
 
-Nothing is imported before it is used: a pipeline that is registered costs no chemistry.
+Nothing is imported before it is used: a task that is registered costs no chemistry.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data.rows import drop_shared_targets, training_pairs
+    from .data.rows import training_pairs
     from .data.sample import sample_routes, train_test_split
     from .drawing.page import routes_page, save_page
     from .drawing.svg import route_png, route_svg, save_picture
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from .planning.settings import NO_CONSTRAINTS, Constraints, PlanSettings
     from .plans import Candidate, Plan
     from .precedents import Judgement, judge
-    from .scoring.evaluation import Evaluation, evaluate, is_convergent
+    from .scoring.evaluation import Evaluation, evaluate
     from .stock import Stock
     from .tree import Route
 
 _NAMES = {
-    "data.rows": ("drop_shared_targets", "training_pairs"),
+    "data.rows": ("training_pairs",),
     "data.sample": ("sample_routes", "train_test_split"),
     "drawing.page": ("routes_page", "save_page"),
     "drawing.svg": ("route_png", "route_svg", "save_picture"),
@@ -34,7 +34,7 @@ _NAMES = {
     "planning.planner": ("RoutePlanner",),
     "planning.settings": ("NO_CONSTRAINTS", "Constraints", "PlanSettings"),
     "plans": ("Candidate", "Plan"),
-    "scoring.evaluation": ("Evaluation", "evaluate", "is_convergent"),
+    "scoring.evaluation": ("Evaluation", "evaluate"),
     "stock": ("Stock",),
     "tree": ("Route",),
 }

@@ -152,26 +152,19 @@ def rooted_smiles(smiles: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([canonical, *rooted]))
 
 
-def drawn_smiles(smiles: str, count: int, seed: int, rooted: bool) -> list[str]:
-    """Return distinct SMILES of a molecule, RDKit's canonical one first. A small or symmetric molecule has fewer.
+def drawn_smiles(smiles: str, count: int, seed: int) -> list[str]:
+    """Return distinct SMILES of a molecule that begin at drawn atoms, RDKit's canonical one first.
 
     Args:
-        count: the largest number of SMILES.
+        count: the largest number of SMILES. A small or symmetric molecule has fewer.
         seed: the seed of the draw. A molecule has the same SMILES whatever others are drawn.
-        rooted: draw only the first atom, and keep RDKit's order of branches; otherwise, draw the order too.
 
     Raises:
         ValueError: as in [`canonical_smiles`].
     """
-    canonical = canonical_smiles(smiles)
-    rng = random.Random(f"{seed} {canonical}")
-    if rooted:
-        first, *others = rooted_smiles(smiles)
-        return [first, *rng.sample(others, min(count - 1, len(others)))]
-    molecule = Chem.MolFromSmiles(canonical)
-    # draw more, because some are drawn twice
-    drawn = cast(Any, Chem).MolToRandomSmilesVect(molecule, 4 * count, randomSeed=rng.randrange(1, 1 << 30))
-    return list(dict.fromkeys([canonical, *drawn]))[:count]
+    first, *others = rooted_smiles(smiles)
+    rng = random.Random(f"{seed} {first}")
+    return [first, *rng.sample(others, min(count - 1, len(others)))]
 
 
 def one_molecule(smiles: str) -> str:

@@ -98,7 +98,9 @@ class Candidate:
         Raises:
             ImportError: rdchiral is not installed.
         """
-        return [] if self.route is None else _precedents().judge_route(self.route)
+        from .precedents import judge_route  # needs rdchiral
+
+        return [] if self.route is None else judge_route(self.route)
 
     @property
     def steps(self) -> list[tuple[Route, Judgement, int | None]]:
@@ -307,14 +309,6 @@ class Plan:
         )
 
 
-def _precedents() -> Any:
-    try:
-        from .precedents import judgement
-    except ModuleNotFoundError as error:
-        raise ImportError(f"Judging routes needs {error.name}: pip install weftformer[chem]") from error
-    return judgement
-
-
 def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return each route once, whatever the order of its reactants, with its best candidate, and all other texts.
 
@@ -337,7 +331,6 @@ def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
 def ranked(
     candidates: Iterable[Candidate],
     stock: Stock | None = None,
-    on_fail: str = "keep",
     *,
     per_reaction: int | None = None,
     by_evidence: bool = False,
@@ -345,39 +338,29 @@ def ranked(
 ) -> list[Candidate]:
     """Return candidates best first, numbered, grouped by their last reaction, and compared with a stock.
 
+    Routes with a step that fails come last.
+
     Args:
         candidates: in any order.
         stock: the purchasable molecules.
-        on_fail: rank routes with a failing step after all others ("rank_last"), like the others ("keep"), or remove
-            them ("drop").
         per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
         by_evidence: put routes from molecules of the stock alone first; among equals, those whose steps are all
             precedented; among these, those with fewer steps that only move the problem. The score decides last.
         per_step: let the score per step decide, because the whole score favours short texts.
     """
+    from .precedents import count_unproductive
+
     best = [candidate.with_stock(stock) for candidate in candidates]
 
     def place(candidate: Candidate) -> tuple[Any, ...]:
-        fails = on_fail == "rank_last" and candidate.fails_because is not None
+        fails = candidate.fails_because is not None
         if not by_evidence or candidate.route is None:
             return fails, by_evidence, by_evidence, 0, -candidate.score
         steps = candidate.route.num_reactions if per_step else 1
-        moves = _precedents().count_unproductive(candidate.route, candidate.judgements)
+        moves = count_unproductive(candidate.route, candidate.judgements)
         return fails, not candidate.purchasable, not candidate.precedented, moves, -candidate.score / max(1, steps)
 
-    if on_fail == "drop":
-        best = [candidate for candidate in best if candidate.fails_because is None]
     return list(_numbered(sorted(best, key=place), per_reaction))
-
-
-def best_route_remark(candidates: Iterable[Candidate]) -> list[str]:
-    """Return a sentence about ranked candidates if the best purchasable route is not the most probable one, else nothing."""
-    routes = [candidate for candidate in candidates if candidate.rank]
-    bought = next((candidate for candidate in routes if candidate.purchasable), None)
-    probable = max(routes, key=lambda candidate: candidate.score, default=None)
-    if bought is None or probable is None or bought.rank == probable.rank:
-        return []
-    return [f"Best purchasable: rank {bought.rank}. Most probable: rank {probable.rank}."]
 
 
 def _numbered(candidates: list[Candidate], per_reaction: int | None) -> Iterator[Candidate]:

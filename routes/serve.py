@@ -6,7 +6,7 @@ RDKit and FastAPI are imported when they are needed, because importing `weftform
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
@@ -20,6 +20,7 @@ from .planning.settings import RULES, Constraints, PlanSettings
 if TYPE_CHECKING:
     from ..serving.endpoint import Checked, Endpoint
     from .planning.planner import RoutePlanner
+    from .planning.pool import PlanPool
     from .planning.requests import PlanRequest
     from .plans import Candidate, Plan
     from .scoring.round_trip import ForwardModel
@@ -77,27 +78,6 @@ def route_task(
     from .planning.planner import RoutePlanner
 
     return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, load_forward(forward_model, dtype=dtype))
-
-
-class RoutePool:
-    """A [`PlanPool`] that gives each route its feasibility, if there is a model that predicts products.
-
-    Args:
-        task: the task.
-        settings, watch: as in [`PlanPool`].
-    """
-
-    def __init__(self, task: "RouteTask", settings: PlanSettings, watch: Callable[[], None]):
-        from .planning.pool import PlanPool
-
-        self._pool = PlanPool(task.model, task.planner.tokenizer, settings, task.stock, watch=watch)
-        self.add, self.remove = self._pool.add, self._pool.remove
-        self.forward = task.forward
-
-    def step(self) -> list[tuple[Hashable, "Plan"]]:
-        """Take a step, as [`PlanPool.step`] does."""
-        plans = self._pool.step()
-        return plans if self.forward is None else [(key, self.forward.with_forward_ranks(plan)) for key, plan in plans]
 
 
 class RouteTask:
@@ -187,21 +167,26 @@ class RouteTask:
         beams = work.settings.beams
         return beams * min(len(work.jobs) or MAX_CONCURRENT_EXPANSIONS, max(1, ROWS // beams))
 
-    def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> RoutePool:
+    def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> "PlanPool":
         """Return a pool of works with these settings, for a [`Batcher`]."""
-        return RoutePool(self, key, watch)
+        from .planning.pool import PlanPool
+
+        finish = None if self.forward is None else self.forward.with_forward_ranks
+        return PlanPool(self.model, self.planner.tokenizer, key, self.stock, watch=watch, finish=finish)
 
     def describe(self) -> dict[str, Any]:
         """Return facts about the model, the stock and the training data, for the page."""
+        from .planning.requests import about_routes, default_steps
+
         facts: dict[str, Any] = {
             "stock": str(self.stock) if self.stock is not None else "none: purchasable molecules are unknown",
             "forward model": "none: feasibility is unknown"
             if self.forward is None
             else f"predicts the products of reactions, {self.forward.beams} beams",
         }
-        facts |= {f"training data, {key}": value for key, value in self.planner.about.items()}
+        facts |= {f"training data, {key}": value for key, value in about_routes(self.model).items()}
         if self.takes_steps:
-            facts["steps tried by default"] = list(self.planner.default_steps)
+            facts["steps tried by default"] = default_steps(self.model)
         return facts | {"largest number of new tokens": self.max_new_tokens}
 
     def endpoint(self, limits: Limits) -> "Endpoint":

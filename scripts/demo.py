@@ -4,10 +4,8 @@ data, write a page with their routes, and train a small new model for about a mi
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from weftformer.scripts import cli
 from weftformer.scripts.arguments import positive
@@ -21,7 +19,7 @@ DRUGS = {
 }
 # The time limit of each search in seconds, and the number of purchasable routes after which it ends.
 BUDGET, NUM_ROUTES = 20.0, 5
-PRESET, NUM_TEST_ROUTES, BATCH = "dms-tiny", 100, 16
+NUM_TEST_ROUTES = 20
 
 
 def plan_drugs(model: str | None, beams: int, folder: Path) -> None:
@@ -37,29 +35,6 @@ def plan_drugs(model: str | None, beams: int, folder: Path) -> None:
         raise ValueError("The drugs were not planned.")
 
 
-def trainer_of(model: Any, tokenizer: Any, folder: Path, seed: int, max_steps: int) -> Any:
-    """Return transformers' own trainer, with rows of recorded routes for training and for the test."""
-    from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
-
-    from weftformer.routes import sample_routes, train_test_split
-    from weftformer.routes.data.training_data import RouteArguments, encode, pairs_of
-
-    train, test = (
-        encode(pairs_of(part, RouteArguments(), seed), tokenizer, model.config)
-        for part in train_test_split(sample_routes(), NUM_TEST_ROUTES, seed=seed)
-    )
-    settings = Seq2SeqTrainingArguments(
-        output_dir=str(folder), max_steps=max_steps, per_device_train_batch_size=BATCH, learning_rate=3e-3,
-        lr_scheduler_type="cosine", warmup_steps=0.1, logging_steps=max(1, max_steps // 5), save_strategy="no",
-        report_to="none", disable_tqdm=not sys.stderr.isatty(), seed=seed, dataloader_pin_memory=False,
-    )  # fmt: skip
-    settings._n_gpu = min(settings.n_gpu, 1)  # several GPUs would need several processes
-    return Seq2SeqTrainer(
-        model=model, args=settings, train_dataset=train, eval_dataset=test, processing_class=tokenizer,
-        data_collator=DataCollatorForSeq2Seq(tokenizer),
-    )  # fmt: skip
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--output-dir", type=Path, default=Path("runs/demo-output"), metavar="FOLDER",
@@ -71,35 +46,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Load, plan, draw, train and save.
+    """Plan, draw, train and save.
 
     Raises:
         ValueError: a number is below 1.
         OSError: there is no such model, or the folder cannot be written.
     """
-    import datasets
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
-
-    from weftformer import WeftConfig
-    from weftformer.hub.loading import load
-    from weftformer.routes.shipped import MODEL
-
     started = time.monotonic()
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    set_seed(args.seed)
-    datasets.disable_progress_bars()  # each takes only a moment
     plan_drugs(args.model, args.beams, args.output_dir)
-    new = AutoModelForSeq2SeqLM.from_config(WeftConfig.from_preset(PRESET))
-    print(f"\nTraining a new model with {new.num_parameters() / 1e6:.1f} M parameters ({PRESET}) on recorded routes.")
-    folder = args.output_dir / "model"
-    trainer = trainer_of(new, load(AutoTokenizer, args.model or MODEL), folder, args.seed, args.max_steps)
-    before = trainer.evaluate()["eval_loss"]
-    trainer.train()
-    after = trainer.evaluate()["eval_loss"]
-    trainer.save_model()
+    print("\nTraining a new model on recorded routes.")
+    words = ["--output-dir", args.output_dir / "model", "--overwrite-output-dir", "--max-steps", args.max_steps]
+    words += ["--num-test-routes", NUM_TEST_ROUTES, "--beams", 2, "--seed", args.seed]
+    if cli.main(["routes", "train", *map(str, words)]):
+        raise ValueError("The new model was not trained.")
     print(
-        f"Loss on {NUM_TEST_ROUTES} recorded routes outside its training data: {before:.3f} before, {after:.3f} after "
-        f"{args.max_steps} steps.\n"
-        f"The model is in {folder}. The demo took {time.monotonic() - started:.0f} s.\n\n"
+        f"The demo took {time.monotonic() - started:.0f} s.\n\n"
         "Next:\n  weftformer routes plan 'SMILES OF YOUR TARGET' --html routes.html\n  weftformer serve\n  weftformer --help"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from weftformer.routes.files.plan_files import read_plans
-from weftformer.routes.plans import Plan
+from weftformer.routes.plans import Candidate
 from weftformer.scripts.arguments import (
     add_export,
     add_stock_options,
@@ -19,7 +19,7 @@ from weftformer.scripts.arguments import (
     read_stock,
 )
 
-# The number of routes of a file that are drawn by default. A page with thousands is slow.
+# The number of targets of a file whose routes are drawn by default. A page with thousands of routes is slow.
 LIMIT = 100
 
 
@@ -33,29 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_export(parser)
     add_stock_options(add, "purchasable molecules, to mark the starting materials; replaces the marks in the file")
     add("--limit", type=positive, metavar="N",
-        help=f"only the first N routes (default: {LIMIT}, or all if the file is from `weftformer routes plan --json`)")  # fmt: skip
-
-
-def _first(plans: Sequence[Plan], limit: int) -> list[Plan]:
-    """Return the plans with their first routes, `limit` in total."""
-    cut = []
-    for plan in plans:
-        kept = plan.distinct[:limit]
-        limit -= len(kept)
-        if kept or not plan.distinct:
-            cut.append(
-                replace(
-                    plan,
-                    candidates=[
-                        candidate for candidate in plan.candidates if candidate.route is None or candidate in kept
-                    ],
-                )
-            )
-    return cut
-
-
-def _count(number: int) -> str:
-    return "1 route is" if number == 1 else f"{number} routes are"
+        help=f"only the first N targets (default: {LIMIT}, or all if the file is from `weftformer routes plan --json`)")  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> None:
@@ -65,7 +43,7 @@ def main(args: argparse.Namespace) -> None:
         ValueError, OSError: an argument does not fit, the file contains no route, or a file cannot be read or written.
     """
     from weftformer.routes.drawing.page import save_page
-    from weftformer.routes.drawing.svg import check_picture, save_picture
+    from weftformer.routes.drawing.svg import check_picture
     from weftformer.routes.shipped import provenance
 
     if args.html is None and args.picture is None and not args.export:
@@ -73,32 +51,39 @@ def main(args: argparse.Namespace) -> None:
     if args.picture is not None:
         check_picture(args.picture)
     stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
-    rows = read_plans(args.routes, (args.limit or LIMIT) + 1)
-    plans, is_planned = [plan for plan, _ in rows], any(row for _, row in rows)
+    rows = read_plans(args.routes, args.limit or LIMIT)
+    is_planned = any(row for _, row in rows)
     limit = args.limit or (None if is_planned else LIMIT)
-    if limit is not None and sum(len(plan.distinct if is_planned else plan.candidates) for plan in plans) > limit:
-        plans = _first(plans, limit)
-        print(f"Only the first {limit} are drawn: raise --limit for more.")
+    if limit is not None and len(rows) > limit:
+        print(f"Only the routes of the first {limit} targets are drawn: raise --limit for more.")
+    plans = [plan for plan, _ in rows[:limit]]
     if stock is not None:
         plans = [
             replace(plan, candidates=[candidate.with_stock(stock) for candidate in plan.candidates]) for plan in plans
         ]
-    drawn = [candidate for plan in plans for candidate in plan.distinct]
-    if not drawn and not (is_planned and args.picture is None):
+    number = sum(len(plan.distinct) for plan in plans)
+    if not number and not (is_planned and args.picture is None):
         raise ValueError(f"{args.routes} contains no route.")
     if args.html is not None:
         # the page of planned routes is the one that `weftformer routes plan --html` writes
         known: dict[str, Any] = next((row["settings"] for _, row in rows if isinstance(row.get("settings"), dict)), {})
         about = provenance(known.get("model"), args.stock or known.get("stock"), None if stock is None else len(stock))
         save_page(plans, args.html, about=about, **({} if is_planned else {"title": args.routes.name}))
-        print(f"{_count(len(drawn))} drawn in {args.html}.")
+        print(f"Drew {number} route{'s' * (number != 1)} in {args.html}.")
     for file in args.export:
         export(file, plans)
         print(f"Saved {file}.")
     if args.picture is not None:
-        for number, candidate in enumerate(drawn, start=1):
-            assert candidate.route is not None
-            path = args.picture
-            path = path if len(drawn) == 1 else path.with_stem(f"{path.stem}-{number}")
-            save_picture(candidate.route, path, missing=candidate.missing)
-        print(f"{_count(len(drawn))} drawn in {path if len(drawn) == 1 else args.picture.parent.resolve()}.")
+        draw([candidate for plan in plans for candidate in plan.distinct], args.picture)
+
+
+def draw(candidates: Sequence[Candidate | None], file: Path) -> None:
+    """Draw each route to a picture of its own, numbered if there are several. None stands for a target without a route."""
+    from weftformer.routes.drawing.svg import save_picture
+
+    for number, candidate in enumerate(candidates, start=1):
+        if candidate is None or candidate.route is None:
+            continue
+        path = file if len(candidates) == 1 else file.with_stem(f"{file.stem}-{number}")
+        save_picture(candidate.route, path, missing=candidate.missing)
+        print(f"Drew a route to {candidate.route.smiles} in {path}.")

@@ -40,21 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="purchasable molecules: counts the targets with a purchasable route")  # fmt: skip
     add("--limit", type=positive, metavar="N", help="only N random targets")
     add("--seed", type=int, default=0, metavar="N",
-        help="seed of the targets, starting materials, augmentations and intervals (default: %(default)s)")  # fmt: skip
-    add("--ks", type=int, nargs="+", default=[1, 5, 10, 50], metavar="K",
+        help="seed of the targets, starting materials and augmentations (default: %(default)s)")  # fmt: skip
+    add("--ks", type=positive, nargs="+", default=[1, 5, 10, 50], metavar="K",
         help="ranks to report, up to the number of candidates (default: 1 5 10 50)")  # fmt: skip
-    missing = parser.add_mutually_exclusive_group()
-    missing.add_argument("--skip-missing", dest="missing_targets", action="store_const", const="skip", default="refuse",
-                         help="with --predictions: score only the targets in the files")  # fmt: skip
-    missing.add_argument("--count-missing", dest="missing_targets", action="store_const", const="count",
-                         help="with --predictions: count targets that are not in the files as not found")  # fmt: skip
     planning = parser.add_argument_group("planning, with --model")
     add = planning.add_argument
     add("--with", nargs="+", choices=list(CONDITIONS), dest="conditions", metavar="WHAT",
         help="conditions of the model besides the target, one column each: steps (the depth of the recorded "
         "route), material (one of its leaves, for a model that was trained with starting materials), "
         "steps+material, nothing (default: steps, if the model supports them, and nothing)")  # fmt: skip
-    names = ("beams", "ranking", "num_augmentations", "grammar", "on_fail", "max_new_tokens", "time_limit", "direct")
+    names = ("beams", "ranking", "num_augmentations", "grammar", "max_new_tokens", "time_limit", "direct")
     add_plan_options(planning, *names)
     add("--batch-size", type=positive, metavar="N",
         help="concurrent searches (default: 80 beams in total, 160 for a search to the stock)")  # fmt: skip
@@ -66,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json",
         type=new_file,
         metavar="FILE",
-        help="write all scores as JSON, also by depth and shape, and all ranks",
+        help="write all scores as JSON, also by depth, and all ranks",
     )
 
 
@@ -89,8 +84,7 @@ def main(args: argparse.Namespace) -> None:
         columns = _planned(args, settings, references, stock)
     else:
         columns = {
-            name: matched(column, references, name, args.missing_targets)
-            for name, column in read_predictions(args.predictions).items()
+            name: matched(column, references, name) for name, column in read_predictions(args.predictions).items()
         }
     results: dict[str, Evaluation] = {}
     for name, pairs in columns.items():
@@ -100,7 +94,6 @@ def main(args: argparse.Namespace) -> None:
             starting_materials=[material for _, (_, material) in pairs],
             stock=stock,
             ks=args.ks,
-            seed=args.seed,
         )
         if failed := [plan for _, (plan, _) in pairs if plan.problem is not None]:
             what = f"{len(failed)} of {len(pairs)} targets not planned, counted as not found"
@@ -113,8 +106,6 @@ def main(args: argparse.Namespace) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Find mistakes that would otherwise show only after planning."""
-    if min(args.ks) < 1:
-        raise ValueError(f"--ks must be at least 1: got {min(args.ks)}.")
     if args.predictions and (args.conditions or args.save_predictions):
         raise ValueError("--with and --save-predictions require --model: --predictions plans nothing.")
     check_exist(str(args.routes), *map(str, args.predictions or ()))

@@ -7,7 +7,6 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from weftformer.scripts.arguments import (
     take_shipped_model,
 )
 from weftformer.scripts.plan_options import add_plan_options, given_settings, plan_settings
+from weftformer.scripts.routes_draw import draw
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, parts_folder, run_shared
 
 if TYPE_CHECKING:
@@ -349,17 +349,5 @@ def _finish(args: argparse.Namespace, folder: Path, work: PlanWork) -> int:
             save_page(plans, args.html, about=about)
             print(f"Drew all routes in {args.html}.")
         if args.picture is not None:
-            draw(plans, args.picture)
+            draw([next(iter(plan.distinct), None) for plan in plans], args.picture)
     return _without_routes(lines)
-
-
-def draw(plans: Sequence[Plan], file: Path) -> None:
-    """Draw the best route of each target to a picture of its own, numbered if there are several targets."""
-    from weftformer.routes.drawing.svg import save_picture
-
-    for number, plan in enumerate(plans, start=1):
-        for candidate in plan.distinct[:1]:
-            assert candidate.route is not None
-            path = file if len(plans) == 1 else file.with_stem(f"{file.stem}-{number}")
-            save_picture(candidate.route, path, missing=candidate.missing)
-            print(f"The best route for {plan.target} is drawn in {path}.")

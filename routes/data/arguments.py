@@ -20,8 +20,7 @@ class RouteArguments:
 
     train_file: str | None = common_option(
         None,
-        "Training routes in any format, or a folder of `weftformer routes prepare`. "
-        "Default: the included sample of recorded routes.",
+        "Folder of `weftformer routes prepare`. Default: the included sample of recorded routes.",
     )
     test_file: str | None = common_option(None, "Test routes. Training routes to the same targets are excluded.")
     num_routes: int | None = common_option(
@@ -101,8 +100,6 @@ class Preparation:
             `PRODUCT_LENGTH` of them.
         max_target_length (`int`, *optional*, defaults to 1075):
             The largest number of tokens in a route, with the end token, as in published models.
-        max_depth (`int`, *optional*):
-            The largest number of reactions in a row. Defaults to no limit.
         exclude_by (`str`, *optional*, defaults to `"target"`):
             The scope of the exclusion. `"target"`: all routes to the excluded targets. `"made"`: also all routes that
             make one of these targets as an intermediate. The sub-routes of an excluded route are excluded too.
@@ -137,7 +134,6 @@ class Preparation:
         280, "limit of target and starting material in tokens, as in published models", least=1
     )
     max_target_length: int = option(1075, "limit of a route in tokens, as in published models", least=1)
-    max_depth: int | None = option(None, "maximum number of reactions in the longest path", least=1)
     exclude_by: str = option(
         "target",
         "exclude routes to an excluded target, or also routes that make it as an intermediate",
@@ -155,5 +151,5 @@ class Preparation:
         if self.forward and any(getattr(self, field.name) != field.default for field in others):
             raise ValueError(
                 "forward makes only rows of single reactions, of any length: leave out permutations, sub_routes, "
-                "single_steps, starting_material, max_source_length, max_target_length and max_depth."
+                "single_steps, starting_material, max_source_length and max_target_length."
             )

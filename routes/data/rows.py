@@ -99,25 +99,6 @@ def route_rows(
     return rows
 
 
-def drop_shared_targets(train: Iterable[Route], test: Iterable[Route]) -> list[Route]:
-    """
-    Return the routes of `train` whose target is not a target of `test`.
-
-    Targets are compared as text, so the same program must have canonicalised both sides.
-
-    Args:
-        train (`Iterable[Route]`):
-            The routes to filter. Their order does not change.
-        test (`Iterable[Route]`):
-            The routes whose targets must not be in the training data.
-
-    Returns:
-        `list[Route]`: the routes that are left.
-    """
-    held_out = {route.smiles for route in test}
-    return [route for route in train if route.smiles not in held_out]
-
-
 def _orders(route: Route, count: int, rng: random.Random) -> list[Route]:
     """Return the route as it is and up to `count - 1` further distinct orders."""
     variants = {route: None}

@@ -23,7 +23,6 @@ REASONS = {
     "no_reaction": "no reaction",
     "unreadable_molecule": "a molecule that RDKit cannot read",
     "cyclic": "a molecule is made from itself",
-    "too_deep": "more reactions in a row than allowed",
     "mixture": "target is a salt or a mixture",
     "unknown_character": "a character outside the vocabulary",
     "long_target": "route too long",
@@ -146,9 +145,6 @@ class Selection:
         key = hash64(route.canonical().to_string())
         # The draws depend only on the seed and the route, not on the routes before it or on the process.
         rng = random.Random(f"{settings.seed} {key}")
-        depth = route.depth
-        if settings.max_depth is not None and depth > settings.max_depth:
-            raise _Dropped("too_deep", f"{depth}, at most {settings.max_depth} are allowed")
         if "." in route.smiles:
             raise _Dropped("mixture", route.smiles)
         if settings.forward:

@@ -18,7 +18,7 @@ from ..molecules import canonical_route, canonical_smiles
 from ..tree import Route
 from .arguments import RouteArguments, RouteTrainingOptions
 from .preparation import REPORT
-from .rows import drop_shared_targets, training_pairs
+from .rows import training_pairs
 from .sample import sample_routes, train_test_split
 
 
@@ -50,27 +50,6 @@ def read_canonical(file: str | Path) -> list[Route]:
     if reasons:
         print(f"{len(reasons)} routes of {file} are left out. The first is {reasons[0]}", file=sys.stderr)
     return routes
-
-
-def load_routes(arguments: RouteArguments, seed: int) -> tuple[list[Route], list[Route]]:
-    """Return training and test routes that share no target.
-
-    Raises:
-        ValueError: a file contains no route, all targets are tested, or only one of the two files is given.
-    """
-    if arguments.train_file is None and arguments.test_file is None:
-        return train_test_split(sample_routes(arguments.num_routes), arguments.num_test_routes, seed=seed)
-    if arguments.train_file is None or arguments.test_file is None:
-        raise ValueError(
-            "Give --train-file and --test-file together: the accuracy on training routes is not meaningful."
-        )
-    train, test = read_canonical(arguments.train_file), read_canonical(arguments.test_file)
-    for name, routes in ((arguments.train_file, train), (arguments.test_file, test)):
-        if not routes:
-            raise ValueError(f"{name} contains no route.")
-    kept = drop_shared_targets(train, test)
-    _say_left_out("routes", arguments, len(train), len(kept))
-    return kept, test
 
 
 def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
@@ -107,7 +86,11 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
         input_columns="source",
         keep_in_memory=True,
     )
-    _say_left_out("rows", arguments, len(rows), len(kept))
+    if not len(kept):
+        raise ValueError(f"No training rows are left: each target of {folder} is in {arguments.test_file}.")
+    print(
+        f"{len(rows)} training rows, {len(rows) - len(kept)} of them left out because their target is in the test set"
+    )
     return kept, test
 
 
@@ -116,23 +99,17 @@ def _letters(smiles: str) -> str:
     return "".join(sorted(re.sub("[^A-GI-Z]", "", smiles.upper())))
 
 
-def _say_left_out(what: str, arguments: RouteArguments, count: int, kept: int) -> None:
-    if not kept:
-        raise ValueError(
-            f"No training {what} are left: each target of {arguments.train_file} is in {arguments.test_file}."
-        )
-    print(f"{count} training {what}, {count - kept} of them left out because their target is in the test set")
-
-
 def load_pairs(arguments: RouteArguments, seed: int) -> tuple[Dataset, list[Route]]:
-    """Return the training rows, either prepared or made here from routes, and the test routes.
+    """Return the training rows, prepared ones or those of the sample, and the test routes. They share no target.
 
     Raises:
-        ValueError: as in [`load_routes`] and [`load_prepared`].
+        ValueError: as in [`load_prepared`], or a test file is given without rows for training.
     """
-    if arguments.train_file is not None and Path(arguments.train_file).is_dir():
+    if arguments.train_file is not None:
         return load_prepared(arguments)
-    train, test = load_routes(arguments, seed)
+    if arguments.test_file is not None:
+        raise ValueError("--test-file needs --train-file, a folder of `weftformer routes prepare`.")
+    train, test = train_test_split(sample_routes(arguments.num_routes), arguments.num_test_routes, seed=seed)
     return pairs_of(train, arguments, seed), test
 
 
@@ -159,15 +136,13 @@ def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
     """
     steps = rows["n_steps"]
     about: dict[str, Any] = {"steps": [min(steps), max(steps)]}
+    settings: dict[str, Any] = {}
+    names = {Path(arguments.train_file or "sample").name: len(rows)}
     report = Path(arguments.train_file or "", REPORT)
-    if arguments.train_file is not None and report.is_file():
+    if arguments.train_file is not None and report.is_file():  # rows of several folders have no report
         prepared = json.loads(report.read_text(encoding="utf-8"))
-        settings = prepared.get("settings", {})
-        sources = prepared.get("sources") or dict.fromkeys(prepared.get("files", []))
-        names = {Path(file).name: count for file, count in sources.items()}
-    else:
-        settings = {}
-        names = {Path(arguments.train_file).name if arguments.train_file else "sample": len(rows)}
+        settings = prepared["settings"]
+        names = {Path(file).name: count for file, count in prepared["sources"].items()}
     return {
         **about,
         "aligned": settings.get("aligned", 0),

@@ -13,7 +13,6 @@ Shape suffixes: W rows (the beams of all sources), V tokens of the vocabulary, B
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -41,17 +40,6 @@ _MOST_MASKS = 1 << 14
 # 45 heavy atoms that its product does not have.
 MOST_REACTANTS = 5
 MOST_OTHER_ATOMS = 50
-# What is wrong with a text that breaks a rule, for people.
-_BROKEN = {
-    "readable": "RDKit cannot read a molecule",
-    "acyclic": "a molecule is made from itself",
-    "atoms_supplied": "reactants lack atoms of their product",
-    "size_limited": "reactants are far larger or more than a recorded reaction has",
-    "only_purchasable": "a molecule is not in stock",
-    "required_leaf": "the required starting material is missing",
-    "forbidden": "a molecule is forbidden",
-    "forbidden_substructures": "a substructure is forbidden",
-}
 _ATOM = re.compile(r"\[[^\]]*|Cl|Br|[BCNOPSFIbcnops]")
 
 
@@ -132,9 +120,6 @@ class ConstrainedGrammar(LogitsProcessor):
         limits: for each source, the largest number of reactions on a path, or None for no limit.
         constraints: the rules.
         stock: the purchasable molecules, for `only_purchasable`.
-
-    Attributes:
-        refusals: for each source, by its number, how often an end was ruled out that the search might have taken, by the rule.
     """
 
     def __init__(
@@ -157,8 +142,7 @@ class ConstrainedGrammar(LogitsProcessor):
             required_leaf=constraints.required_leaf,
         )
         self.quote = self.texts.index("'")
-        self.mask_rows: dict[tuple, int] = {}
-        self.masks_KV = np.zeros((0, len(self.texts)), np.float32)
+        self.mask = lru_cache(_MOST_MASKS)(self._mask)
         self.begin(limits)
 
     def begin(self, limits: Sequence[int | None]) -> ConstrainedGrammar:
@@ -166,7 +150,6 @@ class ConstrainedGrammar(LogitsProcessor):
         self.limits = depth_limits(limits)
         # the numbers of the sources that have not left, in the order in which they came
         self.numbers = list(range(len(limits)))
-        self.refusals = {number: Counter[str]() for number in self.numbers}
         self.came = len(limits)
         # For the rows of the previous step: the row of each text of a source, the first row with the same text, the
         # state of the text, its log-probability, and the scores of the next token.
@@ -182,13 +165,11 @@ class ConstrainedGrammar(LogitsProcessor):
         self.limits = [self.limits[source] for source in sources]
         self.numbers = [self.numbers[source] for source in sources]
 
-    def join(self, limits: Sequence[int | None]) -> list[int]:
-        """Let sources join a search that calls [`step`], and return their numbers."""
+    def join(self, limits: Sequence[int | None]) -> None:
+        """Let sources join a search that calls [`step`]."""
         self.limits = [*self.limits, *depth_limits(limits)]
-        new = list(range(self.came, self.came + len(limits)))
-        self.numbers, self.came = [*self.numbers, *new], self.came + len(limits)
-        self.refusals |= {number: Counter[str]() for number in new}
-        return new
+        self.numbers += range(self.came, self.came + len(limits))
+        self.came += len(limits)
 
     # The state of a text after one more token
 
@@ -305,24 +286,12 @@ class ConstrainedGrammar(LogitsProcessor):
         state = text.state
         if state is None:
             return (text.broken is not None,)
-        same = self.grammar.alike(state, limit)
         if state.literal or state.place == "end":
-            return same
-        if state.place == "smiles":
-            return (*same, may_end)
-        return (*same, self._broken_by_close(text) is None)
-
-    def _masks(self, keys: list[tuple]) -> np.ndarray:
-        """Return the masks to add to the scores of all tokens, one row for each key."""
-        if len(self.mask_rows) > _MOST_MASKS:
-            self.mask_rows, self.masks_KV = {}, self.masks_KV[:0]
-        new = [key for key in dict.fromkeys(keys) if key not in self.mask_rows]
-        if new:
-            self.masks_KV = np.concatenate([self.masks_KV, np.stack([self._mask(key) for key in new])])
-            self.mask_rows |= {key: len(self.mask_rows) + index for index, key in enumerate(new)}
-        return self.masks_KV[[self.mask_rows[key] for key in keys]]
+            return state, limit
+        return state, limit, may_end if state.place == "smiles" else self._broken_by_close(text) is None
 
     def _mask(self, key: tuple) -> np.ndarray:
+        """Return the mask to add to the scores of all tokens after a text with this key."""
         if len(key) == 1:  # given up, or ended: anything may follow the end
             return self._end_alone() if key[0] else np.zeros(len(self.texts), np.float32)
         state, limit = key[:2]
@@ -369,13 +338,10 @@ class ConstrainedGrammar(LogitsProcessor):
         totals_W = self._advance(parents, tokens, prompts, limits)
         ends = [self._may_end(text) for text in self.written]
         keys = [self._key(*row) for row in zip(self.written, limits, [end is True for end in ends], strict=True)]
-        for index, (text, key) in enumerate(zip(self.written, keys, strict=True)):
-            if len(key) == 3 and not key[2] and (broken := self._broken_by_close(text)):
-                self.refusals[self.numbers[index // beams]][broken] += 1
-        masks_WV = self._masks(keys)
+        masks_WV = np.stack([self.mask(key) for key in keys])
         while likely := self._likely_ends(ends, totals_W[:, None] + raw_WV, masks_WV, firsts, beams):
             for index in likely:
-                ends[index] = self._ends_well(index, limits[index], self.refusals[self.numbers[index // beams]])
+                ends[index] = self._ends_well(index, limits[index])
                 if ends[index]:
                     masks_WV[index, self.quote] = 0.0
                 elif self.written[index].broken:  # given up: other rows take its place
@@ -413,13 +379,11 @@ class ConstrainedGrammar(LogitsProcessor):
             return False
         return None if self.asks_molecules else True
 
-    def _ends_well(self, index: int, limit: int, refusals: Counter[str]) -> bool:
+    def _ends_well(self, index: int, limit: int) -> bool:
         """Return whether the molecule that a row is writing may end here. Give up a row that cannot be completed."""
         text = self.written[index]
-        broken = self._broken_by_molecule(text, limit)
-        if broken is None:
+        if self._broken_by_molecule(text, limit) is None:
             return True
-        refusals[broken] += 1
         if self.rules.readable and read_molecule(text.molecule) is None and is_beyond_repair(text.molecule):
             self.written[index] = text._replace(state=None, broken="readable")
         return False
@@ -448,12 +412,3 @@ class ConstrainedGrammar(LogitsProcessor):
         best_BC = best_WV.reshape(-1, beams * best_WV.shape[1])
         least_B = np.partition(best_BC, -2 * beams, axis=1)[:, -2 * beams]
         return [index for index in asked if totals_WV[index, self.quote] >= least_B[index // beams]]
-
-    def why_nothing(self, source: int) -> str:
-        """Return why the search for a source found nothing, as far as known, with the names of the constraints."""
-        reasons = "; ".join(f"{_BROKEN[rule]} ({rule})" for rule, _ in self.refusals[source].most_common(3))
-        return (
-            f"the rules excluded the model's texts, most often because {reasons}"
-            if reasons
-            else "no text was completed"
-        )

@@ -95,8 +95,6 @@ class RouteGrammar:
         special = set(tokenizer.all_special_ids)
         words = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
         self.texts = [None if index in special else word for index, word in enumerate(words)]
-        # If each token opens or closes at most one list, most states that differ only in depth allow the same tokens.
-        self.is_simple = all(text is None or (text.count("[") < 2 and text.count("]") < 2) for text in self.texts)
         self.allowed, self.is_alive = cache(self._allowed), cache(self._is_alive)
 
     def after(self, state: State | None, token: int, limit: int) -> State | None:
@@ -110,15 +108,6 @@ class RouteGrammar:
         may = [self._goes_on(state, token, limit) for token in range(len(self.texts))]
         may[self.end] = state.place == "end" and not state.literal
         return np.where(may, np.float32(0.0), np.float32("-inf"))
-
-    def alike(self, state: State, limit: int) -> tuple[State, int]:
-        """Return a state and a limit of small depth that allow the same tokens.
-
-        They keep only whether a list is open, and whether another may be opened.
-        """
-        if not self.is_simple or limit <= 2:
-            return state, limit
-        return state._replace(depth=2 if state.depth >= limit else min(state.depth, 1)), 2
 
     def _goes_on(self, state: State, token: int, limit: int) -> bool:
         after = self.after(state, token, limit) if self.texts[token] else None

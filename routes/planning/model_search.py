@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -88,13 +88,11 @@ def beginning(tokenizer: Any, smiles: str) -> list[int]:
 
 
 class _Task(NamedTuple):
-    """A job in a search: its deadline, the requested limit within its room, its number in the grammar, and the number
-    of tokens that it may write."""
+    """A job in a search: its deadline, the requested limit within its room, and the number of tokens that it may write."""
 
     job: Job
     deadline: Deadline | None
     max_new_tokens: int | None
-    number: int = 0
     most: int = 0
 
 
@@ -165,8 +163,7 @@ class RouteSearch:
             inputs = self._inputs(jobs)
             tickets = self._running.add(inputs, [task.most for task in tasks], [task.deadline for task in tasks])
             if self.grammar is not None:
-                numbers = self.grammar.join([job.n_steps for job in jobs])
-                tasks = [task._replace(number=number) for task, number in zip(tasks, numbers, strict=True)]
+                self.grammar.join([job.n_steps for job in jobs])
         self._tasks |= dict(zip(tickets, tasks, strict=True))
         return tickets
 
@@ -175,7 +172,7 @@ class RouteSearch:
         if self._running is not None:
             self._running.remove(tickets)
         for ticket in tickets:
-            self._forget(self._tasks.pop(ticket))
+            del self._tasks[ticket]
 
     def step(self) -> list[tuple[int, list[Candidate]]]:
         """Write a token of each text. Return the tickets of the jobs that are done, and their candidates, best first."""
@@ -189,12 +186,7 @@ class RouteSearch:
             start = beginning(self.tokenizer, task.job.smiles)
             texts = [self._read([*start, *ids]) for ids in result.sequences]
             done.append((result.ticket, self._candidates(task, list(zip(texts, result.scores, strict=True)))))
-            self._forget(task)
         return done
-
-    def _forget(self, task: _Task) -> None:
-        if self.grammar is not None and self._running is not None:
-            self.grammar.refusals.pop(task.number)
 
     def _batch(self) -> list[tuple[int, list[Candidate]]]:
         """Search for the oldest job, and for those with the same deadline and limit, in one batch."""
@@ -230,9 +222,7 @@ class RouteSearch:
         texts, scores = list(map(self._read, output.sequences.tolist())), self._scores(output, length).tolist()
         hypotheses = list(zip(texts, scores, strict=True))
         return [
-            self._candidates(
-                task._replace(number=number, most=limit), hypotheses[number * self.beams : (number + 1) * self.beams]
-            )
+            self._candidates(task._replace(most=limit), hypotheses[number * self.beams : (number + 1) * self.beams])
             for number, task in enumerate(tasks)
         ]
 
@@ -265,9 +255,7 @@ class RouteSearch:
         is_over = task.deadline is not None and task.deadline.is_over
         candidates = [self._candidate(*text, task.job.n_steps, None if is_over else task.most) for text in found]
         kept = [candidate for candidate in candidates if candidate is not None]
-        why = "no text was completed" if self.grammar is None else self.grammar.why_nothing(task.number)
-        if self.grammar is not None and self.grammar.refusals[task.number]:
-            kept = _with_reason(kept, why)
+        why = "no text that keeps the rules was completed" if self.has_rules else "no text was completed"
         return kept or [self.out_of_time(task.job) if is_over else self._nothing(task.job, why)]
 
     def out_of_time(self, job: Job) -> Candidate:
@@ -314,13 +302,6 @@ class RouteSearch:
                 return None
             problem = str(error) if has_ended else f"the text was not finished within {most} tokens"
             return Candidate(text, score, n_steps, problem=problem)
-
-
-def _with_reason(candidates: list[Candidate], why: str) -> list[Candidate]:
-    """Add the reason why the rules allowed nothing better to candidates, if none of them is a route."""
-    if any(candidate.route is not None for candidate in candidates):
-        return candidates
-    return [replace(candidate, problem=f"{candidate.problem}; {why}") for candidate in candidates]
 
 
 def _pad(rows: list[list[int]], value: int, side: str) -> torch.Tensor:

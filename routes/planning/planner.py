@@ -16,8 +16,7 @@ from ..shipped import MODEL
 from ..stock import Stock
 from ..tree import Route
 from .pool import PlanPool
-from .requests import BEAMS_OF_A_TOKEN, PlanRequest, Steps, about_routes, default_steps, make_requests, most_steps
-from .retro_star import Step
+from .requests import BEAMS_OF_A_TOKEN, PlanRequest, Steps, make_requests, most_steps
 from .settings import PlanSettings
 
 
@@ -32,8 +31,6 @@ class RoutePlanner:
     def __init__(self, model: Any, tokenizer: Any):
         self.model = model.eval()
         self.tokenizer = tokenizer
-        # the reactions of molecules that were searched, by the settings of the search
-        self._expanded: dict[PlanSettings, dict[str, Sequence[Step]]] = {}
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: str | PathLike | None = None, **kwargs) -> RoutePlanner:
@@ -79,6 +76,7 @@ class RoutePlanner:
         on_error: str = "raise",
         watch: Callable[[], None] | None = None,
         on_first: Callable[[Any, Route], None] | None = None,
+        finish: Callable[[Plan], Plan] | None = None,
         **changes: Any,
     ) -> Iterator[tuple[int, Plan]]:
         """Like [`plan`], but yield each target when its search ends: first targets that cannot be planned, then the longest.
@@ -98,6 +96,7 @@ class RoutePlanner:
             on_error: "raise", or "skip" to plan the other targets if one fails; its `Plan.problem` has the reason.
             watch: called before each token; an exception in it ends the search.
             on_first: called with the index of a target and its first route to the stock, if its search then continues.
+            finish: a function that completes each plan, such as `ForwardModel.with_forward_ranks`.
             changes: fields of [`PlanSettings`], which override those in `settings`.
 
         Returns:
@@ -113,9 +112,9 @@ class RoutePlanner:
             targets, settings, n_steps=n_steps, starting_material=starting_material, stock=stock, on_error=on_error
         )
         asked = next((request.settings for request in requests if request.problem is None), settings)
-        key = asked.for_search
-        expanded = self._expanded.setdefault(key, {})
-        pool = PlanPool(self.model, self.tokenizer, key, stock, batch_size, watch, together=True, expanded=expanded)
+        pool = PlanPool(
+            self.model, self.tokenizer, asked.for_search, stock, batch_size, watch, together=True, finish=finish
+        )
         pool.on_first = on_first
         return self._run(requests, asked, pool, progress)
 
@@ -155,16 +154,6 @@ class RoutePlanner:
                     plans = pool.step()
                     bar.update(len(plans))
                     yield from cast(list[tuple[int, Plan]], plans)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """The saved facts about the training routes of the model; empty if there are none."""
-        return about_routes(self.model)
-
-    @property
-    def default_steps(self) -> Sequence[int]:
-        """The numbers of steps that are tried by default: 1 to 5, limited to the training range."""
-        return default_steps(self.model)
 
     @property
     def most_steps(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..plans import Plan, best_route_remark, ranked
+from ..plans import Plan, ranked
 from .model_search import Deadline, Job, RouteSearch
 from .requests import PlanRequest
 from .retro_star import Step
@@ -66,7 +66,7 @@ class PlanPool:
             together. A server lets them join at once, so that nobody waits for a long search. The budget of a search
             to the stock is then measured on the clock, because an answer has to come in time. Otherwise, it is the
             target's share of the time.
-        expanded: the reactions of molecules that were searched before with the same model and settings.
+        finish: a function that completes each plan, such as `ForwardModel.with_forward_ranks`.
 
     Attributes:
         on_first: a function that is called with the key of a target and its first route to the stock, if its search
@@ -82,14 +82,14 @@ class PlanPool:
         most: int | None = None,
         watch: Callable[[], None] | None = None,
         together: bool = False,
-        expanded: dict[str, Sequence[Step]] | None = None,
+        finish: Callable[[Plan], Plan] | None = None,
     ):
-        self.together = together
+        self.together, self.finish = together, finish
         self.on_first: Callable[[Hashable, Route], None] | None = None
         rows = ROWS_OF_MANY if together and stock is not None and not settings.direct else ROWS
         self.settings, self.stock, self.most = settings, stock, most or max(1, rows // settings.beams)
         self._search = RouteSearch(model, tokenizer, settings, stock, watch)
-        self._expanded = {} if expanded is None else expanded
+        self._expanded: dict[str, Sequence[Step]] = {}  # the reactions of molecules that the model has searched
         self._targets: dict[Hashable, _Target] = {}
         self._running: dict[int, tuple[_Target, Hashable]] = {}  # by ticket
         self._turns = 0
@@ -184,13 +184,10 @@ class PlanPool:
         best = ranked(
             candidates,
             self.stock,
-            settings.on_fail,
             per_reaction=settings.per_reaction,
             by_evidence=settings.ranking == "log_probability",
             per_step=isinstance(target.strategy, WholeRoutes),
         )
-        remarks = [*target.request.remarks, *remarks, *best_route_remark(best)]
-        if not best and candidates:
-            remarks.append(f"All {len(candidates)} routes have a step that fails, and were left out.")
         seconds = target.seconds + time.monotonic() - begun
-        return Plan(target.request.target, best, seconds=seconds, remarks=tuple(remarks))
+        plan = Plan(target.request.target, best, seconds=seconds, remarks=(*target.request.remarks, *remarks))
+        return plan if self.finish is None else self.finish(plan)

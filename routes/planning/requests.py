@@ -186,10 +186,7 @@ def source_texts(
     model: Any, tokenizer: Any, smiles: str, settings: PlanSettings, starting_material: str | None = None
 ) -> Iterator[str]:
     """Yield the SMILES of a target to search, except those that are too long or outside the vocabulary."""
-    texts, is_aligned = [smiles], bool(about_routes(model).get("aligned"))
-    if settings.num_augmentations > 1:
-        texts = drawn_smiles(smiles, settings.num_augmentations, settings.seed, rooted=is_aligned)
-    for text in texts:
+    for text in drawn_smiles(smiles, settings.num_augmentations, settings.seed):
         try:
             check_source(model, tokenizer, text, starting_material)
         except ValueError:

@@ -1,4 +1,4 @@
-"""All settings of a planner in one object, which Python, the commands, the server, the pipeline and the page construct.
+"""All settings of a planner in one object, which Python, the commands, the server and the page construct.
 
 This module imports neither torch nor RDKit: commands build their options from the fields, and `--help` stays fast.
 """
@@ -112,8 +112,7 @@ class PlanSettings:
     Args:
         beams: width of the search, and number of candidates per target (and per number of steps and augmentation).
         num_augmentations: number of SMILES of each target, each of which is searched. Their routes are pooled, each once with its
-            best score. The first SMILES is canonical. For a model that was trained on aligned texts, the others begin at
-            other atoms; for any other model, they are random. A small target has fewer.
+            best score. The first SMILES is canonical, and the others begin at other atoms. A small target has fewer.
         seed: seed of these SMILES.
         ranking: "log_probability" puts purchasable routes first, then those whose steps are all precedented, then those without
             unproductive steps, such as protections, then by log-probability (per step for whole
@@ -123,8 +122,6 @@ class PlanSettings:
         constraints: rules for every route (default: `Constraints()`: RDKit reads all molecules, none is made from itself,
             reactants and a common reagent have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They need the
             grammar. A search that finds no such route returns one candidate, whose `problem` gives the reason.
-        on_fail: what happens to routes with a step that fails, which are frequent without constraints: "rank_last" puts them
-            after all others, "keep" ranks them like the others, "drop" removes them.
         max_new_tokens: largest number of new tokens (default: as many as the model has positions).
         time_limit: seconds for each target (default: 60 for a search to the stock, none for whole routes). The search then
             ends with the finished routes and a remark in `Plan.remarks`. Whole routes with a time limit are searched
@@ -156,12 +153,6 @@ class PlanSettings:
         off="let the model write any text, without rules",
     )  # fmt: skip
     constraints: Constraints | None = None
-    on_fail: str = option(
-        "rank_last",
-        "routes with a failing step: rank_last, keep, or drop",
-        choices=("rank_last", "keep", "drop"),
-        metavar="WHAT",
-    )
     max_new_tokens: int | None = option(
         None, "largest number of tokens of a route: an untrained model does not stop by itself", least=1
     )

@@ -206,15 +206,10 @@ class StockSearch:
                 f"no route to the stock was found in {self.request.settings.budget:g} s: {expanded}. Use a longer time limit "
                 "or a larger stock."
             )
+        limit, end = "", "the model proposes no other reactions"
         if any(search.is_cut for search in searches):
-            return (
-                f"no route of at most {self._proposed.most_reactions} reactions ends in the stock: {expanded}, and longer "
-                "routes are not searched. Use a larger stock or more beams to find a shorter route."
-            )
-        return (
-            f"no route ends in the stock: {expanded}, and the model proposes no other reactions. Use more beams or a "
-            "larger stock."
-        )
+            limit, end = f" of at most {self._proposed.most_reactions} reactions", "longer routes are not searched"
+        return f"no route{limit} ends in the stock: {expanded}, and {end}. Use more beams or a larger stock."
 
 
 @lru_cache(_CACHED_MOLECULES)

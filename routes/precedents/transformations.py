@@ -14,7 +14,6 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from rdchiral.initialization import rdchiralReactants, rdchiralReaction
 from rdchiral.main import rdchiralRun
 from rdkit import Chem, DataStructs, rdBase
@@ -24,8 +23,8 @@ from ..molecules import canonical_smiles, read_molecule
 from .groups import kept_groups, objection
 
 SHIPPED = "transformations.jsonl.gz"
-# The numbers of templates and molecules that a process caches. A template takes 80 kB.
-_TEMPLATES, _MOLECULES = 1 << 10, 1 << 10
+# The numbers of templates, molecules and product patterns that a process caches. A template takes 80 kB.
+_TEMPLATES, _MOLECULES, _PATTERNS = 1 << 10, 1 << 10, 1 << 13
 # Transformations with fewer reactions are not proposed. They seldom rank high, and are two thirds of all.
 _LEAST_PROPOSED = 2
 # A stereocentre with a lone pair.
@@ -34,9 +33,6 @@ _LONE_PAIR = re.compile(r"\[(?:S|Se|Te|P|As)@")
 _STEREO = frozenset("@/\\")
 # The number of bits of the fingerprints, which quickly exclude patterns that a molecule cannot contain.
 _BITS = 1024
-# The number of transformations whose fingerprints are computed at once. A common one is found before the fingerprints
-# of rare ones are needed.
-_AT_A_TIME = 64
 # A group is unusual beside a kind of transformation if at least so many of its reactions were examined, and at most this
 # share of them has it.
 _EXAMINED, _UNUSUAL = 100, 0.002
@@ -163,8 +159,6 @@ class Library:
             self._by_difference.setdefault(key, []).append(transformation)
         for transformations in self._by_difference.values():
             transformations.sort(key=lambda transformation: -transformation.count)
-        # the fingerprints of product patterns, in blocks, by the difference of atoms and the start of the block
-        self._bits: dict[tuple[str, int], np.ndarray] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_difference.values()))
@@ -179,17 +173,15 @@ class Library:
         }
 
     @cached_property
-    def _screen(self) -> tuple[list[Transformation], list[Chem.Mol], np.ndarray]:
-        """The transformations to propose, the most common first, with their product patterns and fingerprints."""
+    def _common(self) -> list[Transformation]:
+        """The transformations to propose, the most common first."""
         every = [
             transformation for transformations in self._by_difference.values() for transformation in transformations
         ]
-        often = sorted(
+        return sorted(
             (transformation for transformation in every if transformation.count >= _LEAST_PROPOSED),
             key=lambda transformation: -transformation.count,
         )
-        patterns = [_pattern(transformation.smarts.split(">>")[0]) for transformation in often]
-        return often, patterns, _fingerprints(patterns)
 
     def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
         """
@@ -207,9 +199,11 @@ class Library:
         """
         made = canonical_smiles(product)
         molecule = _molecule(made)
-        often, patterns, bits = self._screen
-        possible = _places(bits, _fingerprint(molecule))
-        matching = [often[place] for place in possible if molecule.HasSubstructMatch(patterns[place])]
+        matching = [
+            transformation
+            for transformation in _screened(self._common, molecule)
+            if molecule.HasSubstructMatch(_product_pattern(transformation.smarts))
+        ]
         total = sum(transformation.count for transformation in matching)
         proposed: dict[tuple[str, ...], float] = {}
         for transformation in matching:
@@ -260,7 +254,7 @@ class Library:
         as in [`objection`]."""
         made, wanted = canonical_smiles(product), joined(reactants)
         molecule, others = _molecule(made), [_molecule(smiles) for smiles in wanted.split(".")]
-        for transformation in self._screened(difference(made, wanted), molecule):
+        for transformation in _screened(self._by_difference.get(difference(made, wanted), ()), molecule):
             if transformation.might_give(molecule, others):
                 mapped = transformation.mapped(made, wanted)
                 if mapped is not None:
@@ -300,21 +294,6 @@ class Library:
         unusual, total = self._unusual.get(transformation.kind, ({}, 0))
         names = kept_groups(canonical_smiles(product), mapped, unusual) if unusual else ()
         return [(name, unusual[name], total) for name in names]
-
-    def _screened(self, key: str, product: Chem.Mol) -> Iterator[Transformation]:
-        """Yield the transformations of a difference whose patterns a product may contain, the most common first.
-
-        Fingerprints are compared first, because parsing a pattern takes longer than matching it, and a library has
-        more patterns than are cached.
-        """
-        candidates, own = self._by_difference.get(key, ()), _fingerprint(product)
-        for start in range(0, len(candidates), _AT_A_TIME):
-            block = candidates[start : start + _AT_A_TIME]
-            if (key, start) not in self._bits:
-                self._bits[key, start] = _fingerprints(
-                    [_pattern(transformation.smarts.split(">>")[0]) for transformation in block]
-                )
-            yield from (block[place] for place in _places(self._bits[key, start], own))
 
 
 @cache
@@ -454,20 +433,28 @@ def _pattern(smarts: str) -> Chem.Mol:
     return Chem.MolFromSmarts(smarts[1:-1] if smarts.startswith("(") and smarts.endswith(")") else smarts)
 
 
-def _fingerprint(molecule: Chem.Mol) -> np.ndarray:
-    """Return the pattern fingerprint of a molecule, eight bits to a byte."""
-    bits = DataStructs.BitVectToFPSText(Chem.PatternFingerprint(molecule, _BITS))
-    return np.frombuffer(bytes.fromhex(bits), dtype=np.uint8)
+@lru_cache(_PATTERNS)
+def _product_pattern(smarts: str) -> Chem.Mol:
+    return _pattern(smarts.split(">>")[0])
 
 
-def _fingerprints(molecules: Sequence[Chem.Mol]) -> np.ndarray:
-    """Return the fingerprints of molecules, one per row."""
-    return np.array([_fingerprint(molecule) for molecule in molecules], dtype=np.uint8).reshape(-1, _BITS // 8)
+@cache
+def _product_bits(smarts: str) -> int:
+    return _fingerprint(_product_pattern(smarts))
 
 
-def _places(patterns: np.ndarray, molecule: np.ndarray) -> np.ndarray:
-    """Return the indices of the patterns that a molecule may contain, judged by the fingerprints."""
-    return np.flatnonzero(~(patterns & ~molecule).any(axis=1))
+def _fingerprint(molecule: Chem.Mol) -> int:
+    """Return the bits of the pattern fingerprint of a molecule."""
+    return int(DataStructs.BitVectToFPSText(Chem.PatternFingerprint(molecule, _BITS)), 16)
+
+
+def _screened(transformations: Iterable[Transformation], product: Chem.Mol) -> Iterator[Transformation]:
+    """Yield the transformations whose patterns a product may contain.
+
+    Fingerprints are compared first, because that is faster than to parse and match a pattern.
+    """
+    missing = ~_fingerprint(product)
+    return (transformation for transformation in transformations if not _product_bits(transformation.smarts) & missing)
 
 
 def _split(smarts: str) -> list[str]:

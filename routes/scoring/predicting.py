@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -133,31 +134,25 @@ def _column(file: Path, files: Sequence[Path]) -> str:
 
 
 def matched(
-    column: dict[str, list[Told]], references: Sequence[tuple[Route, str]], name: str, missing_targets: str = "refuse"
+    column: dict[str, list[Told]], references: Sequence[tuple[Route, str]], name: str
 ) -> list[tuple[Route, Told]]:
     """Return each reference with its plan. The second route to a target takes the second plan for it, if there is one.
 
-    Args:
-        missing_targets: "refuse" targets without a plan, "skip" them, or "count" them as not found.
+    A target without a plan counts as not found, with a warning.
 
     Raises:
-        ValueError: a plan is missing and `missing_targets` is "refuse", or all are missing.
+        ValueError: all plans are missing.
     """
-    pairs, used, missing = list[tuple[Route, Told]](), dict[str, int](), 0
+    pairs, used, missing = list[tuple[Route, Told]](), Counter[str](), 0
     for route, _ in references:
-        plans = column.get(route.smiles)
-        if plans:
-            index = used.get(route.smiles, 0)
-            used[route.smiles] = index + 1
-            pairs.append((route, plans[min(index, len(plans) - 1)]))
-            continue
-        missing += 1
-        if missing_targets == "count":
-            pairs.append((route, (Plan(route.smiles, [], "no prediction found"), None)))
-    if missing == len(references) or (missing and missing_targets == "refuse"):
-        hint = " Use --skip-missing to score only the others, or --count-missing to count these as not found."
-        hint = "" if missing == len(references) else hint
-        raise ValueError(f"{name}: {missing} of {len(references)} targets have no prediction.{hint}")
-    if missing and missing_targets == "skip":
-        _logger.warning("%s: %d of %d targets have no prediction and are left out.", name, missing, len(references))
+        plans = column.get(route.smiles, [(Plan(route.smiles, [], "no prediction found"), None)])
+        missing += route.smiles not in column
+        pairs.append((route, plans[min(used[route.smiles], len(plans) - 1)]))
+        used[route.smiles] += 1
+    if missing == len(references):
+        raise ValueError(f"{name}: none of the {missing} targets has a prediction.")
+    if missing:
+        _logger.warning(
+            "%s: %d of %d targets have no prediction and count as not found.", name, missing, len(references)
+        )
     return pairs

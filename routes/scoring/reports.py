@@ -6,7 +6,7 @@ from typing import Any
 
 from weftformer.common import atomic
 from weftformer.common.statistics import Estimate
-from weftformer.routes.scoring.evaluation import SHAPES, Evaluation
+from weftformer.routes.scoring.evaluation import Evaluation
 
 _LABEL = 24
 
@@ -16,24 +16,15 @@ _TITLES = {
     "last_reaction": "Last reaction right (%)",
     "purchasable": "Purchasable (%): a route with all starting materials in stock",
     "purchasable_precedented": "Purchasable and precedented (%): each step has a recorded precedent",
-    "validity": "Candidates that are valid (%)",
 }
-_NAMES = {
-    "any": "any candidate",
-    "well_formed": "well-formed",
-    "readable": "all molecules readable",
-    "right_target": "and of the target",
-    "unfailing": "and without a failing step",
-}
-
-_NOTE = "In brackets: 95 % intervals (Wilson for shares of targets and for mean shares of 0 or 100 %, else bootstrap over targets)."
+_NOTE = "In brackets: Wilson's 95 % intervals."
 
 # A title, and rows of a label and a cell for each column.
 Table = tuple[str, list[tuple[str, list[str]]]]
 
 
 def tables(results: dict[str, Evaluation]) -> Iterator[Table]:
-    """Yield the tables: every metric over all targets, then the recorded route by depth and shape."""
+    """Yield the tables: every metric over all targets, then the recorded route by depth."""
     columns = [result.overall for result in results.values()]
     for metric, title in _TITLES.items():
         statistics = list(dict.fromkeys(name for column in columns for name in column.get(metric, {})))
@@ -44,28 +35,26 @@ def tables(results: dict[str, Evaluation]) -> Iterator[Table]:
                 title,
                 [
                     (
-                        _NAMES.get(name, name),
+                        "any candidate" if name == "any" else name,
                         [_cell(column.get(metric, {}).get(name)) for column in columns],
                     )
                     for name in statistics
                 ],
             )
-    groups = [{**result.by_depth, **result.by_shape} for result in results.values()]
     depths = sorted({depth for result in results.values() for depth in result.by_depth})
     ranks = [name for name in columns[0]["exact"] if all(name in column["exact"] for column in columns)]
     for rank in dict.fromkeys([*ranks[:1], *ranks[-1:]]):
         rows = []
-        for group in [*depths, *(shape for shape in SHAPES if any(shape in column for column in groups))]:
-            estimates = [column.get(group, {}).get("exact", {}).get(rank) for column in groups]
+        for depth in depths:
+            estimates = [result.by_depth.get(depth, {}).get("exact", {}).get(rank) for result in results.values()]
             # the same for all columns, unless they come from files that lack targets
             n = max(estimate.n for estimate in estimates if estimate is not None)
-            label = f"{group} deep" if group in depths else group
-            rows.append((f"{label}, n={n}", [_cell(estimate) for estimate in estimates]))
-        yield f"Recorded route found, {rank} (%), by its depth (reactions on a path) and shape", rows
+            rows.append((f"{depth} deep, n={n}", [_cell(estimate) for estimate in estimates]))
+        yield f"Recorded route found, {rank} (%), by its depth (reactions on a path)", rows
 
 
 def _cell(estimate: Estimate | None) -> str:
-    if estimate is None or not estimate.n:
+    if estimate is None:
         return "-"
     value, low, high = (f"{100 * number:.1f}" for number in (estimate.value, estimate.low, estimate.high))
     return f"{value} [{low}, {high}]"

@@ -21,7 +21,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from ...hub.loading import load
 from ...tokenization import encode_checked
 from ..data.alignment import aligned_route
-from ..molecules import KNOWN, canonical_smiles
+from ..molecules import canonical_smiles
 from ..plans import Plan
 from ..shipped import FORWARD_MODEL
 from ..tree import Route
@@ -33,8 +33,6 @@ Reaction = tuple[str, tuple[str, ...]]
 class ForwardModel:
     """
     Predicts products with a text model that was trained on rows of `weftformer routes prepare --forward`.
-
-    The last few thousand results are remembered, because the candidates of a target share reactions.
 
     Args:
         model (`PreTrainedModel`):
@@ -55,7 +53,6 @@ class ForwardModel:
             raise ValueError(f"beams={beams} and batch_size={batch_size} must be at least 1.")
         self.model, self.tokenizer = model.eval(), tokenizer
         self.beams, self.batch_size = beams, batch_size
-        self._known: dict[Reaction, int | None] = {}
 
     @classmethod
     def from_pretrained(
@@ -79,18 +76,11 @@ class ForwardModel:
             `list[int or None]`: the ranks, counted from 1, and 0 for a product that is not predicted. None if a
             molecule cannot be read or is too long for the model.
         """
-        asked = list(reactions)
-        new = sorted(
-            {reaction for reaction in asked if reaction not in self._known},
-            key=lambda reaction: (len(reaction[0]), reaction),
-        )
-        for start in range(0, len(new), self.batch_size):
-            batch = new[start : start + self.batch_size]
-            self._known |= dict.fromkeys(batch) | self._predict(batch)
-        ranks = [self._known[reaction] for reaction in asked]
-        for oldest in list(self._known)[:-KNOWN]:
-            del self._known[oldest]
-        return ranks
+        asked, ranks = list(reactions), dict[Reaction, int]()
+        distinct = sorted(set(asked), key=lambda reaction: (len(reaction[0]), reaction))
+        for start in range(0, len(distinct), self.batch_size):
+            ranks |= self._predict(distinct[start : start + self.batch_size])
+        return [ranks.get(reaction) for reaction in asked]
 
     @torch.inference_mode()
     def _predict(self, batch: Sequence[Reaction]) -> dict[Reaction, int]:

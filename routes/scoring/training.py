@@ -56,7 +56,6 @@ def measure_accuracy(
     results = {
         "beams": arguments.beams,
         "exact_route": {name: asdict(estimate) for name, estimate in measured["exact"].items()},
-        "valid": measured["validity"]["well_formed"].value,
         "test_seconds": round(time.monotonic() - started, 1),
     }
     return results, plans
@@ -67,7 +66,6 @@ def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) ->
     print(f"\nHeld-out targets, exact route, order of reactants ignored, {results['beams']} beams (95 % interval):")
     for name, found in results["exact_route"].items():
         print(f"  {name:7}{found['value']:6.1%}  [{found['low']:.1%}, {found['high']:.1%}]  n={found['n']}")
-    print(f"  candidates that are valid routes {results['valid']:.1%}")
     print(f"\nPlan of one of them: {plan.target}")
     for route in plan.routes[:1]:
         agrees = "the recorded route" if route.canonical() == reference.canonical() else "not the recorded route"
@@ -107,7 +105,6 @@ def card_details(
                 )
                 for name, share in results["exact_route"].items()
             ),
-            MetricResult("validity", "candidates that are valid routes", results["valid"], tested, split="test", percent=True),
         ],
         "results_note": (
             f"{results['beams']} beams; the model is given {', '.join(conditions)}. A route is exact if it is the recorded one, "

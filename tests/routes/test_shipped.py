@@ -56,7 +56,7 @@ def test_what_comes_with_the_package():
     assert len(stock) == 7615 and stock.num_bad == 0
     about, planner = about_model(), RoutePlanner.from_pretrained()
     assert planner.model.num_parameters() == about["parameters"]
-    assert planner.about["starting_material"] is False
+    assert planner.model.generation_config.routes["starting_material"] is False
     with pytest.raises(ValueError, match="starting material"):  # before any target
         PlanWork(str(MODEL), starting_material="CCO").load()
     (plan,) = planner.plan(["CC(=O)NCc1ccccc1"], n_steps=1, beams=3, stock=stock, progress=False)

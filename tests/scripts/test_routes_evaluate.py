@@ -8,14 +8,13 @@ pytest.importorskip("rdkit")
 
 from weftformer import WeftConfig
 from weftformer.routes import write_routes
-from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.routes.files.reaction_lines import to_reaction_line
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.scoring import predicting
 from weftformer.scripts import cli
 
-from ..routes.trees import made
+from ..routes.trees import made, reaction_tree
 
 RECORDED = [
     made("CCO", "CC", "O"),
@@ -133,17 +132,14 @@ def test_a_model_that_is_not_told_steps():
 
 
 @pytest.mark.parametrize("form", ["trees", "reactions"])
-def test_files_of_other_programs_are_scored(form, routes, tmp_path, capsys):
+def test_files_of_other_programs_are_scored(form, routes, tmp_path, caplog):
     """Of the first target the recorded route is second, of the last there is none."""
     file, numbers = tmp_path / "theirs", tmp_path / "numbers.json"
     wrong = made("CCO", "CBr", "CI")
     found = [wrong, *RECORDED[:3]]
-    trees = json.dumps([[to_reaction_tree(route) for route in found[:2]], *([to_reaction_tree(r)] for r in found[2:])])
+    trees = json.dumps([[reaction_tree(route) for route in found[:2]], *([reaction_tree(r)] for r in found[2:])])
     file.write_text(trees if form == "trees" else "\n".join(map(to_reaction_line, found)))
     words = [routes, "--predictions", file, "--ks", "1", "2", "--json", numbers]
-    assert run(*words) == 1
-    assert "1 of 4 targets have no prediction. Use --skip-missing to score only the others" in capsys.readouterr().err
-    assert run(*words, "--count-missing") == 0
+    assert run(*words) == 0
+    assert "1 of 4 targets have no prediction and count as not found" in caplog.text
     assert shares(numbers, "predictions") == {"top-1": 0.5, "top-2": 0.75}
-    assert run(*words, "--skip-missing") == 0
-    assert shares(numbers, "predictions")["top-2"] == 1.0

@@ -10,8 +10,9 @@ pytest.importorskip("rdkit")
 
 from weftformer.routes import Route, write_routes
 from weftformer.routes.data.preparation import Preparation
-from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.scripts import cli
+
+from ..routes.trees import reaction_tree
 
 AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
@@ -24,7 +25,7 @@ def weft(*words) -> int:
 @pytest.fixture
 def files(tmp_path):
     write_routes(tmp_path / "a.jsonl.gz", [AMIDE, ESTER])
-    trees = [[to_reaction_tree(route)] for route in (AMIDE, Route("CCO", (Route("C=C"), Route("O"))))]
+    trees = [[reaction_tree(route)] for route in (AMIDE, Route("CCO", (Route("C=C"), Route("O"))))]
     (tmp_path / "b.json").write_text(json.dumps(trees, indent=1))
     (tmp_path / "test.txt").write_text(ESTER.to_string())
     return [tmp_path / "a.jsonl.gz", tmp_path / "b.json"]
@@ -48,14 +49,14 @@ def test_a_data_set_and_what_was_left_out(files, tmp_path, capsys):
 
 def test_every_argument_arrives(files, tmp_path, capsys):
     out = tmp_path / "out"
-    given = {"exclude_by": "made", "max_source_length": 200, "max_target_length": 300, "max_depth": 1,
+    given = {"exclude_by": "made", "max_source_length": 200, "max_target_length": 50,
              "starting_material": "random", "permutations": 4, "seed": 7}  # fmt: skip
     arguments = ["--workers", 1]
     for name, value in given.items():
         arguments += [f"--{name.replace('_', '-')}", value]
     assert weft(tmp_path / "test.txt", "--output-dir", out, *arguments, "--no-progress") == 1
     message = capsys.readouterr().err
-    assert "0 of 1 routes were kept: 1 more reactions in a row than allowed" in message and not out.exists()
+    assert "0 of 1 routes were kept: 1 route too long" in message and not out.exists()
     assert weft(files[0], "--output-dir", out, *arguments, "--sub-routes") == 0
     expected = asdict(Preparation()) | given | {"sub_routes": True}
     assert json.loads((out / "report.json").read_text())["settings"] == expected

@@ -24,11 +24,11 @@ def train(*words: str) -> int:
     return cli.main(["routes", "train", *words])
 
 
-@pytest.fixture
-def files(tmp_path):
-    write_routes(tmp_path / "train.jsonl.gz", routes("CCNC(C)=O", "CCN(C)C(C)=O", "CCC", "C" * 200))
-    write_routes(tmp_path / "test.jsonl", routes("CCC", "CCCC"))
-    return ["--train-file", str(tmp_path / "train.jsonl.gz"), "--test-file", str(tmp_path / "test.jsonl")]
+def prepared(tmp_path, train: list[Route], test: list[Route], **settings) -> list[str]:
+    write_routes(tmp_path / "train.jsonl", train)
+    write_routes(tmp_path / "test.jsonl", test)
+    prepare([tmp_path / "train.jsonl"], tmp_path / "data", Preparation(**settings), workers=1)
+    return ["--train-file", str(tmp_path / "data"), "--test-file", str(tmp_path / "test.jsonl")]
 
 
 def test_trains_on_the_sample_tests_and_leaves_a_folder_that_loads(tmp_path, capsys):
@@ -37,7 +37,7 @@ def test_trains_on_the_sample_tests_and_leaves_a_folder_that_loads(tmp_path, cap
     assert train(*arguments, *QUICK) == 0
     results = json.loads((folder / "results.json").read_text())
     assert results["steps"] == 3 and results["exact_route"]["top-1"]["n"] == 4
-    assert results["test_loss"] > 0 and 0 <= results["valid"] <= 1
+    assert results["test_loss"] > 0
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model.config.num_condition_features == 1 and len(tokenizer) == model.config.vocab_size == 78
     assert model.generation_config.eos_token_id == 22 and model.generation_config.num_beams == 2
@@ -47,16 +47,21 @@ def test_trains_on_the_sample_tests_and_leaves_a_folder_that_loads(tmp_path, cap
     assert plan.target == canonical_smiles("[18F]CC[2H]") and plan.target in plan.candidates[0].text
 
 
-def test_a_trained_model_is_trained_on_and_learns_more_tokens(files, tmp_path, capsys):
+def test_a_trained_model_is_trained_on_and_learns_more_tokens(tmp_path, capsys):
+    train_routes = routes("CCNC(C)=O", "CCN(C)C(C)=O", "CCC", "C" * 110)
+    files = prepared(tmp_path, train_routes, routes("CCC", "CCCC"), starting_material="all")
+    before = sorted((tmp_path / "data").iterdir())
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     words = [*files, "--max-steps", "1", "--output-dir"]
     assert train(*words, first, "--preset", "dms-tiny", "--vocabulary", "dms", *QUICK) == 0
     assert len(AutoTokenizer.from_pretrained(first)) == 53
     shown = capsys.readouterr().out
-    assert "4 training routes, 1 of them left out because their target is in the test set" in shown
-    assert "1 of 3 routes do not fit the model" in shown and "2 training routes" in shown
+    assert "8 training rows, 2 of them left out because their target is in the test set" in shown
+    assert "2 of 6 routes do not fit the model" in shown and "4 training routes" in shown
+    assert sorted((tmp_path / "data").iterdir()) == before
     on = ["--model-name-or-path", first, "--config-overrides", "max_target_positions=100", *QUICK[2:]]
-    assert train(*words, second, *on, "--learning-rate", "0") == 0  # the weights stay
+    on += ["--learning-rate", "0", "--with-starting-material"]  # the weights stay
+    assert train(*words, second, *on) == 0
     old, new = (AutoModelForSeq2SeqLM.from_pretrained(folder) for folder in (first, second))
     assert new.config.max_target_positions == 100 and len(AutoTokenizer.from_pretrained(second)) == 78
     assert new.config.vocab_size == new.config.decoder_vocab_size == len(new.get_input_embeddings().weight) == 78
@@ -64,27 +69,13 @@ def test_a_trained_model_is_trained_on_and_learns_more_tokens(files, tmp_path, c
         assert new.state_dict()[name][: len(weight)].equal(weight), name
 
 
-def test_a_prepared_folder_is_trained_on(files, tmp_path, capsys):
-    prepare([files[1]], tmp_path / "data", Preparation(starting_material="all"))
-    before = sorted((tmp_path / "data").iterdir())
-    arguments = ["--train-file", str(tmp_path / "data"), *files[2:], "--preset", "dms-tiny", "--max-steps", "2"]
-    assert train(*arguments, "--output-dir", str(tmp_path / "model"), *QUICK) == 0
-    shown = capsys.readouterr().out
-    assert "6 training rows, 2 of them left out because their target is in the test set" in shown
-    assert "4 training routes" in shown and sorted((tmp_path / "data").iterdir()) == before
-    told = [*arguments, "--output-dir", str(tmp_path / "told"), "--with-starting-material", *QUICK]
-    assert train(*told) == 0
-
-
 TWO_STEPS = Route("CCNC(=O)COC", (Route("COCC(=O)O", (Route("COCC(=O)OC"), Route("O"))), Route("CCN")))
 
 
 def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     """The facts about the routes that a planner needs are in the generation settings, also of checkpoints."""
-    write_routes(tmp_path / "train.jsonl", [TWO_STEPS, *routes("CCNC(C)=O", "CCC")])
-    write_routes(tmp_path / "test.jsonl", routes("CCC"))
-    prepare([tmp_path / "train.jsonl"], tmp_path / "data", Preparation(aligned=3, sub_routes=True), workers=1)
-    files = ["--train-file", str(tmp_path / "data"), "--test-file", str(tmp_path / "test.jsonl")]
+    train_routes = [TWO_STEPS, *routes("CCNC(C)=O", "CCC")]
+    files = prepared(tmp_path, train_routes, routes("CCC"), aligned=3, sub_routes=True)
     words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
     words += ["--label-smoothing-factor", "0.1", "--save-strategy", "steps", "--save-steps", "1"]
     assert train(*words) == 0
@@ -106,9 +97,8 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
 
 
 def test_a_target_that_cannot_be_planned_is_not_found_and_loses_no_results(tmp_path, capsys):
-    write_routes(tmp_path / "train.jsonl", routes("CCNC(C)=O", "CCN(C)C(C)=O"))
-    write_routes(tmp_path / "test.jsonl", [*routes("CC[NH3+].[Cl-]", "CCCC"), Route("CCO")])
-    files = ["--train-file", str(tmp_path / "train.jsonl"), "--test-file", str(tmp_path / "test.jsonl")]
+    test_routes = [*routes("CC[NH3+].[Cl-]", "CCCC"), Route("CCO")]
+    files = prepared(tmp_path, routes("CCNC(C)=O", "CCN(C)C(C)=O"), test_routes)
     words = [*files, "--preset", "dms-tiny", "--max-steps", "1", "--output-dir", str(tmp_path / "model"), *QUICK]
     assert train(*words) == 0
     said = capsys.readouterr()

@@ -26,7 +26,7 @@ def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
     works, short = task.works, PlanSettings(beams=1, max_new_tokens=1, direct=True)
     monkeypatch.setattr(task, "works", lambda *args, **more: calls.append((*args, more)) or works(["CCO"], short))
     body = {
-        "beams": 3, "num_augmentations": 4, "seed": 3, "ranking": "sqrt_length", "on_fail": "drop", "max_new_tokens": 9,
+        "beams": 3, "num_augmentations": 4, "seed": 3, "ranking": "sqrt_length", "max_new_tokens": 9,
         "time_limit": 20, "on_salt": "strip", "direct": True, "num_routes": 3, "per_reaction": 2,
     }  # fmt: skip
     rules = {
@@ -156,7 +156,7 @@ class KnowsTheAmide(ForwardModel):
     """Predicts the first route's product, and nothing else."""
 
     def __init__(self, route):
-        self.model, self.beams, self.batch_size, self._known, self.route = None, 5, 16, {}, route
+        self.model, self.beams, self.batch_size, self.route = None, 5, 16, route
 
     def _predict(self, batch):
         amide = self.route.smiles, tuple(sorted(self.route.leaves()))

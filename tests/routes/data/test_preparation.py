@@ -8,9 +8,10 @@ import pytest
 
 from weftformer.routes import Route, read_routes, training_pairs, write_routes
 from weftformer.routes.data.preparation import REASONS, Preparation, prepare
-from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.routes.molecules import canonical_route, canonical_smiles
 from weftformer.tokenization import build_route_tokenizer, encode_route
+
+from ..trees import reaction_tree
 
 AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
@@ -43,8 +44,6 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
         "broken",
         '{"target": "CCO", "trees": []}',
         '{"smiles": "CCO"}',
-        json.dumps(ESTER.to_dict()),
-        json.dumps(Route("CCC", (ESTER,)).to_dict()),
         json.dumps(Route("CCO", (Route("C(C"),)).to_dict()),
         json.dumps(Route("CCO", (Route("CC=O", (Route("OCC"),)),)).to_dict()),
         json.dumps(Route("CCN.Cl", (Route("CCN"), Route("Cl"))).to_dict()),
@@ -56,19 +55,13 @@ def test_every_reason_is_counted_with_file_and_index(tmp_path):
     ]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(lines))
-    settings = Preparation(max_depth=1, max_target_length=70, max_source_length=31)
+    settings = Preparation(max_target_length=70, max_source_length=31)
     held_out = written(tmp_path, Route("FCC", (Route("F"),)), Route("C(", (Route("O"),)), name="test.jsonl")
     report = prepare([path], tmp_path / "out", settings, exclude=[held_out])
-    assert {reason: found["count"] for reason, found in report.dropped.items()} == {
-        reason: 2 if reason == "too_deep" else 1 for reason in REASONS
-    }
+    assert {reason: found["count"] for reason, found in report.dropped.items()} == dict.fromkeys(REASONS, 1)
     assert report.read == len(lines) and report.kept == 1
-    places = [found["examples"][0]["index"] for reason, found in report.dropped.items() if reason != "too_deep"]
-    assert places == [f"line {number}" for number in (2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14)]
-    assert report.dropped["too_deep"]["examples"] == [
-        {"file": str(path), "index": f"line {number}", "why": f"{depth}, at most 1 are allowed"}
-        for number, depth in ((5, 2), (6, 3))
-    ]
+    places = [found["examples"][0]["index"] for found in report.dropped.values()]
+    assert places == [f"line {number}" for number in range(2, 13)]
     assert "'$' at index" in report.dropped["unknown_character"]["examples"][0]["why"]
     assert report.dropped["unreadable_molecule"]["examples"][0]["why"].startswith("'C(C'")
     assert json.loads((tmp_path / "out" / "report.json").read_text())["dropped"] == report.dropped
@@ -99,9 +92,6 @@ def test_each_molecule_that_is_made_is_a_target(tmp_path):
     steps = [part.last_step().to_string() for part in LONG.sub_routes()]
     expected = [LONG.to_string(), *steps, ESTER.to_string(), ESTER.last_step().to_string()]
     assert [row["target"] for row in rows_of(path, tmp_path / "b", Preparation(single_steps=True))] == expected
-    # depth and length are asked of each
-    short = rows_of(path, tmp_path / "short", Preparation(sub_routes=True, max_depth=1))
-    assert [row["source"] for row in short] == ["COC(=O)CO", "CC(=O)O"]
 
 
 def test_reactions_for_a_forward_model(tmp_path):
@@ -183,7 +173,7 @@ def test_aligned_texts(tmp_path):
 def test_a_failed_preparation_keeps_the_old_folder(tmp_path):
     good = written(tmp_path, AMIDE)
     broken = tmp_path / "b.json.gz"
-    broken.write_bytes(gzip.compress(json.dumps([[to_reaction_tree(AMIDE)]] * 300).encode())[:-30])
+    broken.write_bytes(gzip.compress(json.dumps([[reaction_tree(AMIDE)]] * 300).encode())[:-30])
     before = sorted(tmp_path.iterdir())
     with pytest.raises(ValueError, match=r"b\.json\.gz is damaged or cut off"):
         prepare([good, broken], tmp_path / "out", workers=1)

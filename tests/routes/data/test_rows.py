@@ -1,4 +1,4 @@
-from weftformer.routes.data.rows import drop_shared_targets, training_pairs
+from weftformer.routes.data.rows import training_pairs
 from weftformer.routes.tree import Route
 
 ONE = Route("CCO", (Route("C"), Route("O")))
@@ -32,10 +32,3 @@ def test_each_starting_material_in_a_row_of_its_own():
     rows = training_pairs([twice], starting_material="all", permutations=2)
     assert [row["starting_material"] for row in rows] == ["F", "S", "F", "S"]
     assert len({row["target"] for row in rows}) == 2 and rows[0]["target"] == rows[1]["target"] == twice.to_string()
-
-
-def test_drop_shared_targets_compares_targets_only():
-    other = Route("CCO", (Route("CO"), Route("C")))
-    assert drop_shared_targets([ONE, TWO, other], [other]) == [TWO]
-    # A test target that is an intermediate elsewhere is no reason to drop.
-    assert drop_shared_targets([TWO], [Route("CC", (Route("C"),))]) == [TWO]

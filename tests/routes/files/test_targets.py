@@ -63,7 +63,7 @@ def test_racemates_have_no_stereochemistry():
     assert targets_in(record.encode(), "x.sdf") == [Target("1", "CCC(C)N")]
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-le"])
 def test_targets_of_other_encodings_are_read(encoding):
     assert targets_in("smiles,id\nCCO,ä\n".encode(encoding), "x.csv") == [Target("ä", "CCO")]
 

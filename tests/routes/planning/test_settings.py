@@ -8,7 +8,7 @@ from weftformer.routes import NO_CONSTRAINTS, Constraints, PlanSettings
 def test_settings_shared_by_a_search():
     one = PlanSettings(
         beams=3, num_augmentations=4, seed=1, time_limit=3, per_reaction=1, on_salt="strip", max_new_tokens=5,
-        on_fail="drop", enforce_limits=False,
+        enforce_limits=False,
     )  # fmt: skip
     assert one.for_search == PlanSettings(beams=3).for_search
     for other in ({"beams": 4}, {"ranking": "sqrt_length"}, {"grammar": False}, {"constraints": NO_CONSTRAINTS}):
@@ -19,11 +19,7 @@ def test_settings_shared_by_a_search():
     assert PlanSettings(direct=True, constraints=wishes).for_search.rules == wishes
 
 
-def test_settings_of_flat_options():
-    assert PlanSettings.from_options({}) == PlanSettings() and PlanSettings().rules == Constraints()
-    free = PlanSettings.from_options({"grammar": False, "allow": ["cycles"], "forbidden": [], "html": "other"})
-    assert free == PlanSettings(grammar=False) and free.rules == NO_CONSTRAINTS
-    ruled = PlanSettings.from_options({"beams": 4, "allow": ["oversized"], "forbidden": ["OC"]})
-    assert ruled == PlanSettings(beams=4, constraints=Constraints(size_limited=False, forbidden=("CO",)))
+def test_rules_need_the_grammar():
+    assert PlanSettings(grammar=False).rules == NO_CONSTRAINTS
     with pytest.raises(ValueError, match="Constraints need the grammar"):
         PlanSettings.from_options({"grammar": False, "required_leaf": "CO"})
