@@ -1,4 +1,4 @@
-"""The routes of a document, in the JSON forms of several projects, and the writer of RetroCast's form.
+"""The routes of a document, in the JSON forms of several projects, and the writers of two of these forms.
 
 The module reads plain trees (`{"smiles", "children"}`), single reactions (`{"product", "reactants"}`), routes as text
 (also as `{"path": text}`), trees of alternating molecule and reaction nodes (PaRoutes, AiZynthFinder and its tables),
@@ -8,7 +8,7 @@ RetroCast's routes, candidates, predictions, tasks and benchmarks, and lists of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
 from ..tree import MAX_DEPTH, Route
@@ -237,6 +237,33 @@ def _list(value: Any, place: str) -> list[Any]:
     if not isinstance(value, list):
         raise ValueError(f"{place}: expected a list, got {type(value).__name__}")
     return value
+
+
+def to_reaction_tree(route: Route, stock: Container[str] | None = None) -> dict[str, Any]:
+    """
+    Write a route as alternating molecule and reaction nodes, as PaRoutes and AiZynthFinder do.
+
+    Args:
+        route ([`Route`]):
+            The route.
+        stock (`Container[str]`, *optional*):
+            A [`Stock`] or a set of SMILES, which decides `in_stock`. Without one, every starting material is in stock and no other molecule
+            is.
+
+    Returns:
+        `dict[str, Any]`: the node of the target. The `smiles` of a reaction node is the step backwards,
+        `product>>reactant.reactant`.
+    """
+    in_stock = not route.children if stock is None else route.smiles in stock
+    node: dict[str, Any] = {"type": "mol", "smiles": route.smiles, "in_stock": in_stock}
+    if route.children:
+        reaction: dict[str, Any] = {
+            "type": "reaction",
+            "smiles": f"{route.smiles}>>{'.'.join(child.smiles for child in route.children)}",
+        }
+        reaction["children"] = [to_reaction_tree(child, stock) for child in route.children]
+        node["children"] = [reaction]
+    return node
 
 
 def to_retrocast(route: Route) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ...common.atomic import atomic_write
 from ..plans import Candidate, Plan
 from ..tree import Route
 from .entries import read_entries
-from .formats import to_retrocast
+from .formats import to_reaction_tree, to_retrocast
 from .reaction_lines import to_reaction_line
 
 # A spreadsheet evaluates a cell that begins like this, unless it is a number. A leading quote makes it text
@@ -103,6 +103,8 @@ def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
 
             - `"json"`: a list of `Plan.to_dict`, with all candidates.
             - `"jsonl"`: the same, one per line.
+            - `"aizynthfinder"`: AiZynthFinder's table of targets, each with its `trees`, which `pandas.read_json(...,
+              orient="table")` reads. `in_stock` is false for molecules that the route makes.
             - `"retrocast"`: RetroCast's predictions, by the ids of the targets. Needs RDKit.
             - `"reactions"`: the reactions of one route per line (see `routes.files.reaction_lines`), followed by a tab
               and the target's id, rank and score.
@@ -184,6 +186,19 @@ def _reactions(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
                 yield f"{line}\t{plan.id or plan.target}{place}\n"
 
 
+def _table_of_trees(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
+    for index, plan in enumerate(plans):
+        trees = []
+        for candidate, route, score in _routes(plan):
+            leaves = route.leaves()
+            # AiZynthFinder requires `in_stock`, so it is false if no stock was given
+            bought = set(leaves) - set(leaves if candidate.missing is None else candidate.missing)
+            about = {"scores": {"log_probability": score}, "rank": candidate.rank}
+            trees.append(to_reaction_tree(route, bought) | about)
+        row = (index, plan.id or plan.target, plan.target, plan.seconds, plan.solved is True, len(trees), trees)
+        yield _json(dict(zip(_TABLE, row, strict=True)))
+
+
 def _predictions(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
     taken: set[str] = set()
     for plan in plans:
@@ -259,10 +274,21 @@ def _csv_line(cells: Iterable[Any]) -> str:
     return line.getvalue()
 
 
+# The columns of AiZynthFinder's table, with their types for pandas.
+_TABLE = {
+    "index": "integer", "id": "string", "target": "string", "search_time": "number", "is_solved": "boolean",
+    "number_of_routes": "integer", "trees": "string",
+}  # fmt: skip
+_SCHEMA = {
+    "fields": [{"name": name, "type": kind} for name, kind in _TABLE.items()],
+    "primaryKey": ["index"],
+    "pandas_version": "1.4.0",
+}
 # A document begins with a line that is not JSON by itself, unlike a file of JSON lines.
 PLAN_FORMS = {
     "json": _Form(_plans, "[\n", ",\n", "\n]\n"),
     "jsonl": _Form(_plan_lines),
+    "aizynthfinder": _Form(_table_of_trees, f'{{\n"schema":{_json(_SCHEMA)},\n"data":[\n', ",\n", "\n]}\n"),
     "retrocast": _Form(_predictions, "{\n", ",\n", "\n}\n"),
     "reactions": _Form(_reactions),
     "csv": _Form(_csv, _csv_line(CSV_COLUMNS)),

@@ -8,9 +8,8 @@ pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Plan, Route, Stock, write_routes
 from weftformer.routes.drawing.page import save_page
+from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.scripts import cli
-
-from ..routes.trees import reaction_tree
 
 ROUTES = [
     Route("CCOC(C)=O", (Route("CC(=O)O"), Route("CCO"))),
@@ -50,8 +49,8 @@ def test_a_page_of_recorded_routes(files):
 
 
 def test_stock_and_names_of_a_file_are_kept(files):
-    tree = reaction_tree(ROUTES[0], Stock(["CCO"]))
-    (files / "trees.json").write_text(json.dumps([[tree], [reaction_tree(ROUTES[1])]]))
+    tree = to_reaction_tree(ROUTES[0], Stock(["CCO"]))
+    (files / "trees.json").write_text(json.dumps([[tree], [to_reaction_tree(ROUTES[1])]]))
     assert draw("trees.json", "--html", "a.html") == 0
     text = (files / "a.html").read_text()
     assert text.count("✕ 1 not in stock") == 1 and "1 purchasable: all" in text

@@ -8,13 +8,14 @@ pytest.importorskip("rdkit")
 
 from weftformer import WeftConfig
 from weftformer.routes import write_routes
+from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.routes.files.reaction_lines import to_reaction_line
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.scoring import predicting
 from weftformer.scripts import cli
 
-from ..routes.trees import made, reaction_tree
+from ..routes.trees import made
 
 RECORDED = [
     made("CCO", "CC", "O"),
@@ -137,7 +138,7 @@ def test_files_of_other_programs_are_scored(form, routes, tmp_path, caplog):
     file, numbers = tmp_path / "theirs", tmp_path / "numbers.json"
     wrong = made("CCO", "CBr", "CI")
     found = [wrong, *RECORDED[:3]]
-    trees = json.dumps([[reaction_tree(route) for route in found[:2]], *([reaction_tree(r)] for r in found[2:])])
+    trees = json.dumps([[to_reaction_tree(route) for route in found[:2]], *([to_reaction_tree(r)] for r in found[2:])])
     file.write_text(trees if form == "trees" else "\n".join(map(to_reaction_line, found)))
     words = [routes, "--predictions", file, "--ks", "1", "2", "--json", numbers]
     assert run(*words) == 0

@@ -10,9 +10,8 @@ pytest.importorskip("rdkit")
 
 from weftformer.routes import Route, write_routes
 from weftformer.routes.data.preparation import Preparation
+from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.scripts import cli
-
-from ..routes.trees import reaction_tree
 
 AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
@@ -25,7 +24,7 @@ def weft(*words) -> int:
 @pytest.fixture
 def files(tmp_path):
     write_routes(tmp_path / "a.jsonl.gz", [AMIDE, ESTER])
-    trees = [[reaction_tree(route)] for route in (AMIDE, Route("CCO", (Route("C=C"), Route("O"))))]
+    trees = [[to_reaction_tree(route)] for route in (AMIDE, Route("CCO", (Route("C=C"), Route("O"))))]
     (tmp_path / "b.json").write_text(json.dumps(trees, indent=1))
     (tmp_path / "test.txt").write_text(ESTER.to_string())
     return [tmp_path / "a.jsonl.gz", tmp_path / "b.json"]

@@ -6,8 +6,7 @@ import pytest
 
 from weftformer.routes import Route
 from weftformer.routes.files.entries import Entry
-
-from ..trees import reaction_tree
+from weftformer.routes.files.formats import to_reaction_tree
 
 
 def routes_in(data) -> list[Route]:
@@ -39,7 +38,7 @@ RETROCAST_2 = {
         ROUTE.to_dict(), ROUTE.to_string(), {"name": "ester", "path": ROUTE.to_string()}, {"route": ROUTE.to_dict()},
         {"target": RETROCAST, "rank": 1}, [[TREE]],
         {"name": "set", "targets": {"t": {"smiles": "CC(=O)OC", "ground_truth": {"target": RETROCAST}}}},
-        {"routes": [ROUTE.to_dict()]}, reaction_tree(ROUTE), {"schema": {}, "data": [{"target": "C", "trees": [TREE]}]},
+        {"routes": [ROUTE.to_dict()]}, to_reaction_tree(ROUTE), {"schema": {}, "data": [{"target": "C", "trees": [TREE]}]},
         {"target": RETROCAST_2, "schema_version": "2"}, [{"rank": 1, "route": {"target": RETROCAST_2}}, {"rank": 2, "failure": {}}],
         {"a": [{"rank": 1, "route": {"target": RETROCAST_2}}], "b": []}, {"a": TREE}, {"trees": [TREE], "target": "CO"},
         {"id": "t", "smiles": "CC(=O)OC", "ground_truth": None, "acceptable_routes": [{"target": RETROCAST_2}]},

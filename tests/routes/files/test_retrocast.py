@@ -5,10 +5,8 @@ import json
 import pytest
 
 from weftformer.routes import Candidate, Plan, Route, read_routes
-from weftformer.routes.files.formats import to_retrocast
+from weftformer.routes.files.formats import to_reaction_tree, to_retrocast
 from weftformer.routes.files.streams import write_plans
-
-from ..trees import reaction_tree
 
 retrocast = pytest.importorskip("retrocast", reason="the PyPI package retrocast is not installed")
 
@@ -35,7 +33,7 @@ def test_predictions_are_those_of_retrocast(tmp_path):
     # its own copy of the task reads as ours does
     retrocast.write_task(task, tmp_path / "theirs.json")
     assert list(read_routes(tmp_path / "theirs.json")) == list(read_routes(tmp_path / "task.json")) == ROUTES
-    raw = {name: [reaction_tree(route)] for name, route in targets.items()}
+    raw = {name: [to_reaction_tree(route)] for name, route in targets.items()}
     theirs = retrocast.ingest(raw, "aizynthfinder", task).json()
     (tmp_path / "theirs.json").write_text(theirs)
     assert [route.canonical() for route in read_routes(tmp_path / "theirs.json")] == [
