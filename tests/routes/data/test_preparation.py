@@ -8,10 +8,9 @@ import pytest
 
 from weftformer.routes import Route, read_routes, training_pairs, write_routes
 from weftformer.routes.data.preparation import REASONS, Preparation, prepare
+from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.routes.molecules import canonical_route, canonical_smiles
 from weftformer.tokenization import build_route_tokenizer, encode_route
-
-from ..trees import reaction_tree
 
 AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
@@ -173,7 +172,7 @@ def test_aligned_texts(tmp_path):
 def test_a_failed_preparation_keeps_the_old_folder(tmp_path):
     good = written(tmp_path, AMIDE)
     broken = tmp_path / "b.json.gz"
-    broken.write_bytes(gzip.compress(json.dumps([[reaction_tree(AMIDE)]] * 300).encode())[:-30])
+    broken.write_bytes(gzip.compress(json.dumps([[to_reaction_tree(AMIDE)]] * 300).encode())[:-30])
     before = sorted(tmp_path.iterdir())
     with pytest.raises(ValueError, match=r"b\.json\.gz is damaged or cut off"):
         prepare([good, broken], tmp_path / "out", workers=1)
