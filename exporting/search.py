@@ -1,6 +1,6 @@
 """Writes a search as one file of compiled code with the weights, `search.pt2`, which C++ runs without Python.
 
-Shape suffixes: S source tokens, T target tokens.
+Shape suffixes: B texts (one), S beams, T tokens.
 """
 
 from pathlib import Path
@@ -12,9 +12,9 @@ from torch import nn
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.decoding.compiled import write_package
 from ..modeling.decoding.continuous import needs_more, prepared_settings
-from ..modeling.decoding.dispatch import reason_against_graphs, reason_against_model
+from ..modeling.decoding.dispatch import reason_against_graphs
 from ..modeling.decoding.graph import GraphSearch, for_single, kind_of
-from .graphs import EncoderGraph, Inputs
+from .graphs import EncoderGraph
 
 FILE = "search.pt2"
 # numbers of source tokens and of target tokens of the samples of a comparison, which are not those of the export
@@ -35,10 +35,10 @@ class SearchGraph(nn.Module):
 
     def __init__(self, model: WeftForConditionalGeneration):
         super().__init__()
-        if model.generation_config.do_sample:
-            raise ValueError("The saved settings sample texts (do_sample=True), and a graph only searches.")
         settings = prepared_settings(model, {})
-        reason = reason_against_graphs(model) or reason_against_model(model, with_encoder=True)
+        reason = reason_against_graphs(model)
+        if model.generation_config.do_sample:
+            reason = "the saved settings sample texts (do_sample=True)"
         if reason is None and settings._eos_token_tensor is None:
             reason = "the model has no end token"
         if reason is None and needs_more(model, settings):
@@ -81,8 +81,7 @@ class SearchGraph(nn.Module):
 
 
 def _example(model: WeftForConditionalGeneration, source: int, target: int) -> tuple[torch.Tensor, ...]:
-    inputs: Inputs = EncoderGraph(model).example(1, source, seed=source)
-    ids, mask, *conditions = inputs.values()
+    ids, mask, *conditions = EncoderGraph(model).example(1, source, seed=source).values()
     return ids, mask, torch.zeros(target).long(), *conditions
 
 

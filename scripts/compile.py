@@ -26,12 +26,12 @@ def main(args: argparse.Namespace) -> None:
     check_model(args.model)
     from weftformer.modeling.decoding.compiled import compiled_folder
     from weftformer.modeling.decoding.continuous import prepared_settings
-    from weftformer.modeling.decoding.dispatch import reason_against_graphs, reason_against_model
+    from weftformer.modeling.decoding.dispatch import reason_against_graphs
     from weftformer.modeling.decoding.graph import GraphSearch, kind_of
     from weftformer.serving.tasks import load_on
 
     model = load_on(args.model, "texts", "cpu").model
-    if reason := reason_against_graphs(model) or reason_against_model(model, with_encoder=True):
+    if reason := reason_against_graphs(model):
         raise ValueError(f"{args.model}: {reason}.")
     settings = prepared_settings(model, {} if args.beams is None else {"num_beams": args.beams})
     graphs = GraphSearch(model)

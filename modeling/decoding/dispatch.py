@@ -110,6 +110,7 @@ _logged_reasons: set[str] = set()
 _INPUTS = ("input_ids", "attention_mask", "condition_values")
 _NO_EFFECT = (("synced_gpus", False), ("streamer", None), ("stopping_criteria", None))
 _SIMPLE = (bool, int, float, str, list)
+# Other types of tensors may have no storage.
 _OWN_TENSORS = (nn.Parameter, torch.Tensor)
 
 
@@ -277,13 +278,16 @@ def reason_against_graphs(model: Any) -> str | None:
         return "searches are compiled on a CPU only"
     if rotary is not None and rotary.rope_type in GROWING_ROTARY:
         return "the model's positions change with the length of a text"
-    return "the model's routers are noisy in each call" if model.config.router_noise == "always" else None
+    if model.config.router_noise == "always":
+        return "the model's routers are noisy in each call"
+    return reason_against_model(model, with_encoder=True)
 
 
 class _State:
-    """What graphs and [`reason_against_model`] depend on, in one walk over the modules.
+    """What graphs and [`reason_against_graphs`] depend on, in one walk over the modules.
 
-    Values of weights do not count, as a graph reads them. Everything else is compared by identity, which is fast.
+    Values of weights do not count, because a graph reads them. Attributes are compared by identity, which is fast. The
+    configuration and other things that change in place are compared by value.
     """
 
     def __init__(self, model: Any):
@@ -320,9 +324,8 @@ def graph_search(model: Any) -> GraphSearch | None:
         return None
     kept, state = _GRAPHS.get(model), _State(model)
     if kept is None or kept[0] != state:
-        against = reason_against_graphs(model) or reason_against_model(model, with_encoder=True)
         state.others = copy.deepcopy(state.others)  # a configuration is edited in place
-        kept = _GRAPHS[model] = state, None if against else GraphSearch(model)
+        kept = _GRAPHS[model] = state, None if reason_against_graphs(model) else GraphSearch(model)
     return kept[1]
 
 

@@ -23,6 +23,7 @@ def test_what_differs_is_deleted(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(exporting, "differing_texts", lambda model, staging: 0.25)
     assert main(["export", str(folder), str(tmp_path / "out"), "--format", "search"]) == 1
     assert (
-        "differ from those of the original, so the export was deleted: largest difference" in capsys.readouterr().err
+        "differ from those of the original, so the export was deleted: share of texts that differ 2.5e-01"
+        in capsys.readouterr().err
     )
     assert names(tmp_path) == {"model"}

@@ -28,7 +28,6 @@ def test_texts_are_those_of_generate(small, monkeypatch, preset, beams):
     monkeypatch.setattr(graph, "while_loop", run_loop)
     monkeypatch.setattr(search.torch._inductor, "aoti_load_package", lambda file: written)
     assert differing_texts(model, Path()) == 0
-    model.lm_head.weight.data.copy_(model.lm_head.weight.data.flip(0).clone())
     written.loop = SearchGraph(small(preset, seed=1)).loop
     assert differing_texts(model, Path()) > 0
 
