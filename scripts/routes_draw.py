@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.files.plan_files import read_plans
-from weftformer.routes.plans import Candidate
+from weftformer.routes.plans import Candidate, Plan
 from weftformer.scripts.arguments import (
     add_export,
     add_stock_options,
@@ -18,6 +18,9 @@ from weftformer.scripts.arguments import (
     positive,
     read_stock,
 )
+
+if TYPE_CHECKING:
+    from weftformer.routes.stock import Stock
 
 # The number of targets of a file whose routes are drawn by default. A page with thousands of routes is slow.
 LIMIT = 100
@@ -42,9 +45,7 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError, OSError: an argument does not fit, the file contains no route, or a file cannot be read or written.
     """
-    from weftformer.routes.drawing.page import save_page
     from weftformer.routes.drawing.svg import check_picture
-    from weftformer.routes.shipped import provenance
 
     if args.html is None and args.picture is None and not args.export:
         raise ValueError("Nothing to write: give --html FILE, --picture FILE or --export FILE.")
@@ -61,29 +62,52 @@ def main(args: argparse.Namespace) -> None:
         plans = [
             replace(plan, candidates=[candidate.with_stock(stock) for candidate in plan.candidates]) for plan in plans
         ]
-    number = sum(len(plan.distinct) for plan in plans)
-    if not number and not (is_planned and args.picture is None):
+    if not any(plan.distinct for plan in plans) and not (is_planned and args.picture is None):
         raise ValueError(f"{args.routes} contains no route.")
+    known: dict[str, Any] = next((row["settings"] for _, row in rows if isinstance(row.get("settings"), dict)), {})
+    candidates = [candidate for plan in plans for candidate in plan.distinct]
+    # the page of planned routes is the one that `weftformer routes plan --html` writes
+    page = {} if is_planned else {"title": args.routes.name}
+    write_drawings(args, plans, candidates, known.get("model"), args.stock or known.get("stock"), stock, **page)
+
+
+def write_drawings(
+    args: argparse.Namespace,
+    plans: Sequence[Plan],
+    pictured: Sequence[Candidate | None],
+    model: str | None,
+    stock_file: Any,
+    stock: Stock | None,
+    **page: str,
+) -> None:
+    """Write the page, the exports and the pictures that the arguments name.
+
+    Args:
+        args: the arguments, with `html`, `export` and `picture`.
+        plans: the plans on the page and in the exports.
+        pictured: the routes with a picture of their own, numbered if there are several. None stands for a target
+            without a route.
+        model, stock_file, stock: for the description on the page, as far as they are known.
+        **page: further arguments of `save_page`.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
     if args.html is not None:
-        # the page of planned routes is the one that `weftformer routes plan --html` writes
-        known: dict[str, Any] = next((row["settings"] for _, row in rows if isinstance(row.get("settings"), dict)), {})
-        about = provenance(known.get("model"), args.stock or known.get("stock"), None if stock is None else len(stock))
-        save_page(plans, args.html, about=about, **({} if is_planned else {"title": args.routes.name}))
+        from weftformer.routes.drawing.page import save_page
+        from weftformer.routes.shipped import provenance
+
+        about = provenance(model, stock_file, None if stock is None else len(stock))
+        save_page(plans, args.html, about=about, **page)
+        number = sum(len(plan.distinct) for plan in plans)
         print(f"Drew {number} route{'s' * (number != 1)} in {args.html}.")
     for file in args.export:
         export(file, plans)
         print(f"Saved {file}.")
-    if args.picture is not None:
-        draw([candidate for plan in plans for candidate in plan.distinct], args.picture)
+    for number, candidate in enumerate(pictured if args.picture is not None else (), 1):
+        from weftformer.routes.drawing.svg import save_picture
 
-
-def draw(candidates: Sequence[Candidate | None], file: Path) -> None:
-    """Draw each route to a picture of its own, numbered if there are several. None stands for a target without a route."""
-    from weftformer.routes.drawing.svg import save_picture
-
-    for number, candidate in enumerate(candidates, start=1):
-        if candidate is None or candidate.route is None:
-            continue
-        path = file if len(candidates) == 1 else file.with_stem(f"{file.stem}-{number}")
-        save_picture(candidate.route, path, missing=candidate.missing)
-        print(f"Drew a route to {candidate.route.smiles} in {path}.")
+        if candidate is not None and candidate.route is not None:
+            path = args.picture if len(pictured) == 1 else args.picture.with_stem(f"{args.picture.stem}-{number}")
+            save_picture(candidate.route, path, missing=candidate.missing)
+            print(f"Drew a route to {candidate.route.smiles} in {path}.")

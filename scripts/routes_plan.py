@@ -10,8 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weftformer.common.atomic import atomic_write
-from weftformer.routes.files.streams import PLAN_FORMS, plan_form
+from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_lines
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.scripts.arguments import (
     add_export,
@@ -25,7 +24,7 @@ from weftformer.scripts.arguments import (
     take_shipped_model,
 )
 from weftformer.scripts.plan_options import add_plan_options, given_settings, plan_settings
-from weftformer.scripts.routes_draw import draw
+from weftformer.scripts.routes_draw import write_drawings
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, parts_folder, run_shared
 
 if TYPE_CHECKING:
@@ -110,13 +109,12 @@ def main(args: argparse.Namespace) -> int:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
     """
 
-    if args.join is not None:
-        from weftformer.distributed.parts import Parts
+    from weftformer.distributed.parts import Parts
 
+    if args.join is not None:
         parts = Parts(args.join)
-        states = Counter(row["state"] for row in parts.rows(COMMAND))
         _save(args, parts)
-        return _status(states)
+        return _status(Counter(row["state"] for row in parts.rows(COMMAND)))
     take_shipped_model(args)
     settings = plan_settings(args)
     targets = read(args)
@@ -127,25 +125,16 @@ def main(args: argparse.Namespace) -> int:
     if len(targets) == 1:
         work.on_first = _print_first
     with parts_folder(args) as folder:
-        run_shared(
+        states = run_shared(
             COMMAND, args, work, targets, names, "targets", place=folder,
             describe=lambda row: described(Plan.from_dict(json.loads(row.line)), args.show),
         )  # fmt: skip
-        return _finish(args, folder, work)
+        _finish(args, Parts(str(folder)), work)
+        return _status(states)
 
 
 def _print_first(_: Any, route: Route) -> None:
     print(f"\nFirst purchasable route; the search continues:\n{route.format_tree()}", flush=True)
-
-
-def _without_routes(lines: list[dict[str, Any]]) -> int:
-    """Report the unsolved targets on stderr, and return the exit status."""
-    failed = [line["id"] for line in lines if line["solved"] is False]
-    if not failed:
-        return 0
-    names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
-    print(f"weftformer routes plan: {len(failed)} of {len(lines)} targets are not solved: {names}", file=sys.stderr)
-    return NO_ROUTE
 
 
 def check(args: argparse.Namespace) -> None:
@@ -202,10 +191,6 @@ def read(args: argparse.Namespace) -> list[Target]:
     return targets_in(sys.stdin.buffer, "standard input", **columns)
 
 
-def _form(args: argparse.Namespace) -> str:
-    return args.format or plan_form(args.output_file) or "jsonl"
-
-
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that determine the routes. A resumed run must have the same."""
     names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model", "dtype")
@@ -238,12 +223,11 @@ def _save(args: argparse.Namespace, parts: Parts) -> None:
     Raises:
         ValueError: targets are missing; the message names them. OSError: a file cannot be read or written.
     """
-    rows = parts.rows(COMMAND)
-    if _form(args) == "jsonl" and args.output_file.suffix != ".gz":
-        with atomic_write(args.output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
+    rows, form = parts.rows(COMMAND), args.format or plan_form(args.output_file) or "jsonl"
+    if form == "jsonl":  # with the number, the state and the settings of each target
+        write_lines(args.output_file, rows)
     else:
-        export(args.output_file, map(Plan.from_dict, rows), _form(args))
+        export(args.output_file, map(Plan.from_dict, rows), form)
     print(f"Saved the routes in {args.output_file}.")
 
 
@@ -324,11 +308,8 @@ def table(lines: list[dict[str, Any]]) -> str:
     )
 
 
-def _finish(args: argparse.Namespace, folder: Path, work: PlanWork) -> int:
-    """Print the table of all targets and write the files. Returns as [`main`]."""
-    from weftformer.distributed.parts import Parts
-
-    parts = Parts(str(folder))
+def _finish(args: argparse.Namespace, parts: Parts, work: PlanWork) -> None:
+    """Print the table of all targets, write the files, and report the unsolved targets on stderr."""
     lines = [Plan.from_dict(row).summary for row in parts.rows(COMMAND)]
     print(f"\n{table(lines)}")
     if args.output_file is not None:
@@ -338,16 +319,9 @@ def _finish(args: argparse.Namespace, folder: Path, work: PlanWork) -> int:
         if args.json is not None:
             export(args.json, plans, "json")
             print(f"Saved all candidates in {args.json}.")
-        for file in args.export:
-            export(file, plans)
-            print(f"Saved {file}.")
-        if args.html is not None:
-            from weftformer.routes.drawing.page import save_page
-            from weftformer.routes.shipped import provenance
-
-            about = provenance(args.model, args.stock, None if work.stock is None else len(work.stock))
-            save_page(plans, args.html, about=about)
-            print(f"Drew all routes in {args.html}.")
-        if args.picture is not None:
-            draw([next(iter(plan.distinct), None) for plan in plans], args.picture)
-    return _without_routes(lines)
+        pictured = [next(iter(plan.distinct), None) for plan in plans]
+        write_drawings(args, plans, pictured, args.model, args.stock, work.stock)
+    if failed := [line["id"] for line in lines if line["solved"] is False]:
+        names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
+        message = f"{len(failed)} of {len(lines)} targets are not solved: {names}"
+        print(f"weftformer routes plan: {message}", file=sys.stderr)

@@ -1,15 +1,13 @@
-"""The molecules and the reactions of plans as files for drawing programs and databases: SD files and RD files."""
+"""The molecules and the reactions of plans as files for drawing programs and databases: SD files and RD files.
+
+RDKit is imported when a record is written, because commands name the forms of files in their help.
+"""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rdkit import Chem, rdBase
-from rdkit.Chem import rdChemReactions, rdDepictor
-
-from ..molecules import canonical_or_given
 from ..plans import Plan
 
 
@@ -26,6 +24,10 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
         left_out (`list[str]`):
             A list to which the reason is added for each molecule that RDKit cannot read.
     """
+    from rdkit import Chem
+
+    from ..molecules import canonical_or_given
+
     records: dict[tuple[str, str], dict[str, Any]] = {}
     about = {"id": plan.id or plan.target, "solved": plan.solved}
     for candidate in plan.distinct:
@@ -45,10 +47,7 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
             continue
         for name, value in _in_lines(fields).items():
             molecule.SetProp(name, value)
-        with io.StringIO() as file:
-            with Chem.SDWriter(file) as writer:
-                writer.write(molecule)
-            yield file.getvalue()
+        yield Chem.SDWriter.GetText(molecule, molid=0)
 
 
 def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
@@ -64,6 +63,8 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
         left_out (`list[str]`):
             A list to which the reason is added for each reaction with a molecule that RDKit cannot read.
     """
+    from rdkit.Chem import rdChemReactions
+
     records: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for candidate in plan.distinct:
         assert candidate.route is not None and candidate.reactions is not None
@@ -85,8 +86,11 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
         yield f"$RFMT\n{rdChemReactions.ReactionToRxnBlock(drawn)}{data}"
 
 
-def _drawn(smiles: str) -> Chem.Mol | None:
+def _drawn(smiles: str) -> Any:
     """Return the molecule with coordinates, and without aromatic bonds, which programs interpret differently."""
+    from rdkit import Chem, rdBase
+    from rdkit.Chem import rdDepictor
+
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
     if molecule is not None:

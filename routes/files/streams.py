@@ -20,6 +20,7 @@ from ...common.atomic import atomic_write
 from ..plans import Candidate, Plan
 from ..tree import Route
 from .entries import read_entries
+from .exports import molecule_records, reaction_records
 from .formats import to_reaction_tree, to_retrocast
 from .reaction_lines import to_reaction_line
 
@@ -85,10 +86,15 @@ def write_routes(path: str | os.PathLike[str], routes: Iterable[Route]) -> int:
     Raises:
         OSError: the file cannot be written. After any error, also one from `routes`, an existing file is unchanged.
     """
+    return write_lines(Path(path), ({"route": route.to_dict()} for route in routes))
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> int:
+    """Write a row of JSON on each line, as [`write_routes`]. Return the number of rows."""
     count = 0
-    with _opened(Path(path)) as file:
-        for route in routes:
-            file.write(_json({"route": route.to_dict()}) + "\n")
+    with _opened(path) as file:
+        for row in rows:
+            file.write(_json(row) + "\n")
             count += 1
     return count
 
@@ -126,12 +132,13 @@ def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
     """
     if form not in PLAN_FORMS:
         raise ValueError(f"form must be one of {', '.join(PLAN_FORMS)}, got {form!r}")
-    left_out: list[str] = []
     write, opening, between, closing = PLAN_FORMS[form]
+    names, left_out = dict[str, int](), list[str]()
     with _opened(path) as file:
         file.write(opening)
-        for number, text in enumerate(write(plans, left_out)):
-            file.write((between if number else "") + text)
+        for index, plan in enumerate(plans):
+            texts = write(plan, _Place(index, _distinct(plan.id or plan.target, names), left_out))
+            file.write((between if index else "") + "".join(texts))
         file.write(closing)
     return left_out
 
@@ -142,10 +149,26 @@ def plan_form(path: Path) -> str | None:
     return next((form for ending, form in ENDINGS.items() if name.endswith(ending)), None)
 
 
-class _Form(NamedTuple):
-    """A writer yields the texts of plans, and adds a sentence to the list for each part that the form cannot express."""
+class _Place(NamedTuple):
+    """The place of a plan in a file: its row, and a name that no other plan has. `left_out` belongs to the whole file."""
 
-    write: Callable[[Iterable[Plan], list[str]], Iterator[str]]
+    row: int
+    name: str
+    left_out: list[str]
+
+
+def _distinct(name: str, names: dict[str, int]) -> str:
+    """Return a name, with a number behind it if it is among the names already."""
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    found = next(one for one in itertools.chain([name], numbered) if one not in names)
+    names[found] = len(names)
+    return found
+
+
+class _Form(NamedTuple):
+    """A writer yields the texts of a plan, and adds a sentence to `left_out` for each part that the form cannot express."""
+
+    write: Callable[[Plan, _Place], Iterable[str]]
     opening: str = ""
     between: str = ""
     closing: str = ""
@@ -174,90 +197,62 @@ def _routes(plan: Plan) -> list[tuple[Candidate, Route, float | None]]:
     ]
 
 
-def _reactions(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
-    for plan in plans:
-        for candidate, route, score in _routes(plan):
-            try:
-                line = to_reaction_line(route)
-            except ValueError as error:
-                left_out.append(str(error))
-            else:
-                place = f"\t{candidate.rank}\t{'' if score is None else score}" if candidate.rank else ""
-                yield f"{line}\t{plan.id or plan.target}{place}\n"
+def _reactions(plan: Plan, place: _Place) -> Iterator[str]:
+    for candidate, route, score in _routes(plan):
+        try:
+            line = to_reaction_line(route)
+        except ValueError as error:
+            place.left_out.append(str(error))
+        else:
+            rank = f"\t{candidate.rank}\t{'' if score is None else score}" if candidate.rank else ""
+            yield f"{line}\t{plan.id or plan.target}{rank}\n"
 
 
-def _table_of_trees(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
-    for index, plan in enumerate(plans):
-        trees = []
-        for candidate, route, score in _routes(plan):
-            leaves = route.leaves()
-            # AiZynthFinder requires `in_stock`, so it is false if no stock was given
-            bought = set(leaves) - set(leaves if candidate.missing is None else candidate.missing)
-            about = {"scores": {"log_probability": score}, "rank": candidate.rank}
-            trees.append(to_reaction_tree(route, bought) | about)
-        row = (index, plan.id or plan.target, plan.target, plan.seconds, plan.solved is True, len(trees), trees)
-        yield _json(dict(zip(_TABLE, row, strict=True)))
+def _row_of_trees(plan: Plan, place: _Place) -> Iterator[str]:
+    trees = []
+    for candidate, route, score in _routes(plan):
+        leaves = route.leaves()
+        # AiZynthFinder requires `in_stock`, so it is false if no stock was given
+        bought = set(leaves) - set(leaves if candidate.missing is None else candidate.missing)
+        about = {"scores": {"log_probability": score}, "rank": candidate.rank}
+        trees.append(to_reaction_tree(route, bought) | about)
+    name = plan.id or plan.target
+    row = (place.row, name, plan.target, plan.seconds, plan.solved is True, len(trees), trees)
+    yield _json(dict(zip(_TABLE, row, strict=True)))
 
 
-def _predictions(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
-    taken: set[str] = set()
-    for plan in plans:
-        numbered = (f"{plan.id or plan.target}-{number}" for number in itertools.count(2))
-        key = next(name for name in itertools.chain([plan.id or plan.target], numbered) if name not in taken)
-        taken.add(key)  # keys must be unique
-        routes = [
-            {"rank": candidate.rank, "route": {"target": to_retrocast(route), "schema_version": "2"}}
-            for candidate, route, _ in _routes(plan)
-        ]
-        yield f"{_json(key)}:{_json(routes)}"
+def _predictions(plan: Plan, place: _Place) -> Iterator[str]:
+    routes = [
+        {"rank": candidate.rank, "route": {"target": to_retrocast(route), "schema_version": "2"}}
+        for candidate, route, _ in _routes(plan)
+    ]
+    yield f"{_json(place.name)}:{_json(routes)}"
 
 
-def _plans(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
-    return (json.dumps(plan.to_dict(), ensure_ascii=False, indent=2) for plan in plans)
+def _csv(plan: Plan, place: _Place) -> Iterator[str]:
+    rows: list[dict[str, Any]] = []
+    for candidate, _, _ in _routes(plan):
+        row = candidate.to_dict()
+        # a route that reactions cannot express is still in the column `route`
+        (line, *_) = "".join(_reactions(replace(plan, candidates=[candidate]), place._replace(left_out=[]))).split(
+            "\t"
+        )
+        remarks = [f"step {step['step']}: {remark}" for step in row["reactions"] for remark in step["remarks"]]
+        rows.append(row | {"reactions": line, "remarks": "; ".join(remarks), "route": _json(row["route"])})
+    for row in rows or [{"problem": plan.nothing_because}]:
+        row |= {"id": plan.id, "target": plan.target, "solved": plan.solved}
+        yield _csv_line([_cell(row.get(name)) for name in CSV_COLUMNS])
 
 
-def _plan_lines(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
-    return (_json(plan.to_dict()) + "\n" for plan in plans)
-
-
-def _csv(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
-    for plan in plans:
-        rows: list[dict[str, Any]] = []
-        for candidate, _, _ in _routes(plan):
-            row = candidate.to_dict()
-            # a route that reactions cannot express is still in the column `route`
-            line = "".join(_reactions([replace(plan, candidates=[candidate])], [])).partition("\t")[0]
-            remarks = [f"step {step['step']}: {remark}" for step in row["reactions"] for remark in step["remarks"]]
-            rows.append(row | {"reactions": line, "remarks": "; ".join(remarks), "route": _json(row["route"])})
-        for row in rows or [{"problem": plan.nothing_because}]:
-            row |= {"id": plan.id, "target": plan.target, "solved": plan.solved}
-            yield _csv_line([_cell(row.get(name)) for name in CSV_COLUMNS])
-
-
-def _summary(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
-    for plan in plans:
-        row = plan.summary | {"problem": plan.nothing_because}
-        row["seconds"] = None if plan.seconds is None else round(plan.seconds, 2)
-        for best, route, score in sorted(_routes(plan), key=lambda item: not item[0].purchasable)[:1]:
-            steps = route.num_reactions
-            row |= {"rank": best.rank, "steps": steps, "precedented_steps": best.precedented_steps}
-            if steps and score is not None:
-                row["confidence"] = float(f"{math.exp(score / steps):.4g}")
-        yield _csv_line([_cell(row.get(name)) for name in SUMMARY_COLUMNS])
-
-
-def _molecule_records(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
-    from .exports import molecule_records  # needs RDKit
-
-    for plan in plans:
-        yield from molecule_records(plan, left_out)
-
-
-def _reaction_records(plans: Iterable[Plan], left_out: list[str]) -> Iterator[str]:
-    from .exports import reaction_records  # needs RDKit
-
-    for plan in plans:
-        yield from reaction_records(plan, left_out)
+def _summary(plan: Plan, place: _Place) -> Iterator[str]:
+    row = plan.summary | {"problem": plan.nothing_because}
+    row["seconds"] = None if plan.seconds is None else round(plan.seconds, 2)
+    for best, route, score in sorted(_routes(plan), key=lambda item: not item[0].purchasable)[:1]:
+        steps = route.num_reactions
+        row |= {"rank": best.rank, "steps": steps, "precedented_steps": best.precedented_steps}
+        if steps and score is not None:
+            row["confidence"] = float(f"{math.exp(score / steps):.4g}")
+    yield _csv_line([_cell(row.get(name)) for name in SUMMARY_COLUMNS])
 
 
 def _cell(value: Any) -> Any:
@@ -286,15 +281,15 @@ _SCHEMA = {
 }
 # A document begins with a line that is not JSON by itself, unlike a file of JSON lines.
 PLAN_FORMS = {
-    "json": _Form(_plans, "[\n", ",\n", "\n]\n"),
-    "jsonl": _Form(_plan_lines),
-    "aizynthfinder": _Form(_table_of_trees, f'{{\n"schema":{_json(_SCHEMA)},\n"data":[\n', ",\n", "\n]}\n"),
+    "json": _Form(lambda plan, _: [json.dumps(plan.to_dict(), ensure_ascii=False, indent=2)], "[\n", ",\n", "\n]\n"),
+    "jsonl": _Form(lambda plan, _: [_json(plan.to_dict()) + "\n"]),
+    "aizynthfinder": _Form(_row_of_trees, f'{{\n"schema":{_json(_SCHEMA)},\n"data":[\n', ",\n", "\n]}\n"),
     "retrocast": _Form(_predictions, "{\n", ",\n", "\n}\n"),
     "reactions": _Form(_reactions),
     "csv": _Form(_csv, _csv_line(CSV_COLUMNS)),
     "summary": _Form(_summary, _csv_line(SUMMARY_COLUMNS)),
-    "sdf": _Form(_molecule_records),
-    "rdf": _Form(_reaction_records, "$RDFILE 1\n$DATM\n"),
+    "sdf": _Form(lambda plan, place: molecule_records(plan, place.left_out)),
+    "rdf": _Form(lambda plan, place: reaction_records(plan, place.left_out), "$RDFILE 1\n$DATM\n"),
 }
 # The forms by file ending, the longest first.
 ENDINGS = {".summary.csv": "summary", **{f".{form}": form for form in ("csv", "json", "jsonl", "sdf", "rdf")}}

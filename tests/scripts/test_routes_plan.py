@@ -39,7 +39,8 @@ def run(folder, *words, steps=("--steps", "1")) -> int:
 
 
 def rows_of(file) -> list[dict]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
+        return list(map(json.loads, lines))
 
 
 def test_routes_are_printed_best_first_with_a_table(folder, capsys):
@@ -206,10 +207,11 @@ def test_options_are_the_settings():
 def test_invalid_and_repeated_targets_among_others(folder, tmp_path, capsys):
     turned, long = "c1ccccc1CNC(C)=O", "C" * 300
     (tmp_path / "a.smi").write_text("\n".join([AMIDE, NOTHING, turned, long, f"{AMIDE} again", "CC.Cl", ""]))
-    words = ["--input-file", "a.smi", "--output-file", "a.jsonl", "--show", 0, "--picture", "a.svg"]
+    words = ["--input-file", "a.smi", "--output-file", "a.jsonl.gz", "--show", 0, "--picture", "a.svg"]
     assert run(folder, *words) == 3
     out, err = capsys.readouterr()
-    rows = sorted(rows_of(tmp_path / "a.jsonl"), key=lambda row: row["number"])
+    rows = sorted(rows_of(tmp_path / "a.jsonl.gz"), key=lambda row: row["number"])
+    assert rows[0]["settings"]["steps"] == "1"
     assert [row["id"] for row in rows] == ["1", "2", "3", "4", "again", "6"]
     assert "2 molecules" in rows[5]["problem"] and "`--on-salt strip`" in out
     assert sorted(file.name for file in tmp_path.glob("*.svg")) == ["a-1.svg", "a-3.svg", "a-5.svg"]
