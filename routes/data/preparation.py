@@ -25,8 +25,6 @@ from ..files.entries import read_entries
 from .arguments import Preparation
 from .selection import REASONS, Outcome, Selection
 
-__all__ = ["REASONS", "REPORT", "Preparation", "Report", "prepare"]
-
 REPORT = "report.json"
 
 # The rows are written here first, within the folder. It has a folder of its own, because a data set does not overwrite

@@ -45,24 +45,17 @@ def training_pairs(
     Raises:
         ValueError: a number is not allowed, `starting_material` is unknown, or a route has no reaction.
     """
-    Preparation(permutations=permutations, starting_material=starting_material, aligned=aligned)  # checks them
+    settings = Preparation(permutations=permutations, starting_material=starting_material, aligned=aligned)
     rng = random.Random(seed)
     rows: list[dict[str, Any]] = []
     for index, route in enumerate(routes):
         if not route.children:
             raise ValueError(f"route {index} is the single molecule {route.smiles}: a row needs at least one reaction")
-        rows += route_rows(route, rng, permutations=permutations, starting_material=starting_material, aligned=aligned)
+        rows += route_rows(route, rng, settings)
     return rows
 
 
-def route_rows(
-    route: Route,
-    rng: random.Random,
-    *,
-    permutations: int = 1,
-    starting_material: str = "none",
-    aligned: int = 0,
-) -> list[dict[str, Any]]:
+def route_rows(route: Route, rng: random.Random, settings: Preparation) -> list[dict[str, Any]]:
     """
     Make the rows of one route, as [`training_pairs`] does.
 
@@ -71,30 +64,26 @@ def route_rows(
             A route of at least one reaction.
         rng (`random.Random`):
             Draws the orders and the starting materials.
-        permutations (`int`, *optional*, defaults to 1):
-            As in [`training_pairs`].
-        starting_material (`str`, *optional*, defaults to `"none"`):
-            As in [`training_pairs`].
-        aligned (`int`, *optional*, defaults to 0):
-            As in [`training_pairs`].
+        settings ([`Preparation`]):
+            The rules for orders, aligned texts and starting materials.
 
     Returns:
         `list[dict[str, Any]]`: the rows.
     """
-    if aligned:
+    if settings.aligned:
         from .alignment import aligned_routes  # needs RDKit, which other rows do not need
 
-        orders = aligned_routes(route, aligned, rng)
+        orders = aligned_routes(route, settings.aligned, rng)
     else:
-        orders = _orders(route, permutations, rng)
+        orders = _orders(route, settings.permutations, rng)
     rows: list[dict[str, Any]] = []
     for order in orders:
         row: dict[str, Any] = {"source": order.smiles, "target": order.to_string(), "n_steps": route.depth}
-        if starting_material == "none":
+        if settings.starting_material == "none":
             rows.append(row)
         else:
             leaves = route.leaves()
-            chosen = [rng.choice(leaves)] if starting_material == "random" else dict.fromkeys(leaves)
+            chosen = [rng.choice(leaves)] if settings.starting_material == "random" else dict.fromkeys(leaves)
             rows += [{**row, "starting_material": leaf} for leaf in chosen]
     return rows
 

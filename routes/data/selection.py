@@ -154,13 +154,7 @@ class Selection:
                 route=key,
                 rows=[{"source": reactants, "target": product, "n_steps": 1} for reactants, product in pairs],
             )
-        rows = route_rows(
-            route,
-            rng,
-            permutations=settings.permutations,
-            aligned=settings.aligned,
-            starting_material=settings.starting_material,
-        )
+        rows = route_rows(route, rng, settings)
         reasons = [self._reason_against(row) for row in rows]
         kept = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
         if not kept and reasons[0] is not None:

@@ -94,10 +94,10 @@ def depict(smiles: str) -> Depiction:
 def depict_route(route: Route) -> list[Depiction]:
     """Draw the molecules of a route, depth first. Each reactant stands as in its product."""
     tree = nodes(route)
-    molecules = [_read(node.smiles) for node, _ in tree]
-    for index, (_, parent) in enumerate(tree):
-        molecules[index] = _placed(molecules[index], None if parent is None else molecules[parent])
-    return [_depiction(node.smiles, molecule) for (node, _), molecule in zip(tree, molecules, strict=True)]
+    molecules = [_read(node.route.smiles) for node in tree]
+    for index, node in enumerate(tree):
+        molecules[index] = _placed(molecules[index], None if node.parent is None else molecules[node.parent])
+    return [_depiction(node.route.smiles, molecule) for node, molecule in zip(tree, molecules, strict=True)]
 
 
 def _read(smiles: str) -> Chem.Mol | None:

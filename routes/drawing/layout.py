@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
+from typing import NamedTuple
 
 from ..tree import Route
 
@@ -55,45 +57,65 @@ class Box:
         return replace(self, x=self.x + x, y=self.y + y)
 
 
-def nodes(route: Route) -> list[tuple[Route, int | None]]:
-    """Return the molecules of a route, depth first, each with the index of its product (None for the target)."""
-    found: list[tuple[Route, int | None]] = []
+class Node(NamedTuple):
+    """
+    A molecule in the tree of a route. Indices count the molecules depth first.
 
-    def add(node: Route, parent: int | None) -> None:
-        found.append((node, parent))
-        index = len(found) - 1
-        for child in node.children:
-            add(child, index)
+    Args:
+        route (`Route`):
+            The route to the molecule.
+        place (`int`):
+            Its index.
+        parent (`int`, *optional*):
+            The index of its product, None for the target.
+        depth (`int`):
+            The number of reactions from it to the target.
+        children (`list[int]`):
+            The indices of its reactants.
+        step (`int`):
+            The number of the reaction that makes it, in the order of `Route.steps`, 0 for a starting material.
+    """
 
-    add(route, None)
+    route: Route
+    place: int
+    parent: int | None
+    depth: int
+    children: list[int]
+    step: int = 0
+
+
+def nodes(route: Route) -> list[Node]:
+    """Return the molecules of a route, depth first."""
+    found: list[Node] = []
+    steps = count(1)
+
+    def add(route: Route, parent: int | None, depth: int) -> int:
+        index = len(found)
+        found.append(Node(route, index, parent, depth, []))
+        found[index].children.extend(add(child, index, depth + 1) for child in route.children)
+        if route.children:
+            found[index] = found[index]._replace(step=next(steps))
+        return index
+
+    add(route, None, 0)
     return found
-
-
-def children_of(parents: Sequence[int | None]) -> list[list[int]]:
-    """Return the indices of the children of each box, given the index of each box's parent."""
-    children: list[list[int]] = [[] for _ in parents]
-    for index, parent in enumerate(parents):
-        if parent is not None:
-            children[parent].append(index)
-    return children
 
 
 def tidy_tree(
     sizes: Sequence[tuple[float, float]],
-    parents: Sequence[int | None],
+    tree: Sequence[Node],
     *,
     gaps: Sequence[float],
     row_gap: float = 16.0,
 ) -> list[Box]:
     """
-    Place boxes of given sizes as a tree that grows to the right.
+    Place boxes of given sizes as a tree that grows to the right. Siblings are placed from top to bottom.
 
     Args:
         sizes (`Sequence[tuple[float, float]]`):
             The width and height of each box.
-        parents (`Sequence[int | None]`):
-            The index of each box's parent, None for the first box. A parent comes before its children. Siblings are
-            placed from top to bottom in their given order.
+        tree (`Sequence[Node]`):
+            The molecules in the boxes.
         gaps (`Sequence[float]`):
             For each column but the last, the space between its widest box and the next column.
         row_gap (`float`, *optional*, defaults to 16.0):
@@ -102,47 +124,45 @@ def tidy_tree(
     Returns:
         `list[Box]`: the boxes in their given order, without overlaps. The upper left corner of all of them is (0, 0).
     """
-    depths = list[int]()
-    for parent in parents:
-        depths.append(0 if parent is None else depths[parent] + 1)
-    middles = _middles([height for _, height in sizes], children_of(parents), row_gap)
+    middles = _middles([height for _, height in sizes], tree, row_gap)
     top = min(middle - height / 2 for middle, (_, height) in zip(middles, sizes, strict=True))
     columns = [0.0]
-    for depth in range(max(depths)):
-        widest = max(width for (width, _), own in zip(sizes, depths, strict=True) if own == depth)
-        columns.append(columns[-1] + widest + gaps[depth])
+    for depth, gap in enumerate(gaps):
+        widest = max(width for (width, _), node in zip(sizes, tree, strict=True) if node.depth == depth)
+        columns.append(columns[-1] + widest + gap)
     return [
-        Box(columns[depths[i]], middles[i] - height / 2 - top, width, height)
-        for i, (width, height) in enumerate(sizes)
+        Box(columns[node.depth], middle - height / 2 - top, width, height)
+        for (width, height), node, middle in zip(sizes, tree, middles, strict=True)
     ]
 
 
-def _middles(heights: Sequence[float], children: Sequence[Sequence[int]], gap: float) -> list[float]:
+def _middles(heights: Sequence[float], tree: Sequence[Node], gap: float) -> list[float]:
     """Return the vertical middle of every box."""
     middles = [0.0] * len(heights)
     bottoms: dict[int, float] = {}  # the lower edge of the boxes placed so far, by column
 
-    def put(node: int, column: int, middle: float) -> None:
-        middles[node] = middle
-        bottoms[column] = max(bottoms.get(column, -gap), middle + heights[node] / 2)
+    def put(index: int, middle: float) -> None:
+        column = tree[index].depth
+        middles[index] = middle
+        bottoms[column] = max(bottoms.get(column, -gap), middle + heights[index] / 2)
 
-    def push(node: int, column: int, down: float) -> None:
-        put(node, column, middles[node] + down)
-        for child in children[node]:
-            push(child, column + 1, down)
+    def push(index: int, down: float) -> None:
+        put(index, middles[index] + down)
+        for child in tree[index].children:
+            push(child, down)
 
-    def place(node: int, column: int) -> None:
-        for child in children[node]:
-            place(child, column + 1)
-        highest = bottoms.get(column, -gap) + gap + heights[node] / 2
+    def place(index: int) -> None:
+        for child in tree[index].children:
+            place(child)
+        highest = bottoms.get(tree[index].depth, -gap) + gap + heights[index] / 2
         middle = highest
-        if below := children[node]:
+        if below := tree[index].children:
             middle = (middles[below[0]] + middles[below[-1]]) / 2
             if middle < highest:  # there is no room beside its reactants
                 for child in below:
-                    push(child, column + 1, highest - middle)
+                    push(child, highest - middle)
                 middle = highest
-        put(node, column, middle)
+        put(index, middle)
 
-    place(0, 0)
+    place(0)
     return middles

@@ -257,8 +257,7 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
 
 
 def _group(route: Route, picture: Picture, shared: dict[str, str]) -> _Group:
-    cards = zip(picture.cards, nodes(route), strict=True)
-    reactants = [card.depiction for card, (_, parent) in cards if parent == 0]
+    reactants = [picture.cards[child].depiction for child in nodes(route)[0].children]
     portraits = [portrait for drawn in reactants if (portrait := _portrait(drawn, shared))]
     # drawing only some of them would suggest fewer reactants
     is_drawn = len(portraits) == len(reactants)

@@ -10,7 +10,7 @@ from ..molecules import canonical_or_given
 from ..precedents import judge_step
 from ..tree import Route
 from .depiction import TEXT_HEIGHT, Depiction, depict_route
-from .layout import Box, children_of, nodes, tidy_tree
+from .layout import Box, Node, nodes, tidy_tree
 
 MARGIN, PADDING, RADIUS = 20.0, 12.0, 9.0
 COLUMN_GAP, ROW_GAP = 70.0, 16.0
@@ -151,45 +151,40 @@ def route_picture(route: Route, missing: Iterable[str] | None = None) -> Picture
         [`Picture`]: the picture.
     """
     tree, depictions = nodes(route), depict_route(route)
-    parents = [parent for _, parent in tree]
-    children = children_of(parents)
     kinds = _kinds(tree, missing)
     labels = [_label(index, kind, depictions[index]) for index, kind in enumerate(kinds)]
     sizes = [_size(*parts) for parts in zip(depictions, kinds, labels, strict=True)]
-    # each molecule that is made, in the order of the reactions: its index, the number and the name of its reaction
-    steps = {index: (number, judge_step(tree[index][0]).title) for number, index in enumerate(_made(children), 1)}
-    columns = [[0]]
-    while below := [child for index in columns[-1] for child in children[index]]:
-        columns.append(below)
-    gaps = [_gap([steps[index] for index in column if index in steps]) for column in columns[:-1]]
-    boxes = [box.moved(MARGIN, MARGIN) for box in tidy_tree(sizes, parents, gaps=gaps, row_gap=ROW_GAP)]
+    in_order = sorted((node for node in tree if node.step), key=lambda node: node.step)
+    made = [(node, judge_step(node.route).title) for node in in_order]
+    gaps = [_gap([pair for pair in made if pair[0].depth == depth]) for depth in range(route.depth)]
+    boxes = [box.moved(MARGIN, MARGIN) for box in tidy_tree(sizes, tree, gaps=gaps, row_gap=ROW_GAP)]
     reactions = []
-    for index, (number, name) in steps.items():
-        product, reactants = boxes[index], [boxes[child] for child in children[index]]
+    for node, name in made:
+        product, reactants = boxes[node.place], [boxes[child] for child in node.children]
         tip, joint = (product.right + TIP, product.middle), (reactants[0].x - JOINT, product.middle)
         branches = tuple((reactant.x, reactant.middle) for reactant in reactants)
-        reactions.append(Reaction(number, tree[index][0].last_reaction, name, tip, joint, branches))
+        reactions.append(Reaction(node.step, node.route.last_reaction, name, tip, joint, branches))
     return Picture(
         max(box.right for box in boxes) + MARGIN,
         max(box.bottom for box in boxes) + MARGIN,
         tuple(Card(*parts) for parts in zip(boxes, depictions, kinds, labels, strict=True)),
         tuple(reactions),
         _title(route),
-        _description(tree, kinds, steps),
+        _description(tree, kinds, made),
     )
 
 
-def _kinds(tree: list[tuple[Route, int | None]], missing: Iterable[str] | None) -> list[str]:
+def _kinds(tree: list[Node], missing: Iterable[str] | None) -> list[str]:
     """Return the kind of each molecule, a key of `LOOKS`."""
     absent = None if missing is None else {canonical_or_given(smiles) for smiles in missing}
     kinds = []
-    for node, parent in tree:
+    for node in tree:
         if node.children:
-            kinds.append("target" if parent is None else "intermediate")
+            kinds.append("intermediate" if node.depth else "target")
         elif absent is None:
             kinds.append("unknown")
         else:
-            kinds.append("missing" if canonical_or_given(node.smiles) in absent else "in-stock")
+            kinds.append("missing" if canonical_or_given(node.route.smiles) in absent else "in-stock")
     return kinds
 
 
@@ -198,9 +193,9 @@ def _name_lines(name: str | None) -> list[str]:
     return textwrap.wrap(name, _NAME_COLUMNS) if name else []
 
 
-def _gap(steps: Iterable[tuple[int, str | None]]) -> float:
+def _gap(made: Iterable[tuple[Node, str | None]]) -> float:
     """Return the space between a column and the next one, which has room for the names of the reactions."""
-    lines = [line for number, name in steps for line in (f"step {number}", *_name_lines(name))]
+    lines = [line for node, name in made for line in (f"step {node.step}", *_name_lines(name))]
     return max(COLUMN_GAP, TIP + HEAD + JOINT + _NAME_MARGIN + _WIDE_CHARACTER * max(map(len, lines), default=0))
 
 
@@ -216,28 +211,19 @@ def _size(drawn: Depiction, kind: str, label: str) -> tuple[float, float]:
     return width, height
 
 
-def _made(children: list[list[int]], index: int = 0) -> list[int]:
-    """Return the indices of the molecules that are made, each after those of its reactants, as in `Route.steps`."""
-    if not children[index]:
-        return []
-    return [*(made for child in children[index] for made in _made(children, child)), index]
-
-
 def _title(route: Route) -> str:
     count = route.num_reactions
     return f"{route.smiles} in {count} reaction{'' if count == 1 else 's'}" if count else route.smiles
 
 
-def _description(
-    tree: list[tuple[Route, int | None]], kinds: Sequence[str], steps: dict[int, tuple[int, str | None]]
-) -> str:
+def _description(tree: list[Node], kinds: Sequence[str], made: Iterable[tuple[Node, str | None]]) -> str:
     """Describe the whole route in words, for screen readers."""
     lines = []
-    for index, (number, name) in steps.items():
-        node = tree[index][0]
-        step = f"Step {number}, {name}" if name else f"Step {number}"
-        lines.append(f"{step}: {' and '.join(child.smiles for child in node.children)} give {node.smiles}.")
-    cards = [(node, kind) for (node, _), kind in zip(tree, kinds, strict=True)]
-    leaves = {node.smiles: LOOKS[kind].label for node, kind in cards if not node.children}
+    for node, name in made:
+        step = f"Step {node.step}, {name}" if name else f"Step {node.step}"
+        lines.append(
+            f"{step}: {' and '.join(child.smiles for child in node.route.children)} give {node.route.smiles}."
+        )
+    leaves = {node.route.smiles: LOOKS[kind].label for node, kind in zip(tree, kinds, strict=True) if not node.step}
     lines += [f"{smiles}: {label}." for smiles, label in leaves.items()]
     return " ".join(lines)
