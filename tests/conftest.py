@@ -16,6 +16,8 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 # Data sets are cached until the tests end, and never in the user's home.
 os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-cache-")
+# What imports make stays: collecting garbage among it only takes time. `pytest_collection_finish` begins again.
+gc.disable()
 
 import pytest
 import torch
@@ -85,8 +87,8 @@ def pytest_collection_finish() -> None:
     These are about a million objects, of the libraries and of the collected tests. Trainer collects garbage after each
     run, which would visit all of them again.
     """
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -1,5 +1,7 @@
 """The named sizes have the published numbers."""
 
+from functools import cache
+
 import pytest
 import torch
 from torch import nn
@@ -30,6 +32,7 @@ SHARED = {
 SPARSE = {"num_experts": 3, "num_experts_per_tok": 2, "router_type": "noisy_top_k", "router_bias": True}
 
 
+@cache
 def build(name: str) -> WeftForConditionalGeneration:
     with torch.device("meta"):
         return WeftForConditionalGeneration(WeftConfig.from_preset(name))

@@ -24,7 +24,7 @@ from fastapi.testclient import TestClient
 from weftformer.scripts import cli
 from weftformer.serving.connections import JsonFormatter, Server
 
-from .conftest import soon
+from .conftest import PLAIN, soon
 
 TARGETS = ("CCOC(C)=O", "CC(=O)NCc1ccccc1", "CS(=O)(=O)NCC", "O=C(O)CNC(C)=O", "O=C(Nc1ccccc1)c1ccc(F)cc1")
 JSON = {"content-type": "application/json"}
@@ -55,7 +55,7 @@ def texts_of(response):
 def send_until(end, url, expected, seed):
     """Send requests, some of them given up early, and count the answers that are those of the request alone."""
     chance, outcomes = random.Random(seed), Counter()
-    with httpx.Client(headers=JSON, timeout=120, trust_env=False) as client:
+    with httpx.Client(headers=JSON, timeout=120, **PLAIN) as client:
         while time.monotonic() < end:
             body, texts = chance.choice(list(expected.items()))
             if chance.random() < 0.02:
@@ -71,7 +71,7 @@ def test_under_load_answers_equal_those_alone_and_a_signal_ends_it_in_order(plan
     with served(planner_folder, "--max-batch-size", "8", "--timeout-s", "60") as (url, process):
         settings = {"n_steps": 1, "beams": 2, "max_new_tokens": 12}
         bodies = [json.dumps({"targets": target} | settings).encode() for target in TARGETS]
-        post = partial(httpx.post, url, headers=JSON, timeout=60, trust_env=False)
+        post = partial(httpx.post, url, headers=JSON, timeout=60, **PLAIN)
         expected = {body: texts_of(post(content=body)) for body in bodies}
         memory = []
         with ThreadPoolExecutor(20) as clients:
@@ -82,10 +82,10 @@ def test_under_load_answers_equal_those_alone_and_a_signal_ends_it_in_order(plan
             assert outcomes[True] > 20 and not outcomes[False], outcomes
             assert memory[1] - memory[0] < 50
             health = url.replace("/plan", "/health")
-            soon(lambda: httpx.get(health, trust_env=False).json()["waiting"] == 0)
+            soon(lambda: httpx.get(health, **PLAIN).json()["waiting"] == 0)
             big = {"targets": [TARGETS[0]] * 20, "beams": 10, "grammar": False}
             last = [clients.submit(post, json=big) for _ in range(3)]
-            soon(lambda: httpx.get(health, trust_env=False).json()["waiting"] > 40)
+            soon(lambda: httpx.get(health, **PLAIN).json()["waiting"] > 40)
             # the signal comes while a batch is computed: `served` checks how the process ends, and its log
             process.send_signal(signal.SIGTERM)
             assert [answer.result().status_code for answer in last] == [503] * 3  # none was computed as a whole

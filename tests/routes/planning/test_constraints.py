@@ -1,5 +1,7 @@
 """Whatever the model would like to write, what comes out keeps the rules, and nothing that keeps them is lost."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -125,6 +127,15 @@ def keeps(rules, text, stock=None):
     return not set(rules.forbidden) & set(route.molecules()[1:])
 
 
+@cache
+def free_texts(limit, letters):
+    """Every route of these sizes that the grammar allows."""
+    tokenizer = SmallTokenizer("CO=")
+    free = all_texts(Plain(tokenizer, limit), tokenizer, TARGET, letters)
+    assert len(free) > 200 and {Route.from_string(text).depth for text in free} == set(range(1, limit + 1))
+    return free
+
+
 @pytest.mark.parametrize(
     "rules",
     [
@@ -143,8 +154,7 @@ def keeps(rules, text, stock=None):
 def test_grammar_allows_exactly_the_routes_that_keep_the_rules(rules, limit, letters):
     tokenizer = SmallTokenizer("CO=")
     stock = Stock(["C", "C=O", "O"])
-    free = all_texts(Plain(tokenizer, limit), tokenizer, TARGET, letters)
-    assert len(free) > 200 and {Route.from_string(text).depth for text in free} == set(range(1, limit + 1))
+    free = free_texts(limit, letters)
     found = all_texts(ConstrainedGrammar(tokenizer, [limit], rules, stock), tokenizer, TARGET, letters)
     assert found == {text for text in free if keeps(rules, text, stock)}
 
