@@ -21,7 +21,7 @@ import torch
 
 from ..configuration import WeftConfig
 from ..configuration.presets import PRESETS, preset_fields
-from .operations import Scale, Stack, Transpose
+from .operations import TRANSPOSE, scale, stack_experts
 from .shapes import count, first, has
 from .source import HEADS, Fields, Source
 from .table import Ignored, Rule, Table, rename, renames
@@ -53,15 +53,15 @@ def _common(config: WeftConfig) -> list[Rule]:
         rename(
             "<stack>.tok_embedding.weight",
             "model.<stack>.embed_tokens.weight",
-            operation=Scale(lambda heads: kept),
+            operation=scale(lambda heads: kept),
         ),
         rename("<stack>.pos_embedding.weight", "model.<stack>.embed_positions.weight"),
         *renames(f"{there}.mlp", f"{here}.mlp", _FEED_FORWARD),
     ]
     for linear, name in (("0", "up_proj"), ("2", "down_proj")):
         expert = f"{there}.mlp.experts.<expert>.net.{linear}"
-        rules.append(rename(f"{expert}.weight", f"{here}.mlp.experts.{name}", operation=Stack()))
-        rules.append(rename(f"{expert}.bias", f"{here}.mlp.experts.{name}_bias", operation=Stack()))
+        rules.append(rename(f"{expert}.weight", f"{here}.mlp.experts.{name}", operation=stack_experts()))
+        rules.append(rename(f"{expert}.bias", f"{here}.mlp.experts.{name}_bias", operation=stack_experts()))
     return rules
 
 
@@ -86,7 +86,7 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         *_stack("encoder"),
         *_stack("decoder"),
         rename("decoder.fc_out.<part>", "lm_head.<part>"),
-        rename(steps, "model.encoder.condition_proj.weight", operation=Transpose()),
+        rename(steps, "model.encoder.condition_proj.weight", operation=TRANSPOSE),
         Ignored(
             steps,
             "a model trained without steps never reads it",

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from ..configuration import WeftConfig
-from .operations import Transpose
+from .operations import TRANSPOSE
 from .shapes import first, has, vaswani_fields
 from .source import Fields, Source
 from .table import Rule, Table, Weights, rename
@@ -82,7 +82,7 @@ def _tensor(key: str, value: Any) -> torch.Tensor:
 
 
 def _linear(there: str, here: str) -> list[Rule]:
-    return [rename(f"{there}/w", f"{here}.weight", operation=Transpose()), rename(f"{there}/b", f"{here}.bias")]
+    return [rename(f"{there}/w", f"{here}.weight", operation=TRANSPOSE), rename(f"{there}/b", f"{here}.bias")]
 
 
 def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:

@@ -4,7 +4,6 @@ Shape suffixes: H heads, K width of a head, D input width. `...` is (D,) for a w
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -20,129 +19,89 @@ class Heads(NamedTuple):
     width: int
 
 
-class Operation:
-    """Converts the source's tensors to Weft's (`forward`) and back (`backward`, which returns [] if it cannot).
+class Operation(NamedTuple):
+    """Converts the source's tensors to Weft's (`forward`) and back (`backward`, which returns [] if it cannot)."""
 
-    This base class changes nothing.
-    """
-
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return tensors
-
-    def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return tensors
+    forward: Callable[[Tensors, Heads], Tensors]
+    backward: Callable[[Tensors, Heads], Tensors]
 
 
-class Transpose(Operation):
-    """Transposes (in, out) to (out, in), because Haiku multiplies by its weights from the right.
-
-    Vectors do not change.
-    """
-
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [tensor.t().contiguous() for tensor in tensors]
-
-    backward = forward
+Change = Callable[[torch.Tensor, Heads], torch.Tensor]
 
 
-class Squeeze(Operation):
-    """Removes the batch axis of a table of positions, (1, L, D) or (L, 1, D). The inverse keeps the table (L, D)."""
-
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors]
-
-
-@dataclass(frozen=True)
-class Split(Operation):
-    """Splits a fused projection into parts along its rows, as in `nn.MultiheadAttention`."""
-
-    parts: int
-
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        (fused,) = tensors
-        return list(fused.chunk(self.parts))
-
-    def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [torch.cat(tensors)]
+def each(forward: Change, backward: Change) -> Operation:
+    """Return an operation that converts each tensor by itself."""
+    return Operation(
+        lambda tensors, heads: [forward(tensor, heads).contiguous() for tensor in tensors],
+        lambda tensors, heads: [backward(tensor, heads).contiguous() for tensor in tensors],
+    )
 
 
-@dataclass(frozen=True)
-class SplitByHead(Operation):
-    """Splits a fused projection whose rows are ordered head by head: (H, parts, K, ...).
+UNCHANGED = Operation(lambda tensors, heads: tensors, lambda tensors, heads: tensors)
+
+# Transposes (in, out) to (out, in), because Haiku multiplies by its weights from the right. Vectors do not change.
+TRANSPOSE = each(lambda tensor, heads: tensor.t(), lambda tensor, heads: tensor.t())
+
+# Removes the batch axis of a table of positions, (1, L, D) or (L, 1, D). The inverse keeps the table (L, D).
+SQUEEZE = each(lambda tensor, heads: tensor.reshape(-1, tensor.shape[-1]), lambda tensor, heads: tensor)
+
+# Reshapes (1, V) to (V,).
+DROP_FIRST_AXIS = each(lambda tensor, heads: tensor.squeeze(0), lambda tensor, heads: tensor.unsqueeze(0))
+
+# Reorders the rows of a q or k projection: rotary pairs (2i, 2i + 1) become pairs (i, i + K/2). The same permutation in q
+# and k does not change the product of a query and a key.
+PAIRS_TO_HALVES = each(
+    lambda tensor, heads: tensor.unflatten(0, (-1, heads.width // 2, 2)).transpose(1, 2).flatten(0, 2),
+    lambda tensor, heads: tensor.unflatten(0, (-1, 2, heads.width // 2)).transpose(1, 2).flatten(0, 2),
+)
+
+
+def scale(factor: Callable[[Heads], float]) -> Operation:
+    """Return the product with a constant of the source's forward pass, which Weft's forward pass does not have."""
+    return each(lambda tensor, heads: tensor * factor(heads), lambda tensor, heads: tensor / factor(heads))
+
+
+def skip_rows(rows: int) -> Operation:
+    """Return the removal of the first rows of a table, which are never read. The inverse adds rows of zeros."""
+    return each(
+        lambda tensor, heads: tensor[rows:], lambda tensor, heads: torch.nn.functional.pad(tensor, (0, 0, rows, 0))
+    )
+
+
+def split(parts: int) -> Operation:
+    """Return the split of a fused projection into parts along its rows, as in `nn.MultiheadAttention`."""
+    return Operation(lambda tensors, heads: list(tensors[0].chunk(parts)), lambda tensors, heads: [torch.cat(tensors)])
+
+
+def split_by_head(parts: int) -> Operation:
+    """Return the split of a fused projection whose rows are ordered head by head: (H, parts, K, ...).
 
     A plain split would mix the heads.
     """
 
-    parts: int
+    def forward(tensors: Tensors, heads: Heads) -> Tensors:
+        by_head = tensors[0].unflatten(0, (heads.number, parts, heads.width))
+        return [by_head[:, part].flatten(0, 1).contiguous() for part in range(parts)]
 
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        (fused,) = tensors
-        by_head = fused.unflatten(0, (heads.number, self.parts, heads.width))
-        return [by_head[:, part].flatten(0, 1).contiguous() for part in range(self.parts)]
-
-    def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
+    def backward(tensors: Tensors, heads: Heads) -> Tensors:
         by_head = [tensor.unflatten(0, (heads.number, heads.width)) for tensor in tensors]
         return [torch.stack(by_head, dim=1).flatten(0, 2)]
 
-
-@dataclass(frozen=True)
-class Stack(Operation):
-    """Stacks the tensors of a layer's experts along a new first dimension, and multiplies the result by a constant."""
-
-    factor: float = 1.0
-
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [torch.stack(tensors) * self.factor]
-
-    def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        (stacked,) = tensors
-        return [tensor.contiguous() for tensor in (stacked / self.factor).unbind()]
+    return Operation(forward, backward)
 
 
-class PairsToHalves(Operation):
-    """Reorders the rows of a q or k projection: rotary pairs (2i, 2i + 1) become pairs (i, i + K/2).
-
-    The same permutation in q and k does not change the product of a query and a key.
-    """
-
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [t.unflatten(0, (-1, heads.width // 2, 2)).transpose(1, 2).flatten(0, 2).contiguous() for t in tensors]
-
-    def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [t.unflatten(0, (-1, 2, heads.width // 2)).transpose(1, 2).flatten(0, 2).contiguous() for t in tensors]
+def stack_experts(factor: float = 1.0) -> Operation:
+    """Return the stack of a layer's experts along a new first dimension, multiplied by a constant."""
+    return Operation(
+        lambda tensors, heads: [torch.stack(tensors) * factor],
+        lambda tensors, heads: [tensor.contiguous() for tensor in (tensors[0] / factor).unbind()],
+    )
 
 
-@dataclass(frozen=True)
-class SkipRows(Operation):
-    """Removes the first rows of a table, which are never read. The inverse adds rows of zeros."""
+def also_scaled(factor: float) -> Operation:
+    """Return the conversion of a table to two: itself, and itself times a factor."""
 
-    rows: int
+    def backward(tensors: Tensors, heads: Heads) -> Tensors:
+        return tensors[:1] if torch.equal(tensors[0] * factor, tensors[1]) else []
 
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [tensor[self.rows :].contiguous() for tensor in tensors]
-
-    def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [torch.cat([tensor.new_zeros(self.rows, *tensor.shape[1:]), tensor]) for tensor in tensors]
-
-
-class DropFirstAxis(Operation):
-    """Reshapes (1, V) to (V,)."""
-
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [tensor.squeeze(0) for tensor in tensors]
-
-    def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [tensor.unsqueeze(0) for tensor in tensors]
-
-
-@dataclass(frozen=True)
-class Scale(Operation):
-    """Multiplies weights by a constant of the source's forward pass, which Weft's forward pass does not have."""
-
-    factor: Callable[[Heads], float]
-
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [tensor * self.factor(heads) for tensor in tensors]
-
-    def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [tensor / self.factor(heads) for tensor in tensors]
+    return Operation(lambda tensors, heads: [tensors[0], tensors[0] * factor], backward)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from .operations import PairsToHalves
+from .operations import PAIRS_TO_HALVES
 from .shapes import first, has
 from .source import Fields, Source
 from .table import Rule, Table, rename, renames
@@ -32,7 +32,7 @@ def _attention(there: str, here: str, kind: str) -> list[Rule]:
         raise ValueError('symm-learning has no attention with "bucketed" positions.')
     if kind == "rotary":
         turned = [
-            rename(f"{there}.{n}_proj.<part>", f"{here}.{n}_proj.<part>", operation=PairsToHalves()) for n in "qk"
+            rename(f"{there}.{n}_proj.<part>", f"{here}.{n}_proj.<part>", operation=PAIRS_TO_HALVES) for n in "qk"
         ]
         return [*turned, *renames(there, here, {"v_proj": "v_proj", "out_proj": "out_proj"})]
     return [

@@ -14,7 +14,7 @@ from functools import lru_cache
 import torch
 
 from ..configuration import WeftConfig
-from .operations import Heads, Operation
+from .operations import UNCHANGED, Heads, Operation
 
 Weights = dict[str, torch.Tensor]
 Places = dict[str, str]
@@ -34,10 +34,7 @@ def _regex(pattern: str) -> re.Pattern:
         seen.add(name)
         return f"(?P<{name}>{_WORDS.get(name, '[0-9]+')})"
 
-    pieces = _PLACE.split(pattern)
-    literal = [re.escape(piece) for piece in pieces[::2]]
-    places = [group(match) for match in _PLACE.finditer(pattern)]
-    return re.compile("".join(a + b for a, b in zip(literal, [*places, ""], strict=True)))
+    return re.compile(_PLACE.sub(group, re.escape(pattern)))  # which leaves <, > and _ as they are
 
 
 def match(pattern: str, key: str) -> Places | None:
@@ -73,10 +70,6 @@ class Rule:
     def gathered(self) -> set[str]:
         return places_of(self.source) - places_of(self.targets[0])
 
-    @property
-    def spread(self) -> set[str]:
-        return places_of(self.targets[0]) - places_of(self.source)
-
 
 @dataclass(frozen=True)
 class Ignored:
@@ -98,9 +91,9 @@ class Ignored:
 Table = Sequence[Rule | Ignored]
 
 
-def rename(source: str, *targets: str, operation: Operation | None = None) -> Rule:
+def rename(source: str, *targets: str, operation: Operation = UNCHANGED) -> Rule:
     """Return a rule. Its operation changes nothing by default."""
-    return Rule(source, targets, operation or Operation())
+    return Rule(source, targets, operation)
 
 
 def renames(there: str, here: str, names: Mapping[str, str]) -> list[Rule]:
@@ -244,11 +237,12 @@ def _is_finite(tensor: torch.Tensor) -> bool:
 
 def _targets(rule: Rule, places: Places, shapes) -> list[list[str]]:
     """Return Weft's keys for each tensor of the rule, or [] if the model lacks one of the tensors."""
-    patterns = [fill(target, places) for target in rule.targets]
-    if not rule.spread:
-        names = [[pattern] if pattern in shapes else [] for pattern in patterns]
-    else:
-        names = [[key for key in shapes if match(pattern, key) is not None] for pattern in patterns]
+    names = [
+        [key for key in shapes if match(pattern, key) is not None]
+        if places_of(pattern)
+        else [pattern] * (pattern in shapes)
+        for pattern in (fill(target, places) for target in rule.targets)
+    ]
     return names if all(names) else []
 
 

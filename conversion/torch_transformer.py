@@ -18,7 +18,7 @@ import torch
 
 from ..configuration import WeftConfig
 from ..modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
-from .operations import Split, Squeeze
+from .operations import SQUEEZE, split
 from .shapes import count, first, has
 from .source import Fields, Source
 from .table import Rule, Table, rename, renames
@@ -47,7 +47,7 @@ def fused_attention(there: str, here: str) -> list[Rule]:
     """Return the rules for `nn.MultiheadAttention`."""
     targets = [f"{here}.{name}_proj.<part>" for name in ("q", "k", "v")]
     return [
-        rename(f"{there}.in_proj_<part>", *targets, operation=Split(3)),
+        rename(f"{there}.in_proj_<part>", *targets, operation=split(3)),
         rename(f"{there}.out_proj.<part>", f"{here}.out_proj.<part>"),
     ]
 
@@ -111,8 +111,8 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         *stack_table(fused_attention, "linear1", "linear2"),
         rename("shared.weight", "model.shared.weight"),
         rename("<stack>.embed_tokens.weight", "model.<stack>.embed_tokens.weight"),
-        rename("<stack>.embed_positions.weight", "model.<stack>.embed_positions.weight", operation=Squeeze()),
-        rename("embed_positions.weight", "model.<stack>.embed_positions.weight", operation=Squeeze()),
+        rename("<stack>.embed_positions.weight", "model.<stack>.embed_positions.weight", operation=SQUEEZE),
+        rename("embed_positions.weight", "model.<stack>.embed_positions.weight", operation=SQUEEZE),
         rename("lm_head.<part>", "lm_head.<part>"),
     ]
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from .operations import DropFirstAxis, SkipRows, Stack
+from .operations import DROP_FIRST_AXIS, skip_rows, stack_experts
 from .source import Fields, Source, base_model_part
 from .table import Ignored, Rule, Table, rename, renames
 
@@ -137,18 +137,18 @@ def _embeddings(config: WeftConfig) -> Table:
         entries.append(Ignored("lm_head.weight", copies, same_as=tied))
     else:
         entries.append(rename("lm_head.weight", "lm_head.weight"))
-    return [*entries, rename("final_logits_bias", "lm_head.bias", operation=DropFirstAxis())]
+    return [*entries, rename("final_logits_bias", "lm_head.bias", operation=DROP_FIRST_AXIS)]
 
 
 def _experts(source_config: Mapping[str, Any]) -> Table:
     kept = 1.0 - source_config.get("moe_token_dropout", 0.0)
     layer = "model.<stack>.layers.<layer>"
     there, here = f"{layer}.ffn.experts.expert_<expert>", f"{layer}.mlp.experts"
-    scaled = Stack(kept)
+    scaled = stack_experts(kept)
     return [
         rename(f"{layer}.ffn.router.classifier.<part>", f"{layer}.mlp.router.classifier.<part>"),
-        rename(f"{there}.fc1.weight", f"{here}.up_proj", operation=Stack()),
-        rename(f"{there}.fc1.bias", f"{here}.up_proj_bias", operation=Stack()),
+        rename(f"{there}.fc1.weight", f"{here}.up_proj", operation=stack_experts()),
+        rename(f"{there}.fc1.bias", f"{here}.up_proj_bias", operation=stack_experts()),
         rename(f"{there}.fc2.weight", f"{here}.down_proj", operation=scaled),
         rename(f"{there}.fc2.bias", f"{here}.down_proj_bias", operation=scaled),
     ]
@@ -162,7 +162,7 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
     positions = "model.<stack>.embed_positions.weight"
     rules = [
         *_embeddings(config),
-        rename(positions, positions, operation=SkipRows(2)),
+        rename(positions, positions, operation=skip_rows(2)),
         Ignored(positions, "sines and cosines, computed"),
         Ignored("model.<stack>.embed_positions.weights", "sines and cosines, computed"),
         *renames("model.<stack>", "model.<stack>", {name: name for name in ("layernorm_embedding", "layer_norm")}),

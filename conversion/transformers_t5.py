@@ -20,22 +20,9 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from .operations import Heads, Operation, Scale, Tensors
+from .operations import UNCHANGED, also_scaled, scale
 from .source import Fields, Source
 from .table import Ignored, Rule, Table, rename
-
-
-class AlsoScaled(Operation):
-    """Converts a table to two: itself, and itself times a factor."""
-
-    def __init__(self, factor: float):
-        self.factor = factor
-
-    def forward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return [tensors[0], tensors[0] * self.factor]
-
-    def backward(self, tensors: Tensors, heads: Heads) -> Tensors:
-        return tensors[:1] if torch.equal(tensors[0] * self.factor, tensors[1]) else []
 
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
@@ -91,8 +78,8 @@ def _embeddings(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
     else:
         # the head is the embedding table, unless the file has a separate head
         head = [
-            rename("shared.weight", "model.shared.weight", "lm_head.weight", operation=AlsoScaled(factor)),
-            rename("lm_head.weight", "lm_head.weight", operation=Scale(lambda heads: factor)),
+            rename("shared.weight", "model.shared.weight", "lm_head.weight", operation=also_scaled(factor)),
+            rename("lm_head.weight", "lm_head.weight", operation=scale(lambda heads: factor)),
             rename("shared.weight", "model.shared.weight"),
         ]
     return [
@@ -112,9 +99,9 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         for number, name in enumerate(names):
             ours = "self_attn" if number == 0 else "encoder_attn"
             for a, b in (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("o", "out_proj")):
-                scale = Scale(lambda heads: heads.width**0.5) if a == "q" else None
+                change = scale(lambda heads: heads.width**0.5) if a == "q" else UNCHANGED
                 rules.append(
-                    rename(f"{there}.{number}.{name}.{a}.weight", f"{here}.{ours}.{b}.weight", operation=scale)
+                    rename(f"{there}.{number}.{name}.{a}.weight", f"{here}.{ours}.{b}.weight", operation=change)
                 )
             rules.append(rename(f"{there}.{number}.layer_norm.weight", f"{here}.{ours}_layer_norm.weight"))
         last = len(names)

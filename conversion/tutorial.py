@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from .operations import SplitByHead
+from .operations import split_by_head
 from .shapes import first, vaswani_fields
 from .source import Fields, Source
 from .table import Rule, Table, rename, renames
@@ -64,7 +64,7 @@ def _norm(there: str, here: str) -> list[Rule]:
 def _self_attention(there: str, here: str) -> list[Rule]:
     targets = [f"{here}.{name}_proj.<part>" for name in ("q", "k", "v")]
     return [
-        rename(f"{there}.qkv_layer.<part>", *targets, operation=SplitByHead(3)),
+        rename(f"{there}.qkv_layer.<part>", *targets, operation=split_by_head(3)),
         rename(f"{there}.linear_layer.<part>", f"{here}.out_proj.<part>"),
     ]
 
@@ -83,7 +83,7 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
         *_norm("encoder.layers.<layer>.norm2", f"{encoder}.final_layer_norm"),
         *_self_attention("decoder.layers.<layer>.self_attention", f"{decoder}.self_attn"),
         *renames(cross, f"{decoder}.encoder_attn", {"q_layer": "q_proj", "linear_layer": "out_proj"}),
-        rename(f"{cross}.kv_layer.<part>", *keys_values, operation=SplitByHead(2)),
+        rename(f"{cross}.kv_layer.<part>", *keys_values, operation=split_by_head(2)),
         *_norm("decoder.layers.<layer>.layer_norm1", f"{decoder}.self_attn_layer_norm"),
         *_norm("decoder.layers.<layer>.layer_norm2", f"{decoder}.encoder_attn_layer_norm"),
         *_norm("decoder.layers.<layer>.layer_norm3", f"{decoder}.final_layer_norm"),

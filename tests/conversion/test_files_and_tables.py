@@ -10,7 +10,7 @@ from transformers import BartConfig, MarianConfig
 
 from weftformer import WeftConfig
 from weftformer.conversion import SOURCES, clean_keys, detect, read_source_config, read_weights
-from weftformer.conversion.operations import Split, Stack
+from weftformer.conversion.operations import split, stack_experts
 from weftformer.conversion.table import Ignored, rename, to_weft
 
 WEIGHTS = {"a.weight": torch.arange(4.0), "b.bias": torch.ones(2)}
@@ -127,8 +127,8 @@ def run(weights, table, shapes, new=()):
 
 def test_a_complete_table():
     table = [
-        rename("in.<layer>.<part>", "q.<layer>.<part>", "k.<layer>.<part>", operation=Split(2)),
-        rename("expert<expert>.<layer>", "experts.<layer>", operation=Stack()),
+        rename("in.<layer>.<part>", "q.<layer>.<part>", "k.<layer>.<part>", operation=split(2)),
+        rename("expert<expert>.<layer>", "experts.<layer>", operation=stack_experts()),
         rename("bias", "layers.<layer>.bias"),
         Ignored("counter", "counts steps"),
     ]
@@ -148,7 +148,7 @@ def test_a_complete_table():
 
 
 def test_what_does_not_fit_is_named():
-    table = [rename("a.<layer>", "b.<layer>"), rename("c", "d"), rename("fused", "q", "k", operation=Split(2))]
+    table = [rename("a.<layer>", "b.<layer>"), rename("c", "d"), rename("fused", "q", "k", operation=split(2))]
     found = run(
         {"a.0": (2,), "a.7": (2,), "x": (1,), "fused": (6,)},
         table,
