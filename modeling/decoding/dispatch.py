@@ -47,7 +47,7 @@ from .continuous import needs_more
 from .graph import GraphSearch
 from .search import decode
 from .step import GROWING_ROTARY, DecodeStep
-from .weights import Snapshot
+from .weights import snapshot
 
 __all__ = [
     "compiled_texts",
@@ -102,7 +102,7 @@ _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwa
 _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
 
 # For each model passed to `fast_decoding`: on a CPU the compiled step, with a snapshot of what it was made from.
-_CHOSEN: WeakKeyDictionary[nn.Module, tuple[Snapshot, DecodeStep] | None] = WeakKeyDictionary()
+_CHOSEN: WeakKeyDictionary[nn.Module, tuple[Any, DecodeStep] | None] = WeakKeyDictionary()
 # For each model on a CPU, its state and its compiled graphs, or None if there cannot be any for this state.
 _GRAPHS: WeakKeyDictionary[nn.Module, tuple[Any, GraphSearch | None]] = WeakKeyDictionary()
 _logged_reasons: set[str] = set()
@@ -260,12 +260,9 @@ def decode_step(model: Any) -> DecodeStep:
     """Return the step for the model's current weights. A compiled step is kept until the model changes."""
     if not is_compiled(model):
         return DecodeStep(model)
-    parts = (model.model.decoder, model.lm_head)
-    tensors = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
-    tensors = list({id(tensor): tensor for tensor in tensors}.values())  # the head may have the table's
-    kept, settings = _CHOSEN[model], vars(model.config)
-    if kept is None or not kept[0].matches(parts, tensors, settings):
-        kept = _CHOSEN[model] = Snapshot(parts, tensors, settings), DecodeStep(model, compiled=True)
+    kept, state, settings = _CHOSEN[model], snapshot([model.model.decoder, model.lm_head]), vars(model.config)
+    if kept is None or kept[0] != (state, settings):
+        kept = _CHOSEN[model] = (state, copy.deepcopy(settings)), DecodeStep(model, compiled=True)
     return kept[1]
 
 

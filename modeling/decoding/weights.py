@@ -1,6 +1,5 @@
 """The weights of a decoding step: its joined projections, and whether they have changed since it was compiled."""
 
-import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,7 +8,7 @@ import torch
 import xxhash
 from torch import nn
 
-# The types of attributes that a snapshot compares.
+# The types of attributes that [`scalar_attrs`] returns.
 _SCALARS = frozenset((bool, int, float, str))
 
 
@@ -46,34 +45,15 @@ def _joined(parts: list[nn.Linear]) -> nn.Linear:
     return linear
 
 
-class Snapshot:
-    """The state that modules compute with: hashes of tensors, the modules, and the scalars among their attributes.
+def snapshot(parts: Sequence[nn.Module]) -> tuple[list[Any], ...]:
+    """Return the state that modules compute with: modules, hashes of tensors, and the scalars among their attributes.
 
     No cheaper check detects every change: version counters do not count writes through `.data`. A hash takes a third
     of the time of a token.
-
-    Args:
-        parts: the modules, whose own attributes are compared too.
-        tensors: the tensors to compare.
-        settings: other values to compare.
     """
-
-    def __init__(self, parts: Sequence[nn.Module], tensors: Sequence[torch.Tensor], settings: Any = None):
-        self.scalars, self.settings = scalar_attrs(parts), copy.deepcopy(settings)
-        # not the parts themselves, which the snapshot must not keep in memory
-        self.modules = [module for part in parts for module in list(part.modules())[1:]]
-        self.hashes = hashes_of(tensors)
-
-    def matches(self, parts: Sequence[nn.Module], tensors: Sequence[torch.Tensor], settings: Any = None) -> bool:
-        """Return whether nothing has changed."""
-        modules = [module for part in parts for module in list(part.modules())[1:]]
-        return (
-            len(modules) == len(self.modules)
-            and all(new is old for new, old in zip(modules, self.modules, strict=True))
-            and settings == self.settings
-            and scalar_attrs(parts) == self.scalars
-            and hashes_of(tensors) == self.hashes
-        )
+    modules = [module for part in parts for module in part.modules()]
+    tensors = {id(tensor): tensor for part in parts for tensor in (*part.parameters(), *part.buffers())}
+    return modules, scalar_attrs(parts), hashes_of(list(tensors.values()))  # the head may have the table's
 
 
 def hashes_of(tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype, bytes]]:

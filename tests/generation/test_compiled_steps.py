@@ -100,6 +100,6 @@ def test_real_packages_are_loaded_again(build, source, monkeypatch, kind, beams)
     model, request = build(kind, torch.float32), {"max_new_tokens": 24, "min_new_tokens": 24, "num_beams": beams}
     expected = model.generate(source, **request)
     assert torch.equal(weftformer.fast_decoding(model).generate(source, **request), expected)
-    monkeypatch.setattr(compiled, "_build", None)
+    monkeypatch.setattr(compiled, "write_package", None)
     twin = weftformer.fast_decoding(build(kind, torch.float32))
     assert torch.equal(twin.generate(source, **request), expected)
