@@ -1,10 +1,8 @@
 """Exports Weft models to other runtimes: C++, ONNX, CTranslate2."""
 
-from .comparing import TOLERANCE, compare_ctranslate2
-from .ctranslate2 import check_expressible, write_ctranslate2
+from .ctranslate2 import TOLERANCE, check_expressible, compare_ctranslate2, write_ctranslate2
 from .graphs import DecoderStepGraph, EncoderGraph, check_exportable, exported_programs, graphs
-from .onnx import load_onnx, write_onnx
-from .running import Exported, largest_difference
+from .onnx import Exported, largest_difference, load_onnx, write_onnx
 from .search import SearchGraph, differing_texts, write_search
 
 __all__ = [

@@ -17,10 +17,9 @@ from ..modeling.decoding import SourceGraph
 
 Inputs = dict[str, torch.Tensor]
 
-GRAPHS = ENCODER, STEP = "encoder", "decoder_step"
 OUTPUTS = {
-    ENCODER: ("encoder_hidden_states", "cross_keys", "cross_values"),
-    STEP: ("logits", "new_self_keys", "new_self_values"),
+    "encoder": ("encoder_hidden_states", "cross_keys", "cross_values"),
+    "decoder_step": ("logits", "new_self_keys", "new_self_values"),
 }
 
 
@@ -57,7 +56,7 @@ class EncoderGraph(SourceGraph):
             The model.
     """
 
-    name = ENCODER
+    name = "encoder"
 
     def example(self, batch: int, source: int, seed: int = 0) -> Inputs:
         """
@@ -96,7 +95,7 @@ class DecoderStepGraph(nn.Module):
             The model.
     """
 
-    name = STEP
+    name = "decoder_step"
 
     def __init__(self, model: WeftForConditionalGeneration):
         super().__init__()
