@@ -22,9 +22,8 @@ from ..configuration.version import __version__
 from .batching import Batcher
 from .endpoint import add_endpoint
 from .limits import Limits
-from .observing import Metrics, Observed
+from .middleware import BoundedBody, Metrics, Observed, add_reasons, problem
 from .pages import add_page
-from .refusals import BoundedBody, add_reasons, problem
 from .tasks import Task, load_task, move_to
 
 # The paths that need no key: the page has a field for it.
