@@ -88,27 +88,23 @@ def agreement(first: Any, other: Any) -> str:
 
 def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure the contenders of one case in turn, and return a row for each."""
+    first, *others = contenders
+    chosen = [first, *(one for one in others if any(part in one.name for part in arguments.only or [""]))]
     rows: list[dict[str, Any]] = []
-    in_turn: list[tuple[Contender, dict[str, Any]]] = []
-    apart: list[Contender] = []
-    for contender in contenders:
-        if rows and arguments.only and not any(part in contender.name for part in arguments.only):
-            continue
-        if contender.is_apart:
-            apart.append(contender)
-            continue
-        rows.append(_warm_up(case, contender, 1 if contender.is_slow else arguments.warm_ups))
-        if contender.is_slow:  # its first run is its only one, because a run of minutes needs no warm-up
-            rows[-1]["times_s"].append(rows[-1]["first_s"])
-        in_turn.append((contender, rows[-1]))
-    for _ in tqdm(range(arguments.runs), desc=case.name, unit="run"):
-        for contender, row in in_turn:
-            if not contender.is_slow:
-                _time(contender, row)
-    for contender in apart:
-        rows.append(_warm_up(case, contender, arguments.warm_ups))
-        for _ in tqdm(range(arguments.runs), desc=contender.name, unit="run"):
-            _time(contender, rows[-1])
+    for group in ([one for one in chosen if not one.is_apart], *([one] for one in chosen if one.is_apart)):
+        in_turn: list[tuple[Contender, dict[str, Any]]] = []
+        for contender in group:
+            row = _warm_up(case, contender, 1 if contender.is_slow else arguments.warm_ups)
+            rows.append(row)
+            if contender.is_slow:  # its first run is its only one, because a run of minutes needs no warm-up
+                row["times_s"].append(row["first_s"])
+            else:
+                in_turn.append((contender, row))
+        for _ in tqdm(range(arguments.runs), desc=case.name, unit="run"):
+            for contender, row in in_turn:
+                started = time.perf_counter()
+                contender.run()
+                row["times_s"].append(time.perf_counter() - started)
     _summarise(case, rows)
     return rows
 
@@ -136,12 +132,6 @@ def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
     shape = {key: value for key, value in vars(case).items() if isinstance(value, int)}
     return {"case": case.name, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
             "output": output if contender.check is None else checked} | shape  # fmt: skip
-
-
-def _time(contender: Contender, row: dict[str, Any]) -> None:
-    started = time.perf_counter()
-    contender.run()
-    row["times_s"].append(time.perf_counter() - started)
 
 
 def machine() -> dict[str, Any]:
@@ -216,6 +206,8 @@ def main(arguments: argparse.Namespace) -> None:
         has_files = all(getattr(arguments, argument) is not None for argument in needs)
         if name not in arguments.cases and (arguments.cases or not has_files):
             continue
+        if not has_files:
+            raise ValueError(f"The case {name} needs {' and '.join(f'--{argument}' for argument in needs)}.")
         if arguments.new_tokens and isinstance(case, Case):
             case = replace(case, new_tokens=arguments.new_tokens)
         if isinstance(case, TranslationCase):

@@ -20,6 +20,12 @@ from weftformer.tokenization import build_route_tokenizer
 
 PAD, START, END = 52, 0, 22
 Tokens = list[list[int]]
+# The dimensions of `dms-flash-10m` and of an expert of `dms-flex-20m`, under transformers' names.
+DIMENSIONS = {
+    "vocab_size": 53, "d_model": 256, "max_position_embeddings": 1200, "encoder_layers": 6, "decoder_layers": 6,
+    "encoder_attention_heads": 8, "decoder_attention_heads": 8, "encoder_ffn_dim": 768, "decoder_ffn_dim": 768,
+    "pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END, "decoder_start_token_id": START,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -170,16 +176,7 @@ def _lively(model: torch.nn.Module) -> None:
 def bart() -> BartForConditionalGeneration:
     """Build BART with the dimensions of `dms-flash-10m`."""
     torch.manual_seed(0)
-    sizes = {
-        f"{stack}_{name}": value
-        for stack in ("encoder", "decoder")
-        for name, value in (("layers", 6), ("attention_heads", 8), ("ffn_dim", 768))
-    }
-    config = BartConfig(
-        vocab_size=53, d_model=256, max_position_embeddings=1200, pad_token_id=PAD, bos_token_id=START,
-        eos_token_id=END, decoder_start_token_id=START, forced_eos_token_id=None, init_std=0.1, **sizes,
-    )  # fmt: skip
-    model = BartForConditionalGeneration(config).eval()
+    model = BartForConditionalGeneration(BartConfig(**DIMENSIONS, forced_eos_token_id=None, init_std=0.1)).eval()
     _lively(model)
     return model
 

@@ -34,9 +34,9 @@ class FileCase:
     # the fields that the case needs, which are also names of arguments of `python -m weftformer.benchmarks`
     needs: ClassVar[tuple[str, ...]]
 
-    model: str | None = None
-    routes: str | None = None
-    texts: str | None = None
+    model: str = ""
+    routes: str = ""
+    texts: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,6 @@ class RoutesCase(FileCase):
 
     @cached_property
     def targets(self) -> list[Route]:
-        if self.model is None or self.routes is None:
-            raise ValueError("The case `routes` needs --model, a trained dms-flash-10m, and --routes, a route file.")
         return list(read_routes(self.routes))
 
     @property
@@ -69,12 +67,12 @@ class RoutesCase(FileCase):
             raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
         if not self.targets:
             raise ValueError(f"{self.routes} has no routes.")
-        planner = RoutePlanner.from_pretrained(str(self.model))
+        planner = RoutePlanner.from_pretrained(self.model)
         yield Contender("directmultistep 1.1.3, generate_routes", self._published(planner.model), is_slow=True)
         yield Contender("Weft", self._planning(planner, grammar=False))
         yield Contender("Weft, with the grammar", self._planning(planner), check=lambda: None)
         if compiled:
-            planner = RoutePlanner.from_pretrained(str(self.model))
+            planner = RoutePlanner.from_pretrained(self.model)
             weftformer.fast_decoding(planner.model)
             yield Contender("Weft, compiled", self._planning(planner, grammar=False))
 

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import NllbMoeConfig, NllbMoeForConditionalGeneration
 
 import weftformer
-from weftformer.benchmarks.peers import END, PAD, START, Contender, as_weft, bart, directmultistep
+from weftformer.benchmarks.peers import DIMENSIONS, END, START, Contender, as_weft, bart, directmultistep
 from weftformer.modeling.losses import chunked_cross_entropy, cross_entropy
 
 
@@ -101,15 +101,7 @@ class SparseTrainingCase(TrainingCase):
 def nllb_moe() -> NllbMoeForConditionalGeneration:
     """Build NLLB-MoE with the dimensions of `dms-flex-20m`."""
     torch.manual_seed(0)
-    sizes = {
-        f"{stack}_{name}": value
-        for stack in ("encoder", "decoder")
-        for name, value in (("layers", 6), ("attention_heads", 8), ("ffn_dim", 768), ("sparse_step", 1))
-    }
-    config = NllbMoeConfig(
-        vocab_size=53, d_model=256, num_experts=3, pad_token_id=PAD, bos_token_id=START, eos_token_id=END,
-        decoder_start_token_id=START, max_position_embeddings=1200, **sizes,
-    )  # fmt: skip
+    config = NllbMoeConfig(**DIMENSIONS, num_experts=3, encoder_sparse_step=1, decoder_sparse_step=1)
     return NllbMoeForConditionalGeneration(config)
 
 

@@ -105,8 +105,6 @@ class TranslationCase(FileCase, Case):
 
     @cached_property
     def task(self) -> TextTask:
-        if self.model is None:
-            raise ValueError("The cases of translation need --model, a trained text model.")
         task = load_task(self.model)
         if not isinstance(task, TextTask):
             raise ValueError(f"{self.model} writes routes: the cases of translation need a text model.")
@@ -116,8 +114,6 @@ class TranslationCase(FileCase, Case):
     @cached_property
     def lines(self) -> list[str]:
         """The first lines that are not empty."""
-        if self.texts is None:
-            raise ValueError("The cases of translation need --texts, a file of texts.")
         with open(self.texts, "rb") as file:
             lines = text_of(file, self.texts)
             texts = list(itertools.islice(filter(None, map(str.strip, lines)), self.sources))
