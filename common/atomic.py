@@ -109,31 +109,16 @@ def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """
     path = os.path.realpath(path)
     part = Path(f"{path}.part")
-    with _open_lines(part) as file:
+    with part.open("a", encoding="utf-8", newline="\n") as file:
+        _lock(file.fileno(), part, part)
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.truncate(0)  # once it is locked
         yield file
         file.flush()
         if fcntl is not None:  # while the file is locked, because another run would empty it
             os.replace(part, path)
     if fcntl is None:
         os.replace(part, path)
-
-
-def _open_lines(path: Path) -> IO[str]:
-    """Open a file to write lines to. It is emptied once it is locked.
-
-    Raises:
-        ValueError: another run is writing the file.
-        OSError: the file cannot be written.
-    """
-    file = path.open("a", encoding="utf-8", newline="\n")
-    try:
-        _lock(file.fileno(), path, path)
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.truncate(0)
-    except BaseException:
-        file.close()
-        raise
-    return file
 
 
 @contextmanager

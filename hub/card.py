@@ -75,12 +75,8 @@ class MetricResult:
         """
         settings: dict[str, Any] = {"n": self.n}
         if self.low is not None and self.high is not None:
-            settings |= {
-                "low": round(self.low, 6),
-                "high": round(self.high, 6),
-                "confidence": 0.95,
-                "method": self.method,
-            }
+            ends = {"low": round(self.low, 6), "high": round(self.high, 6)}
+            settings |= {**ends, "confidence": 0.95, "method": self.method}
         settings = {name: value for name, value in settings.items() if value is not None}
         return EvalResult(
             task_type=task,
@@ -254,11 +250,11 @@ def architecture(facts: Facts) -> dict[str, str]:
         + (f", {config.target_vocab_size:,} of the target" if config.target_vocab_size != config.vocab_size else ""),
     }
     if config.has_sparse_layers:
-        counts = [(config.encoder_mlp_layer_types or []).count("sparse")]
-        counts.append((config.decoder_mlp_layer_types or []).count("sparse"))
+        encoder, decoder = (
+            (types or []).count("sparse") for types in (config.encoder_mlp_layer_types, config.decoder_mlp_layer_types)
+        )
         rows["sparse layers"] = (
-            f"{counts[0]} encoder, {counts[1]} decoder; {config.num_experts} experts, "
-            f"{config.num_experts_per_tok} for each token"
+            f"{encoder} encoder, {decoder} decoder; {config.num_experts} experts, {config.num_experts_per_tok} for each token"
         )
     if config.num_condition_features:
         rows["conditions"] = f"{config.num_condition_features} (`condition_values`)"

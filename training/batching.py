@@ -114,13 +114,10 @@ class TokenBudgetSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def _batches(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Return the rows of each batch. Rows of equal lengths keep their order."""
-        return np.split(alike_in_length(self.lengths, rows), np.cumsum(self.sizes)[:-1])
-
     def __iter__(self) -> Iterator[list[int]]:
         rng = np.random.default_rng([self.seed, self.epoch])
-        batches = self._batches(rng.permutation(self.lengths.shape[1]))
+        rows = alike_in_length(self.lengths, rng.permutation(self.lengths.shape[1]))
+        batches = np.split(rows, np.cumsum(self.sizes)[:-1])
         for index in rng.permutation(len(batches)):
             yield batches[index].tolist()
 

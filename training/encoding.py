@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow.compute
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerFast
 
 from ..tokenization import encode_checked
+from .batching import row_lengths
 from .streaming import ShuffledStream
 
 logger = logging.getLogger(__name__)
@@ -175,8 +175,7 @@ class PairEncoder:
 
 def longest(dataset: Dataset) -> int:
     """Return the length of the longest labels."""
-    batches = dataset.select_columns(["labels"]).with_format("arrow").iter(10_000)
-    return max(pyarrow.compute.max(pyarrow.compute.list_value_length(batch["labels"])).as_py() for batch in batches)
+    return int(row_lengths(dataset, ["labels"]).max())
 
 
 def encode_target(tokenizer: PreTrainedTokenizerFast, ids: list[int], start: int | None = None) -> list[int]:

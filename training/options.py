@@ -8,7 +8,7 @@ help text is the short help. Names follow transformers where it has one.
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..common.options import option
 from ..configuration.fields import closest
@@ -17,13 +17,6 @@ from ..configuration.presets import preset_fields
 # An option that `--help` shows too; `--help-all` shows all.
 common_option = partial(option, is_common=True)
 _SPLITS = ("train", "validation", "test")
-
-
-def _check_positive(arguments: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value} is not allowed: give at least 1, or leave it out.")
 
 
 def check_exist(*files: str | None) -> None:
@@ -178,10 +171,12 @@ class DataArguments:
                 raise ValueError(f"--{split}-file and --dataset-name are mutually exclusive: give one.")
         if self.validation_split < 0:
             raise ValueError(f"validation_split={self.validation_split} is negative: give a share, a number or 0.")
-        _check_positive(
-            self, "max_source_length", "max_target_length", "max_train_samples", "max_eval_samples", "num_proc",
+        for name in (
+            "max_source_length", "max_target_length", "max_train_samples", "max_eval_samples", "num_proc",
             "pad_to_multiple_of", "shuffle_buffer_size",
-        )  # fmt: skip
+        ):  # fmt: skip
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name}={value} is not allowed: give at least 1, or leave it out.")
 
     def check(self) -> None:
         """Raise a FileNotFoundError for a file that does not exist."""

@@ -16,7 +16,7 @@ from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import AutocastKwargs, gather_object
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import IntervalStrategy, PreTrainedModel
+from transformers import IntervalStrategy
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
@@ -97,15 +97,16 @@ class WeftTrainer(ShardedModelTrainer):
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
         _refuse_lost_noise(self.args, config)
         check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
+        own = weft_model(self.model)
+        config = own.config
         if self.args.learning_rate is None:
-            self.args.learning_rate = _default_rate(weft_model(self.model))
+            self.args.learning_rate = 5e-5 if own.name_or_path else min(2e-3, 0.384 / config.d_model)
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.add_callback(PushCodeCallback())
-        generation_config = getattr(weft_model(self.model), "generation_config", None)
+        generation_config = getattr(own, "generation_config", None)
         if generation_config is not None:  # now, rather than at the first save
             generation_config.validate(strict=True)
-        weft_model(self.model).check_config()
-        config = weft_model(self.model).config
+        own.check_config()
         if self.is_deepspeed_enabled and config.router_bias_update_rate:
             raise ValueError(
                 f"router_bias_update_rate={config.router_bias_update_rate} is not supported with DeepSpeed, whose optimizer has copies of "
@@ -329,10 +330,6 @@ class WeftTrainer(ShardedModelTrainer):
         # the Trainer calls this before the checkpoint has its name, and `_save_checkpoint` calls it again afterwards
         if self._staging is None:
             super()._push_from_checkpoint(checkpoint_folder)
-
-
-def _default_rate(model: PreTrainedModel) -> float:
-    return 5e-5 if model.name_or_path else min(2e-3, 0.384 / model.config.d_model)
 
 
 def _default_epochs(args: Any, dataset: Any) -> int:
