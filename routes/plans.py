@@ -239,8 +239,9 @@ class Plan:
         """The outcome: "done"; "unfinished" if no route starts from the stock alone; "no route"; or "refused"."""
         if self.problem is not None:
             return "refused"
-        purchasable = {candidate.purchasable for candidate in self.candidates if candidate.route is not None}
-        return "no route" if not purchasable else "unfinished" if purchasable == {False} else "done"
+        if not self.routes:
+            return "no route"
+        return "unfinished" if self.solved is False else "done"
 
     @property
     def solved(self) -> bool | None:

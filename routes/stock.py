@@ -39,6 +39,8 @@ _NUMBERS = (
 )  # fmt: skip
 # The SMILES or InChIKey of an entry, its price with the unit, vendor and catalogue number.
 _Entry = tuple[str, str, str, str]
+# The hashes of some entries, the entries that are not molecules, the notes, and the number of salts.
+_Hashed = tuple[np.ndarray, list[str], list[Any], int]
 # The number of lines that decide what a file contains. A file is refused if more than half of them are unreadable.
 _LOOK_AT = 1000
 # Increase this number when the hashes are computed in another way, so that older caches are not read.
@@ -105,15 +107,24 @@ class Stock:
 
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
-        self._notes = _Notes()
-        ((hashes, wrong, notes, self.num_salts),) = self._hashed([(name, "", "", "") for name in names])
-        self.num_bad, self.bad_lines = len(wrong), wrong[:5]
-        for note in notes:
-            self._notes.add(*note)
-        self._finish([hashes])
+        self._take(self._hashed([(name, "", "", "") for name in names]))
 
-    def _finish(self, hashes: list[np.ndarray]) -> None:
-        self._hashes = np.unique(np.concatenate(hashes))
+    def _take(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
+        """Become the stock of these entries. `progress` is called with the number of each chunk."""
+        self._notes, self.num_salts, self.num_bad, self.bad_lines = _Notes(), 0, 0, list[str]()
+        parts = list[np.ndarray]()
+        for hashes, wrong, notes, salts in chunks:
+            parts.append(hashes)
+            for note in notes:
+                self._notes.add(*note)
+            self.num_salts += salts
+            self.num_bad += len(wrong)
+            self.bad_lines += wrong[: 5 - len(self.bad_lines)]
+            if progress is not None:
+                progress(len(hashes) + len(wrong))
+            if len(parts) > 100_000:
+                parts = [np.unique(np.concatenate(parts))]
+        self._hashes = np.unique(np.concatenate(parts))
         self._notes.sort()
 
     @classmethod
@@ -189,8 +200,7 @@ class Stock:
                 f"InChIKeys, the first of them {unreadable[0][:80]!r}. Give one molecule per line, or a table with a "
                 "column 'smiles' or 'inchikey'. Use --stock-column for a column with another name."
             )
-        stock, parts = cls([], kind), list[np.ndarray]()
-        stock._notes = _Notes()
+        stock = cls([], kind)
         lines = itertools.chain(head, entries)
         chunks = iter(lambda: tuple(itertools.islice(lines, _CHUNK)), ())
         with (
@@ -198,21 +208,11 @@ class Stock:
             Workers(stock, 1 if kind == "inchikey" else workers) as pool,
             Progress(f"reading {path.name}", None, "molecules", is_shown=progress) as bar,
         ):
-            for hashes, wrong, notes, salts in pool.map(cls._hashed, chunks):
-                parts.append(hashes)
-                for note in notes:
-                    stock._notes.add(*note)
-                stock.num_salts += salts
-                stock.num_bad += len(wrong)
-                stock.bad_lines += wrong[: 5 - len(stock.bad_lines)]
-                bar.update(len(hashes) + len(wrong))
-                if len(parts) > 100_000:
-                    parts = [np.unique(np.concatenate(parts))]
-        stock._finish(parts)
+            stock._take(pool.map(cls._hashed, chunks), bar.update)
         return stock
 
-    def _hashed(self, entries: Sequence[_Entry]) -> list[tuple[np.ndarray, list[str], list[Any], int]]:
-        """Return the hashes of the entries, the entries that are not molecules, the notes, and the number of salts."""
+    def _hashed(self, entries: Sequence[_Entry]) -> list[_Hashed]:
+        """Return what the entries are."""
         names = [_name(entry, self.kind) for entry, *_ in entries]
         entries_by_name = [
             (name, details) for name, (_, *details) in zip(names, entries, strict=True) if name is not None

@@ -195,7 +195,7 @@ class RouteSearch:
         tickets = [ticket for ticket, task in self._tasks.items() if (task.deadline, task.max_new_tokens) == asked]
         tasks = [self._tasks.pop(ticket) for ticket in tickets]
         if first.deadline is not None and first.deadline.ends():
-            return [(ticket, [self.out_of_time(task.job)]) for ticket, task in zip(tickets, tasks, strict=True)]
+            return [(ticket, [self.nothing(task.job)]) for ticket, task in zip(tickets, tasks, strict=True)]
         return list(zip(tickets, self._generate(tasks, *asked), strict=True))
 
     def _generate(
@@ -256,13 +256,10 @@ class RouteSearch:
         candidates = [self._candidate(*text, task.job.n_steps, None if is_over else task.most) for text in found]
         kept = [candidate for candidate in candidates if candidate is not None]
         why = "no text that keeps the rules was completed" if self.has_rules else "no text was completed"
-        return kept or [self.out_of_time(task.job) if is_over else self._nothing(task.job, why)]
+        return kept or [self.nothing(task.job) if is_over else self.nothing(task.job, why)]
 
-    def out_of_time(self, job: Job) -> Candidate:
-        """Return the candidate of a search that has found nothing in time."""
-        return self._nothing(job, "the time limit was reached")
-
-    def _nothing(self, job: Job, why: str) -> Candidate:
+    def nothing(self, job: Job, why: str = "the time limit was reached") -> Candidate:
+        """Return the candidate of a search that has found nothing."""
         return Candidate("", float("-inf"), job.n_steps, problem=NOTHING_FOUND + why)
 
     def _scores(self, output: Any, length: int) -> torch.Tensor:

@@ -5,7 +5,6 @@ This module imports neither torch nor RDKit: commands build their options from t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -97,12 +96,6 @@ class Constraints:
 
 
 NO_CONSTRAINTS = Constraints(readable=False, acyclic=False, atoms_supplied=False, size_limited=False)
-
-
-def rules_without(names: Iterable[str]) -> Constraints:
-    """Return the rules for all routes, without the named ones of [`RULES`]."""
-    switched_off: dict[str, Any] = {RULES[name]: False for name in names}
-    return Constraints(**switched_off)
 
 
 @dataclass(frozen=True)
@@ -199,7 +192,8 @@ class PlanSettings:
         Raises:
             ValueError: a setting is not allowed, or a molecule or a substructure cannot be read.
         """
-        rules = rules_without(options.get("allow", ()))
+        switched_off: dict[str, Any] = {RULES[name]: False for name in options.get("allow", ())}
+        rules = Constraints(**switched_off)
         asked = {field.name: options[field.name] for field in fields(Constraints) if field.name in options}
         constraints: Constraints | None = replace(rules, **asked)
         own = {field.name: options[field.name] for field in fields(cls) if field.name in options}

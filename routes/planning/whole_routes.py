@@ -39,7 +39,7 @@ class WholeRoutes:
                 self._deadline = self._search.deadline(self.request.settings.time_limit)
             if self._deadline is None or not self._deadline.ends():
                 return number, job, self._deadline
-            self.add_candidates(number, [self._search.out_of_time(job)])
+            self.add_candidates(number, [self._search.nothing(job)])
         return None
 
     def add_candidates(self, number: Hashable, candidates: list[Candidate]) -> None:

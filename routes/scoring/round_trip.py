@@ -14,12 +14,10 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any
 
-import torch
-from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...hub.loading import load
-from ...tokenization import encode_checked
+from ...serving.texts import GeneratedText, TextInput, TextSettings, TextTask
 from ..data.alignment import aligned_route
 from ..molecules import canonical_smiles
 from ..plans import Plan
@@ -51,8 +49,9 @@ class ForwardModel:
     def __init__(self, model: Any, tokenizer: Any, *, beams: int = 5, batch_size: int = 16):
         if min(beams, batch_size) < 1:
             raise ValueError(f"beams={beams} and batch_size={batch_size} must be at least 1.")
-        self.model, self.tokenizer = model.eval(), tokenizer
+        self.model, self.tokenizer = model, tokenizer
         self.beams, self.batch_size = beams, batch_size
+        self._task = TextTask(model, tokenizer)
 
     @classmethod
     def from_pretrained(
@@ -82,34 +81,22 @@ class ForwardModel:
             ranks |= self._predict(distinct[start : start + self.batch_size])
         return [ranks.get(reaction) for reaction in asked]
 
-    @torch.inference_mode()
     def _predict(self, batch: Sequence[Reaction]) -> dict[Reaction, int]:
-        encoded = {reaction: torch.tensor(ids) for reaction in batch if (ids := self._encode(reaction)) is not None}
-        if not encoded:
+        works = {reaction: work for reaction in batch if (work := self._work(reaction)) is not None}
+        if not works:
             return {}
-        config, device = self.model.config, self.model.device
-        sources = list(encoded.values())
-        max_length = max(map(len, sources)) + 20  # a product is hardly longer than all its reactants together
-        written = self.model.generate(
-            input_ids=pad_sequence(sources, batch_first=True, padding_value=config.pad_token_id).to(device),
-            attention_mask=pad_sequence([torch.ones_like(ids) for ids in sources], batch_first=True).to(device),
-            num_beams=self.beams,
-            num_return_sequences=self.beams,
-            max_length=min(max_length, config.max_target_positions),
-        )
-        texts = self.tokenizer.batch_decode(written, skip_special_tokens=True)
-        return {
-            reaction: _rank(reaction[0], texts[place * self.beams : (place + 1) * self.beams])
-            for place, reaction in enumerate(encoded)
-        }
+        # a product is hardly longer than all its reactants together
+        longest = min(max(len(work.ids) for work in works.values()) + 20, self.model.config.max_target_positions)
+        settings = TextSettings(self.beams, longest - 1, candidates=self.beams)
+        written = self._task.write([replace(work, settings=settings) for work in works.values()])
+        return {reaction: _rank(reaction[0], texts) for reaction, texts in zip(works, written, strict=True)}
 
-    def _encode(self, reaction: Reaction) -> list[int] | None:
-        """Return the tokens of the reactants, as in training, or None if the model cannot read them."""
+    def _work(self, reaction: Reaction) -> TextInput | None:
+        """Return the reactants as in training, or None if the model cannot read them."""
+        product, reactants = reaction
         try:
-            product, reactants = reaction
             text = aligned_route(Route(product, tuple(map(Route, reactants))), product)
-            source = text.last_reaction.partition(">>")[0]
-            return encode_checked(self.tokenizer, source, max_length=self.model.config.max_source_positions)
+            return self._task.work(text.last_reaction.partition(">>")[0], TextSettings(self.beams, 1))
         except ValueError:
             return None
 
@@ -126,10 +113,10 @@ class ForwardModel:
         return replace(plan, candidates=candidates)
 
 
-def _rank(product: str, texts: Iterable[str]) -> int:
+def _rank(product: str, texts: Iterable[GeneratedText]) -> int:
     """Return the rank of a product among the predicted molecules, or 0."""
     predicted: dict[str, None] = {}
-    for text in texts:
+    for text, *_ in texts:
         try:
             # a subword tokenizer may insert spaces
             predicted.setdefault(canonical_smiles(text.replace(" ", "")))
