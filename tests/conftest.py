@@ -19,6 +19,7 @@ os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-cache-")
 # What imports make stays: collecting garbage among it only takes time. `pytest_collection_finish` begins again.
 gc.disable()
 
+import accelerate
 import pytest
 import torch
 
@@ -75,17 +76,23 @@ class RefuseDeprecated(logging.Handler):
 
 
 logging.getLogger("transformers").addHandler(RefuseDeprecated())
+# Trainer collects garbage before and after each run, which takes longer than a small run, to free the memory of devices.
+accelerate.utils.memory.gc = SimpleNamespace(collect=int)
 
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with a long file: if it came last, other workers would wait for it."""
+    items.sort(key=lambda item: "/upstream/" not in item.nodeid)
+
+
 def pytest_collection_finish() -> None:
     """Exclude existing objects from every later garbage collection.
 
-    These are about a million objects, of the libraries and of the collected tests. Trainer collects garbage after each
-    run, which would visit all of them again.
+    These are about a million objects, of the libraries and of the collected tests.
     """
     gc.freeze()
     gc.enable()

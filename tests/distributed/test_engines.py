@@ -1,5 +1,7 @@
 """Weft on each engine, with two processes against one: losses, gradients, weights, saved models and tokens."""
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -30,13 +32,12 @@ KINDS = {
     "sparse, biases": {**SPARSE, **BIASES, "router_bias": True},
     "sparse, plain, biases": {**SPARSE, **PLAIN, **BIASES, "router_bias_update_rate": 0.1},
 }  # fmt: skip
-TENSOR, SHARDED = {"tp_size": 2}, {"fsdp_size": 2}
 # name: how the two processes share the model
 ENGINES = {
     "ddp": {"ddp": True},
-    "fsdp": {"sizes": SHARDED},
+    "fsdp": {"sizes": {"fsdp_size": 2}},
     "fsdp by accelerate": {"fsdp": True},
-    "tensor": {"sizes": TENSOR},
+    "tensor": {"sizes": {"tp_size": 2}},
     "expert, one batch": {"sizes": {"tp_size": 2, "ep_size": 2}},
     "expert, two batches": {"sizes": {"fsdp_size": 2, "ep_size": 2}},
 }
@@ -55,19 +56,17 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Makes the folder of a random model from its fields, in 64 bits, where only the order of sums differs."""
-    made = {}
+def folder_of(tmp_path_factory):
+    """Makes the folder of a random model of a kind, in 64 bits, where only the order of sums differs."""
 
-    def folder(**fields):
-        key = repr(fields)
-        if key not in made:
-            made[key] = tmp_path_factory.mktemp("model")
-            model = WeftForConditionalGeneration(WeftConfig(**(TINY | fields)))
-            randomized(model, std=0.2).double().save_pretrained(made[key])
-        return made[key]
+    @cache
+    def save(kind):
+        folder = tmp_path_factory.mktemp("model")
+        model = WeftForConditionalGeneration(WeftConfig(**(TINY | KINDS[kind])))
+        randomized(model, std=0.2).double().save_pretrained(folder)
+        return folder
 
-    return folder
+    return save
 
 
 def batch_for(fields):
@@ -127,20 +126,13 @@ def compare(results, expected, folder, split):
         assert torch.equal(weight, results[0]["state"][name]), name
 
 
-def run_both(engine, fields, pair, alone, folder, tmp_path, **settings):
-    given = {"folder": folder, "batch": batch_for(fields), **settings}
-    expected = alone.run_engine(**given, out=tmp_path / "one")
-    results = pair.run("run_engine", **given, out=tmp_path / "two", **ENGINES[engine])
-    split = engine not in ("tensor", "expert, one batch")
-    compare(results, expected, tmp_path / "two", split)
-    return results, expected
-
-
 @pytest.mark.integration
 @pytest.mark.parametrize(("engine", "kind"), CASES, ids=lambda value: value)
-def test_two_processes_equal_one(engine, kind, pair, alone, folders, tmp_path):
-    folder = folders(**KINDS[kind])
-    results, expected = run_both(engine, KINDS[kind], pair, alone, folder, tmp_path)
+def test_two_processes_equal_one(engine, kind, pair, alone, folder_of, tmp_path):
+    given = {"folder": folder_of(kind), "batch": batch_for(KINDS[kind])}
+    expected = alone.run_engine(**given, out=tmp_path / "one")
+    results = pair.run("run_engine", **given, out=tmp_path / "two", **ENGINES[engine])
+    compare(results, expected, tmp_path / "two", split=engine not in ("tensor", "expert, one batch"))
     biases = [name for name in expected["state"] if name.endswith("selection_bias")]
     assert len(biases) == (3 if KINDS[kind].get("router_bias_update_rate") else 0)
     assert all(expected["state"][name].abs().sum() > 0 for name in biases)

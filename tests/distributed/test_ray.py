@@ -7,10 +7,7 @@ import time
 
 import pytest
 
-pytest.importorskip("ray")
 pytest.importorskip("rdkit")
-
-import ray
 
 from weftformer.distributed import crew
 from weftformer.distributed.works import Row, batches_of
@@ -28,6 +25,7 @@ TARGETS = [*(route.smiles for route in KNOWN), "CCO", "C1CC", "CC.Cl", "CCN"]
 @pytest.fixture(scope="module")
 def cluster():
     """Ray with two CPUs, which two workers take."""
+    ray = pytest.importorskip("ray")
     ray.init(num_cpus=2, object_store_memory=80 << 20, **SMALL)
     yield
     ray.shutdown()

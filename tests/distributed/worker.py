@@ -27,12 +27,6 @@ from weftformer.modeling.parallel import undivided_tables
 RANK = int(os.environ.get("RANK", "0"))
 
 
-def load(folder, sizes=None, **fields):
-    """Load the model of a folder, split over the two processes by `sizes`."""
-    options = {} if sizes is None else {"distributed_config": DistributedConfig(**sizes)}
-    return WeftForConditionalGeneration.from_pretrained(folder, **options, **fields)
-
-
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
 
@@ -47,15 +41,14 @@ def micro_batches(batch, split):
     return halves[RANK : RANK + 1] if split else halves
 
 
-def train(model, batch, steps=3, split=False, call=None, accumulate=1):
-    """Return the losses of some SGD steps, the gradients of the first, and weights and buffers after the last."""
-    call = call or model
+def train(model, batch, split, call):
+    """Return the losses of three SGD steps, the gradients of the first, and weights and buffers after the last."""
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
-    total, losses, gradients = (batch["labels"] != -100).sum() * accumulate, [], {}
-    for step in range(steps):
+    total, losses, gradients = (batch["labels"] != -100).sum(), [], {}
+    for step in range(3):
         loss = torch.zeros((), dtype=torch.float64)
-        for part in micro_batches(batch, split) * accumulate:
+        for part in micro_batches(batch, split):
             # every engine that splits the batch takes the mean of the gradients instead of the sum
             output = call(**part, num_items_in_batch=total).loss * (2 if split else 1)
             output.backward()
@@ -97,28 +90,21 @@ def generated(model, batch, split):
     return {"beams": found.sequences, "scores": found.sequences_scores, "by_length": by_length, "greedy": greedy}
 
 
-def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False, generate=True, **settings):
+def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False):
     """Train, save and generate on one of the engines, or on one process as the reference."""
     torch.manual_seed(0)
-    model = load(folder, sizes)
+    options = {"distributed_config": DistributedConfig(**sizes)} if sizes else {}
+    model = WeftForConditionalGeneration.from_pretrained(folder, **options)
     split = ddp or fsdp or bool(sizes and sizes.get("fsdp_size", 1) > 1)
-    result = {}
-    if generate:  # before a forward pass of the whole model has prepared anything
-        model.eval()
-        result["generated"] = generated(model, batch, split) if not fsdp else None
+    # before a forward pass of the whole model has prepared anything
+    result = {"generated": None if fsdp else generated(model.eval(), batch, split)}
     if fsdp:
         model = fsdp_by_accelerate(model)
-    call = DistributedDataParallel(model) if ddp else None
-    result |= train(model, batch, split=split, call=call, **settings)
+    result |= train(model, batch, split, DistributedDataParallel(model) if ddp else model)
     result["held"] = sum(held(parameter).numel() for parameter in model.parameters())
-    if fsdp:  # accelerate gathers them, and so does this
-        model.save_pretrained(out, is_main_process=RANK == 0, state_dict=result["state"])
-    else:
-        model.save_pretrained(out, is_main_process=RANK == 0)
-    if generate:
-        model.eval()
-        result["generated after"] = generated(model, batch, split)
-    return result
+    gathered = {"state_dict": result["state"]} if fsdp else {}  # as accelerate gathers them
+    model.save_pretrained(out, is_main_process=RANK == 0, **gathered)
+    return result | {"generated after": generated(model.eval(), batch, split)}
 
 
 def serve(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """The past that each beam sees, against copied histories, while sources join, leave and change their ranks."""
 
 import random
+from itertools import compress
 
 import pytest
 import torch
@@ -48,18 +49,17 @@ def write(cache, numbers):
 def seen(cache):
     """Return what each rank attends to: the keys of the last layer that no mask hides."""
     slots = range(cache.sources * cache.beams) if cache.slots is None else cache.slots.tolist()
-    found = []
-    for slot in slots:
-        own = []
-        for part, mask, positions in zip(cache.past(), cache.masks(), cache.key_positions(), strict=True):
-            if part is None:
-                continue
-            beams = (cache.sources * cache.beams) // part.shape[2]
-            used = part[:, -1, slot // beams, 0, : len(positions), 0]
-            assert used.isfinite().all() and torch.equal(used[0], -used[1])
-            is_seen = slice(None) if mask is None else mask[slot // cache.beams, : len(positions)] == 0
-            own += (used[0][is_seen] - 1000 * (LAYERS - 1)).tolist()
-        found.append(own)
+    found = [[] for _ in slots]
+    for part, mask, positions in zip(cache.past(), cache.masks(), cache.key_positions(), strict=True):
+        if part is None:
+            continue
+        used = part[:, -1, :, 0, : len(positions), 0]
+        assert used.isfinite().all() and torch.equal(used[0], -used[1])
+        keys, ranks = (used[0] - 1000 * (LAYERS - 1)).tolist(), len(slots) // part.shape[2]
+        is_seen = None if mask is None else (mask[:, : len(positions)] == 0).tolist()
+        for own, slot in zip(found, slots, strict=True):
+            row = keys[slot // ranks]
+            own += row if is_seen is None else compress(row, is_seen[slot // cache.beams])
     return found
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -56,6 +57,11 @@ class Reference:
         settings = dict(self.settings)
         settings["overrides"] = {**settings.get("overrides", {}), **overrides}
         return convert(self.module.state_dict() if weights is None else weights, self.kind, **settings)
+
+    @cached_property
+    def model(self) -> Any:
+        """The Weft model with its weights."""
+        return self.converted().build()
 
     def expected(self) -> torch.Tensor:
         torch.manual_seed(2)  # of the routers' noise

@@ -20,7 +20,7 @@ VARIANTS = {
     "relu": ("flash_10M", {"ff_activation": "relu"}),
     "one expert of four": ("flex_20M", {"n_experts": 4, "top_k": 1}),
     "all experts": ("wide_40M", {"top_k": 3}),
-    "other heads": ("flex_20M", {"n_heads": 4, "ff_mult": 2, "context_window": 90}),
+    "other heads": ("flex_20M", {"n_heads": 4, "ff_mult": 2, "context_window": 60}),
     "other vocabulary": ("flash_10M", {"vocab_dim": 40, "pad_idx": 39}),
     "no steps": ("flash_10M", {"include_steps": False}),
     "no step embedding": ("flex_20M", {"include_steps": False, "initiate_steps": False}),
@@ -44,6 +44,7 @@ def small(name):
     """The recipe at a small size; its width is a square, as all published are."""
     config = published(name)
     config.encoder.n_layers, config.decoder.n_layers = 2, 3 if config.decoder.n_layers > config.encoder.n_layers else 2
+    config.encoder.context_window = 90
     return both(config, hid_dim=64)
 
 
@@ -59,7 +60,8 @@ def both(config, **fields):
 def sizes(config):
     """What `small` changes in a Weft configuration."""
     layers = {"encoder_layers": config.encoder.n_layers, "decoder_layers": config.decoder.n_layers}
-    return layers | {"d_model": 64, "encoder_ffn_dim": 192, "decoder_ffn_dim": 192}
+    widths = {"d_model": 64, "encoder_ffn_dim": 192, "decoder_ffn_dim": 192}
+    return layers | widths | {"max_source_positions": config.encoder.context_window}
 
 
 def preset_of(name):
