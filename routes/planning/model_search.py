@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -73,11 +73,26 @@ class Deadline(LogitsProcessor):
 
 @dataclass(frozen=True)
 class Job:
-    """A target, the longest path of its routes in reactions, and a molecule to begin from, as given to the model."""
+    """A search of the model.
+
+    Args:
+        smiles: the target, as given to the model.
+        n_steps: the longest path of its routes in reactions, as given to the model.
+        starting_material: a molecule to begin from, as given to the model.
+        max_new_tokens: the largest number of tokens of a text, or None for as many as the model has positions.
+        deadline: ends the search. Searches may share it.
+    """
 
     smiles: str
     n_steps: int | None = None
     starting_material: str | None = None
+    max_new_tokens: int | None = None
+    deadline: Deadline | None = None
+
+
+def step_job(model: Any, smiles: str, max_new_tokens: int | None = None) -> Job:
+    """Return the search for single reactions to a molecule."""
+    return Job(smiles, 1 if model.config.num_condition_features else None, max_new_tokens=max_new_tokens)
 
 
 def beginning(tokenizer: Any, smiles: str) -> list[int]:
@@ -85,15 +100,6 @@ def beginning(tokenizer: Any, smiles: str) -> list[int]:
     whole = Route(smiles, (Route("C"),)).to_string()
     text = whole[: whole.rindex("C'")]
     return [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]
-
-
-class _Task(NamedTuple):
-    """A job in a search: its deadline, the requested limit within its room, and the number of tokens that it may write."""
-
-    job: Job
-    deadline: Deadline | None
-    max_new_tokens: int | None
-    most: int = 0
 
 
 class RouteSearch:
@@ -128,10 +134,10 @@ class RouteSearch:
             processors = [] if self.grammar is None else [self.grammar]
             self._running = ContinuousSearch(model, processors=processors, **self._options)
         self._tickets = count()
-        self._tasks: dict[int, _Task] = {}
+        self._jobs: dict[int, Job] = {}
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._jobs)
 
     @property
     def is_continuous(self) -> bool:
@@ -139,32 +145,22 @@ class RouteSearch:
         return self._running is not None
 
     def deadline(self, seconds: float | None) -> Deadline | None:
-        """Return a deadline this many seconds from now. Searches may share it."""
+        """Return a deadline this many seconds from now."""
         if seconds is None:
             return None
         return Deadline(time.monotonic() + seconds, self.tokenizer.eos_token_id, self.grammar is not None)
 
-    def add(
-        self, jobs: Sequence[Job], deadlines: Sequence[Deadline | None], max_new_tokens: Sequence[int | None]
-    ) -> list[int]:
-        """Let jobs join, and return a ticket for each.
-
-        Args:
-            jobs: the jobs.
-            deadlines: the deadline of each job, or None.
-            max_new_tokens: the largest number of tokens of each job, or None for as many as the model has positions.
-        """
-        tasks = []
-        for job, deadline, asked in zip(jobs, deadlines, max_new_tokens, strict=True):
-            room = self._most(len(beginning(self.tokenizer, job.smiles)))
-            tasks.append(_Task(job, deadline, asked and min(asked, room), most=min(asked or room, room)))
+    def add(self, jobs: Sequence[Job]) -> list[int]:
+        """Let jobs join, and return a ticket for each."""
+        rooms = [self._most(len(beginning(self.tokenizer, job.smiles))) for job in jobs]
+        limits = [min(job.max_new_tokens or room, room) for job, room in zip(jobs, rooms, strict=True)]
         tickets: list[int] = [next(self._tickets) for _ in jobs]
         if self._running is not None:
-            inputs = self._inputs(jobs)
-            tickets = self._running.add(inputs, [task.most for task in tasks], [task.deadline for task in tasks])
+            tickets = self._running.add(self._inputs(jobs), limits, [job.deadline for job in jobs])
             if self.grammar is not None:
                 self.grammar.join([job.n_steps for job in jobs])
-        self._tasks |= dict(zip(tickets, tasks, strict=True))
+        for ticket, job, limit in zip(tickets, jobs, limits, strict=True):
+            self._jobs[ticket] = replace(job, max_new_tokens=job.max_new_tokens and limit)
         return tickets
 
     def remove(self, tickets: Sequence[int]) -> None:
@@ -172,41 +168,39 @@ class RouteSearch:
         if self._running is not None:
             self._running.remove(tickets)
         for ticket in tickets:
-            del self._tasks[ticket]
+            del self._jobs[ticket]
 
     def step(self) -> list[tuple[int, list[Candidate]]]:
         """Write a token of each text. Return the tickets of the jobs that are done, and their candidates, best first."""
         if self._running is None:
-            return self._batch() if self._tasks else []
+            return self._batch() if self._jobs else []
         if self.watch is not None:
             self.watch()
         done = []
         for result in self._running.step():
-            task = self._tasks.pop(result.ticket)
-            start = beginning(self.tokenizer, task.job.smiles)
-            texts = [self._read([*start, *ids]) for ids in result.sequences]
-            done.append((result.ticket, self._candidates(task, list(zip(texts, result.scores, strict=True)))))
+            job = self._jobs.pop(result.ticket)
+            start = beginning(self.tokenizer, job.smiles)
+            texts = zip([self._read([*start, *ids]) for ids in result.sequences], result.scores, strict=True)
+            done.append((result.ticket, self._candidates(job, texts, self._most(len(start)))))
         return done
 
     def _batch(self) -> list[tuple[int, list[Candidate]]]:
         """Search for the oldest job, and for those with the same deadline and limit, in one batch."""
-        first = next(iter(self._tasks.values()))
+        first = next(iter(self._jobs.values()))
         asked = (first.deadline, first.max_new_tokens)
-        tickets = [ticket for ticket, task in self._tasks.items() if (task.deadline, task.max_new_tokens) == asked]
-        tasks = [self._tasks.pop(ticket) for ticket in tickets]
-        if first.deadline is not None and first.deadline.ends():
-            return [(ticket, [self.nothing(task.job)]) for ticket, task in zip(tickets, tasks, strict=True)]
-        return list(zip(tickets, self._generate(tasks, *asked), strict=True))
+        tickets = [ticket for ticket, job in self._jobs.items() if (job.deadline, job.max_new_tokens) == asked]
+        jobs = [self._jobs.pop(ticket) for ticket in tickets]
+        is_late = first.deadline is not None and first.deadline.ends()
+        found = [[self.nothing(job)] for job in jobs] if is_late else self._generate(jobs, first.deadline)
+        return list(zip(tickets, found, strict=True))
 
-    def _generate(
-        self, tasks: list[_Task], deadline: Deadline | None, max_new_tokens: int | None
-    ) -> list[list[Candidate]]:
-        inputs = self._inputs([task.job for task in tasks])
+    def _generate(self, jobs: list[Job], deadline: Deadline | None) -> list[list[Candidate]]:
+        inputs = self._inputs(jobs)
         length = inputs["decoder_input_ids"].shape[1]
-        limit = max_new_tokens or self._most(length)
+        limit = jobs[0].max_new_tokens or self._most(length)
         processors: list[Any] = [] if self.watch is None else [Watch(self.watch)]
         if self.grammar is not None:
-            processors.append(self.grammar.begin([task.job.n_steps for task in tasks]))
+            processors.append(self.grammar.begin([job.n_steps for job in jobs]))
         output = self.model.generate(
             **inputs,
             **self._options,
@@ -222,8 +216,8 @@ class RouteSearch:
         texts, scores = list(map(self._read, output.sequences.tolist())), self._scores(output, length).tolist()
         hypotheses = list(zip(texts, scores, strict=True))
         return [
-            self._candidates(task._replace(most=limit), hypotheses[number * self.beams : (number + 1) * self.beams])
-            for number, task in enumerate(tasks)
+            self._candidates(job, hypotheses[number * self.beams : (number + 1) * self.beams], limit)
+            for number, job in enumerate(jobs)
         ]
 
     def _inputs(self, jobs: Sequence[Job]) -> dict[str, torch.Tensor]:
@@ -245,18 +239,20 @@ class RouteSearch:
         """Return how many tokens may follow a beginning of this length. The last one is written and never read."""
         return self.model.config.max_target_positions + 1 - length
 
-    def _candidates(self, task: _Task, found: list[tuple[tuple[str, bool], float]]) -> list[Candidate]:
+    def _candidates(self, job: Job, found: Iterable[tuple[tuple[str, bool], float]], most: int) -> list[Candidate]:
         """Return the candidates of a job.
 
         Args:
-            task: the job.
+            job: the job.
             found: each text, whether it has ended, and its score.
+            most: the number of tokens that a text could have, unless the job has a limit of its own.
         """
-        is_over = task.deadline is not None and task.deadline.is_over
-        candidates = [self._candidate(*text, task.job.n_steps, None if is_over else task.most) for text in found]
+        is_over = job.deadline is not None and job.deadline.is_over
+        limit = None if is_over else job.max_new_tokens or most
+        candidates = [self._candidate(*text, job.n_steps, limit) for text in found]
         kept = [candidate for candidate in candidates if candidate is not None]
         why = "no text that keeps the rules was completed" if self.has_rules else "no text was completed"
-        return kept or [self.nothing(task.job) if is_over else self.nothing(task.job, why)]
+        return kept or [self.nothing(job) if is_over else self.nothing(job, why)]
 
     def nothing(self, job: Job, why: str = "the time limit was reached") -> Candidate:
         """Return the candidate of a search that has found nothing."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReaction
 
 from ..molecules import canonical_or_given
-from .model_search import Job, RouteSearch
+from .model_search import RouteSearch, step_job
 from .requests import source_texts
 from .settings import PlanSettings
 
@@ -55,7 +55,6 @@ class WeftReactionModel(BackwardReactionModel):
         super().__init__(default_num_results=beams, **kwargs)
         self.model, self.tokenizer = model.eval(), tokenizer
         self.settings, self.batch_size = PlanSettings(beams=beams, num_augmentations=num_augmentations), batch_size
-        self._n_steps = 1 if model.config.num_condition_features else None
         self._search = RouteSearch(model, tokenizer, self.settings)
 
     @classmethod
@@ -101,8 +100,8 @@ class WeftReactionModel(BackwardReactionModel):
             joining = waiting[: self.batch_size - len(tickets)]
             del waiting[: len(joining)]
             if joining:
-                jobs, none = [Job(text, self._n_steps) for _, text in joining], [None] * len(joining)
-                tickets |= zip(self._search.add(jobs, none, none), [place for place, _ in joining], strict=True)
+                jobs = [step_job(self.model, text) for _, text in joining]
+                tickets |= zip(self._search.add(jobs), [place for place, _ in joining], strict=True)
             for ticket, candidates in self._search.step():
                 found[tickets.pop(ticket)] = candidates
         return found

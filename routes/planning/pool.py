@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..plans import Plan, ranked
-from .model_search import Deadline, Job, RouteSearch
+from .model_search import Job, RouteSearch
 from .requests import PlanRequest
 from .retro_star import Step
 from .settings import PlanSettings
@@ -158,7 +158,7 @@ class PlanPool:
         # Searches of one target are alike and end together, and a finished target is reported at once. If others wait
         # for an answer, the targets take turns, so that one with many searches does not keep them waiting.
         in_order = self.together or (is_whole and not self._search.is_continuous)
-        joining: list[tuple[_Target, Hashable, Job, Deadline | None]] = []
+        joining: list[tuple[_Target, Hashable, Job]] = []
         while targets and len(self._running) + len(joining) < self.most:
             target = targets[0] if in_order else min(targets, key=lambda target: target.turn)
             job = target.strategy.next_job(target.num_running)
@@ -170,11 +170,7 @@ class PlanPool:
             self._turns += 1
             target.turn = self._turns
         if joining:
-            tickets = self._search.add(
-                [job for _, _, job, _ in joining],
-                [deadline for *_, deadline in joining],
-                [target.request.settings.max_new_tokens for target, *_ in joining],
-            )
+            tickets = self._search.add([job for *_, job in joining])
             self._running |= {ticket: joined[:2] for ticket, joined in zip(tickets, joining, strict=True)}
 
     def _plan(self, target: _Target) -> Plan:

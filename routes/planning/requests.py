@@ -38,8 +38,6 @@ class PlanRequest:
     Args:
         target: the canonical SMILES, or the given text if there is a problem.
         jobs: the searches for whole routes; empty if single steps are searched.
-        step_condition: the number of steps given to the model in a search of single steps; None for a model without
-            this condition.
         settings: the settings of the plan.
         remarks: notes for the reader of its plan.
         problem: the reason why the target cannot be planned.
@@ -50,7 +48,6 @@ class PlanRequest:
     settings: PlanSettings = field(default_factory=PlanSettings)
     remarks: tuple[str, ...] = ()
     problem: str | None = None
-    step_condition: int | None = None
 
     @property
     def searches_steps(self) -> bool:
@@ -92,7 +89,6 @@ def make_requests(
     is_asked = n_steps is not None or any(materials)
     if not settings.direct and (is_asked or not can_search(model, settings, stock)):
         settings = replace(settings, direct=True)
-    step_condition = 1 if model.config.num_condition_features else None
     requests = []
     for target, tried, begin in zip(targets, steps, materials, strict=True):
         try:
@@ -107,10 +103,8 @@ def make_requests(
             requests.append(PlanRequest(target, settings=settings, problem=problem))
         else:
             texts = source_texts(model, tokenizer, smiles, settings, begin)
-            jobs = tuple(Job(text, count, begin) for text in texts for count in tried)
-            requests.append(
-                PlanRequest(smiles, jobs if settings.direct else (), settings, remarks, step_condition=step_condition)
-            )
+            jobs = tuple(Job(text, count, begin, settings.max_new_tokens) for text in texts for count in tried)
+            requests.append(PlanRequest(smiles, jobs if settings.direct else (), settings, remarks))
     return requests
 
 

@@ -18,7 +18,7 @@ from ..faults import step_fault
 from ..molecules import read_molecule
 from ..plans import NOTHING_FOUND, Candidate
 from .constraints import broken_by_user
-from .model_search import Deadline, Job, RouteSearch
+from .model_search import Job, RouteSearch, step_job
 from .requests import PlanRequest, check_source
 from .retro_star import RetroStarSearch, Solution, Step
 
@@ -105,7 +105,7 @@ class StockSearch:
         """Return whether there are enough routes, nothing is left to search, or the budget is spent."""
         return self._has_enough or seconds >= self.request.settings.budget
 
-    def next_job(self, num_running: int) -> tuple[Hashable, Job, Deadline | None] | None:
+    def next_job(self, num_running: int) -> tuple[Hashable, Job] | None:
         """Return a molecule that the model has to expand, or None if no job can start now."""
         search = self._proposed
         while num_running < MAX_CONCURRENT_EXPANSIONS and search.goes_on and not self._has_enough:
@@ -119,7 +119,7 @@ class StockSearch:
                 except ValueError:
                     steps = ()  # the model cannot read it
             if steps is None:
-                return smiles, Job(smiles, self.request.step_condition), None
+                return smiles, step_job(self._search.model, smiles, self.request.settings.max_new_tokens)
             search.add_reactions(smiles, steps)
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
+from dataclasses import replace
 
 from ..plans import Candidate, pooled
 from ..tree import Route
@@ -31,14 +32,14 @@ class WholeRoutes:
         """Return whether all jobs have ended."""
         return len(self._candidates) == len(self.request.jobs)
 
-    def next_job(self, num_running: int) -> tuple[Hashable, Job, Deadline | None] | None:
-        """Return the next job, with its number and deadline, or None."""
+    def next_job(self, num_running: int) -> tuple[Hashable, Job] | None:
+        """Return the next job with its number, or None."""
         while self._waiting:
             number, job = self._waiting.popleft()
             if number == 0:
                 self._deadline = self._search.deadline(self.request.settings.time_limit)
             if self._deadline is None or not self._deadline.ends():
-                return number, job, self._deadline
+                return number, replace(job, deadline=self._deadline)
             self.add_candidates(number, [self._search.nothing(job)])
         return None
 

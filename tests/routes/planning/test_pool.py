@@ -31,22 +31,23 @@ def told(candidates):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_joined_jobs_equal_jobs_alone(planner, known, name, monkeypatch):
     settings, stock = (
-        PlanSettings(**SETTINGS[name], max_new_tokens=60),
+        PlanSettings(**SETTINGS[name]),
         Stock([leaf for route in known for leaf in route.leaves()]),
     )
     running = RouteSearch(planner.model, planner.tokenizer, settings, stock)
     monkeypatch.setattr(module, "reason_against", lambda *args, **settings: "in batches")
     alone = RouteSearch(planner.model, planner.tokenizer, settings, stock)
-    jobs = [Job(route.smiles, steps) for route in known[:2] for steps in (1, 2)] + [Job("CCCCCCCCCCCCCCCCO", 1)]
+    targets = [(route.smiles, steps) for route in known[:2] for steps in (1, 2)]
+    jobs = [Job(*target, max_new_tokens=60) for target in [*targets, ("CCCCCCCCCCCCCCCCO", 1)]]
     found, tickets, waiting = {}, {}, jobs[:]
     while waiting or len(running):
         if waiting and len(running) < 4:
             job = waiting.pop(0)
-            tickets |= dict.fromkeys(running.add([job], [None], [settings.max_new_tokens]), job)
+            tickets |= dict.fromkeys(running.add([job]), job)
         found |= dict(running.step())
     assert found.keys() == tickets.keys() and len(found) == len(jobs)
     for ticket, job in tickets.items():
-        alone.add([job], [None], [settings.max_new_tokens])
+        alone.add([job])
         [(_, expected)] = alone.step()
         assert told(found[ticket]) == told(expected)
         scores = [one.score for one in expected]
@@ -111,8 +112,8 @@ class Proposals:
     def __len__(self):
         return len(self.running)
 
-    def add(self, jobs, deadlines, limits):
-        assert {job.n_steps for job in jobs} == {1} and len(jobs) == len(deadlines) == len(limits)
+    def add(self, jobs):
+        assert {job.n_steps for job in jobs} == {1}
         tickets = range(len(self.asked), len(self.asked) + len(jobs))
         self.asked += [job.smiles for job in jobs]
         self.running |= dict(zip(tickets, jobs, strict=True))
