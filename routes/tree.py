@@ -54,6 +54,17 @@ def joined_tokens(text: str) -> str:
     return "".join((first, *rest)) if all(re.fullmatch(_TOKEN, word) for word in (first, *rest)) else text
 
 
+def split_parts(text: str) -> list[str]:
+    """Split a SMILES or SMARTS at its dots, except at dots in parentheses."""
+    parts, depth, start = [], 0, 0
+    for place, character in enumerate(text + "."):
+        depth += (character == "(") - (character == ")")
+        if character == "." and depth == 0:
+            parts.append(text[start:place])
+            start = place + 1
+    return parts
+
+
 @dataclass(frozen=True)
 class Route:
     """

@@ -195,8 +195,10 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that determine the routes. A resumed run must have the same."""
     names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model", "dtype")
     asked = {name: getattr(args, name) for name in names}
+    if isinstance(args.steps, range):
+        asked["steps"] = f"{args.steps[0]}-{args.steps[-1]}"
     settings = {
-        name.replace("_", "-"): _plain(value) for name, value in asked.items() if value not in (None, False, "auto")
+        name.replace("_", "-"): str(value) for name, value in asked.items() if value not in (None, False, "auto")
     }
     return settings | given_settings(args)
 
@@ -229,11 +231,6 @@ def _save(args: argparse.Namespace, parts: Parts) -> None:
     else:
         export(args.output_file, map(Plan.from_dict, rows), form)
     print(f"Saved the routes in {args.output_file}.")
-
-
-def _plain(value: Any) -> Any:
-    """Return a setting as a text for JSON."""
-    return f"{value[0]}-{value[-1]}" if isinstance(value, range) else str(value)
 
 
 def described(plan: Plan, count: int) -> str:

@@ -169,7 +169,7 @@ def route_picture(route: Route, missing: Iterable[str] | None = None) -> Picture
         max(box.bottom for box in boxes) + MARGIN,
         tuple(Card(*parts) for parts in zip(boxes, depictions, kinds, labels, strict=True)),
         tuple(reactions),
-        _title(route),
+        f"{route.smiles} in {len(made)} reaction{'' if len(made) == 1 else 's'}" if made else route.smiles,
         _description(tree, kinds, made),
     )
 
@@ -209,11 +209,6 @@ def _size(drawn: Depiction, kind: str, label: str) -> tuple[float, float]:
     width = max(drawn.width, _WIDE_CHARACTER * len(label) + mark) + 2 * PADDING
     height = max(drawn.height, TEXT_HEIGHT) + 2 * PADDING + (LABEL_HEIGHT if label else 0.0)
     return width, height
-
-
-def _title(route: Route) -> str:
-    count = route.num_reactions
-    return f"{route.smiles} in {count} reaction{'' if count == 1 else 's'}" if count else route.smiles
 
 
 def _description(tree: list[Node], kinds: Sequence[str], made: Iterable[tuple[Node, str | None]]) -> str:

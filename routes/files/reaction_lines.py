@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..tree import ATOM_MAP, MAX_DEPTH, Route
+from ..tree import ATOM_MAP, MAX_DEPTH, Route, split_parts
 
 # Does not match the arrow of a dative bond, `->`.
 _ARROW = re.compile(r"(?<!-)>")
@@ -159,16 +159,10 @@ def _spelled_alike(steps: list[Reaction]) -> list[Reaction]:
 
 
 def _molecules(text: str) -> list[str]:
-    """Split a text at its dots, except at dots in parentheses."""
+    """Split a text at its dots, and take molecules of several parts out of their parentheses."""
     if "(" not in (text[0], *re.findall(r"\.(.)", text)):
         return text.split(".")
-    molecules, depth, start = [], 0, 0
-    for position, character in enumerate(text + "."):
-        depth += (character == "(") - (character == ")")
-        if character == "." and depth == 0:
-            molecules.append(text[start:position])
-            start = position + 1
-    return [part[1:-1] if part.startswith("(") and part.endswith(")") else part for part in molecules]
+    return [part[1:-1] if part.startswith("(") and part.endswith(")") else part for part in split_parts(text)]
 
 
 def _tree_of(ways: dict[str, tuple[str, ...]]) -> Route:

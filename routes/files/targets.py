@@ -88,7 +88,8 @@ def targets_in(
         if table is not None:
             return _bounded(_of_table(table, name, smiles_column, id_column), name)
         first = next(lines, "")
-        if smiles_column is not None or (_has_table_name(name) and not _begins_with_smiles(first)):
+        has_table_name = name.removesuffix(".gz").endswith(_TABLES)
+        if smiles_column is not None or (has_table_name and not _begins_with_smiles(first)):
             what = repr(smiles_column) if smiles_column else "with a name such as 'smiles'"
             raise ValueError(
                 f"{name} has no column {what}: its first line is {first.strip()[:200]!r}. Use --smiles-column to name the column."
@@ -103,10 +104,6 @@ def _bounded(targets: Iterable[Target], name: str) -> list[Target]:
     if len(chosen) > MOST_TARGETS:
         raise ValueError(f"{name} has more than {MOST_TARGETS:,} targets: split it.")
     return chosen
-
-
-def _has_table_name(name: str) -> bool:
-    return Path(name.removesuffix(".gz")).suffix in _TABLES
 
 
 def _begins_with_smiles(line: str) -> bool:

@@ -20,6 +20,7 @@ from rdkit import Chem, DataStructs, rdBase
 from rdkit.Chem import rdChemReactions
 
 from ..molecules import canonical_smiles, read_molecule
+from ..tree import split_parts
 from .groups import kept_groups, objection
 
 SHIPPED = "transformations.jsonl.gz"
@@ -138,7 +139,7 @@ class Transformation:
 def _forward(smarts: str) -> Any:
     """Return the reaction of a template, from the reactants to the product."""
     made, used = smarts.split(">>")
-    bare = [part[1:-1] if part.startswith("(") else part for part in (made, *_split(used))]
+    bare = [part[1:-1] if part.startswith("(") else part for part in (made, *split_parts(used))]
     reaction = rdChemReactions.ReactionFromSmarts(f"{'.'.join(bare[1:])}>>{bare[0]}")
     reaction.Initialize()
     return reaction
@@ -403,7 +404,7 @@ def _molecule(smiles: str) -> Chem.Mol:
 def patterns(smarts: str) -> tuple[Chem.Mol, list[Chem.Mol]]:
     """Return the pattern of the product and the patterns of the reactants."""
     made, used = smarts.split(">>")
-    return _pattern(made), [_pattern(part) for part in _split(used)]
+    return _pattern(made), [_pattern(part) for part in split_parts(used)]
 
 
 def _with_stereo(mapped: str, product: str) -> str:
@@ -455,14 +456,3 @@ def _screened(transformations: Iterable[Transformation], product: Chem.Mol) -> I
     """
     missing = ~_fingerprint(product)
     return (transformation for transformation in transformations if not _product_bits(transformation.smarts) & missing)
-
-
-def _split(smarts: str) -> list[str]:
-    """Split one side of a template into molecules. rdchiral puts the parts of one molecule into parentheses."""
-    parts, depth, start = [], 0, 0
-    for place, character in enumerate(smarts):
-        if character == "." and not depth:
-            parts.append(smarts[start:place])
-            start = place + 1
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
-    return [*parts, smarts[start:]]

@@ -81,42 +81,38 @@ def evaluate(
     references = [canonical_route(reference) for reference in references]
     num_ranks = max(len(plan.candidates) for plan in plans)
     ks = [k for k in ks if k <= max(num_ranks, ks[0])]
-    targets, rows = [], []
+    targets: list[dict[str, Any]] = []
     for plan, reference, material in zip(plans, references, materials, strict=True):
         if plan.target != reference.smiles and canonical_smiles(plan.target) != reference.smiles:
             raise ValueError(f"a plan for {plan.target} cannot be compared with a route to {reference.smiles}")
-        ranks = _ranks(plan, reference, stock)
-        rows.append(_counted(ranks, ks))
         condition = {} if material is None else {"starting_material": material}
+        ranks = _ranks(plan, reference, stock)
         targets.append({"target": reference.smiles, "depth": reference.depth, **condition, "ranks": ranks})
-
-    def estimates(chosen: Sequence[int]) -> Metrics:
-        metrics: Metrics = {}
-        for name, what in rows[0]:
-            metrics.setdefault(name, {})[what] = share([rows[place][name, what] for place in chosen])
-        return metrics
-
-    depths = [reference.depth for reference in references]
     return Evaluation(
-        overall=estimates(range(len(rows))),
+        overall=_metrics([target["ranks"] for target in targets], ks),
         by_depth={
-            depth: estimates([place for place, other in enumerate(depths) if other == depth])
-            for depth in sorted(set(depths))
+            depth: _metrics([target["ranks"] for target in targets if target["depth"] == depth], ks)
+            for depth in sorted({target["depth"] for target in targets})
         },
         targets=targets,
         not_planned={plan.target: plan.problem for plan in plans if plan.problem is not None},
     )
 
 
-def _counted(ranks: dict[str, int | None], ks: Sequence[int]) -> dict[tuple[str, str], bool]:
-    """Return whether each metric found something within each rank."""
-    found: dict[tuple[str, str], bool] = {}
-    for name, rank in ranks.items():
-        for k in ks:
-            found[name, f"top-{k}"] = rank is not None and rank <= k
+def _metrics(ranks: Sequence[dict[str, int | None]], ks: Sequence[int]) -> Metrics:
+    """Return the metrics of some targets, given the rank of each metric for each of them."""
+    metrics: Metrics = {}
+    for name in ranks[0]:
+        found = [rank for target in ranks if (rank := target[name]) is not None]
+        metrics[name] = {f"top-{k}": _share(sum(rank <= k for rank in found), len(ranks)) for k in ks}
         if name.startswith("purchasable"):
-            found[name, "any"] = rank is not None
-    return found
+            metrics[name]["any"] = _share(len(found), len(ranks))
+    return metrics
+
+
+def _share(count: int, total: int) -> Estimate:
+    """Return a share with its 95 % Wilson interval."""
+    return Estimate(count / total, *wilson_interval(count, total), total)
 
 
 def _ranks(plan: Plan, reference: Route, stock: Stock | None) -> dict[str, int | None]:
@@ -162,12 +158,6 @@ def first_rank(ranked: Sequence[Route | None], is_right: Callable[[Route], bool]
             if is_right(route):
                 return rank
     return None
-
-
-def share(found: Sequence[bool]) -> Estimate:
-    """Return the share of true values, with its 95 % Wilson interval."""
-    successes, n = sum(map(bool, found)), len(found)
-    return Estimate(successes / n, *wilson_interval(successes, n), n)
 
 
 def _readable(candidate: Candidate) -> Route | None:

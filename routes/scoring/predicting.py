@@ -116,21 +116,18 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
         ValueError: a file has other content; the message names the place.
     """
     columns: dict[str, dict[str, list[Told]]] = {}
+    is_named = len({file.stem for file in files}) == len(files)
     for file in files:
         # searches for one target with different numbers of steps may have ended in another order
         for plan, row in sorted(read_plans(file), key=lambda found: found[1].get("index", 0)):
             # columns are named after the files, or after their paths if names repeat
-            names = [_column(file, files)] if len(files) > 1 else []
+            names = [file.stem if is_named else str(file)] if len(files) > 1 else []
             names += [row["condition"]] if "condition" in row else []
             column = columns.setdefault(", ".join(names) or "predictions", {})
             column.setdefault(canonical_or_given(plan.target), []).append((plan, row.get("starting_material")))
     if not columns:
         raise ValueError(f"{', '.join(map(str, files))}: no plan found.")
     return columns
-
-
-def _column(file: Path, files: Sequence[Path]) -> str:
-    return file.stem if len({other.stem for other in files}) == len(files) else str(file)
 
 
 def matched(

@@ -103,7 +103,10 @@ class ForwardModel:
     def with_forward_ranks(self, plan: Plan) -> Plan:
         """Return the plan with the rank of the product of each reaction of each route."""
         routes = [candidate.route for candidate in plan.candidates if candidate.route is not None]
-        ranks = iter(self.ranks(_reaction(step) for route in routes for step in route.steps()))
+        steps = [step for route in routes for step in route.steps()]
+        ranks = iter(
+            self.ranks((step.smiles, tuple(sorted(child.smiles for child in step.children))) for step in steps)
+        )
         candidates = [
             replace(candidate, forward_ranks=tuple(next(ranks) for _ in candidate.route.steps()))
             if candidate.route
@@ -123,7 +126,3 @@ def _rank(product: str, texts: Iterable[GeneratedText]) -> int:
         except ValueError:
             continue
     return list(predicted).index(product) + 1 if product in predicted else 0
-
-
-def _reaction(step: Route) -> Reaction:
-    return step.smiles, tuple(sorted(child.smiles for child in step.children))
