@@ -182,7 +182,7 @@ def known() -> list[Route]:
 @pytest.fixture(scope="session")
 def planner(known) -> Any:
     config = WeftConfig.from_preset(
-        "dms-tiny", d_model=64, encoder_layers=1, decoder_layers=2, encoder_ffn_dim=128, decoder_ffn_dim=128,
+        "dms-tiny", d_model=64, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=128, decoder_ffn_dim=128,
         max_target_positions=160,
     )  # fmt: skip
     return learn_by_heart(config, known, 120)
@@ -226,8 +226,10 @@ def browser() -> Any:
     """Debian's chromium. Tests that need it are skipped if it is missing."""
     from playwright.sync_api import sync_playwright
 
+    if (chromium := shutil.which("chromium")) is None:
+        pytest.skip("needs the browser chromium: apt-get install chromium")
     with sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser
         browser.close()
 

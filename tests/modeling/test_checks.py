@@ -40,8 +40,8 @@ def check(model, field, inputs, after_encoder=False):
 
 def check_values(field, inputs, after_encoder=False, **fields):
     """Check that the first batch and a later one are refused."""
-    check(tiny_model(**fields), field, inputs, after_encoder)
     model = tiny_model(**fields)
+    check(model, field, inputs, after_encoder)
     model(**GOOD, labels=IDS)
     check(model, field, inputs, after_encoder)
 

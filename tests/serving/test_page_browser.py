@@ -1,7 +1,5 @@
 """The page of the server in a real browser: Debian's chromium, driven by playwright, with the keyboard alone."""
 
-import shutil
-
 import pytest
 
 pytest.importorskip("rdkit")
@@ -14,11 +12,7 @@ from weftformer.routes.serve import RouteTask
 
 from .conftest import running
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs the browser chromium: apt-get install chromium"),
-]
+pytestmark = pytest.mark.integration
 
 
 def test_a_route_is_planned_with_the_keyboard_and_a_key(planner, known, library, browser):
