@@ -16,7 +16,7 @@ from transformers.modeling_outputs import ModelOutput, MoEModelOutput
 from ..configuration.configuration_weft import WeftConfig
 from ..configuration.fields import closest
 from ..configuration.version import IS_EXPORTED
-from .transformers_names import TransformersKwargs, drop_unknown
+from .transformers_names import IS_LATER_RELEASE, TransformersKwargs
 
 logger = logging.get_logger(__name__)
 
@@ -47,13 +47,13 @@ def reads_values(model: Any, device: torch.device) -> bool:
 def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
     """Raise a ValueError for a keyword that nothing reads, which is usually a typo.
 
-    Known keywords are the parameters of `forward` and those that transformers passes. A later transformers may pass
-    others, which are removed with a warning. Code saved beside the weights also removes those of its user.
+    Known keywords are the parameters of `forward` and those that transformers passes. A transformers later than the
+    tested ones may pass others. Then, and in code saved beside the weights, they are removed with a warning.
     """
-    for name in drop_unknown(kwargs, _CALLER_KWARGS):
+    for name in [name for name in kwargs if name not in _CALLER_KWARGS]:
         allowed = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
         problem = f"{where} got an unexpected keyword `{name}`.{closest(name, allowed)}"
-        if not IS_EXPORTED:
+        if not (IS_EXPORTED or IS_LATER_RELEASE):
             raise ValueError(problem)
         logger.warning_once(problem)
         del kwargs[name]

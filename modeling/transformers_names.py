@@ -13,15 +13,12 @@ file. Overrides of private methods accept any arguments, pass them on, and read 
 """
 
 import inspect
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
-import torch
 import transformers
-from transformers import logging
 from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput
 
 REMEDY = 'pip install "transformers>=5.17,<6"; or pip install -U weftformer, and import weftformer before loading'
@@ -40,10 +37,11 @@ except ImportError as error:
         f"transformers {transformers.__version__} does not fit this model ({error}): {REMEDY}."
     ) from error
 
-logger = logging.get_logger(__name__)
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+# The newest release that was tested. Later ones may pass keywords to `forward` that the model does not know.
+_NEWEST = (5, 24)
+IS_LATER_RELEASE = tuple(map(int, transformers.__version__.split(".")[:2])) > _NEWEST
 
 # The name of the cache as a keyword of `forward`, in the keywords of `generate`, and in outputs. This model's own code
 # calls it `cache`. The annotation finds it under the name of a later release too.
@@ -119,52 +117,3 @@ def layer_recorder(layer_class: type, layers_field: str) -> OutputRecorder:
 def named_arguments(method: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call of transformers' method by the names of its parameters."""
     return inspect.signature(method).bind_partial(*args, **kwargs).arguments
-
-
-# Modules between a caller and `forward` that pass on what they get. Their names begin with one of these.
-_PASSES_ON = (
-    "torch.", "accelerate.", "peft.", "contextlib", "functools", "transformers.utils.", "transformers.modeling_layers",
-    (__package__ or __name__).partition(".")[0] + ".",
-)  # fmt: skip
-_dropped: set[str] = set()
-
-
-def is_passed_by_transformers(name: str) -> bool:
-    """Return whether transformers, and not its user, passes the keyword `name` in the present call of `forward`.
-
-    The nearest caller decides. The columns of a batch that a Trainer has read are its user's.
-    """
-    frame: Any = sys._getframe(1)
-    is_host = False
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if not module.startswith(_PASSES_ON):
-            if not module.startswith("transformers."):
-                break
-            is_host = True
-            # the others add keywords of their own to the batch
-            if frame.f_code.co_name not in ("compute_loss", "prediction_step"):
-                batch = frame.f_locals.get("inputs")
-                if isinstance(batch, Mapping):
-                    return name not in batch
-        frame = frame.f_back
-    return is_host
-
-
-def drop_unknown(kwargs: dict[str, Any], allowed: Iterable[str]) -> list[str]:
-    """Remove unknown keywords that transformers passes, with one warning for each. Return the others."""
-    unknown = [name for name in kwargs if name not in allowed]
-    if torch.compiler.is_compiling():  # the first call, which was not compiled, has found out who passes them
-        others = [name for name in unknown if name not in _dropped]
-    else:
-        others = [name for name in unknown if not is_passed_by_transformers(name)]
-    for name in unknown:
-        if name in others:
-            continue
-        if name not in _dropped:
-            logger.warning(
-                f"transformers {transformers.__version__} passes `{name}`, which this model does not know: it is ignored."
-            )
-            _dropped.add(name)
-        del kwargs[name]
-    return others
