@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,10 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
 
     Raises:
         ValueError: `n` is not positive, or `successes` is not between 0 and `n`.
-        ImportError: SciPy is not installed.
     """
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"expected 0 <= successes <= n and n >= 1, got successes={successes}, n={n}")
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise ImportError("Intervals need SciPy: pip install weftformer[chem] (or [train]).") from error
-    interval = stats.binomtest(successes, n).proportion_ci(0.95, method="wilson")
-    return float(interval.low), float(interval.high)
+    z = NormalDist().inv_cdf(0.975)
+    center = (2 * successes + z**2) / (2 * (n + z**2))
+    width = z * sqrt(z**2 + 4 * successes * (1 - successes / n)) / (2 * (n + z**2))
+    return (center - width if successes else 0.0), (center + width if successes < n else 1.0)

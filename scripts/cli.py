@@ -57,7 +57,7 @@ COMMANDS = {
 GROUP = "routes"
 # The optional packages that commands import without a message of their own, by the extra that installs them.
 _EXTRAS = {
-    "chem": ("rdkit", "rdchiral", "scipy", "PIL", "jinja2", "resvg_py"),
+    "chem": ("rdkit", "rdchiral", "PIL", "jinja2", "resvg_py"),
     "serve": ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"),
 }
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy
 from transformers import EvalPrediction, PreTrainedTokenizerBase
-from transformers.utils import is_scipy_available
 
 from ..common.statistics import wilson_interval
 
@@ -119,11 +118,9 @@ class TextMetrics:
         """Return the ends of the 95 % intervals of `scores()`, where they exist, each with the name of its method."""
         if not self.references:
             return {}
-        intervals: dict[str, tuple[float, float, str]] = {}
-        if is_scipy_available():
-            number = len(self.references)
-            right = round(exact_match(self.predictions, self.references) * number)
-            intervals["exact_match"] = (*wilson_interval(right, number), "Wilson")
+        number = len(self.references)
+        right = round(exact_match(self.predictions, self.references) * number)
+        intervals = {"exact_match": (*wilson_interval(right, number), "Wilson")}
         for name in self.corpus_scores:
             if ends := bootstrap_interval(name, self.predictions, self.references):
                 intervals[name] = (*ends, "bootstrap")
