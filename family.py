@@ -3,10 +3,10 @@
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from .configuration import WeftConfig
-from .configuration.version import __version__
+from .configuration.version import __version__  # noqa: F401
 from .hub import export_code
 from .hub.facts import upload_with_card
-from .modeling import (
+from .modeling import (  # noqa: F401, public names
     WeftDecoder,
     WeftEncoder,
     WeftForConditionalGeneration,
@@ -32,16 +32,3 @@ def register() -> None:
     WeftForConditionalGeneration.fast_path = dispatch
     WeftConfig.code_exporter = staticmethod(export_code)
     WeftPreTrainedModel._upload_modified_files = upload_with_card
-
-
-__all__ = [
-    "WeftConfig",
-    "WeftDecoder",
-    "WeftEncoder",
-    "WeftForConditionalGeneration",
-    "WeftModel",
-    "WeftPreTrainedModel",
-    "__version__",
-    "fast_decoding",
-    "register",
-]

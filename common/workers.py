@@ -50,7 +50,8 @@ class Workers:
             ChildProcessError: a process died. An error of the method or of `items` is raised at its place in the
                 order.
         """
-        batches = _batched(items)
+        items = iter(items)
+        batches = iter(lambda: list(itertools.islice(items, _BATCH)), [])
         first, second = next(batches, []), next(batches, [])
         if self._count == 1 or not second:
             for item in itertools.chain(first, second, *batches):
@@ -74,12 +75,6 @@ class Workers:
                 "a worker process was killed: it ran out of memory (try fewer workers), or the script that starts the workers "
                 'has no `if __name__ == "__main__":`'
             ) from error
-
-
-def _batched(items: Iterable[Any]) -> Iterator[list[Any]]:
-    items = iter(items)
-    while batch := list(itertools.islice(items, _BATCH)):
-        yield batch
 
 
 def _begin(subject: Any) -> None:

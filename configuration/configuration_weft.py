@@ -523,6 +523,3 @@ class WeftConfig(PreTrainedConfig):
                 raise ValueError(problem)
             logger.warning(problem)
         return {name: value for name, value in fields.items() if name not in unknown}
-
-
-__all__ = ["WeftConfig"]

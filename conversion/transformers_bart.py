@@ -46,10 +46,6 @@ SAME_NAME = (
 )  # fmt: skip
 
 
-def _sparse_layers(layers: int, step: int) -> list[str]:
-    return ["sparse" if step > 0 and (index + 1) % step == 0 else "dense" for index in range(layers)]
-
-
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
     family = source_config["model_type"]
     fields = {name: source_config[name] for name in SAME_NAME if name in source_config}
@@ -104,12 +100,13 @@ def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
             f"moe_eval_capacity_token_fraction={source_config['moe_eval_capacity_token_fraction']!r} drops tokens at "
             "inference: only 1.0, which drops none, is supported."
         )
-    return {
-        f"{stack}_mlp_layer_types": _sparse_layers(
-            source_config[f"{stack}_layers"], source_config[f"{stack}_sparse_step"]
-        )
-        for stack in ("encoder", "decoder")
-    } | {
+    fields: Fields = {}
+    for stack in ("encoder", "decoder"):
+        layers, step = source_config[f"{stack}_layers"], source_config[f"{stack}_sparse_step"]
+        fields[f"{stack}_mlp_layer_types"] = [
+            "sparse" if step > 0 and layer % step == 0 else "dense" for layer in range(1, layers + 1)
+        ]
+    return fields | {
         "num_experts": source_config["num_experts"],
         "num_experts_per_tok": 2,
         "norm_topk_prob": True,

@@ -1250,12 +1250,3 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 # `generate` reads these signatures several times in each request, and finding them behind decorators is slow
 for _class in (WeftEncoder, WeftDecoder, WeftForConditionalGeneration):
     vars(_class.forward)["__signature__"] = inspect.signature(_class.forward)
-
-
-__all__ = [
-    "WeftDecoder",
-    "WeftEncoder",
-    "WeftForConditionalGeneration",
-    "WeftModel",
-    "WeftPreTrainedModel",
-]

@@ -45,21 +45,9 @@ from .cache import FastPathRequest
 from .compiled import compiled_folder
 from .continuous import needs_more
 from .graph import GraphSearch
-from .search import decode
+from .search import decode as decode
 from .step import GROWING_ROTARY, DecodeStep
 from .weights import snapshot
-
-__all__ = [
-    "compiled_texts",
-    "decode",
-    "decode_step",
-    "fast_decoding",
-    "graph_search",
-    "is_compiled",
-    "is_prepared",
-    "prepared_request",
-    "reason_against_graphs",
-]
 
 logger = logging.get_logger(__name__)
 

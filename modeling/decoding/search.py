@@ -11,7 +11,7 @@ Shape suffixes: B sources, S beams of each, W = B * S rows, C candidates of each
 tokens of the prefix, T tokens written.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -42,12 +42,6 @@ _ROW_BY_ROW = frozenset(
         modes.SuppressTokensLogitsProcessor,
     ]
 )  # fmt: skip
-
-
-def apply_processors(processors: Iterable[Any], ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    for processor in processors:
-        scores = processor(ids, scores)
-    return scores
 
 
 def supports_row_removal(observer: Any) -> bool:
@@ -482,7 +476,10 @@ class Search:
         return self.cache.as_dynamic()
 
     def _process(self, scores_WV: torch.Tensor) -> torch.Tensor:
-        return apply_processors(self.processors, self.texts.whole(), scores_WV)
+        ids_WT = self.texts.whole()
+        for processor in self.processors:
+            scores_WV = processor(ids_WT, scores_WV)
+        return scores_WV
 
     def _follow(self) -> None:
         """Record which rows continue others, before sources leave."""

@@ -36,7 +36,9 @@ def test_a_later_release_may_pass_keywords_of_its_own(monkeypatch, caplog):
         model.generate(IDS, attention_masc=IDS != 0, max_new_tokens=2)
     monkeypatch.setattr(checks, "IS_LATER_RELEASE", True)
     for _ in range(2):
-        assert torch.equal(model(input_ids=IDS, labels=LABELS, of_2027=1).loss, model(input_ids=IDS, labels=LABELS).loss)
+        assert torch.equal(
+            model(input_ids=IDS, labels=LABELS, of_2027=1).loss, model(input_ids=IDS, labels=LABELS).loss
+        )
     assert len([message for message in caplog.messages if "`of_2027`" in message]) == 1
 
 
