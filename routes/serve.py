@@ -118,17 +118,17 @@ class RouteTask:
         settings: PlanSettings,
         *,
         n_steps: list[int] | None = None,
-        starting_material: str | list[str | None] | None = None,
-        on_error: str = "raise",
         budget: float | None = None,
+        **asked: Any,
     ) -> list["PlanRequest"]:
         """Check a request.
 
         Args:
-            targets, settings, starting_material, on_error: as in [`RoutePlanner.stream`].
+            targets, settings: as in [`RoutePlanner.stream`].
             n_steps: the numbers of steps to try for each target.
             budget: seconds for a search to the stock if the settings have no time limit (default: the budget of the
                 settings).
+            asked: `starting_material` and `on_error`, as in [`RoutePlanner.stream`].
 
         Returns:
             A work for each target.
@@ -138,14 +138,7 @@ class RouteTask:
         """
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
-        works = self.planner.requests(
-            targets,
-            settings,
-            n_steps=tried,
-            starting_material=starting_material,
-            stock=self.stock,
-            on_error=on_error,
-        )
+        works = self.planner.requests(targets, settings, n_steps=tried, stock=self.stock, **asked)
         if budget is None or settings.time_limit is not None:
             return works
         limited = replace(settings, time_limit=budget)
@@ -296,7 +289,7 @@ def _respond(
 
 def _page(wanted: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float) -> str:
     """Return the best routes of each target, drawn."""
-    from .drawing.listing import plan_html
+    from .drawing.page import plan_html
 
     parts = []
     for plan in _plans(wanted, answers, problems):

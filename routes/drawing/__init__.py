@@ -19,7 +19,7 @@ def _repr_svg_(route: Route) -> str | None:
 def _repr_html_(plan: Plan) -> str | None:
     """Return the best routes with their pictures for notebooks, or None if a library for them is not installed."""
     try:
-        from .listing import NOTEBOOK_STYLE, plan_html
+        from .page import NOTEBOOK_STYLE, plan_html
 
         return NOTEBOOK_STYLE + plan_html(plan, _SHOWN)
     except ImportError:

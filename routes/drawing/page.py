@@ -1,4 +1,5 @@
-"""One HTML page with the routes of many targets, as a single file that needs neither a server nor a network."""
+"""Routes as HTML: one page with those of many targets, as a single file that needs neither a server nor a network, and the
+best routes of one plan for another page, such as a notebook or the page of `weftformer serve`."""
 
 from __future__ import annotations
 
@@ -28,6 +29,13 @@ from .layout import nodes
 from .picture import LOOKS, Picture, route_picture
 from .svg import picture_svg
 
+# Pages with their own style sheet have more rules.
+NOTEBOOK_STYLE = """<style>
+.weft-routes details { margin-top: 8px; } .weft-routes summary { display: list-item; cursor: pointer; }
+.weft-steps { padding-left: 0; list-style: none; } .weft-steps .kind { font-weight: 600; }
+.weft-routes summary > *, .weft-steps span { margin-right: 10px; }
+.weft-view { overflow-x: auto; }
+</style>"""
 _HERE = Path(__file__).parent
 # US patent numbers are padded with zeros in data sets, but not in the address of the patent's page.
 _PATENT = re.compile(r"(?:(US(?:RE|PP|D|H)?)0*|(EP|WO))(\d{5,}(?:[A-Z]\d?)?)")
@@ -120,6 +128,29 @@ def save_page(
     page = routes_page(plans, title=title, about=about)
     with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")  # the policy has a hash of the scripts' bytes
+
+
+def plan_html(plan: Plan, most: int = 10) -> str:
+    """
+    Draw the distinct routes of a plan, best first, each with its picture and the judgement of its steps.
+
+    Only the first is expanded.
+
+    Args:
+        plan ([`Plan`]):
+            The plan.
+        most (`int`, *optional*, defaults to 10):
+            The largest number of routes to draw.
+
+    Returns:
+        `str`: HTML elements without a style sheet.
+    """
+    shown = []
+    for candidate in plan.distinct[:most]:
+        assert candidate.route is not None  # `Plan.distinct` contains only candidates with a route
+        picture = route_picture(candidate.route, candidate.missing)
+        shown.append((candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}"))
+    return templates().get_template("plan.html").render(plan=plan, shown=shown)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,9 @@ LABEL_SIZE, LABEL_HEIGHT, MARK_SIZE = 11.0, 19.0, 9.0
 _WIDE_CHARACTER, _CHARACTER = 6.1, 5.4
 _MARK_GAP = 5.0
 # The sizes of an arrow, which goes from the line that joins the reactants to a point near the product.
-JOINT, TIP, HEAD, HEAD_WIDTH = 20.0, 4.0, 9.0, 8.0
+JOINT, TIP, HEAD = 20.0, 4.0, 9.0
 # The name of a reaction: characters per line, the height of a line, and its distance from other lines.
 _NAME_COLUMNS, LINE_HEIGHT, _NAME_MARGIN = 15, 13.0, 5.0
-LINE, LINE_WIDTH, PANEL, PANEL_EDGE, QUIET = "#64748b", 1.6, "#ffffff", "#e2e8f0", "#64748b"
 
 Points = tuple[tuple[float, float], ...]
 

@@ -15,25 +15,14 @@ from PIL import Image, ImageFont
 
 from ...common.atomic import atomic_write
 from ..tree import Route
-from .depiction import INK, TEXT_HEIGHT
-from .picture import (
-    HEAD,
-    HEAD_WIDTH,
-    LABEL_SIZE,
-    LINE,
-    LINE_WIDTH,
-    PANEL,
-    PANEL_EDGE,
-    QUIET,
-    RADIUS,
-    Card,
-    Picture,
-    Reaction,
-    route_picture,
-)
+from .depiction import INK, LINE_WIDTH, TEXT_HEIGHT
+from .picture import HEAD, LABEL_SIZE, RADIUS, Card, Picture, Reaction, route_picture
 
 # Every system has one of these fonts. A file with an embedded font would be many times as large.
 _SANS, _MONO = "system-ui, 'Helvetica Neue', Arial, sans-serif", "ui-monospace, Menlo, Consolas, monospace"
+LINE, PANEL, PANEL_EDGE = "#64748b", "#ffffff", "#e2e8f0"
+# The width of the head of an arrow.
+HEAD_WIDTH = 8.0
 # Many viewers cannot open longer images, and Pillow warns about images with more pixels.
 MAX_SIDE, MAX_PIXELS = 32_000, 80_000_000
 
@@ -186,7 +175,7 @@ def _reaction(reaction: Reaction) -> str:
         f'<g class="reaction"><title>Step {reaction.number}{escape(name)}: {escape(reaction.smiles)}</title>'
         f'<path d="{lines}{shaft}" fill="none" stroke="{LINE}" stroke-width="{LINE_WIDTH}"/>'
         f'<path d="{head}" fill="{LINE}"/>'
-        + "".join(_text(*place, text, INK if row else QUIET, LABEL_SIZE) for row, (place, text) in enumerate(labels))
+        + "".join(_text(*place, text, INK if row else LINE) for row, (place, text) in enumerate(labels))
         + "</g>"
     )
 
@@ -218,9 +207,7 @@ def _card(card: Card, interactive: bool, shared: dict[str, str] | None) -> str:
         _molecule(card, shared),
     ]
     if card.label:
-        parts.append(
-            _text(*card.label_place, card.label, look.ink, LABEL_SIZE, anchor="start" if card.mark else "middle")
-        )
+        parts.append(_text(*card.label_place, card.label, look.ink, anchor="start" if card.mark else "middle"))
         strokes = "".join("M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in stroke) for stroke in card.mark)
         if strokes:
             parts.append(
@@ -236,7 +223,7 @@ def _molecule(card: Card, shared: dict[str, str] | None) -> str:
         rows = (y + TEXT_HEIGHT * (row + 0.75) for row in range(len(drawn.lines)))
         middle = card.box.x + card.box.width / 2
         lines = zip(rows, drawn.lines, strict=True)
-        return "".join(_text(middle, row, line, INK, LABEL_SIZE, font=_MONO) for row, line in lines)
+        return "".join(_text(middle, row, line, INK, font=_MONO) for row, line in lines)
     body = drawn.svg()
     place = f'transform="translate({_number(x)} {_number(y)})"'
     if shared is None:
@@ -245,8 +232,8 @@ def _molecule(card: Card, shared: dict[str, str] | None) -> str:
     return f'<use class="drawing" href="#{name}" {place}/>'
 
 
-def _text(x: float, y: float, text: str, ink: str, size: float, *, font: str = _SANS, anchor: str = "middle") -> str:
+def _text(x: float, y: float, text: str, ink: str, *, font: str = _SANS, anchor: str = "middle") -> str:
     return (
-        f'<text x="{_number(x)}" y="{_number(y)}" text-anchor="{anchor}" font-family="{font}" font-size="{size:g}" '
+        f'<text x="{_number(x)}" y="{_number(y)}" text-anchor="{anchor}" font-family="{font}" font-size="{LABEL_SIZE:g}" '
         f'fill="{ink}">{escape(text)}</text>'
     )

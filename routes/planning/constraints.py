@@ -16,7 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -24,11 +24,9 @@ from transformers import LogitsProcessor
 
 from ..faults import atoms_fault, molecule_fault
 from ..molecules import KNOWN, Molecule, is_among, is_beyond_repair, read_molecule
+from ..stock import Stock
 from .grammar import START, RouteGrammar, State, advance, depth_limits
 from .settings import NO_CONSTRAINTS, Constraints, substructure
-
-if TYPE_CHECKING:
-    from ..stock import Stock
 
 # Added to the score of the end token when a text is given up. No text has a log-probability as low as this.
 GIVEN_UP = -1e6
@@ -254,7 +252,7 @@ class ConstrainedGrammar(LogitsProcessor):
 
     def _must_be_bought(self, smiles: str) -> bool:
         """Return whether a molecule may not be a leaf."""
-        return self.rules.only_purchasable and smiles not in cast("Stock", self.stock)
+        return self.rules.only_purchasable and smiles not in cast(Stock, self.stock)
 
     def _must_go_on(self, text: Text) -> bool:
         return text.frame is not None and self._must_be_bought(text.molecule)

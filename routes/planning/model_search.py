@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -17,12 +17,10 @@ from ...modeling.decoding import ContinuousSearch, reason_against
 from ...tokenization import encode_source
 from ..molecules import canonical_route
 from ..plans import NOTHING_FOUND, Candidate
+from ..stock import Stock
 from ..tree import Route
 from .constraints import GIVEN_UP, ConstrainedGrammar
 from .settings import RANKINGS, PlanSettings
-
-if TYPE_CHECKING:
-    from ..stock import Stock
 
 # A ranking may divide a score by the root of the length, some tens at most. No text of a model is that improbable.
 _LOST = GIVEN_UP / 100

@@ -6,17 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReaction
 
 from ..molecules import canonical_or_given
+from ..plans import Candidate
 from .model_search import RouteSearch, step_job
 from .requests import source_texts
 from .settings import PlanSettings
-
-if TYPE_CHECKING:
-    from ..plans import Candidate
 
 # A probability of exp(-700) is still a number above 0, whose logarithm is finite.
 _LEAST = -700.0

@@ -5,19 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..plans import Plan, ranked
+from ..stock import Stock
+from ..tree import Route
 from .model_search import Job, RouteSearch
 from .requests import PlanRequest
 from .retro_star import Step
 from .settings import PlanSettings
 from .stock_search import StockSearch
 from .whole_routes import WholeRoutes
-
-if TYPE_CHECKING:
-    from ..stock import Stock
-    from ..tree import Route
 
 # The default number of beams of one search. More beams take more memory and save little time.
 ROWS = 80

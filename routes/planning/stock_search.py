@@ -12,20 +12,17 @@ import time
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from ..faults import step_fault
 from ..molecules import read_molecule
 from ..plans import NOTHING_FOUND, Candidate
+from ..precedents import Library, judge, shipped_library
+from ..stock import Stock
+from ..tree import Route
 from .constraints import broken_by_user
 from .model_search import Job, RouteSearch, step_job
 from .requests import PlanRequest, check_source
 from .retro_star import RetroStarSearch, Solution, Step
-
-if TYPE_CHECKING:
-    from ..precedents import Library
-    from ..stock import Stock
-    from ..tree import Route
 
 # The number of molecules of one target searched at once. More would search reactions that its routes never need.
 MAX_CONCURRENT_EXPANSIONS = 8
@@ -132,8 +129,6 @@ class StockSearch:
         Returns:
             The seconds that it took.
         """
-        from ..precedents import shipped_library  # needs RDKit, which models of texts do not need
-
         taken = 0.0
         while self._recorded.goes_on and not self._has_enough:
             is_alone = not self._proposed.goes_on
@@ -158,8 +153,6 @@ class StockSearch:
 
     def add_candidates(self, smiles: Hashable, candidates: list[Candidate]) -> None:
         """Take the reactions that the model proposes for a molecule."""
-        from ..precedents import judge
-
         steps: dict[tuple[str, ...], Step] = {}
         for candidate in candidates:
             if candidate.route is not None and candidate.route.children:
