@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
 
+from .. import precedents
 from ..faults import step_fault
 from ..molecules import read_molecule
 from ..plans import NOTHING_FOUND, Candidate
-from ..precedents import Library, judge, shipped_library
 from ..stock import Stock
 from ..tree import Route
 from .constraints import broken_by_user
@@ -137,7 +137,7 @@ class StockSearch:
             begun = time.monotonic()
             smiles = self._recorded.next_molecule()
             if smiles is not None:
-                steps = _library_steps(shipped_library(), smiles)
+                steps = _library_steps(precedents.shipped_library(), smiles)
                 self._recorded.add_reactions(smiles, [step for step in steps if self._is_allowed(smiles, step)])
             spent = time.monotonic() - begun
             self._library_seconds += spent
@@ -158,7 +158,7 @@ class StockSearch:
             if candidate.route is not None and candidate.route.children:
                 reactants = tuple(sorted(child.smiles for child in candidate.route.children))
                 # the grammar has applied the rules, except those that the user has switched off
-                is_recorded = judge(str(smiles), reactants).state == "precedented"
+                is_recorded = precedents.judge(str(smiles), reactants).state == "precedented"
                 cost = -candidate.score + (0.0 if is_recorded else UNRECORDED_COST)
                 steps.setdefault(reactants, Step(reactants, cost, is_recorded))
         while len(self._expanded) >= _CACHED_MOLECULES:
@@ -206,7 +206,7 @@ class StockSearch:
 
 
 @lru_cache(_CACHED_MOLECULES)
-def _library_steps(library: Library, smiles: str) -> list[Step]:
+def _library_steps(library: precedents.Library, smiles: str) -> list[Step]:
     """Return the reactions of a molecule by recorded transformations.
 
     A reaction costs minus the logarithm of a share: that of its transformation among the recorded reactions whose
