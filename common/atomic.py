@@ -42,28 +42,20 @@ def is_stream(path: Path) -> bool:
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str], staging: str | os.PathLike[str] | None = None) -> Iterator[Path]:
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path with the same suffix to write to, and rename it to `path` when the block ends.
 
-    Readers see the old file or the complete new one. If the block raises an error, the old file stays. A device or a
-    pipe is yielded itself.
-
-    Args:
-        path: the file.
-        staging: the folder of the temporary file, on the same file system. Defaults to the folder of `path`, or of the
-            file that it is a symbolic link to.
+    Readers see the old file or the complete new one. If the block raises an error, the old file stays. A symbolic link
+    stays a link, to the new file. A device or a pipe is yielded itself.
 
     Raises:
         OSError: the temporary file cannot be renamed.
     """
-    name = path = Path(path)
+    name, path = Path(path), Path(os.path.realpath(path))
     if is_stream(name):
         yield name
         return
-    if staging is None:  # a symbolic link stays a link to the new file
-        path = Path(os.path.realpath(path))
-    # os.replace is atomic only within one file system
-    temporary = Path(path.parent if staging is None else staging, f".{os.getpid()}.{path.name}")
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield temporary
         os.replace(temporary, path)

@@ -264,8 +264,7 @@ def convert(
     with torch.device("meta"):
         shapes = {key: tensor.shape for key, tensor in _saved_tensors(model_class(config)).items()}
     # no source has the selection bias of balanced routing, which starts at zero
-    new = (*source.new, "model.encoder.layers.<layer>.mlp.router.selection_bias",
-           "model.decoder.layers.<layer>.mlp.router.selection_bias")  # fmt: skip
+    new = (*source.new, "model.<stack>.layers.<layer>.mlp.router.selection_bias")
     result = to_weft(weights, source.table(config, source_config), config, shapes, new)
     # names as they are in the file
     for names in (result.missing, result.unexpected, result.wrong):

@@ -43,10 +43,6 @@ def _given_cache(keys_NBHTK: torch.Tensor, values_NBHTK: torch.Tensor) -> Cache:
     )
 
 
-def _stacked(cache: Cache) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.stack([layer.keys for layer in cache.layers]), torch.stack([layer.values for layer in cache.layers])
-
-
 class EncoderGraph(SourceGraph):
     """
     The graph that runs once for a source: the encoder, and the projections to the keys and values of cross-attention.
@@ -137,7 +133,9 @@ class DecoderStepGraph(nn.Module):
             encoder_attention_mask=attention_mask,
             cache=cache,
         ).last_hidden_state
-        return self.lm_head(hidden_states[:, -1]), *_stacked(cache.self_attention_cache)
+        layers = cache.self_attention_cache.layers
+        keys, values = torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])
+        return self.lm_head(hidden_states[:, -1]), keys, values
 
     def example(self, batch: int, source: int) -> Inputs:
         """

@@ -12,8 +12,6 @@ import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..common.atomic import atomic_write
-
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("configuration", "modeling")
 _STAYS_HERE = ("__init__", "parallel")
@@ -55,6 +53,6 @@ def export_code(folder: str | os.PathLike) -> dict[str, str]:
         staging = Path(temporary, NOT_UPLOADED)
         staging.mkdir(parents=True)
         for name, text in flat_files().items():
-            with atomic_write(folder / name, staging) as file:
-                file.write_text(text, encoding="utf-8")
+            (staging / name).write_text(text, encoding="utf-8")
+            os.replace(staging / name, folder / name)
     return dict(AUTO_MAP)

@@ -1,5 +1,6 @@
 """Command lines and argument files, parsed into the dataclasses of the training commands."""
 
+import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,12 +62,12 @@ class ArgumentParser(HfArgumentParser):
                     f"unexpected argument {word!r}: options begin with --, and a file of arguments must come first."
                 )
             name = word.lstrip("-").split("=")[0].replace("_", "-")
-            names = {option.replace("_", "-") for option in self._names()}
+            names = {option.replace("_", "-") for option in self._by_name()}
             raise ValueError(f"there is no argument --{name}.{closest(name, names)}")
         return tuple(parsed)
 
-    def _names(self) -> set[str]:
-        return {action.dest for action in self._actions if action.dest not in ("help", "help_all")}
+    def _by_name(self) -> dict[str, argparse.Action]:
+        return {action.dest: action for action in self._actions if action.dest not in ("help", "help_all")}
 
     def _read(self, file: Path) -> dict[str, Any]:
         if not file.is_file():
@@ -80,23 +81,17 @@ class ArgumentParser(HfArgumentParser):
             raise ValueError(
                 f"{file} must contain a mapping of arguments to values, but contains a {type(values).__name__}."
             )
-        for name in values:
-            if name not in self._names():
-                raise ValueError(f"{file}: there is no argument `{name}`.{closest(str(name), self._names())}")
-        self._check_choices(file, values)
+        actions = self._by_name()
+        for name, value in values.items():
+            if name not in actions:
+                raise ValueError(f"{file}: there is no argument `{name}`.{closest(str(name), actions)}")
+            choices = actions[name].choices  # which argparse checks on the command line only
+            if value is False and choices and "no" in choices:  # YAML's reading of `eval_strategy: no`
+                value = values[name] = "no"
+            if choices and value is not None and value not in choices:
+                options = ", ".join(map(str, choices))
+                raise ValueError(f"{file}: {name}={value!r} is not allowed: choose one of {options}.")
         return values
-
-    def _check_choices(self, file: Path, values: dict[str, Any]) -> None:
-        """Check the choices, which argparse checks on the command line only. Convert YAML's `no` in place."""
-        for action in self._actions:
-            value = values.get(action.dest)
-            if not action.choices or value is None:
-                continue
-            if value is False and "no" in action.choices:  # YAML's reading of `eval_strategy: no`
-                value = values[action.dest] = "no"
-            if value not in action.choices:
-                options = ", ".join(map(str, action.choices))
-                raise ValueError(f"{file}: {action.dest}={value!r} is not allowed: choose one of {options}.")
 
 
 def parse_arguments(argv: Sequence[str]) -> tuple[ModelArguments, DataArguments, WeftTrainingArguments]:

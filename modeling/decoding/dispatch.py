@@ -204,7 +204,7 @@ def reason_against_request(
     if checks_model and (against := reason_against_model(model)):
         return against
     if torch.is_grad_enabled():
-        return "gradients are enabled"
+        return "gradients are kept (`generate.__wrapped__`)"
     device = model.device.type
     return "autocast is on" if device != "meta" and torch.is_autocast_enabled(device) else None
 
@@ -217,8 +217,6 @@ def prepared_request(
     Log each reason against the fast path once, at debug level.
     """
     against = reason_against_request(model, generation_config, inputs, mode)
-    if torch.is_grad_enabled():
-        against = "gradients are kept (`generate.__wrapped__`)"
     if against is not None:
         if against not in _logged_reasons:
             _logged_reasons.add(against)
