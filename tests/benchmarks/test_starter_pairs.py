@@ -19,7 +19,7 @@ def test_the_pairs_are_those_that_the_included_starter_was_trained_on():
 
 
 @pytest.mark.parametrize(("number", "text"), [("1994", "MCMXCIV"), ("9", "IX"), ("2024", "MMXXIV"), ("40", "XL")])
-def test_roman(number, text, monkeypatch):
+def test_roman(number, text):
     class Fixed:
         def randint(self, *_):
             return int(number)

@@ -25,13 +25,9 @@ def assert_same(reference, conversion):
 
 DMS = SOURCES["dms"]
 ALIKE = ("flex_20M", "explorer_19M")  # in every shape
-QUICK = ("flash_20M", "explorer_19M")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.integration) for name in (*DENSE, *SPARSE)],
-)
+@pytest.mark.parametrize("name", (*DENSE, *SPARSE))
 def test_published_shapes_tell_the_preset(name):
     config, preset = published(name), preset_of(name)
     with torch.device("meta"):  # shapes alone, to have the published sizes in no time

@@ -49,7 +49,7 @@ def test_it_is_short():
     assert len(README.splitlines()) < 140
 
 
-def test_the_picture_is_what_the_command_draws(monkeypatch, capsys):
+def test_the_picture_is_what_the_command_draws():
     pytest.importorskip("rdkit")
     (line,) = re.findall(r"`(weftformer routes draw [^`]*)`", README)
     words = [str(ROOT / word) if word.startswith("docs/") else word for word in shlex.split(line)[1:]]

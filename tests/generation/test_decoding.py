@@ -103,7 +103,7 @@ def cases():
 
 def generate(model, inputs, request, **settings):
     torch.manual_seed(3)
-    return model.generate(**inputs, **({"max_new_tokens": 12, "eos_token_id": ENDS} | request | settings))
+    return model.generate(**inputs, **({"max_new_tokens": 9, "eos_token_id": ENDS} | request | settings))
 
 
 def with_scores(model, inputs, request, **settings):
@@ -179,7 +179,7 @@ def assert_joined(model, inputs, request, plain):
     """Check that sources which join a running search one by one get what they get in a batch."""
     search, tickets, found = ContinuousSearch(model, eos_token_id=ENDS, **request), [], {}
     for row in range(4):
-        tickets += search.add({name: value[row : row + 1] for name, value in inputs.items()}, [12])
+        tickets += search.add({name: value[row : row + 1] for name, value in inputs.items()}, [9])
         found |= {source.ticket: source for source in search.step() + search.step()}
     while len(search):
         found |= {source.ticket: source for source in search.step()}

@@ -55,7 +55,7 @@ def test_bad_lines_are_counted_and_shown(tmp_path, caplog):
     assert "3 lines are not molecules" in caplog.text and "nonsense!" in caplog.text
 
 
-def test_cache_is_used_until_the_file_changes(tmp_path, monkeypatch, caplog):
+def test_cache_is_used_until_the_file_changes(tmp_path, monkeypatch):
     path = tmp_path / "list.smi"
     path.write_text("CCO\nxx\nCCC\n")
     first = read(path)

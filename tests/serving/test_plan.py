@@ -119,16 +119,6 @@ def test_routes_are_drawn_once_and_in_time(planner, known, monkeypatch):
         )
 
 
-REFUSED = [
-    ({"targets": "C(C"}, "'C(C' is not a molecule"),
-    ({"targets": "C" * 601}, "body.targets"),
-    ({"n_steps": 18}, "less than or equal to 17"),  # its positions have room for no more
-    ({"time_limit": 61}, "body.time_limit"),
-    ({"num_routes": 101}, "body.num_routes"),
-    ({"allow": ["magic"]}, "body.allow"),
-]
-
-
 def test_a_refused_target_does_not_harm_the_others(planner, known):
     with running(RouteTask(planner)) as server:
         body = {"targets": ["C(C", known[0].smiles, "", "CCO.CCN"], "n_steps": 1, "beams": 2}

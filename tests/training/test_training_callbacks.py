@@ -74,7 +74,7 @@ def test_they_move_as_far(plain, tmp_path, how):
     assert torch.equal(_biases(again), _biases(trained))
 
 
-def test_a_checkpoint_of_transformers_own_trainer_holds_them(plain, tmp_path):
+def test_a_checkpoint_of_transformers_own_trainer_holds_them(plain):
     """Nothing waits for the next step: a run that is resumed ends with the same bits."""
     model, trained, folder = plain
     saved = load_file(folder / "checkpoint-2" / "model.safetensors")

@@ -61,7 +61,7 @@ class Interrupt(TrainerCallback):
 
 
 @pytest.mark.parametrize(("step", "sentence"), [(3, "--resume-from-checkpoint true continues from"), (1, "saved yet")])
-def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, capsys, step, sentence):
+def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, step, sentence):
     settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": step, **PLAIN}
     arguments = WeftTrainingArguments(str(tmp_path), **settings)
     data = {"train": Dataset.from_list(runs.rows(40))}

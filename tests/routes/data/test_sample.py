@@ -2,11 +2,8 @@
 
 import pytest
 
-from weftformer.routes import Route
 from weftformer.routes.data.sample import SAMPLE, sample_routes, train_test_split
 from weftformer.routes.molecules import canonical_route
-
-CHAIN = [Route("C" * length, (Route("C" * (length - 1)), Route("O"))) for length in range(2, 12)]
 
 
 def test_the_sample_is_what_its_readme_says():

@@ -89,7 +89,7 @@ def changed(planner, **fields):
     return RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
 
 
-def test_steps_are_refused_by_a_model_that_is_not_told_them(planner, known):
+def test_steps_are_refused_by_a_model_that_is_not_told_them(planner):
     blind = changed(planner, num_condition_features=0)
     with pytest.raises(ValueError, match="without the number of steps"):
         blind.plan(["CCO"], n_steps=2, progress=False)
