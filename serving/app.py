@@ -149,16 +149,11 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
             waiting=batcher.waiting, computing=batcher.computing,
         )  # fmt: skip
 
-    @app.get(
-        "/ready",
-        responses={
-            200: {"model": Health, "description": "The model accepts requests."},
-            503: {"model": Health, "description": "The server is stopping."},
-        },
-    )
-    async def ready() -> JSONResponse:
+    @app.get("/ready", responses={503: {"model": Health, "description": "The server is stopping."}})
+    async def ready(response: Response) -> Health:
         """Whether the model accepts requests."""
-        return JSONResponse((await health()).model_dump(), status_code=200 if batcher.is_ready else 503)
+        response.status_code = 200 if batcher.is_ready else 503
+        return await health()
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .arguments import WeftTrainingArguments
-    from .averaging import average_checkpoints
     from .batching import TokenBudgetSampler
     from .callbacks import ExpertStatisticsCallback, PushCodeCallback
+    from .checkpoints import average_checkpoints
     from .fitting import fit_pairs
     from .metrics import TextMetrics
     from .options import DataArguments, ModelArguments
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "arguments": ("WeftTrainingArguments",),
-    "averaging": ("average_checkpoints",),
     "batching": ("TokenBudgetSampler",),
     "callbacks": ("ExpertStatisticsCallback", "PushCodeCallback"),
+    "checkpoints": ("average_checkpoints",),
     "fitting": ("fit_pairs",),
     "metrics": ("TextMetrics",),
     "options": ("DataArguments", "ModelArguments"),

@@ -1,4 +1,4 @@
-"""Checkpoints: finding the one to resume from, and saving the model of a finished run."""
+"""Checkpoints: averaging the last ones, finding the one to resume from, and saving the model of a finished run."""
 
 import logging
 import os
@@ -20,6 +20,8 @@ from ..common.atomic import locked_folder
 from ..configuration import WeftConfig
 from ..hub.export import NOT_UPLOADED
 from ..hub.facts import TRAINING_FIELDS
+from ..hub.loading import load
+from ..modeling import WeftForConditionalGeneration
 from ..modeling.loading import check_weights_files
 from .arguments import WeftTrainingArguments
 
@@ -33,6 +35,38 @@ def checkpoints(folder: str | os.PathLike) -> list[Path]:
     entries = Path(folder).iterdir() if Path(folder).is_dir() else []
     steps = {path: match for path in entries if path.is_dir() and (match := _CHECKPOINT.fullmatch(path.name))}
     return sorted(steps, key=lambda path: int(steps[path][1]), reverse=True)
+
+
+def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForConditionalGeneration:
+    """
+    Average the weights of a run's last checkpoints, as in section 6.1 of Vaswani et al. 2017 (arXiv:1706.03762).
+
+    The weights are summed in float64.
+
+    Args:
+        folder (`str` or `os.PathLike`):
+            The `output_dir` of a training run.
+        count (`int`, *optional*, defaults to 10):
+            The number of checkpoints to average. If the folder has fewer, all of them are averaged.
+
+    Returns:
+        [`WeftForConditionalGeneration`]: a model with the averaged weights, in float32.
+
+    Raises:
+        ValueError: `count` is less than 1, there is no checkpoint, or a checkpoint is damaged.
+    """
+    if count < 1:
+        raise ValueError(f"count={count} is not allowed: average at least 1 checkpoint.")
+    folders = checkpoints(folder)[:count]
+    if not folders:
+        raise ValueError(f"{folder} has no checkpoint-<step> to average.")
+    sums: dict[str, torch.Tensor] = {}
+    for checkpoint in folders:
+        model = load(WeftForConditionalGeneration, checkpoint, dtype=torch.float32)
+        for name, value in model.state_dict().items():
+            sums[name] = sums[name] + value.double() if name in sums else value.double()
+    model.load_state_dict({name: (total / len(folders)).float() for name, total in sums.items()})
+    return model
 
 
 def missing_files(checkpoint: str | os.PathLike, world_size: int = 1) -> list[str]:

@@ -42,12 +42,11 @@ from ..moe import (
 from ..positions import SinusoidalPositions, WeftRotaryEmbedding
 from ..transformers_names import CACHE
 from .cache import FastPathRequest
-from .compiled import compiled_folder
+from .compiled import compiled_folder, snapshot
 from .continuous import needs_more
 from .graph import GraphSearch
 from .search import decode as decode
 from .step import GROWING_ROTARY, DecodeStep
-from .weights import snapshot
 
 logger = logging.get_logger(__name__)
 

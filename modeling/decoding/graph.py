@@ -25,10 +25,9 @@ from ..attention import CrossAttention
 from ..masks import additive
 from ..positions import TokenPositions, attention_positions
 from .cache import by_layer
-from .compiled import load_package, write_package
+from .compiled import load_package, scalar_attrs, write_package
 from .search import NEG_SCORE, stacked
 from .step import DecodeStep
-from .weights import scalar_attrs
 
 logger = logging.get_logger(__name__)
 

@@ -25,7 +25,6 @@ from ..masks import additive
 from ..positions import TokenPositions, attention_positions, embed_positions, rotate
 from .cache import DecodingCache, by_layer
 from .compiled import CompiledStep
-from .weights import projections
 
 # Rotary types whose frequencies transformers changes as a sequence grows.
 GROWING_ROTARY = ("dynamic", "longrope")
@@ -325,3 +324,36 @@ def _mixed(weights_WGRN: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         return weights_WGRN * values
     beams = weights_WGRN.shape[0] // values.shape[0]
     return _by_row(torch.matmul(_by_source(weights_WGRN, beams), values), beams)
+
+
+def projections(decoder: Any, joined: bool) -> nn.ModuleList:
+    """Return the projection of queries, keys and values for each layer, without values if it has a position table.
+
+    Args:
+        decoder: the decoder.
+        joined: whether each is one linear layer with a copy of the weights.
+    """
+    projections = nn.ModuleList()
+    for layer in decoder.layers:
+        own = layer.self_attn
+        has_table = own.position_table is not None
+        parts = [own.q_proj, own.k_proj] if has_table else [own.q_proj, own.k_proj, own.v_proj]
+        projections.append(_joined(parts) if joined else _Parts(parts))
+    return projections
+
+
+class _Parts(nn.ModuleList):
+    """Linear layers whose outputs are concatenated."""
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return torch.cat([part(states) for part in self], dim=-1)
+
+
+def _joined(parts: list[nn.Linear]) -> nn.Linear:
+    """Return one linear layer whose output is the concatenated outputs of several."""
+    weight = torch.cat([part.weight.detach() for part in parts])
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    if parts[0].bias is not None:
+        linear.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]), requires_grad=False)
+    return linear
