@@ -61,10 +61,11 @@ def positions(length):
     return jnp.asarray(np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(length, WIDTH), jnp.float32)
 
 
-class Parts:
-    """The modules with their documented names, and the forward pass."""
+class Root(hk.Module):
+    """The modules with their documented names under a root, which Haiku writes into the paths."""
 
     def __init__(self, tied):
+        super().__init__("transformer")
         if tied:
             self.source_table = self.target_table = hk.Embed(SOURCE_TOKENS, WIDTH, name="embedding")
         else:
@@ -76,22 +77,11 @@ class Parts:
     def embed(self, table, ids):
         return table(ids) * math.sqrt(WIDTH) + positions(ids.shape[1])
 
-    def logits(self, source, target):
+    def __call__(self, source, target):
         source_mask = (source != PAD)[:, None, None, :]
         causal = jnp.tril(jnp.ones((target.shape[1],) * 2, bool))[None, None]
         states = self.encoder(self.embed(self.source_table, source), source_mask)
         return self.output(self.decoder(self.embed(self.target_table, target), causal, states, source_mask))
-
-
-class Root(hk.Module):
-    """The same modules under a root, which Haiku writes into the paths."""
-
-    def __init__(self, tied):
-        super().__init__("transformer")
-        self.parts = Parts(tied)
-
-    def __call__(self, source, target):
-        return self.parts.logits(source, target)
 
 
 @lru_cache

@@ -9,14 +9,11 @@ from .conftest import END
 from .test_decoding import BEAMS, ENDS, until_end
 
 
-def alone(model, ids, **settings):
-    """Return the ids written for one source without others, until their end."""
-    settings = {"max_new_tokens": 20, "eos_token_id": ENDS} | settings
-    return [until_end(row[1:]) for row in model.generate(ids[None], **settings).tolist()]
-
-
 def assert_alone(found, model, ids, **settings):
-    assert [until_end(row) for row in found.sequences] == alone(model, ids, **settings)
+    """Compare the ids written for a source with those for the source without others, until their end."""
+    settings = {"max_new_tokens": 20, "eos_token_id": ENDS} | settings
+    expected = model.generate(ids[None], **settings).tolist()
+    assert [until_end(row) for row in found.sequences] == [until_end(row[1:]) for row in expected]
 
 
 def drain(search):

@@ -136,17 +136,3 @@ def test_conditions_reach_the_model(pairs, tmp_path, monkeypatch):
 def test_a_folder_that_another_run_writes_to_is_refused(pairs, tmp_path):
     with locked_folder(tmp_path / "model"), pytest.raises(ValueError, match="Another run is writing"):
         _train(pairs, tmp_path / "model")
-
-
-@pytest.mark.parametrize(
-    ("words", "value"),
-    [
-        ([], None),
-        (["--predict-with-generate"], True),
-        (["--no-predict-with-generate"], False),
-        (["--predict_with_generate", "false"], False),
-    ],
-    ids=str,
-)
-def test_a_switch_may_be_unset_on_or_off(pairs, tmp_path, words, value):
-    assert parse_arguments([*_argv(pairs, tmp_path), *words])[2].predict_with_generate is value

@@ -28,6 +28,14 @@ def test_a_file_and_arguments_that_win_over_it(tmp_path):
     assert parse_arguments([*NEEDED, "--epochs", "3"])[2].num_train_epochs == 3
 
 
+def test_a_switch_may_be_unset_on_or_off():
+    def switch(*words):
+        return parse_arguments([*NEEDED, *words])[2].predict_with_generate
+
+    assert switch() is None and switch("--predict-with-generate") is True
+    assert switch("--no-predict-with-generate") is switch("--predict_with_generate", "false") is False
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

@@ -84,27 +84,13 @@ def test_requests_that_are_refused(planner, targets, settings, said):
     assert said in str(error.value)
 
 
-def changed(planner, **fields):
-    config = WeftConfig(**(planner.model.config.to_dict() | fields))
-    return RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
-
-
 def test_steps_are_refused_by_a_model_that_is_not_told_them(planner):
-    blind = changed(planner, num_condition_features=0)
+    config = WeftConfig(**(planner.model.config.to_dict() | {"num_condition_features": 0}))
+    blind = RoutePlanner(WeftForConditionalGeneration(config), planner.tokenizer)
     with pytest.raises(ValueError, match="without the number of steps"):
         blind.plan(["CCO"], n_steps=2, progress=False)
     (plan,) = blind.plan(["CCO"], beams=2, max_new_tokens=4, progress=False)
     assert [candidate.n_steps for candidate in plan.candidates] == [None, None]
-
-
-@pytest.fixture
-def about(planner, monkeypatch):
-    """What the model says that it was trained on: `about(steps=[1, 2])`."""
-
-    def say(**routes):
-        monkeypatch.setattr(planner.model.generation_config, "routes", routes, raising=False)
-
-    return say
 
 
 def test_several_texts_are_searched_and_pooled(planner, known):
@@ -121,7 +107,10 @@ def test_several_texts_are_searched_and_pooled(planner, known):
     assert {r.canonical() for r in alone.routes} <= {r.canonical() for r in plan.routes}
 
 
-def test_steps_that_were_not_trained_are_warned_of(about, planner, known, caplog):
+def test_steps_that_were_not_trained_are_warned_of(planner, known, monkeypatch, caplog):
+    def about(**routes):
+        monkeypatch.setattr(planner.model.generation_config, "routes", routes, raising=False)
+
     _logger.warning_once.cache_clear()
     settings = {"beams": 1, "max_new_tokens": 5, "progress": False}
     assert default_steps(planner.model) == [1, 2, 3, 4, 5] and planner.most_steps == 160 // 9
