@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.plans import Candidate, Plan
+from weftformer.routes.shipped import provenance
 from weftformer.scripts.arguments import (
     add_export,
     add_stock_options,
@@ -18,9 +19,6 @@ from weftformer.scripts.arguments import (
     positive,
     read_stock,
 )
-
-if TYPE_CHECKING:
-    from weftformer.routes.stock import Stock
 
 # The number of targets of a file whose routes are drawn by default. A page with thousands of routes is slow.
 LIMIT = 100
@@ -68,17 +66,12 @@ def main(args: argparse.Namespace) -> None:
     candidates = [candidate for plan in plans for candidate in plan.distinct]
     # the page of planned routes is the one that `weftformer routes plan --html` writes
     page = {} if is_planned else {"title": args.routes.name}
-    write_drawings(args, plans, candidates, known.get("model"), args.stock or known.get("stock"), stock, **page)
+    about = provenance(known.get("model"), args.stock or known.get("stock"), None if stock is None else len(stock))
+    write_drawings(args, plans, candidates, about, **page)
 
 
 def write_drawings(
-    args: argparse.Namespace,
-    plans: Sequence[Plan],
-    pictured: Sequence[Candidate | None],
-    model: str | None,
-    stock_file: Any,
-    stock: Stock | None,
-    **page: str,
+    args: argparse.Namespace, plans: Sequence[Plan], pictured: Sequence[Candidate | None], about: Any, **page: str
 ) -> None:
     """Write the page, the exports and the pictures that the arguments name.
 
@@ -87,17 +80,14 @@ def write_drawings(
         plans: the plans on the page and in the exports.
         pictured: the routes with a picture of their own, numbered if there are several. None stands for a target
             without a route.
-        model, stock_file, stock: for the description on the page, as far as they are known.
-        **page: further arguments of `save_page`.
+        about, **page: arguments of `save_page`.
 
     Raises:
         OSError: a file cannot be written.
     """
     if args.html is not None:
         from weftformer.routes.drawing.page import save_page
-        from weftformer.routes.shipped import provenance
 
-        about = provenance(model, stock_file, None if stock is None else len(stock))
         save_page(plans, args.html, about=about, **page)
         number = sum(len(plan.distinct) for plan in plans)
         print(f"Drew {number} route{'s' * (number != 1)} in {args.html}.")

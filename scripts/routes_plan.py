@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_lines
 from weftformer.routes.plans import Candidate, Plan
+from weftformer.routes.shipped import provenance
 from weftformer.scripts.arguments import (
     add_export,
     add_model_options,
@@ -317,7 +318,8 @@ def _finish(args: argparse.Namespace, parts: Parts, work: PlanWork) -> None:
             export(args.json, plans, "json")
             print(f"Saved all candidates in {args.json}.")
         pictured = [next(iter(plan.distinct), None) for plan in plans]
-        write_drawings(args, plans, pictured, args.model, args.stock, work.stock)
+        about = provenance(args.model, args.stock, None if work.stock is None else len(work.stock))
+        write_drawings(args, plans, pictured, about)
     if failed := [line["id"] for line in lines if line["solved"] is False]:
         names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
         message = f"{len(failed)} of {len(lines)} targets are not solved: {names}"

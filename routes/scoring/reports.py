@@ -30,17 +30,9 @@ def tables(results: dict[str, Evaluation]) -> Iterator[Table]:
         statistics = list(dict.fromkeys(name for column in columns for name in column.get(metric, {})))
         # runs may have reported different ranks
         statistics.sort(key=lambda name: int(name[4:]) if name.startswith("top-") else 10**9)
-        if statistics:
-            yield (
-                title,
-                [
-                    (
-                        "any candidate" if name == "any" else name,
-                        [_cell(column.get(metric, {}).get(name)) for column in columns],
-                    )
-                    for name in statistics
-                ],
-            )
+        cells = {name: [_cell(column.get(metric, {}).get(name)) for column in columns] for name in statistics}
+        if cells:
+            yield title, [("any candidate" if name == "any" else name, row) for name, row in cells.items()]
     depths = sorted({depth for result in results.values() for depth in result.by_depth})
     ranks = [name for name in columns[0]["exact"] if all(name in column["exact"] for column in columns)]
     for rank in dict.fromkeys([*ranks[:1], *ranks[-1:]]):
