@@ -171,7 +171,7 @@ class _Worker:
             importlib.import_module(f"weftformer.{module_name}").register()
         torch.set_num_threads(threads)
         self.work = work
-        work.device = device  # type: ignore[attr-defined]
+        work.device = device
         work.load()
         return ray.get_runtime_context().get_node_id()
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..routes.files.targets import Target
 from ..routes.planning.settings import PlanSettings
@@ -39,25 +39,6 @@ class Row:
 
 
 Items = Sequence[tuple[int, Any]]
-
-
-class Work(Protocol):
-    """The work that workers do."""
-
-    def load(self) -> None:
-        """Load the model."""
-
-    def __call__(self, items: Items, watch: Callable[[], None] | None = None) -> Iterator[list[Row]]:
-        """Process some items, and yield the rows that are done together. `watch` is called now and then."""
-
-    def failed(self, index: int, item: Any, reason: str) -> Row:
-        """Return the row of an item on which workers failed."""
-
-    def batches(self, items: Items, workers: int | None) -> list[Items]:
-        """Return the items in batches for this number of workers, in the order of their distribution, or for this process."""
-
-    def seconds(self, items: Items) -> float | None:
-        """Return the longest time that a batch may take, after which its worker is considered stuck."""
 
 
 def batches_of(items: Items, cost: Any, max_size: int, workers: int) -> list[Items]:
@@ -105,8 +86,10 @@ class PlanWork:
     dtype: str = "auto"
     options: dict[str, Any] = field(default_factory=dict)
     on_first: Callable[[Any, Route], None] | None = None
+    window = 1
 
     def load(self) -> None:
+        """Load the models."""
         from ..routes.serve import load_forward
         from ..serving.tasks import load_on
 
@@ -118,6 +101,7 @@ class PlanWork:
     def __call__(
         self, items: Sequence[tuple[int, Target]], watch: Callable[[], None] | None = None
     ) -> Iterator[list[Row]]:
+        """Plan some targets, and yield the rows that are done together. `watch` is called before each token."""
         for index, target in items:
             if target.problem is not None:
                 yield [self._row(index, target, Plan(target.smiles, [], target.problem))]
@@ -139,14 +123,17 @@ class PlanWork:
             yield [self._row(index, target, plan)]
 
     def failed(self, index: int, item: Target, reason: str) -> Row:
+        """Return the row of a target on which workers failed."""
         return self._row(index, item, Plan(item.smiles, [], reason), FAILED)
 
     def batches(self, items: Items, workers: int | None) -> list[Items]:
+        """Return the items in batches for this number of workers, in the order of their distribution, or for this process."""
         if workers is None:
             return [items]
         return batches_of(items, lambda target: len(target.smiles), _TARGETS, workers)
 
     def seconds(self, items: Items) -> float | None:
+        """Return the longest time that a batch may take, after which its worker is considered stuck."""
         if self.settings.time_limit is None and (self.settings.direct or self.stock is None):
             return None
         return 120 + 3 * len(items) * self.settings.budget
@@ -164,7 +151,7 @@ class PlanWork:
 
 @dataclass
 class TextWork:
-    """Writes a text for each line, as `weftformer generate` does.
+    """Writes a text for each line, as `weftformer generate` does. The methods are those of [`PlanWork`].
 
     Args:
         model: folder or Hub id of a text model.
@@ -238,3 +225,6 @@ class TextWork:
         state = state or ("done" if answer.problem is None else "refused")
         row = {"number": index + 1, "state": state, "seconds": seconds} | answer_row(answer, self.asked["candidates"])
         return Row(index, state, json.dumps(row, ensure_ascii=False) + "\n")
+
+
+Work = PlanWork | TextWork

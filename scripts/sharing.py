@@ -133,7 +133,7 @@ def run_shared(
     parts.begin(
         command, work.options, names, "give another folder" if place is None else "start again with --overwrite"
     )
-    mine = job.of_shard(list(enumerate(items)), args.shard, getattr(work, "window", 1))
+    mine = job.of_shard(list(enumerate(items)), args.shard, work.window)
     begun = time.monotonic()
     try:
         states = job.run(
