@@ -19,27 +19,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging, output_capturing
 
 from ...common.watching import Watch
-from ..attention import CrossAttention, SelfAttention
-from ..layers import FeedForward, Float32Linear, HeadRMSNorm, StdLayerNorm
 from ..masks import KNOWN_IMPLEMENTATIONS
-from ..modeling_weft import (
-    WeftDecoder,
-    WeftDecoderLayer,
-    WeftEncoder,
-    WeftEncoderLayer,
-    WeftForConditionalGeneration,
-    WeftModel,
-)
-from ..moe import (
-    GatedBiasedExperts,
-    GatedExperts,
-    NoisyTopKRouter,
-    PlainBiasedExperts,
-    PlainExperts,
-    Router,
-    SparseFeedForward,
-)
-from ..positions import SinusoidalPositions, WeftRotaryEmbedding
+from ..modeling_weft import WeftForConditionalGeneration, WeftModel
 from ..transformers_names import CACHE
 from .cache import FastPathRequest
 from .compiled import compiled_folder, snapshot
@@ -74,19 +55,12 @@ _METHODS = {
         "max_length", "decoder_prompt_len", "early_stopping", "length_penalty",
     ),
 }  # fmt: skip
-# The step calls the submodules of some of these modules, and not the modules themselves. It would ignore an adapter in
-# place of one, or the `forward` of a subclass.
-_KNOWN_MODULES = frozenset(
-    [
-        WeftDecoder, WeftDecoderLayer, WeftEncoder, WeftEncoderLayer, SelfAttention, CrossAttention, FeedForward, SparseFeedForward,
-        Router, NoisyTopKRouter, PlainExperts, PlainBiasedExperts, GatedExperts, GatedBiasedExperts,
-        SinusoidalPositions, WeftRotaryEmbedding, StdLayerNorm, HeadRMSNorm, Float32Linear,
-        nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm,
-    ]
-)  # fmt: skip
 # Methods that the plain path calls for each token, and that the fast path does not call.
 _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
+# The modules that a decoder is made of, besides Weft's own and activations.
+_TORCH_MODULES = (nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm)
 _ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
+_OWN = WeftModel.__module__.removesuffix("modeling_weft")
 
 # For each model passed to `fast_decoding`: on a CPU the compiled step, with a snapshot of what it was made from.
 _CHOSEN: WeakKeyDictionary[nn.Module, tuple[Any, DecodeStep] | None] = WeakKeyDictionary()
@@ -109,6 +83,16 @@ def changed_method() -> str | None:
         if method is None or {*inspect.signature(method).parameters} - {"self"} != set(parameters):
             return name
     return None
+
+
+def _is_known(kind: type) -> bool:
+    """Return whether a module of this type is Weft's own, or one that Weft is made of.
+
+    The step calls the submodules of some modules, and not the modules themselves. It would ignore an adapter in place of
+    one, or the `forward` of a subclass.
+    """
+    source = kind.__module__
+    return kind in _TORCH_MODULES or source in _ACTIVATIONS or source.startswith(_OWN)
 
 
 def _is_observed(module: nn.Module) -> bool:
@@ -144,7 +128,7 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
     if type(model.model) is not WeftModel:
         return f"there is a {type(model.model).__name__} in the model"
     for module in (model.lm_head, *modules):
-        if type(module) not in _KNOWN_MODULES and type(module).__module__ not in _ACTIVATIONS:
+        if not _is_known(type(module)):
             return f"there is a {type(module).__name__} in the model (an adapter, or a module of another package)"
     # `parameters` would walk the modules again
     parameters = [parameter for module in (model.lm_head, *modules) for parameter in module._parameters.values()]
