@@ -28,13 +28,14 @@ from ..configuration.configuration_weft import WeftConfig
 from .moe import ExpertsBase
 
 _ATTENTION = {
-    "q_proj": "colwise",
-    "k_proj": "colwise",
-    "v_proj": "colwise",
+    "": "weft_relative_bias",
+    ".q_proj": "colwise",
+    ".k_proj": "colwise",
+    ".v_proj": "colwise",
     # all heads share one norm, and each process applies it to its own heads
-    "q_norm": "weft_shared",
-    "k_norm": "weft_shared",
-    "out_proj": "rowwise",
+    ".q_norm": "weft_shared",
+    ".k_norm": "weft_shared",
+    ".out_proj": "rowwise",
 }
 _FEED_FORWARD = {"up_proj": "colwise", "gate_proj": "colwise", "down_proj": "rowwise"}
 # In the 3-D parameters and 2-D biases of experts, "rowwise" splits the last dimension. "packed" means that gate and up
@@ -52,12 +53,8 @@ MODEL_TP_PLAN = {"lm_head": "colwise_gather_output", "shared": "embedding_rowwis
 # Tensor parallelism of one stack: the encoder or the decoder.
 STACK_TP_PLAN = {
     "embed_tokens": "embedding_rowwise",
-    **{f"layers.*.{module}": "weft_relative_bias" for module in ("self_attn", "encoder_attn")},
-    **{
-        f"layers.*.{module}.{name}": _ATTENTION[name]
-        for module in ("self_attn", "encoder_attn")
-        for name in _ATTENTION
-    },
+    **{f"layers.*.self_attn{name}": style for name, style in _ATTENTION.items()},
+    **{f"layers.*.encoder_attn{name}": style for name, style in _ATTENTION.items()},
     **{f"layers.*.mlp.{name}": style for name, style in _FEED_FORWARD.items()},
     **{f"layers.*.mlp.experts.{name}": style for name, style in _EXPERTS.items()},
     "layers.*.mlp.experts": "weft_experts",
