@@ -10,14 +10,9 @@ from transformers import AutoConfig
 
 from weftformer import WeftConfig
 
-SMALL = {
-    "vocab_size": 31,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-}
+from ..models import TINY_CONFIG
+
+SMALL = TINY_CONFIG | {"decoder_layers": 3}
 # Far from every default, lists and nested values included.
 UNUSUAL = SMALL | {
     "decoder_vocab_size": 29,

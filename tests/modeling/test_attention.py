@@ -1,7 +1,7 @@
 """Attention against its formula."""
 
 import math
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,21 +18,7 @@ pytestmark = pytest.mark.dtype(torch.float64)
 BATCH, LENGTH, SOURCE = 2, 5, 6
 
 
-@dataclass
-class Case:
-    """Inputs of one attention. Ids and masks of positions are (B, T) here, whatever the module was given."""
-
-    kind: str
-    states: torch.Tensor
-    source: torch.Tensor
-    allowed: torch.Tensor  # (B, H or 1, L, M)
-    query_ids: torch.Tensor
-    key_ids: torch.Tensor
-    query_placed: torch.Tensor
-    key_placed: torch.Tensor
-
-
-def reference(attention, config, case: Case):
+def reference(attention, config, case):
     """Return output (B, L, D) and weights (B, H, L, M)."""
     heads, _, width = config.stack_heads(attention.is_decoder_side)
     limit, theta = config.relative_attention_max_distance, config.rope_parameters["rope_theta"]
@@ -63,7 +49,11 @@ def reference(attention, config, case: Case):
 
 
 def draw(config, kind, cross, ids, masked, per_head=False):
-    """Draw inputs. `ids` is "default", "row" (T,) or "rows" (B, T). With `masked`, some tokens have no position."""
+    """Draw inputs. `ids` is "default", "row" (T,) or "rows" (B, T). With `masked`, some tokens have no position.
+
+    The case has ids and masks of positions as (B, T), whatever the module is given, and who sees whom as
+    (B, H or 1, L, M).
+    """
     torch.manual_seed(5)
     states = torch.randn(BATCH, LENGTH, config.d_model)
     source = torch.randn(BATCH, SOURCE, config.d_model) if cross else states
@@ -83,11 +73,11 @@ def draw(config, kind, cross, ids, masked, per_head=False):
     allowed = torch.rand(BATCH, 4 if per_head else 1, LENGTH, keys) > 0.3
     allowed[..., 0] = True
     everywhere = torch.ones(BATCH, 1, dtype=torch.bool)
-    case = Case(
-        kind, states, source, allowed,
-        query_ids.expand(BATCH, -1), key_ids.expand(BATCH, -1),
-        everywhere.expand(-1, LENGTH) if query_mask is None else query_mask,
-        everywhere.expand(-1, keys) if key_mask is None else key_mask,
+    case = SimpleNamespace(
+        kind=kind, states=states, source=source, allowed=allowed,
+        query_ids=query_ids.expand(BATCH, -1), key_ids=key_ids.expand(BATCH, -1),
+        query_placed=everywhere.expand(-1, LENGTH) if query_mask is None else query_mask,
+        key_placed=everywhere.expand(-1, keys) if key_mask is None else key_mask,
     )  # fmt: skip
     return case, TokenPositions(query_ids, query_mask), TokenPositions(key_ids, key_mask)
 
