@@ -39,7 +39,7 @@ class Look:
     ink: str
     label: str
     mark: tuple[Points, ...] = ()
-    dash: tuple[float, float] | None = None
+    dash: tuple[float, ...] = ()
 
 
 LOOKS = {

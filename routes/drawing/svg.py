@@ -21,6 +21,7 @@ from .picture import HEAD, LABEL_SIZE, RADIUS, Card, Picture, Reaction, route_pi
 # Every system has one of these fonts. A file with an embedded font would be many times as large.
 _SANS, _MONO = "system-ui, 'Helvetica Neue', Arial, sans-serif", "ui-monospace, Menlo, Consolas, monospace"
 LINE, PANEL, PANEL_EDGE = "#64748b", "#ffffff", "#e2e8f0"
+_ROUND = {"stroke_linecap": "round", "stroke_linejoin": "round"}
 # The width of the head of an arrow.
 HEAD_WIDTH = 8.0
 # Many viewers cannot open longer images, and Pillow warns about images with more pixels.
@@ -141,43 +142,56 @@ def picture_svg(drawn: Picture, interactive: bool = False, shared: dict[str, str
     Returns:
         `str`: the element.
     """
-    width, height = _number(drawn.width), _number(drawn.height)
+    size = {"width": _number(drawn.width), "height": _number(drawn.height)}
     # Without scripts, the picture is one image with a title. With scripts it is a group, because assistive programs
     # cannot reach the parts of an image.
-    frame = 'role="group"' if interactive else 'role="img" style="max-width:100%;height:auto"'
+    frame = {"role": "group"} if interactive else {"role": "img", "style": "max-width:100%;height:auto"}
+    frame |= size | {"viewBox": f"0 0 {size['width']} {size['height']}"}
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="weft-route" {frame} width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}">',
-        f"<title>{escape(drawn.title)}</title><desc>{escape(drawn.description)}</desc>",
-        f'<rect x="0.5" y="0.5" width="{_number(drawn.width - 1)}" height="{_number(drawn.height - 1)}" rx="14" '
-        f'fill="{PANEL}" stroke="{PANEL_EDGE}"/>',
-        *(_reaction(reaction) for reaction in drawn.reactions),
+        _tag("title", escape(drawn.title)) + _tag("desc", escape(drawn.description)),
+        _tag(
+            "rect", x=0.5, y=0.5, width=drawn.width - 1, height=drawn.height - 1, rx=14, fill=PANEL, stroke=PANEL_EDGE
+        ),
+        *map(_reaction, drawn.reactions),
         *(_card(card, interactive, shared) for card in drawn.cards),
-        "</svg>",
     ]
-    return "\n".join(parts)
+    content = "".join(f"\n{part}" for part in parts) + "\n"
+    return _tag("svg", content, xmlns="http://www.w3.org/2000/svg", class_="weft-route", **frame)
+
+
+def _tag(name: str, content: str | None = None, **attributes: str | float | None) -> str:
+    """Return an element. Underscores in the names of attributes stand for hyphens, and None for no attribute."""
+    written = "".join(
+        f" {key.rstrip('_').replace('_', '-')}={quoteattr(value if isinstance(value, str) else _number(value))}"
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{written}/>" if content is None else f"<{name}{written}>{content}</{name}>"
 
 
 def _number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
+def _line(*points: tuple[float, float]) -> str:
+    """Return the path through some points."""
+    return "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
+
+
 def _reaction(reaction: Reaction) -> str:
     (x, y), (turn, _) = reaction.tip, reaction.joint
-    lines = "".join(_branch(branch, reaction.joint) for branch in reaction.branches)
-    wing, notch = HEAD_WIDTH / 2, _number(x + HEAD - 2)
-    shaft = f"M{_number(turn)} {_number(y)}L{notch} {_number(y)}"
-    ends = [f"{_number(x + HEAD)} {_number(y + side)}" for side in (-wing, wing)]
-    head = f"M{_number(x)} {_number(y)}L{ends[0]}L{notch} {_number(y)}L{ends[1]}Z"
+    wing, notch = HEAD_WIDTH / 2, (x + HEAD - 2, y)
+    branches = "".join(_branch(branch, reaction.joint) for branch in reaction.branches)
+    head = _line((x, y), (x + HEAD, y - wing), notch, (x + HEAD, y + wing)) + "Z"
     name = f", {reaction.name}" if reaction.name else ""
     labels = zip(reaction.label_places, [f"step {reaction.number}", *reaction.lines], strict=True)
-    return (
-        f'<g class="reaction"><title>Step {reaction.number}{escape(name)}: {escape(reaction.smiles)}</title>'
-        f'<path d="{lines}{shaft}" fill="none" stroke="{LINE}" stroke-width="{LINE_WIDTH}"/>'
-        f'<path d="{head}" fill="{LINE}"/>'
-        + "".join(_text(*place, text, INK if row else LINE) for row, (place, text) in enumerate(labels))
-        + "</g>"
-    )
+    parts = [
+        _tag("title", escape(f"Step {reaction.number}{name}: {reaction.smiles}")),
+        _tag("path", d=branches + _line((turn, y), notch), fill="none", stroke=LINE, stroke_width=LINE_WIDTH),
+        _tag("path", d=head, fill=LINE),
+        *(_text(place, text, INK if row else LINE) for row, (place, text) in enumerate(labels)),
+    ]
+    return _tag("g", "".join(parts), class_="reaction")
 
 
 def _branch(branch: tuple[float, float], joint: tuple[float, float]) -> str:
@@ -185,55 +199,47 @@ def _branch(branch: tuple[float, float], joint: tuple[float, float]) -> str:
     (x, y), (turn, end) = branch, joint
     radius = min(RADIUS, x - turn, abs(end - y))
     if radius < 0.05:
-        return f"M{_number(x)} {_number(y)}L{_number(turn)} {_number(end)}"
+        return _line(branch, joint)
     after = y + math.copysign(radius, end - y)
     corner = f"Q{_number(turn)} {_number(y)} {_number(turn)} {_number(after)}"
-    return f"M{_number(x)} {_number(y)}L{_number(turn + radius)} {_number(y)}{corner}L{_number(turn)} {_number(end)}"
+    return f"{_line(branch, (turn + radius, y))}{corner}L{_number(turn)} {_number(end)}"
 
 
 def _card(card: Card, interactive: bool, shared: dict[str, str] | None) -> str:
     look, box = card.look, card.box
-    dash = f' stroke-dasharray="{look.dash[0]:g} {look.dash[1]:g}"' if look.dash else ""
     spoken = f"{card.smiles}, {card.label}" if card.label else card.smiles
-    keys = ""
-    if interactive:
-        keys = f' role="button" tabindex="0" aria-label={quoteattr(f"Copy SMILES {spoken}")}'
-        keys += f" data-smiles={quoteattr(card.smiles)}"
+    keys = {"role": "button", "tabindex": "0", "aria_label": f"Copy SMILES {spoken}", "data_smiles": card.smiles}
     parts = [
-        f'<g class="molecule {card.kind}"{keys}><title>{escape(spoken)}</title>',
-        f'<rect class="card" x="{_number(box.x)}" y="{_number(box.y)}" width="{_number(box.width)}" '
-        f'height="{_number(box.height)}" rx="{RADIUS:g}" fill="{look.fill}" stroke="{look.edge}" '
-        f'stroke-width="{look.edge_width:g}"{dash}/>',
+        _tag("title", escape(spoken)),
+        _tag(
+            "rect", class_="card", x=box.x, y=box.y, width=box.width, height=box.height, rx=RADIUS, fill=look.fill,
+            stroke=look.edge, stroke_width=look.edge_width, stroke_dasharray=" ".join(map(_number, look.dash)) or None,
+        ),
         _molecule(card, shared),
-    ]
+    ]  # fmt: skip
     if card.label:
-        parts.append(_text(*card.label_place, card.label, look.ink, anchor="start" if card.mark else "middle"))
-        strokes = "".join("M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in stroke) for stroke in card.mark)
-        if strokes:
+        parts.append(_text(card.label_place, card.label, look.ink, anchor="start" if card.mark else "middle"))
+        if card.mark:
+            strokes = "".join(_line(*stroke) for stroke in card.mark)
             parts.append(
-                f'<path class="mark" d="{strokes}" fill="none" stroke="{look.ink}" stroke-width="1.8" '
-                'stroke-linecap="round" stroke-linejoin="round"/>'
+                _tag("path", class_="mark", d=strokes, fill="none", stroke=look.ink, stroke_width=1.8, **_ROUND)
             )
-    return "".join([*parts, "</g>"])
+    return _tag("g", "".join(parts), class_=f"molecule {card.kind}", **(keys if interactive else {}))
 
 
 def _molecule(card: Card, shared: dict[str, str] | None) -> str:
     (x, y), drawn = card.corner, card.depiction
     if drawn.molecule is None:
-        rows = (y + TEXT_HEIGHT * (row + 0.75) for row in range(len(drawn.lines)))
         middle = card.box.x + card.box.width / 2
-        lines = zip(rows, drawn.lines, strict=True)
-        return "".join(_text(middle, row, line, INK, font=_MONO) for row, line in lines)
-    body = drawn.svg()
-    place = f'transform="translate({_number(x)} {_number(y)})"'
+        places = ((middle, y + TEXT_HEIGHT * (row + 0.75)) for row in range(len(drawn.lines)))
+        return "".join(_text(place, line, INK, font=_MONO) for place, line in zip(places, drawn.lines, strict=True))
+    place = f"translate({_number(x)} {_number(y)})"
     if shared is None:
-        return f'<g class="drawing" {place} fill="none" stroke-linecap="round" stroke-linejoin="round">{body}</g>'
-    name = shared.setdefault(body, f"m{len(shared)}")
-    return f'<use class="drawing" href="#{name}" {place}/>'
+        return _tag("g", drawn.svg(), class_="drawing", transform=place, fill="none", **_ROUND)
+    name = shared.setdefault(drawn.svg(), f"m{len(shared)}")
+    return _tag("use", class_="drawing", href=f"#{name}", transform=place)
 
 
-def _text(x: float, y: float, text: str, ink: str, *, font: str = _SANS, anchor: str = "middle") -> str:
-    return (
-        f'<text x="{_number(x)}" y="{_number(y)}" text-anchor="{anchor}" font-family="{font}" font-size="{LABEL_SIZE:g}" '
-        f'fill="{ink}">{escape(text)}</text>'
-    )
+def _text(place: tuple[float, float], text: str, ink: str, *, font: str = _SANS, anchor: str = "middle") -> str:
+    x, y = place
+    return _tag("text", escape(text), x=x, y=y, text_anchor=anchor, font_family=font, font_size=LABEL_SIZE, fill=ink)
