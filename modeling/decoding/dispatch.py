@@ -57,10 +57,13 @@ _METHODS = {
 }  # fmt: skip
 # Methods that the plain path calls for each token, and that the fast path does not call.
 _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
-# The modules that a decoder is made of, besides Weft's own and activations.
+# The modules that a decoder is made of: some of torch, and those defined in these places.
 _TORCH_MODULES = (nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm)
-_ACTIVATIONS = ("torch.nn.modules.activation", "transformers.activations")
-_OWN = WeftModel.__module__.removesuffix("modeling_weft")
+_SOURCES = (
+    WeftModel.__module__.removesuffix("modeling_weft"),
+    "torch.nn.modules.activation",
+    "transformers.activations",
+)
 
 # For each model passed to `fast_decoding`: on a CPU the compiled step, with a snapshot of what it was made from.
 _CHOSEN: WeakKeyDictionary[nn.Module, tuple[Any, DecodeStep] | None] = WeakKeyDictionary()
@@ -83,16 +86,6 @@ def changed_method() -> str | None:
         if method is None or {*inspect.signature(method).parameters} - {"self"} != set(parameters):
             return name
     return None
-
-
-def _is_known(kind: type) -> bool:
-    """Return whether a module of this type is Weft's own, or one that Weft is made of.
-
-    The step calls the submodules of some modules, and not the modules themselves. It would ignore an adapter in place of
-    one, or the `forward` of a subclass.
-    """
-    source = kind.__module__
-    return kind in _TORCH_MODULES or source in _ACTIVATIONS or source.startswith(_OWN)
 
 
 def _is_observed(module: nn.Module) -> bool:
@@ -127,9 +120,11 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
             return f"the model's `{name}` is not Weft's own"
     if type(model.model) is not WeftModel:
         return f"there is a {type(model.model).__name__} in the model"
-    for module in (model.lm_head, *modules):
-        if not _is_known(type(module)):
-            return f"there is a {type(module).__name__} in the model (an adapter, or a module of another package)"
+    # The step calls the submodules of some modules, and not the modules themselves. It would ignore an adapter in place
+    # of one, or the `forward` of a subclass.
+    for kind in dict.fromkeys(type(module) for module in (model.lm_head, *modules)):
+        if kind not in _TORCH_MODULES and not kind.__module__.startswith(_SOURCES):
+            return f"there is a {kind.__name__} in the model (an adapter, or a module of another package)"
     # `parameters` would walk the modules again
     parameters = [parameter for module in (model.lm_head, *modules) for parameter in module._parameters.values()]
     weights = [weight for weight in parameters if weight is not None]
