@@ -83,6 +83,11 @@ def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: n
         assert embeds is not None
         check_states(embeds, unwrap_embedding(table).embedding_dim, name.replace("input_ids", "inputs_embeds"))
         return
+    _check_shape(ids, name)
+
+
+def _check_shape(ids: torch.Tensor, name: str) -> None:
+    """Check that ids are (B, T) and not empty."""
     if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"`{name}` must be integers of shape (batch, length): got {tuple(ids.shape)} of {ids.dtype}.")
     if 0 in ids.shape:
@@ -198,12 +203,7 @@ def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batc
 
 
 def check_labels(labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> None:
-    if labels.ndim != 2 or labels.dtype not in (torch.int64, torch.int32):
-        raise ValueError(
-            f"`labels` must be integers of shape (batch, length): got {tuple(labels.shape)} of {labels.dtype}."
-        )
-    if 0 in labels.shape:
-        raise ValueError(f"`labels` is empty: its shape is {tuple(labels.shape)}.")
+    _check_shape(labels, "labels")
     if decoder_inputs is not None and decoder_inputs.shape[:2] != labels.shape:
         raise ValueError(
             f"`labels` has shape {tuple(labels.shape)}, but the decoder's input has shape {tuple(decoder_inputs.shape)}: give "
@@ -221,14 +221,4 @@ def require_labels_for_router_loss(config: WeftConfig) -> None:
             "With label_smoothing_factor, use weftformer.training.WeftTrainer, which passes the factor to the model. Instead of "
             "compute_loss_func, override `WeftTrainer.compute_loss` and add your loss to the model's. Or set "
             "router_aux_loss_coef, router_z_loss_coef and router_bias_update_rate to 0."
-        )
-
-
-def check_label_values(labels: torch.Tensor, vocab_size: int) -> None:
-    """Read the labels, and raise a ValueError if one of them is neither -100 nor in the target vocabulary."""
-    low, high = _range(labels.masked_fill(labels == -100, 0))
-    if low < 0 or high >= vocab_size:
-        raise ValueError(
-            f"`labels` contains the id {low if low < 0 else high}, but the target vocabulary has {vocab_size} tokens (0 to "
-            f"{vocab_size - 1}). Use -100 for positions that the loss ignores."
         )

@@ -33,7 +33,6 @@ from .checks import (
     check_ids,
     check_inputs,
     check_kwargs,
-    check_label_values,
     check_labels,
     check_length,
     check_mask,
@@ -1067,7 +1066,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             check_labels(labels, decoder_inputs)
             labels = cast(torch.LongTensor, labels.long())
             if reads_values(self, labels.device):
-                check_label_values(labels, self.config.target_vocab_size)
+                check_ids(labels.masked_fill(labels == -100, 0), self.config.target_vocab_size, "labels")
             use_cache = False
             if decoder_inputs is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
