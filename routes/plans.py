@@ -54,6 +54,11 @@ class Candidate:
         """Whether all starting materials are in the stock; None without a stock. The route may still not work."""
         return None if self.missing is None else not self.missing
 
+    @property
+    def finite_score(self) -> float | None:
+        """The score, or None if it is infinite or unknown, which JSON cannot express."""
+        return self.score if math.isfinite(self.score) else None
+
     def with_stock(self, stock: Stock | None) -> Candidate:
         """Return the candidate with the missing materials and the offers of this stock."""
         if stock is None or self.route is None:
@@ -157,7 +162,7 @@ class Candidate:
         return {
             "rank": self.rank or None,
             "group": self.group or None,
-            "score": self.score if math.isfinite(self.score) else None,  # JSON has no infinity
+            "score": self.finite_score,
             "n_steps": self.n_steps,
             "purchasable": self.purchasable,
             "precedented": self.precedented,
@@ -225,9 +230,14 @@ class Plan:
         return list(distinct.values())
 
     @property
+    def found(self) -> list[tuple[Candidate, Route]]:
+        """The distinct routes among the candidates, best first, each with its candidate."""
+        return [(candidate, candidate.route) for candidate in self.distinct if candidate.route is not None]
+
+    @property
     def routes(self) -> list[Route]:
         """The distinct routes among the candidates, best first."""
-        return [candidate.route for candidate in self.distinct if candidate.route is not None]
+        return [route for _, route in self.found]
 
     @property
     def failed(self) -> list[Candidate]:
@@ -267,7 +277,6 @@ class Plan:
         first route, and the seconds of the searches."""
         routes = self.distinct
         purchasable = [route.purchasable for route in routes]
-        score = routes[0].score if routes else -math.inf
         return {
             "id": self.id,
             "target": self.target,
@@ -277,7 +286,7 @@ class Plan:
             "purchasable": None if None in purchasable or not routes else sum(map(bool, purchasable)),
             "precedented": sum(route.precedented is True for route in routes),
             "failing": sum(route.fails_because is not None for route in routes),
-            "best_score": score if math.isfinite(score) else None,
+            "best_score": routes[0].finite_score if routes else None,
             "seconds": self.seconds,
         }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_lines
-from weftformer.routes.plans import Candidate, Plan
+from weftformer.routes.plans import Plan
 from weftformer.routes.shipped import provenance
 from weftformer.scripts.arguments import (
     add_export,
@@ -241,7 +241,7 @@ def described(plan: Plan, count: int) -> str:
     notes = [f"note: {remark}" for remark in plan.remarks]
     if plan.problem is not None:
         return "\n".join([f"\n{name}: not planned. {plan.problem}", *notes])
-    routes, failed = plan.distinct, len(plan.failed)
+    routes, failed = plan.found, len(plan.failed)
     if not routes:
         return "\n".join([f"\n{name}: {plan.nothing_because}", *notes])
     failing = plan.summary["failing"]
@@ -250,24 +250,19 @@ def described(plan: Plan, count: int) -> str:
     counts += f", {failing} of them with a failing step" if failing else ""
     counts += f"; {failed} of {len(plan.candidates)} candidates are not routes" if failed else ""
     text = [f"\n{name}: {counts}", *notes]
-    for candidate in routes[:count]:
-        assert candidate.route is not None
-        wrong = f", fails: {candidate.fails_because}" if candidate.fails_because else ""
-        text.append(
-            f"\nrank {candidate.rank}, group {candidate.group}{_purchasable(candidate.missing)}{_precedented(candidate)}"
-            f"{wrong}\n{candidate.route.format_tree()}"
-        )
+    for candidate, route in routes[:count]:
+        facts = [f"rank {candidate.rank}", f"group {candidate.group}"]
+        if candidate.missing is not None:
+            facts.append(f"not in stock: {', '.join(candidate.missing)}" if candidate.missing else "purchasable")
+        if number := route.num_reactions:
+            facts.append(f"{candidate.precedented_steps} of {number} step{'' if number == 1 else 's'} precedented")
+        if candidate.fails_because:
+            facts.append(f"fails: {candidate.fails_because}")
+        text.append(f"\n{', '.join(facts)}\n{route.format_tree()}")
         text += [_step(number, *step) for number, step in enumerate(candidate.steps, 1)]
         text += [f"buy {offer.smiles}: {offer.description}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []
     return "\n".join(text)
-
-
-def _precedented(candidate: Candidate) -> str:
-    if candidate.route is None or not candidate.judgements:
-        return ""
-    number = candidate.route.num_reactions
-    return f", {candidate.precedented_steps} of {number} step{'' if number == 1 else 's'} precedented"
 
 
 def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
@@ -280,12 +275,6 @@ def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
     }
     predicted = "" if rank is None else f", predicted back (rank {rank})" if rank else ", not predicted back"
     return "; ".join([f"step {number}: {name}, {states[known.state]}{predicted}", *known.remarks])
-
-
-def _purchasable(missing: tuple[str, ...] | None) -> str:
-    if missing is None:
-        return ""
-    return f", not in stock: {', '.join(missing)}" if missing else ", purchasable"
 
 
 def table(lines: list[dict[str, Any]]) -> str:

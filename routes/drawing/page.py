@@ -146,9 +146,8 @@ def plan_html(plan: Plan, most: int = 10) -> str:
         `str`: HTML elements without a style sheet.
     """
     shown = []
-    for candidate in plan.distinct[:most]:
-        assert candidate.route is not None  # `Plan.distinct` contains only candidates with a route
-        picture = route_picture(candidate.route, candidate.missing)
+    for candidate, route in plan.found[:most]:
+        picture = route_picture(route, candidate.missing)
         shown.append((candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}"))
     return templates().get_template("plan.html").render(plan=plan, shown=shown)
 
@@ -275,15 +274,14 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
     except ValueError:  # the target is not a SMILES
         portrait = None
     groups: dict[tuple[str, ...], _Group] = {}
-    for rank, candidate in enumerate(plan.distinct, 1):
-        assert candidate.route is not None  # `Plan.distinct` contains only candidates with a route
-        picture = route_picture(candidate.route, candidate.missing)
-        key = tuple(sorted(canonical_or_given(child.smiles) for child in candidate.route.children))
+    for rank, (candidate, route) in enumerate(plan.found, 1):
+        picture = route_picture(route, candidate.missing)
+        key = tuple(sorted(canonical_or_given(child.smiles) for child in route.children))
         if key not in groups:
-            groups[key] = _group(candidate.route, picture, shared)
-        leaves = list(dict.fromkeys(candidate.route.leaves()))
+            groups[key] = _group(route, picture, shared)
+        leaves = list(dict.fromkeys(route.leaves()))
         drawn = Markup(picture_svg(picture, interactive=True, shared=shared))
-        groups[key].routes.append(_DrawnRoute(number, rank, candidate, candidate.route, leaves, drawn))
+        groups[key].routes.append(_DrawnRoute(number, rank, candidate, route, leaves, drawn))
     return _Section(plan, smiles, portrait, list(groups.values()), sum(purchasable) if purchasable else None)
 
 

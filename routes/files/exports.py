@@ -30,11 +30,10 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
 
     records: dict[tuple[str, str], dict[str, Any]] = {}
     about = {"id": plan.id or plan.target, "solved": plan.solved}
-    for candidate in plan.distinct:
-        assert candidate.route is not None
-        made = [(step.smiles, "intermediate") for step in candidate.route.steps()[:-1]]
-        bought = [(leaf, "starting material") for leaf in candidate.route.leaves() if candidate.route.children]
-        for smiles, role in [(candidate.route.smiles, "target"), *made, *bought]:
+    for candidate, route in plan.found:
+        made = [(step.smiles, "intermediate") for step in route.steps()[:-1]]
+        bought = [(leaf, "starting material") for leaf in route.leaves() if route.children]
+        for smiles, role in [(route.smiles, "target"), *made, *bought]:
             canonical = canonical_or_given(smiles)
             fields = records.setdefault((canonical, role), about | {"smiles": canonical, "role": role, "routes": {}})
             fields["routes"][candidate.rank] = None  # a dict keeps each rank once
@@ -66,9 +65,8 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     from rdkit.Chem import rdChemReactions
 
     records: dict[str, tuple[list[str], dict[str, Any]]] = {}
-    for candidate in plan.distinct:
-        assert candidate.route is not None and candidate.reactions is not None
-        for step, reaction in zip(candidate.route.steps(), candidate.reactions, strict=True):
+    for candidate, route in plan.found:
+        for step, reaction in zip(route.steps(), candidate.reactions or (), strict=True):
             molecules = [step.smiles, *(child.smiles for child in step.children)]
             # the number of the step differs between routes
             fields = {"id": plan.id or plan.target, "solved": plan.solved, "routes": {}} | reaction | {"step": None}

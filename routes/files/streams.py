@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ...common.atomic import atomic_write
-from ..plans import Candidate, Plan
+from ..plans import Plan
 from ..tree import Route
 from .entries import read_entries
 from .exports import molecule_records, reaction_records
@@ -188,33 +188,25 @@ def _json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
-def _routes(plan: Plan) -> list[tuple[Candidate, Route, float | None]]:
-    """Return the candidates with distinct routes, each with its route and its score for JSON."""
-    return [
-        (candidate, candidate.route, candidate.score if math.isfinite(candidate.score) else None)
-        for candidate in plan.distinct
-        if candidate.route is not None
-    ]
-
-
 def _reactions(plan: Plan, place: _Place) -> Iterator[str]:
-    for candidate, route, score in _routes(plan):
+    for candidate, route in plan.found:
         try:
             line = to_reaction_line(route)
         except ValueError as error:
             place.left_out.append(str(error))
         else:
-            rank = f"\t{candidate.rank}\t{'' if score is None else score}" if candidate.rank else ""
+            score = "" if candidate.finite_score is None else candidate.score
+            rank = f"\t{candidate.rank}\t{score}" if candidate.rank else ""
             yield f"{line}\t{plan.id or plan.target}{rank}\n"
 
 
 def _row_of_trees(plan: Plan, place: _Place) -> Iterator[str]:
     trees = []
-    for candidate, route, score in _routes(plan):
+    for candidate, route in plan.found:
         leaves = route.leaves()
         # AiZynthFinder requires `in_stock`, so it is false if no stock was given
         bought = set(leaves) - set(leaves if candidate.missing is None else candidate.missing)
-        about = {"scores": {"log_probability": score}, "rank": candidate.rank}
+        about = {"scores": {"log_probability": candidate.finite_score}, "rank": candidate.rank}
         trees.append(to_reaction_tree(route, bought) | about)
     name = plan.id or plan.target
     row = (place.row, name, plan.target, plan.seconds, plan.solved is True, len(trees), trees)
@@ -224,14 +216,14 @@ def _row_of_trees(plan: Plan, place: _Place) -> Iterator[str]:
 def _predictions(plan: Plan, place: _Place) -> Iterator[str]:
     routes = [
         {"rank": candidate.rank, "route": {"target": to_retrocast(route), "schema_version": "2"}}
-        for candidate, route, _ in _routes(plan)
+        for candidate, route in plan.found
     ]
     yield f"{_json(place.name)}:{_json(routes)}"
 
 
 def _csv(plan: Plan, place: _Place) -> Iterator[str]:
     rows: list[dict[str, Any]] = []
-    for candidate, _, _ in _routes(plan):
+    for candidate in plan.distinct:
         row = candidate.to_dict()
         # a route that reactions cannot express is still in the column `route`
         (line, *_) = "".join(_reactions(replace(plan, candidates=[candidate]), place._replace(left_out=[]))).split(
@@ -247,11 +239,11 @@ def _csv(plan: Plan, place: _Place) -> Iterator[str]:
 def _summary(plan: Plan, place: _Place) -> Iterator[str]:
     row = plan.summary | {"problem": plan.nothing_because}
     row["seconds"] = None if plan.seconds is None else round(plan.seconds, 2)
-    for best, route, score in sorted(_routes(plan), key=lambda item: not item[0].purchasable)[:1]:
+    for best, route in sorted(plan.found, key=lambda item: not item[0].purchasable)[:1]:
         steps = route.num_reactions
         row |= {"rank": best.rank, "steps": steps, "precedented_steps": best.precedented_steps}
-        if steps and score is not None:
-            row["confidence"] = float(f"{math.exp(score / steps):.4g}")
+        if steps and best.finite_score is not None:
+            row["confidence"] = float(f"{math.exp(best.score / steps):.4g}")
     yield _csv_line([_cell(row.get(name)) for name in SUMMARY_COLUMNS])
 
 
