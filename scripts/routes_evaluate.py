@@ -8,7 +8,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weftformer.routes.scoring.conditions import CONDITIONS
 from weftformer.scripts.arguments import (
@@ -24,6 +24,7 @@ from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
     from weftformer.routes.planning.settings import PlanSettings
+    from weftformer.routes.scoring.predicting import Prediction
     from weftformer.routes.stock import Stock
     from weftformer.routes.tree import Route
 
@@ -87,16 +88,11 @@ def main(args: argparse.Namespace) -> None:
             name: matched(column, references, name) for name, column in read_predictions(args.predictions).items()
         }
     results: dict[str, Evaluation] = {}
-    for name, pairs in columns.items():
-        results[name] = evaluate(
-            [plan for _, (plan, _) in pairs],
-            [route for route, _ in pairs],
-            starting_materials=[material for _, (_, material) in pairs],
-            stock=stock,
-            ks=args.ks,
-        )
-        if failed := [plan for _, (plan, _) in pairs if plan.problem is not None]:
-            what = f"{len(failed)} of {len(pairs)} targets not planned, counted as not found"
+    for name, predictions in columns.items():
+        routes, plans, materials = zip(*predictions, strict=True)
+        results[name] = evaluate(plans, routes, starting_materials=materials, stock=stock, ks=args.ks)
+        if failed := [plan for plan in plans if plan.problem is not None]:
+            what = f"{len(failed)} of {len(plans)} targets not planned, counted as not found"
             message = f"{what}: {failed[0].target}: {failed[0].problem}"
             print(f"weftformer routes evaluate: {name}: {message}", file=sys.stderr)
     print(as_text(results))
@@ -115,7 +111,7 @@ def check(args: argparse.Namespace) -> None:
 
 def _planned(
     args: argparse.Namespace, settings: PlanSettings, references: list[tuple[Route, str]], stock: Stock | None
-) -> dict[str, list[Any]]:
+) -> dict[str, list[Prediction]]:
     from weftformer.common.atomic import partial_file
     from weftformer.routes.scoring.predicting import conditions_of, predict
     from weftformer.serving.tasks import load_on
@@ -124,11 +120,9 @@ def _planned(
     conditions = conditions_of(planner.model, args.conditions)
     file = args.save_predictions
     with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:
-        plans_by_condition = {
-            name: predict(planner, references, name, settings, sink, stock=stock, batch_size=args.batch_size)
+        return {
+            CONDITIONS[name]: predict(
+                planner, references, name, settings, sink, stock=stock, batch_size=args.batch_size
+            )
             for name in conditions
         }
-    return {
-        CONDITIONS[name]: [(route, told) for (route, _), told in zip(references, plans, strict=True)]
-        for name, plans in plans_by_condition.items()
-    }

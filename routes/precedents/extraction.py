@@ -92,20 +92,17 @@ def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) ->
     `templates` has the template of each record. A template that the included library has too gets its name.
     """
     names = shipped_library().names
-    classes: dict[tuple[str, str], Counter[int | None]] = {}
-    examples: dict[tuple[str, str], list[Example]] = {}
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record, smarts in zip(records, templates, strict=True):
-        if smarts is None:
-            continue
-        used, made = record["reaction"].split(">>")
-        key = (difference(canonical_smiles(made), joined([used])), smarts)
-        classes.setdefault(key, Counter())[record["class"]] += 1
-        examples.setdefault(key, []).append(Example(record["reaction"], record["id"]))
-    for key, counts in sorted(classes.items(), key=lambda item: (-item[1].total(), item[0])):
-        recorded = [(number, count) for number, count in counts.items() if number is not None]
-        commonest = max(recorded, key=lambda item: item[1])[0] if recorded else None
-        chosen = sorted(examples[key], key=lambda example: (example.source is None, len(example.smiles)))[:EXAMPLES]
-        yield key[0], Transformation(key[1], counts.total(), commonest, tuple(chosen), names.get(key[1]))
+        if smarts is not None:
+            used, made = record["reaction"].split(">>")
+            found.setdefault((difference(canonical_smiles(made), joined([used])), smarts), []).append(record)
+    for (key, smarts), own in sorted(found.items(), key=lambda item: (-len(item[1]), item[0])):
+        classes = Counter(record["class"] for record in own if record["class"] is not None)
+        commonest = next((number for number, _ in classes.most_common(1)), None)
+        examples = [Example(record["reaction"], record["id"]) for record in own]
+        examples.sort(key=lambda example: (example.source is None, len(example.smiles)))
+        yield key, Transformation(smarts, len(own), commonest, tuple(examples[:EXAMPLES]), names.get(smarts))
 
 
 def with_groups(

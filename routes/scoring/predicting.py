@@ -23,8 +23,10 @@ from .conditions import CONDITIONS
 
 _logger = logging.getLogger(__name__)
 
-# A plan and the starting material that the model was given.
-Told = tuple[Plan, str | None]
+# A recorded route, the plan for its target, and the starting material that the model was given.
+Prediction = tuple[Route, Plan, str | None]
+# Plans and starting materials by target.
+Column = dict[str, list[tuple[Plan, str | None]]]
 
 
 def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Route, str]]:
@@ -74,7 +76,7 @@ def predict(
     settings: PlanSettings,
     sink: IO[str],
     **options: Any,
-) -> list[Told]:
+) -> list[Prediction]:
     """Plan the targets, and write each plan to `sink` when it is done.
 
     Args:
@@ -104,10 +106,10 @@ def predict(
             sink.write(json.dumps(row, separators=(",", ":")) + "\n")
             sink.flush()
             bar.update(1)
-    return [(plans[index], material) for index, material in enumerate(materials)]
+    return [(route, plans[index], materials[index]) for index, (route, _) in enumerate(references)]
 
 
-def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
+def read_predictions(files: Sequence[Path]) -> dict[str, Column]:
     """Read plans by column and canonical target.
 
     The files contain JSON lines, a list of `weftformer routes plan --json`, or routes of any program.
@@ -115,7 +117,7 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
     Raises:
         ValueError: a file has other content; the message names the place.
     """
-    columns: dict[str, dict[str, list[Told]]] = {}
+    columns: dict[str, Column] = {}
     is_named = len({file.stem for file in files}) == len(files)
     for file in files:
         # searches for one target with different numbers of steps may have ended in another order
@@ -130,9 +132,7 @@ def read_predictions(files: Sequence[Path]) -> dict[str, dict[str, list[Told]]]:
     return columns
 
 
-def matched(
-    column: dict[str, list[Told]], references: Sequence[tuple[Route, str]], name: str
-) -> list[tuple[Route, Told]]:
+def matched(column: Column, references: Sequence[tuple[Route, str]], name: str) -> list[Prediction]:
     """Return each reference with its plan. The second route to a target takes the second plan for it, if there is one.
 
     A target without a plan counts as not found, with a warning.
@@ -140,11 +140,11 @@ def matched(
     Raises:
         ValueError: all plans are missing.
     """
-    pairs, used, missing = list[tuple[Route, Told]](), Counter[str](), 0
+    predictions, used, missing = list[Prediction](), Counter[str](), 0
     for route, _ in references:
         plans = column.get(route.smiles, [(Plan(route.smiles, [], "no prediction found"), None)])
         missing += route.smiles not in column
-        pairs.append((route, plans[min(used[route.smiles], len(plans) - 1)]))
+        predictions.append((route, *plans[min(used[route.smiles], len(plans) - 1)]))
         used[route.smiles] += 1
     if missing == len(references):
         raise ValueError(f"{name}: none of the {missing} targets has a prediction.")
@@ -152,4 +152,4 @@ def matched(
         _logger.warning(
             "%s: %d of %d targets have no prediction and count as not found.", name, missing, len(references)
         )
-    return pairs
+    return predictions

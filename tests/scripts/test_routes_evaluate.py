@@ -116,8 +116,8 @@ def test_repeated_targets_take_successive_plans():
     """The second route to a target takes the second plan for it."""
     known = [made("CCO", "CC", "O"), made("CCO", "CCCl")]
     column = {"CCO": [(Plan("CCO", id=name), None) for name in "ab"]}
-    pairs = predicting.matched(column, [(one, "") for one in [*known, known[0]]], "column")
-    assert [plan.id for _, (plan, _) in pairs] == ["a", "b", "b"]
+    predictions = predicting.matched(column, [(one, "") for one in [*known, known[0]]], "column")
+    assert [plan.id for _, plan, _ in predictions] == ["a", "b", "b"]
 
 
 def test_a_model_that_is_not_told_steps():
