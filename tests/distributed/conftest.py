@@ -1,6 +1,5 @@
 """Two processes that communicate by gloo, started once for all tests of a file, because starting takes most time."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -92,26 +91,6 @@ def pair(pairs, tmp_path_factory) -> Pair:
     if not pairs or not pairs[-1].is_alive:
         pairs.append(Pair(tmp_path_factory.mktemp("pair")))
     return pairs[-1]
-
-
-def _load(file: Path):
-    spec = importlib.util.spec_from_file_location(f"distributed_{file.stem}", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def alone():
-    """The jobs' functions, for this process alone."""
-    return _load(WORKER)
-
-
-@pytest.fixture(scope="session")
-def alone_training():
-    """The jobs of `training_jobs.py`, for this process alone."""
-    return _load(WORKER.with_name("training_jobs.py"))
 
 
 @pytest.fixture(scope="module")

@@ -28,9 +28,11 @@ STEPS = {"max_steps": 4, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0
         pytest.param(SPARSE, "fsdp_size=2,ep_size=2", 2, id="experts"),
     ],
 )
-def test_training_on_two_processes_equals_one(pair, alone_training, data, tmp_path, fields, sizes, held_out):
+def test_training_on_two_processes_equals_one(pair, data, tmp_path, fields, sizes, held_out):
+    from .training_jobs import train  # only here: it imports much that no fast test needs
+
     settings = STEPS | {"fields": fields, "data": data, "validation_split": held_out, "dtype": torch.float64}
-    one = alone_training.train(folder=tmp_path / "one", per_device_train_batch_size=16, **settings)
+    one = train(folder=tmp_path / "one", per_device_train_batch_size=16, **settings)
     split = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "per_device_eval_batch_size": 2}
     split |= {} if sizes is None else {"distributed_config": sizes}
     both = pair.run("training_jobs.train", folder=tmp_path / "two", **split, **settings)

@@ -117,9 +117,11 @@ def compare(results, expected, folder, split):
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("engine", "kind"), CASES, ids=lambda value: value)
-def test_two_processes_equal_one(engine, kind, pair, alone, folder_of, tmp_path):
+def test_two_processes_equal_one(engine, kind, pair, folder_of, tmp_path):
+    from .worker import run_engine  # only here: it imports much that no fast test needs
+
     given = {"folder": folder_of(kind), "batch": batch_for(KINDS[kind])}
-    expected = alone.run_engine(**given, out=tmp_path / "one")
+    expected = run_engine(**given, out=tmp_path / "one")
     results = pair.run("run_engine", **given, out=tmp_path / "two", **ENGINES[engine])
     compare(results, expected, tmp_path / "two", split=engine not in ("tensor", "expert, one batch"))
     biases = [name for name in expected["state"] if name.endswith("selection_bias")]

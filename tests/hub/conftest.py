@@ -18,11 +18,11 @@ COMMIT = "0" * 40
 class Hub:
     """The content of the stand-in: files of repositories in a folder, and the pushed files.
 
-    `commits`: the repository of each commit; `pushed`: the files of each commit.
+    `pushed`: the files of each commit.
     """
 
     def __init__(self, folder: Path):
-        self.folder, self.commits = folder, []
+        self.folder = folder
         self.pushed: list[dict[str, bytes]] = []
 
     def files(self, repo_id: str) -> set[str]:
@@ -60,7 +60,6 @@ class Hub:
             target = self.folder / repo_id / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
-        self.commits.append(repo_id)
         return {"commitUrl": f"{constants.ENDPOINT}/{repo_id}/commit/{COMMIT}", "commitOid": COMMIT}
 
 

@@ -10,11 +10,9 @@ import transformers
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.configuration import version
 from weftformer.modeling import checks, transformers_names
 
 from ..models import IDS, LABELS, TARGET, TINY_CONFIG, tiny_model
-from .test_loading_damaged import fields
 
 REMEDY = 'pip install "transformers>=5.17,<6"'
 
@@ -73,13 +71,3 @@ def test_pushed_code_warns_of_a_keyword_or_field_that_it_does_not_know(pushed, c
         assert len([message for message in caplog.messages if word in message]) == 1
     with pytest.raises(ValueError, match="of_next_year"):
         WeftForConditionalGeneration.from_pretrained(pushed[1])(IDS, decoder_input_ids=TARGET, of_next_year=1)
-
-
-def test_pushed_code_writes_its_version_and_refuses_a_later_format(pushed):
-    config_class, folder = pushed[0].config_class, pushed[1]
-    fields(folder / "config.json", weft_version="0.0.1")
-    config_class.from_pretrained(folder).save_pretrained(folder)
-    assert f'"weft_version": "{version.__version__}"' in (folder / "config.json").read_text()
-    fields(folder / "config.json", weft_version="99.0.0", weft_format=version.FORMAT + 1)
-    with pytest.raises(ValueError, match="pip install -U weftformer"):
-        config_class.from_pretrained(folder)

@@ -69,10 +69,6 @@ class CommonTests(common.ModelTesterMixin, GenerationTesterMixin):
         self.model_tester = ModelTester(self.config_class, self.fields)
         self.config_tester = ConfigTester(self, config_class=self.config_class, **SIZES)
 
-    def model_and_inputs(self):
-        config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
-        return self.all_model_classes[0](config).eval(), inputs
-
     def test_config(self):
         self.config_tester.run_common_tests()
 
