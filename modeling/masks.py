@@ -110,20 +110,6 @@ def key_mask_of(mask: torch.Tensor | None, batch: int) -> torch.Tensor | None:
     return allowed.any(dim=(1, 2)).expand(batch, -1)
 
 
-def encoder_mask(config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None):
-    """Return the mask of the encoder's self-attention."""
-    refuse_lost_bias(config)  # not only when the model is built: the implementation may be switched later
-    if attention_mask is not None and attention_mask.ndim == 4:
-        return _user_mask(attention_mask, config._attn_implementation, inputs_embeds.dtype)
-    return create_bidirectional_mask(
-        config=config,
-        inputs_embeds=inputs_embeds,
-        attention_mask=attention_mask,
-        # to skip a mask without pads, transformers would have to read the mask, which waits for the device
-        allow_is_bidirectional_skip=attention_mask is None,
-    )
-
-
 def decoder_mask(
     config: WeftConfig,
     inputs_embeds: torch.Tensor,
@@ -153,14 +139,16 @@ class _Implementation:
         self._attn_implementation = name
 
 
-def cross_mask(
+def bidirectional_mask(
     config: WeftConfig,
     inputs_embeds: torch.Tensor,
-    encoder_hidden_states: torch.Tensor,
     attention_mask: torch.Tensor | None,
+    encoder_hidden_states: torch.Tensor | None = None,
 ):
-    """Return the mask of the decoder's cross-attention."""
-    implementation = cross_attention_implementation(config)
+    """Return the mask of the encoder's self-attention, or with the encoder's states that of the decoder's cross-attention."""
+    refuse_lost_bias(config)  # not only when the model is built: the implementation may be switched later
+    is_cross = encoder_hidden_states is not None
+    implementation = cross_attention_implementation(config) if is_cross else config._attn_implementation
     if attention_mask is not None and attention_mask.ndim == 4:
         return _user_mask(attention_mask, implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(
@@ -168,5 +156,6 @@ def cross_mask(
         inputs_embeds=inputs_embeds,
         attention_mask=attention_mask,
         encoder_hidden_states=encoder_hidden_states,
+        # to skip a mask without pads, transformers would have to read the mask, which waits for the device
         allow_is_bidirectional_skip=attention_mask is None,
     )

@@ -48,7 +48,7 @@ from .generation import WeftGenerationMixin
 from .layers import FeedForward, build_norm, dropout
 from .loading import LoadingMixin
 from .losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
-from .masks import cross_mask, decoder_mask, encoder_mask, key_mask_of, refuse_lost_bias
+from .masks import bidirectional_mask, decoder_mask, key_mask_of, refuse_lost_bias
 from .moe import ExpertsBase, Router, SparseFeedForward, balance_loss, router_counts, router_z_loss
 from .positions import (
     AttentionPositions,
@@ -582,7 +582,7 @@ class WeftEncoder(WeftStack):
         if self.condition_proj is not None and condition_values is not None:
             condition = self.condition_proj(condition_values.to(embeds.dtype))[:, None]
         hidden_states = self._embed(embeds, positions, condition)
-        mask = encoder_mask(self.config, embeds, attention_mask)
+        mask = bidirectional_mask(self.config, embeds, attention_mask)
         layer_positions = attention_positions(
             self.config.self_attention_position_type, self.config,
             positions, positions, positions, self.rotary_embedding, embeds,
@@ -725,7 +725,7 @@ class WeftDecoder(WeftStack):
             source = encoder_hidden_states.shape[1]
             check_mask(encoder_attention_mask, batch, heads, length, source, "encoder_attention_mask")
             source_positions = self._source_positions(encoder_position_ids, encoder_hidden_states)
-            source_mask = cross_mask(self.config, embeds, encoder_hidden_states, encoder_attention_mask)
+            source_mask = bidirectional_mask(self.config, embeds, encoder_attention_mask, encoder_hidden_states)
             cross_positions = attention_positions(
                 self.config.cross_attention_position_type, self.config,
                 positions, source_positions, source_positions, self.rotary_embedding, embeds, is_cross=True,

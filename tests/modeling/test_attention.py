@@ -10,7 +10,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
 
 from weftformer.modeling.attention import CrossAttention, SelfAttention
-from weftformer.modeling.masks import encoder_mask
+from weftformer.modeling.masks import bidirectional_mask
 from weftformer.modeling.positions import TokenPositions, WeftRotaryEmbedding, attention_positions
 
 pytestmark = pytest.mark.dtype(torch.float64)
@@ -92,7 +92,7 @@ def attend(attention, config, case, query, key, implementation):
     config._attn_implementation = implementation
     rotary = WeftRotaryEmbedding(config)
     positions = attention_positions(case.kind, config, query, key, key, rotary, case.states)
-    mask = encoder_mask(config, case.states, case.allowed)
+    mask = bidirectional_mask(config, case.states, case.allowed)
     if isinstance(attention, CrossAttention):
         return attention(case.states, case.source, mask, positions)
     return attention(case.states, mask, positions)

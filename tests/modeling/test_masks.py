@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from weftformer.modeling.attention import new_cache
-from weftformer.modeling.masks import cross_mask, decoder_mask, encoder_mask
+from weftformer.modeling.masks import bidirectional_mask, decoder_mask
 
 from ..models import IDS
 
@@ -55,7 +55,7 @@ STATES = torch.zeros(2, 4, 16)
 # the mask that a stack builds, the tokens that are no pads, and who sees whom in the two rows
 PICTURES = {
     "encoder": (
-        lambda config, mask: encoder_mask(config, STATES, mask),
+        lambda config, mask: bidirectional_mask(config, STATES, mask),
         [[1, 0, 1, 0], [0, 1, 1, 1]], ["#.#. " * 4, ".### " * 4]),
     "decoder": (
         lambda config, mask: decoder_mask(config, STATES, mask, None),
@@ -67,7 +67,7 @@ PICTURES = {
         lambda config, mask: decoder_mask(not_causal(config), STATES[:, :3], mask, None),
         [[1, 1, 1], [1, 0, 1]], ["### " * 3, "#.# " * 3]),
     "cross": (
-        lambda config, mask: cross_mask(config, STATES[:, :3], STATES, mask),
+        lambda config, mask: bidirectional_mask(config, STATES[:, :3], mask, STATES),
         [[1, 0, 1, 1], [1, 1, 0, 0]], ["#.## " * 3, "##.. " * 3]),
 }  # fmt: skip
 
@@ -86,9 +86,9 @@ def test_masks_equal_pictures(config_of, eager_flex, case, implementation):
 def test_sdpa_without_pads_has_no_mask(config_of):
     """Only without a mask does SDPA take all of its fast kernels."""
     config = config_of("sdpa")
-    assert encoder_mask(config, STATES, None) is None
+    assert bidirectional_mask(config, STATES, None) is None
     assert decoder_mask(config, STATES, None, None) is None
-    assert cross_mask(config, STATES[:, :3], STATES, None) is None
+    assert bidirectional_mask(config, STATES[:, :3], None, STATES) is None
 
 
 @pytest.mark.parametrize("value", MASKED_VALUES)
@@ -98,11 +98,13 @@ def test_additive_masks_of_usual_constants(config_of, value):
     given[..., 0, 0] = 0.5
     expected = given.masked_fill(~shown, float("-inf"))
     for implementation in IMPLEMENTATIONS:
-        result = encoder_mask(config_of(implementation), torch.zeros(1, 3, 16), given)
+        result = bidirectional_mask(config_of(implementation), torch.zeros(1, 3, 16), given)
         assert torch.equal(result, expected)
 
 
-@pytest.mark.parametrize("mask_of", [encoder_mask, lambda *a: decoder_mask(*a, None)], ids=["encoder", "decoder"])
+@pytest.mark.parametrize(
+    "mask_of", [bidirectional_mask, lambda *a: decoder_mask(*a, None)], ids=["encoder", "decoder"]
+)
 def test_flash_refuses_4d_masks(config_of, mask_of):
     with pytest.raises(ValueError, match=r'flash_attention_2" does not support a 4-D mask: use "sdpa"'):
         mask_of(config_of("flash_attention_2"), torch.zeros(1, 3, 16), torch.ones(1, 1, 3, 3, dtype=torch.bool))
