@@ -71,19 +71,19 @@ def unwrap_embedding(table: nn.Module) -> nn.Embedding:
     return next(part for part in table.modules() if isinstance(part, nn.Embedding))
 
 
-def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: nn.Module, name: str) -> None:
-    """Check that exactly one of ids (B, T) and embeddings (B, T, D) is given, and that it is not empty."""
+def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: nn.Module, name: str) -> torch.Tensor:
+    """Return ids (B, T) or embeddings (B, T, D), after a check that exactly one of them is given, and is not empty."""
+    embeds_name = name.replace("input_ids", "inputs_embeds")
     if (ids is None) == (embeds is None):
         got = "neither" if ids is None else "both"
-        embeds_name = name.replace("input_ids", "inputs_embeds")
         raise ValueError(f"Give either `{name}` or `{embeds_name}`: got {got}.")
-    if is_tracing():
-        return
-    if ids is None:
-        assert embeds is not None
-        check_states(embeds, unwrap_embedding(table).embedding_dim, name.replace("input_ids", "inputs_embeds"))
-        return
-    _check_shape(ids, name)
+    inputs = ids if embeds is None else embeds
+    assert inputs is not None
+    if not is_tracing() and embeds is None:
+        _check_shape(inputs, name)
+    elif not is_tracing():
+        check_states(inputs, unwrap_embedding(table).embedding_dim, embeds_name)
+    return inputs
 
 
 def _check_shape(ids: torch.Tensor, name: str) -> None:

@@ -566,9 +566,7 @@ class WeftEncoder(WeftStack):
         for name in ("logits_to_keep", "encoder_attention_mask"):
             kwargs.pop(name, None)
         check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
-        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids")
-        inputs = input_ids if inputs_embeds is None else inputs_embeds
-        assert inputs is not None
+        inputs = check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids")
         batch, length = inputs.shape[:2]
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         check_mask(attention_mask, batch, self.config.encoder_attention_heads, length, length, "attention_mask")
@@ -684,9 +682,7 @@ class WeftDecoder(WeftStack):
         ```
         """
         check_kwargs(kwargs, WeftDecoder.forward, "WeftDecoder.forward")
-        check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids")
-        inputs = input_ids if inputs_embeds is None else inputs_embeds
-        assert inputs is not None
+        inputs = check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids")
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
             if cache is not None:
