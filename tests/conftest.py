@@ -95,6 +95,7 @@ def pytest_collection_finish() -> None:
     These are about a million objects, of the libraries and of the collected tests.
     """
     gc.freeze()
+    gc.set_threshold(700, 10, 50)  # old objects are few now, so that Python would visit all of them too often
     gc.enable()
 
 
