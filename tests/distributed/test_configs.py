@@ -12,16 +12,11 @@ FOLDER = Path(weftformer.__file__).parent / "scripts" / "configs"
 NAMES = sorted(path.stem for path in FOLDER.iterdir())
 
 
-def parsed(name):
-    """Return the arguments that `accelerate launch --config_file` reads from a file."""
-    command = ["--config_file", str(FOLDER / f"{name}.yaml"), "-m", "weftformer", "train", "--seed", "1"]
-    return _validate_launch_command(launch_command_parser().parse_args(command))[0]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_word_is_known(name):
     """accelerate refuses an unknown word at the top, and passes over one below it in silence."""
-    arguments = parsed(name)
+    command = ["--config_file", str(FOLDER / f"{name}.yaml"), "-m", "weftformer", "train", "--seed", "1"]
+    arguments = _validate_launch_command(launch_command_parser().parse_args(command))[0]
     assert arguments.num_processes == 2 and arguments.mixed_precision == "no"
     engines = {"ddp": "multi_gpu", "fsdp2": "use_fsdp", "deepspeed_zero3": "use_deepspeed"}
     assert getattr(arguments, engines.get(name, "multi_gpu"))
