@@ -53,9 +53,8 @@ class WholeRoutes:
 
     def result(self) -> tuple[list[Candidate], list[str]]:
         """Return all candidates, and the remarks about them."""
-        candidates = [
-            candidate for number in sorted(self._candidates, key=str) for candidate in self._candidates[number]
-        ]
+        numbers = range(len(self.request.jobs))  # `pooled` keeps this order among equal scores
+        candidates = [candidate for number in numbers for candidate in self._candidates[number]]
         if len(self.request.jobs) > 1:
             candidates = pooled(candidates)
         if self._deadline is None or not self._deadline.is_over:

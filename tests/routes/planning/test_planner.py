@@ -1,13 +1,16 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.routes import Constraints
+from weftformer.routes import Candidate, Constraints, Route
 from weftformer.routes.molecules import canonical_smiles
 from weftformer.routes.planning import model_search as search
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.planning.requests import _logger, default_steps
+from weftformer.routes.planning.whole_routes import WholeRoutes
 from weftformer.tokenization import encode_route, encode_source
 
 
@@ -169,3 +172,10 @@ def test_salts_are_refused_or_stripped(planner, known):
     assert plans[0].candidates[0].route == known[0]
     assert plans[1].remarks == ("[Na+].[O-]C(=O)C is 2 molecules: CC(=O)O, its largest organic part, was planned.",)
     assert plans[4].remarks == ()
+
+
+def test_equal_scores_keep_the_order_of_their_jobs():
+    jobs = WholeRoutes(SimpleNamespace(jobs=range(11)), search=None)
+    for number in reversed(range(11)):
+        jobs.add_candidates(number, [Candidate("", 0.0, number, Route("C" * (number + 1)))])
+    assert [candidate.n_steps for candidate in jobs.result()[0]] == [*range(11)]
