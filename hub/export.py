@@ -40,6 +40,8 @@ def export_code(folder: str | os.PathLike) -> dict[str, str]:
     """
     Write the model's code into a folder, each file atomically.
 
+    Files that have this code already are left alone, because a push in the background may be listing the folder.
+
     Args:
         folder (`str` or `os.PathLike`):
             The folder, which is made if it does not exist.
@@ -49,10 +51,17 @@ def export_code(folder: str | os.PathLike) -> dict[str, str]:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    files = {name: text for name, text in flat_files().items() if not _has_text(folder / name, text)}
+    if not files:
+        return dict(AUTO_MAP)
     with TemporaryDirectory(prefix=".saving-code-", dir=folder) as temporary:
         staging = Path(temporary, NOT_UPLOADED)
         staging.mkdir(parents=True)
-        for name, text in flat_files().items():
+        for name, text in files.items():
             (staging / name).write_text(text, encoding="utf-8")
             os.replace(staging / name, folder / name)
     return dict(AUTO_MAP)
+
+
+def _has_text(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()

@@ -33,6 +33,15 @@ def imported(text: str) -> set[str]:
     return found
 
 
+def test_only_changed_files_are_written_again(tmp_path):
+    export_code(tmp_path)
+    (tmp_path / "masks.py").write_text("old")
+    before = {path.name: path.stat().st_ino for path in tmp_path.iterdir()}
+    export_code(tmp_path)
+    assert (tmp_path / "masks.py").read_text() == flat_files()["masks.py"]
+    assert {name for name, inode in before.items() if (tmp_path / name).stat().st_ino != inode} == {"masks.py"}
+
+
 def test_fast_path_and_splitting_over_processes_stay_here():
     here = {path.name for path in (ROOT / "modeling" / "decoding").glob("*.py")} | {"parallel.py"}
     assert len(here) > 5 and not here & set(flat_files())
