@@ -34,7 +34,8 @@ def _regex(pattern: str) -> re.Pattern:
         seen.add(name)
         return f"(?P<{name}>{_WORDS.get(name, '[0-9]+')})"
 
-    return re.compile(_PLACE.sub(group, re.escape(pattern)))  # which leaves <, > and _ as they are
+    # `re.escape` leaves <, > and _ as they are
+    return re.compile(_PLACE.sub(group, re.escape(pattern)))
 
 
 def match(pattern: str, key: str) -> Places | None:

@@ -86,7 +86,7 @@ class PlanWork:
     dtype: str = "auto"
     options: dict[str, Any] = field(default_factory=dict)
     on_first: Callable[[Any, Route], None] | None = None
-    window = 1
+    window = 1  # targets need not stay together, as lines that are sampled do
 
     def load(self) -> None:
         """Load the models."""

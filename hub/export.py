@@ -55,7 +55,7 @@ def export_code(folder: str | os.PathLike) -> dict[str, str]:
     if not files:
         return dict(AUTO_MAP)
     with TemporaryDirectory(prefix=".saving-code-", dir=folder) as temporary:
-        staging = Path(temporary, NOT_UPLOADED)
+        staging = Path(temporary, NOT_UPLOADED)  # `os.replace` is atomic only within one file system
         staging.mkdir(parents=True)
         for name, text in files.items():
             (staging / name).write_text(text, encoding="utf-8")

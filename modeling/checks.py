@@ -48,14 +48,18 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
     """Raise a ValueError for a keyword that nothing reads, which is usually a typo.
 
     Known keywords are the parameters of `forward` and those that transformers passes. A transformers later than the
-    tested ones may pass others. Then, and in code saved beside the weights, they are removed with a warning.
+    tested ones may pass others. Then, and in code saved beside the weights, all unknown keywords are removed with a
+    warning.
     """
     for name in [name for name in kwargs if name not in _CALLER_KWARGS]:
+        if torch.compiler.is_compiling() and (IS_EXPORTED or IS_LATER_RELEASE):  # the first call has warned
+            del kwargs[name]
+            continue
         allowed = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
         problem = f"{where} got an unexpected keyword `{name}`.{closest(name, allowed)}"
         if not (IS_EXPORTED or IS_LATER_RELEASE):
             raise ValueError(problem)
-        logger.warning_once(problem)
+        logger.warning_once(f"{problem} It is ignored.")
         del kwargs[name]
 
 
@@ -110,10 +114,10 @@ def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
     if low < 0 or high >= vocab_size:
         # a user who gave only labels does not know this input
         origin = " In training, it defaults to `labels` shifted right." if name == "decoder_input_ids" else ""
+        ignored = "Use -100 for positions" if name == "labels" else "Only labels may contain -100, for positions"
         raise ValueError(
             f"`{name}` contains the id {low if low < 0 else high}, but the vocabulary has {vocab_size} tokens (0 to "
-            f"{vocab_size - 1}).{origin} Was the text encoded with this model's tokenizer? Only labels may contain -100, for "
-            "positions that the loss ignores."
+            f"{vocab_size - 1}).{origin} Was the text encoded with this model's tokenizer? {ignored} that the loss ignores."
         )
 
 

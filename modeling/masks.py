@@ -152,7 +152,7 @@ def bidirectional_mask(
     if attention_mask is not None and attention_mask.ndim == 4:
         return _user_mask(attention_mask, implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(
-        config=_Implementation(implementation),
+        config=_Implementation(implementation) if is_cross else config,
         inputs_embeds=inputs_embeds,
         attention_mask=attention_mask,
         encoder_hidden_states=encoder_hidden_states,

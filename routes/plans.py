@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # The beginning of the reason why a search found no route.
 NOTHING_FOUND = "no route was found: "
+TIME_IS_OVER = "the time limit was reached"
 # The number of reasons that are given if searches have different ones.
 _MOST_REASONS = 3
 
@@ -317,6 +318,11 @@ class Plan:
             data.get("seconds"),
             tuple(data.get("remarks") or ()),
         )
+
+
+def nothing_found(why: str, n_steps: int | None = None) -> Candidate:
+    """Return the candidate of a search that has found nothing."""
+    return Candidate("", float("-inf"), n_steps, problem=NOTHING_FOUND + why)
 
 
 def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -107,10 +107,10 @@ class Stock:
 
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
-        self._take(self._hashed([(name, "", "", "") for name in names]))
+        self._fill(self._hashed([(name, "", "", "") for name in names]))
 
-    def _take(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
-        """Become the stock of these entries. `progress` is called with the number of each chunk."""
+    def _fill(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
+        """Set the entries of the stock. `progress` is called with the number of each chunk."""
         self._notes, self.num_salts, self.num_bad, self.bad_lines = _Notes(), 0, 0, list[str]()
         parts = list[np.ndarray]()
         for hashes, wrong, notes, salts in chunks:
@@ -208,11 +208,11 @@ class Stock:
             Workers(stock, 1 if kind == "inchikey" else workers) as pool,
             Progress(f"reading {path.name}", None, "molecules", is_shown=progress) as bar,
         ):
-            stock._take(pool.map(cls._hashed, chunks), bar.update)
+            stock._fill(pool.map(cls._hashed, chunks), bar.update)
         return stock
 
     def _hashed(self, entries: Sequence[_Entry]) -> list[_Hashed]:
-        """Return what the entries are."""
+        """Return the hashes of the entries, and what else is known of them (see `_Hashed`)."""
         names = [_name(entry, self.kind) for entry, *_ in entries]
         entries_by_name = [
             (name, details) for name, (_, *details) in zip(names, entries, strict=True) if name is not None

@@ -55,7 +55,10 @@ def joined_tokens(text: str) -> str:
 
 
 def split_parts(text: str) -> list[str]:
-    """Split a SMILES or SMARTS at its dots, except at dots in parentheses."""
+    """Split a SMILES or SMARTS at its dots, except at dots in parentheses.
+
+    rdchiral, for one, writes the parts of one molecule in parentheses.
+    """
     parts, depth, start = [], 0, 0
     for place, character in enumerate(text + "."):
         depth += (character == "(") - (character == ")")

@@ -94,10 +94,12 @@ def write_drawings(
     for file in args.export:
         export(file, plans)
         print(f"Saved {file}.")
-    for number, candidate in enumerate(pictured if args.picture is not None else (), 1):
-        from weftformer.routes.drawing.svg import save_picture
+    if args.picture is None:
+        return
+    from weftformer.routes.drawing.svg import save_picture
 
+    for place, candidate in enumerate(pictured, start=1):
         if candidate is not None and candidate.route is not None:
-            path = args.picture if len(pictured) == 1 else args.picture.with_stem(f"{args.picture.stem}-{number}")
+            path = args.picture if len(pictured) == 1 else args.picture.with_stem(f"{args.picture.stem}-{place}")
             save_picture(candidate.route, path, missing=candidate.missing)
             print(f"Drew a route to {candidate.route.smiles} in {path}.")

@@ -149,7 +149,11 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
             waiting=batcher.waiting, computing=batcher.computing,
         )  # fmt: skip
 
-    @app.get("/ready", responses={503: {"model": Health, "description": "The server is stopping."}})
+    @app.get(
+        "/ready",
+        response_description="The model accepts requests.",
+        responses={503: {"model": Health, "description": "The server is stopping."}},
+    )
     async def ready(response: Response) -> Health:
         """Whether the model accepts requests."""
         response.status_code = 200 if batcher.is_ready else 503

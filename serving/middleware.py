@@ -1,5 +1,5 @@
-"""What surrounds the answers of the server: requests are named, logged and counted, their bodies are bounded, and those that are
-refused are told why, in words."""
+"""Middleware of the server. It names, logs and counts requests, and limits the size of their bodies. The answer to a refused
+request has the reason in words."""
 
 from __future__ import annotations
 

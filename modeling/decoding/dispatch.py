@@ -26,7 +26,7 @@ from .cache import FastPathRequest
 from .compiled import compiled_folder, snapshot
 from .continuous import needs_more
 from .graph import GraphSearch
-from .search import decode as decode
+from .search import decode as decode  # for the loop of `generate`, which knows this module alone
 from .step import GROWING_ROTARY, DecodeStep
 
 logger = logging.get_logger(__name__)
@@ -57,7 +57,8 @@ _METHODS = {
 }  # fmt: skip
 # Methods that the plain path calls for each token, and that the fast path does not call.
 _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
-# The modules that a decoder is made of: some of torch, and those defined in these places.
+# The modules that a decoder is made of: some of torch, and those defined in these places. Whoever adds a module to the model
+# that the step takes apart must teach it to the step, or refuse it in `reason_against_model`.
 _TORCH_MODULES = (nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm)
 _SOURCES = (
     WeftModel.__module__.removesuffix("modeling_weft"),

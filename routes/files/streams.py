@@ -133,11 +133,11 @@ def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
     if form not in PLAN_FORMS:
         raise ValueError(f"form must be one of {', '.join(PLAN_FORMS)}, got {form!r}")
     write, opening, between, closing = PLAN_FORMS[form]
-    names, left_out = dict[str, int](), list[str]()
+    names, left_out = set[str](), list[str]()
     with _opened(path) as file:
         file.write(opening)
         for index, plan in enumerate(plans):
-            texts = write(plan, _Place(index, _distinct(plan.id or plan.target, names), left_out))
+            texts = write(plan, _Place(index, names, left_out))
             file.write((between if index else "") + "".join(texts))
         file.write(closing)
     return left_out
@@ -150,19 +150,11 @@ def plan_form(path: Path) -> str | None:
 
 
 class _Place(NamedTuple):
-    """The place of a plan in a file: its row, and a name that no other plan has. `left_out` belongs to the whole file."""
+    """The row of a plan in a file. The names in it and the parts that were left out belong to the whole file."""
 
     row: int
-    name: str
+    names: set[str]
     left_out: list[str]
-
-
-def _distinct(name: str, names: dict[str, int]) -> str:
-    """Return a name, with a number behind it if it is among the names already."""
-    numbered = (f"{name}-{number}" for number in itertools.count(2))
-    found = next(one for one in itertools.chain([name], numbered) if one not in names)
-    names[found] = len(names)
-    return found
 
 
 class _Form(NamedTuple):
@@ -218,7 +210,11 @@ def _predictions(plan: Plan, place: _Place) -> Iterator[str]:
         {"rank": candidate.rank, "route": {"target": to_retrocast(route), "schema_version": "2"}}
         for candidate, route in plan.found
     ]
-    yield f"{_json(place.name)}:{_json(routes)}"
+    name = plan.id or plan.target
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    key = next(key for key in itertools.chain([name], numbered) if key not in place.names)
+    place.names.add(key)
+    yield f"{_json(key)}:{_json(routes)}"
 
 
 def _csv(plan: Plan, place: _Place) -> Iterator[str]:
@@ -226,9 +222,8 @@ def _csv(plan: Plan, place: _Place) -> Iterator[str]:
     for candidate in plan.distinct:
         row = candidate.to_dict()
         # a route that reactions cannot express is still in the column `route`
-        (line, *_) = "".join(_reactions(replace(plan, candidates=[candidate]), place._replace(left_out=[]))).split(
-            "\t"
-        )
+        alone = replace(plan, candidates=[candidate])
+        line = "".join(_reactions(alone, place._replace(left_out=[]))).partition("\t")[0]
         remarks = [f"step {step['step']}: {remark}" for step in row["reactions"] for remark in step["remarks"]]
         rows.append(row | {"reactions": line, "remarks": "; ".join(remarks), "route": _json(row["route"])})
     for row in rows or [{"problem": plan.nothing_because}]:

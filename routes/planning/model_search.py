@@ -16,7 +16,7 @@ from ...common.watching import Watch
 from ...modeling.decoding import ContinuousSearch, reason_against
 from ...tokenization import encode_source
 from ..molecules import canonical_route
-from ..plans import NOTHING_FOUND, Candidate
+from ..plans import TIME_IS_OVER, Candidate, nothing_found
 from ..stock import Stock
 from ..tree import Route
 from .constraints import GIVEN_UP, ConstrainedGrammar
@@ -189,7 +189,11 @@ class RouteSearch:
         tickets = [ticket for ticket, job in self._jobs.items() if (job.deadline, job.max_new_tokens) == asked]
         jobs = [self._jobs.pop(ticket) for ticket in tickets]
         is_late = first.deadline is not None and first.deadline.ends()
-        found = [[self.nothing(job)] for job in jobs] if is_late else self._generate(jobs, first.deadline)
+        found = (
+            [[nothing_found(TIME_IS_OVER, job.n_steps)] for job in jobs]
+            if is_late
+            else self._generate(jobs, first.deadline)
+        )
         return list(zip(tickets, found, strict=True))
 
     def _generate(self, jobs: list[Job], deadline: Deadline | None) -> list[list[Candidate]]:
@@ -250,11 +254,7 @@ class RouteSearch:
         candidates = [self._candidate(*text, job.n_steps, limit) for text in found]
         kept = [candidate for candidate in candidates if candidate is not None]
         why = "no text that keeps the rules was completed" if self.has_rules else "no text was completed"
-        return kept or [self.nothing(job) if is_over else self.nothing(job, why)]
-
-    def nothing(self, job: Job, why: str = "the time limit was reached") -> Candidate:
-        """Return the candidate of a search that has found nothing."""
-        return Candidate("", float("-inf"), job.n_steps, problem=NOTHING_FOUND + why)
+        return kept or [nothing_found(TIME_IS_OVER if is_over else why, job.n_steps)]
 
     def _scores(self, output: Any, length: int) -> torch.Tensor:
         """Return the score of each sequence after its forced beginning."""

@@ -16,7 +16,7 @@ from functools import lru_cache
 from .. import precedents
 from ..faults import step_fault
 from ..molecules import read_molecule
-from ..plans import NOTHING_FOUND, Candidate
+from ..plans import Candidate, nothing_found
 from ..stock import Stock
 from ..tree import Route
 from .constraints import broken_by_user
@@ -183,7 +183,7 @@ class StockSearch:
         reason = self._why_not()
         if candidates:
             return candidates, [*remarks, reason[0].upper() + reason[1:]]
-        return [Candidate("", float("-inf"), None, problem=NOTHING_FOUND + reason)], remarks
+        return [nothing_found(reason)], remarks
 
     def _nearest(self) -> list[Solution]:
         """Return the unfinished routes of both searches that come nearest to the stock, each once."""

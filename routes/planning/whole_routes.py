@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import replace
 
-from ..plans import Candidate, pooled
+from ..plans import TIME_IS_OVER, Candidate, nothing_found, pooled
 from ..tree import Route
 from .model_search import Deadline, Job, RouteSearch
 from .requests import PlanRequest
@@ -40,7 +40,7 @@ class WholeRoutes:
                 self._deadline = self._search.deadline(self.request.settings.time_limit)
             if self._deadline is None or not self._deadline.ends():
                 return number, replace(job, deadline=self._deadline)
-            self.add_candidates(number, [self._search.nothing(job)])
+            self.add_candidates(number, [nothing_found(TIME_IS_OVER, job.n_steps)])
         return None
 
     def add_candidates(self, number: Hashable, candidates: list[Candidate]) -> None:

@@ -92,7 +92,8 @@ class ForwardModel:
         return {reaction: _rank(reaction[0], texts) for reaction, texts in zip(works, written, strict=True)}
 
     def _work(self, reaction: Reaction) -> TextInput | None:
-        """Return the reactants as in training, or None if the model cannot read them."""
+        """Return the reactants as in training, or None if the model cannot read them. The batch decides how many tokens
+        are written."""
         product, reactants = reaction
         try:
             text = aligned_route(Route(product, tuple(map(Route, reactants))), product)

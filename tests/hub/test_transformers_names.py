@@ -1,6 +1,7 @@
 """Other versions of transformers: names that are missing, and keywords and fields that this release does not know."""
 
 import importlib
+import json
 import logging
 import sys
 
@@ -10,6 +11,7 @@ import transformers
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from weftformer import WeftForConditionalGeneration
+from weftformer.configuration import version
 from weftformer.modeling import checks, transformers_names
 
 from ..models import IDS, LABELS, TARGET, TINY_CONFIG, tiny_model
@@ -28,6 +30,7 @@ def test_a_later_release_may_pass_keywords_of_its_own(monkeypatch, caplog):
     transformers.logging.enable_propagation()
     caplog.set_level(logging.WARNING)
     model = tiny_model(random=True)
+    monkeypatch.setattr(checks, "IS_LATER_RELEASE", False)
     with pytest.raises(ValueError, match="unexpected keyword `of_2027`"):
         model(input_ids=IDS, labels=LABELS, of_2027=1)
     with pytest.raises(ValueError, match="attention_masc"):
@@ -59,6 +62,13 @@ def pushed(tmp_path, monkeypatch, caplog):
     assert found is not WeftForConditionalGeneration and found.__module__.startswith("transformers_modules.")
     yield found, folder
     forget_pushed_code()
+
+
+def test_pushed_code_refuses_a_later_format(pushed):
+    config_class, file = pushed[0].config_class, pushed[1] / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"weft_format": version.FORMAT + 1}))
+    with pytest.raises(ValueError, match="pip install -U weftformer"):
+        config_class.from_pretrained(file.parent)
 
 
 def test_pushed_code_warns_of_a_keyword_or_field_that_it_does_not_know(pushed, caplog):

@@ -16,8 +16,9 @@ def states(length, seed=0):
     return torch.randn(2, length, 16, generator=torch.Generator().manual_seed(seed))
 
 
-def test_a_decoder_layer_without_a_source_is_one_of_an_encoder(small, lopsided):
-    config = small(decoder_ffn_dim=20)
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_decoder_layer_without_a_source_is_one_of_an_encoder(small, lopsided, norm_first):
+    config = small(decoder_ffn_dim=20, norm_first=norm_first)
     config._attn_implementation = "eager"
     decoder, encoder = lopsided(WeftDecoderLayer(config, 0)), WeftEncoderLayer(config, 0)
     encoder.load_state_dict(decoder.state_dict(), strict=False)
