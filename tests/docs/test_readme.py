@@ -61,9 +61,11 @@ def test_a_target_is_planned(capsys):
     assert cli.main(plan) == 0 and serve == ["serve"]
     output = capsys.readouterr().out
     lines = output.splitlines()
-    # only the shape, because rounding on another processor may swap two close routes
+    # only the kinds of lines, because two searches share the time, and another processor may find another route first
+    kinds = ("├", "│", "└", "rank", "step 1: ", "step 2: ")
     for line in printed("plan"):
-        assert line.startswith(("├", "│", "└", "rank")) or shape(line) in map(shape, lines), line
+        kind = next((kind for kind in kinds if line.startswith(kind)), line)
+        assert any(other.startswith(kind) for other in lines), line
     assert sum(line.startswith("rank 1") for line in lines) == 1 and Path("routes.html").is_file()
 
 
