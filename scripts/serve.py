@@ -71,5 +71,5 @@ def main(args: argparse.Namespace) -> None:
     )  # fmt: skip
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    print(f"{app.state.name} at {url}{app.state.path}, its API at {url}/docs", flush=True)
+    print(f"{app.state.name}: a page at {url}, requests to {url}{app.state.path}, the API at {url}/docs", flush=True)
     Server(app, limits, args.log_level, args.log_format).run([listener])

@@ -37,7 +37,7 @@ def served(model, *options):
     server = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = server.stdout.readline()
-        yield re.search(r" at (http\S+),", line)[1], psutil.Process(server.pid)
+        yield re.search(r"requests to (http\S+),", line)[1], psutil.Process(server.pid)
     finally:
         server.send_signal(signal.SIGTERM)
         try:
