@@ -52,14 +52,13 @@ def export_code(folder: str | os.PathLike) -> dict[str, str]:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files = {name: text for name, text in flat_files().items() if not _has_text(folder / name, text)}
-    if not files:
-        return dict(AUTO_MAP)
-    with TemporaryDirectory(prefix=".saving-code-", dir=folder) as temporary:
-        staging = Path(temporary, NOT_UPLOADED)  # `os.replace` is atomic only within one file system
-        staging.mkdir(parents=True)
-        for name, text in files.items():
-            (staging / name).write_text(text, encoding="utf-8")
-            os.replace(staging / name, folder / name)
+    if files:
+        with TemporaryDirectory(prefix=".saving-code-", dir=folder) as temporary:
+            staging = Path(temporary, NOT_UPLOADED)  # `os.replace` is atomic only within one file system
+            staging.mkdir(parents=True)
+            for name, text in files.items():
+                (staging / name).write_text(text, encoding="utf-8")
+                os.replace(staging / name, folder / name)
     return dict(AUTO_MAP)
 
 

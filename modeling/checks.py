@@ -52,7 +52,7 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
     warning.
     """
     for name in [name for name in kwargs if name not in _CALLER_KWARGS]:
-        if torch.compiler.is_compiling() and (IS_EXPORTED or IS_LATER_RELEASE):  # the first call has warned
+        if torch.compiler.is_compiling() and (IS_EXPORTED or IS_LATER_RELEASE):  # a warning would break the graph
             del kwargs[name]
             continue
         allowed = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}

@@ -110,7 +110,7 @@ class Stock:
         self._fill(self._hashed([(name, "", "", "") for name in names]))
 
     def _fill(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
-        """Set the entries of the stock. `progress` is called with the number of each chunk."""
+        """Set the entries of the stock. `progress` is called with the number of entries in each chunk."""
         self._notes, self.num_salts, self.num_bad, self.bad_lines = _Notes(), 0, 0, list[str]()
         parts = list[np.ndarray]()
         for hashes, wrong, notes, salts in chunks:

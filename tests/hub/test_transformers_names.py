@@ -43,6 +43,17 @@ def test_a_later_release_may_pass_keywords_of_its_own(monkeypatch, caplog):
     assert len([message for message in caplog.messages if "`of_2027`" in message]) == 1
 
 
+def test_keywords_of_a_later_release_do_not_break_a_compiled_graph(monkeypatch):
+    monkeypatch.setattr(checks, "IS_LATER_RELEASE", True)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def number_of_keywords(one, **kwargs):
+        checks.check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
+        return one * len(kwargs)
+
+    assert number_of_keywords(torch.ones(()), use_cache=True, of_2027=1) == 1
+
+
 def forget_pushed_code() -> None:
     """Unload pushed code. Otherwise, the next code is looked up in the old place."""
     for name in [name for name in sys.modules if name.split(".")[0] == "transformers_modules"]:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_mask
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from weftformer.modeling.attention import new_cache
 from weftformer.modeling.masks import bidirectional_mask, decoder_mask
@@ -150,3 +151,13 @@ def test_4d_masks_of_all_implementations_are_equal(build, eager_flex, form, kind
     for name, mask in masks.items():  # each of the three counts, and each head of it
         for other in (None, mask[:, :1]) if heads > 1 else (None,):
             assert (model(**call, **masks | {name: other}).logits - expected).abs().max() > 1e-3, name
+
+
+def test_a_mask_function_of_the_user_gets_the_configuration(config_of, monkeypatch):
+    received = []
+    monkeypatch.setitem(
+        ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "eager", lambda **given: received.append(given["config"])
+    )
+    config = config_of("eager")
+    bidirectional_mask(config, STATES, torch.tensor([[1, 1, 1, 0]]).bool().expand(STATES.shape[0], -1))
+    assert received == [config]

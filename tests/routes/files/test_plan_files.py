@@ -179,3 +179,8 @@ def test_formulas_are_escaped_in_tables(tmp_path, text, written):
     with (tmp_path / "a.csv").open(newline="") as file:
         first, second, _ = csv.DictReader(file)
     assert (first["id"], first["target"]) == (written, written) and second["score"] == "-1.5"
+
+
+def test_targets_of_one_id_have_keys_of_their_own_for_retrocast(tmp_path):
+    write_plans(tmp_path / "plans.json", [Plan("CCO", [], id="a")] * 3, "retrocast")
+    assert json.loads((tmp_path / "plans.json").read_text()) == {"a": [], "a-2": [], "a-3": []}
