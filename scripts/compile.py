@@ -8,7 +8,7 @@ from weftformer.scripts.arguments import check_model, positive
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("model", metavar="MODEL", help="folder or Hub id of a trained text model")
+    add("model", metavar="MODEL", help="folder or Hub id of a trained model, which needs no tokenizer")
     add(
         "--beams",
         type=positive,
@@ -24,13 +24,16 @@ def main(args: argparse.Namespace) -> None:
         ValueError, OSError: there is no such model, or it cannot be compiled.
     """
     check_model(args.model)
+    from transformers import AutoModelForSeq2SeqLM
+
+    from weftformer.hub.loading import check_family, load
     from weftformer.modeling.decoding.compiled import compiled_folder
     from weftformer.modeling.decoding.continuous import prepared_settings
     from weftformer.modeling.decoding.dispatch import reason_against_graphs
     from weftformer.modeling.decoding.graph import GraphSearch, kind_of
-    from weftformer.serving.tasks import load_on
 
-    model = load_on(args.model, "texts", "cpu").model
+    check_family(args.model)
+    model = load(AutoModelForSeq2SeqLM, args.model).eval()
     if reason := reason_against_graphs(model):
         raise ValueError(f"{args.model}: {reason}.")
     settings = prepared_settings(model, {} if args.beams is None else {"num_beams": args.beams})

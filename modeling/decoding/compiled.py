@@ -5,19 +5,24 @@ on are not part of the shape, so one package serves them all.
 
 The name of a package is a hash of everything that it depends on, so a change of the model, versions, processor or
 number of threads compiles a new one. A compiled step contains the weights, so a change of them does too. Loading a
-package runs its code, so the folder must be one that only its user may write to.
+package runs its code, so the folder must be one that only its user may write to, and each name also has a hash of the
+content: a package that is damaged, or that stands under another's name, is not loaded.
 """
 
 import hashlib
+import io
 import json
 import os
 import platform
+import stat
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache, cached_property, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -30,6 +35,10 @@ from transformers.utils import logging
 from ...common.atomic import atomic_write
 
 logger = logging.get_logger(__name__)
+
+# What torch says about its own code while it exports and compiles.
+warnings.filterwarnings("ignore", "TypedStorage is deprecated", module="torch._inductor")
+warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec.` is deprecated", FutureWarning)
 
 # Weights as constants in the layout of the kernels, and inductor's own C++ products, which are faster than the BLAS
 # library for a few rows.
@@ -58,6 +67,8 @@ _LENGTHS: dict[str, int | None] = {
 _SCALARS = frozenset((bool, int, float, str))
 # Fields of a configuration that record where a model comes from.
 IGNORED_KEYS = ("_name_or_path", "architectures", "auto_map", "transformers_version")
+# Attributes of modules that change nothing in evaluation mode.
+_IGNORED_ATTRIBUTES = frozenset(("gradient_checkpointing", "name_or_path"))
 
 
 def compiled_folder() -> Path:
@@ -88,12 +99,18 @@ class CompiledStep:
         return self.packages[shape](*arguments)
 
     def _package(self, shape: tuple, arguments: tuple) -> Callable:
-        """Load the package of a shape, which is compiled first if there is none."""
-        package = load_package(
-            self.facts | {"inputs": repr(shape)}, self.step.config, partial(_build, self.step, arguments)
-        )
-        assert package is not None
-        return package
+        """Load the package of a shape, which is compiled first if there is none. If it cannot be, return the step."""
+        try:
+            facts = self.facts | {"inputs": repr(shape)}
+            package = load_package(facts, self.step.config, partial(_build, self.step, arguments))
+        except ValueError as error:
+            logger.warning_once(str(error))
+            package = None
+        return package or self._uncompiled
+
+    @torch.no_grad()
+    def _uncompiled(self, *arguments: torch.Tensor | None) -> Any:
+        return self.step.forward(*arguments)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -106,7 +123,84 @@ class CompiledStep:
         }
 
 
-def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], None] | None) -> Any:
+class Package:
+    """Compiled code that is called only with the inputs that it was compiled for.
+
+    Compiled code checks neither the types nor the sizes nor the strides of its inputs.
+
+    Args:
+        file: the package, written by [`write_package`].
+    """
+
+    def __init__(self, file: Path):
+        self.code = torch._inductor.aoti_load_package(str(file))
+        self.inputs: list[tuple[str, list[int | str]]] = json.loads(self.code.get_metadata()["inputs"])
+        # In compiled code, a second thread would wait with Python's lock, which an operator written in Python needs.
+        self._lock = threading.Lock()
+        self._process: int | None = None  # the first that ran the code
+
+    def __call__(self, *inputs: torch.Tensor | None) -> Any:
+        """Return the outputs, or None if the code was compiled for other inputs.
+
+        Raises:
+            RuntimeError: the process was forked from one that had run the code in several threads.
+        """
+        arguments = [None if tensor is None else tensor.contiguous() for tensor in inputs]
+        if not self._fits([tensor for tensor in arguments if tensor is not None]):
+            return None
+        self._process, threads = self._process or os.getpid(), torch.get_num_threads()
+        if self._process != os.getpid() and threads > 1:  # it would wait for ever
+            raise RuntimeError(
+                f"This process was forked after compiled code had run, and lacks its {threads} threads: start processes "
+                "with the method `spawn`, or call `torch.set_num_threads(1)` in this one."
+            )
+        with self._lock:
+            return self.code(*arguments)
+
+    def _fits(self, tensors: list[torch.Tensor]) -> bool:
+        """Return whether tensors are of the types and sizes of the inputs. Equal symbols are equal sizes from 2 on."""
+        symbols: dict[str, int] = {}
+        if len(tensors) != len(self.inputs):
+            return False
+        for tensor, (dtype, sizes) in zip(tensors, self.inputs, strict=True):
+            if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.device.type != "cpu":
+                return False
+            if str(tensor.dtype) != dtype or tensor.ndim != len(sizes):
+                return False
+            for size, wanted in zip(tensor.shape, sizes, strict=True):
+                if isinstance(wanted, str) and (size < 2 or symbols.setdefault(wanted, size) != size):
+                    return False
+                if isinstance(wanted, int) and size != wanted:
+                    return False
+        return True
+
+
+def described_inputs(program: torch.export.ExportedProgram) -> list[tuple[str, list[int | str]]]:
+    """Return the type and the sizes of each input that is a tensor. A size that is free is a symbol."""
+    values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
+    tensors = [values[name] for name in program.graph_signature.user_inputs if isinstance(name, str)]
+    return [
+        (str(tensor.dtype), [size if isinstance(size, int) else str(size) for size in tensor.shape])
+        for tensor in tensors
+        if isinstance(tensor, torch.Tensor)
+    ]
+
+
+def _reason_against(path: Path, is_kind: Callable[[int], bool]) -> str | None:
+    """Return why code from a folder or a file is not run, or None if only its user, or root, may write to it."""
+    facts = path.lstat()
+    if not is_kind(facts.st_mode):
+        return f"{path} is a link, or not a {'folder' if is_kind is stat.S_ISDIR else 'file'}"
+    if os.name != "posix":
+        return None
+    if facts.st_uid not in (0, os.geteuid()):
+        return f"{path} belongs to another user"
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"other users may write to {path} (`chmod go-w` takes the right away)"
+    return None
+
+
+def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], None] | None) -> Package | None:
     """Load the package of some compiled code.
 
     Args:
@@ -115,7 +209,10 @@ def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], Non
         build: writes the package to a file, if there is none. None leaves it out.
 
     Returns:
-        The package, or None if there is none.
+        The package. None if there is none, or if it is damaged or others may write to it, with a warning.
+
+    Raises:
+        ValueError: the package cannot be compiled, or not into this folder. The message is one line.
     """
     fields = json.loads(config.to_json_string(use_diff=False))
     facts = facts | {
@@ -126,19 +223,64 @@ def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], Non
         "processor": _processor(),
         "threads": torch.get_num_threads(),
     }
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
     folder = compiled_folder()
-    package = folder / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.pt2"
-    if not package.exists():
+    try:
         if build is None:
-            return None
+            return _load(folder, key)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if reason := _reason_against(folder, stat.S_ISDIR):
+            raise ValueError(f"Code is not compiled into this folder: {reason}.")
+        if package := _load(folder, key):
+            return package
         with _COMPILING, FileLock(folder / "lock"):
-            if not package.exists():  # another process may have compiled it
-                build(package)
-                for unused in sorted(folder.glob("*.pt2"), key=lambda file: file.stat().st_mtime)[:-MAX_PACKAGES]:
-                    unused.unlink()
-    os.utime(package)
-    return torch._inductor.aoti_load_package(str(package))
+            if package := _load(folder, key):  # another process may have compiled it
+                return package
+            _compile(folder, key, build)
+        return _load(folder, key)
+    except (OSError, RuntimeError) as error:  # a full or unreadable disk, no compiler
+        if build is not None:
+            raise ValueError(f"The code cannot be compiled: {_first_line(error)}") from error
+        logger.warning_once(f"Compiled code is not used: {_first_line(error)}")
+        return None
+
+
+def _load(folder: Path, key: str) -> Package | None:
+    """Load the package of a key. Return None, with a warning if there is one that cannot be used."""
+    if not folder.exists():
+        return None
+    files = [] if (reason := _reason_against(folder, stat.S_ISDIR)) else sorted(folder.glob(f"{key}-*.pt2"))
+    for file in files:
+        reason = _reason_against(file, stat.S_ISREG)
+        if reason is None and file.name != f"{key}-{_hash_of_file(file, key)}.pt2":
+            reason = f"{file} is damaged"
+        if reason is None:
+            with suppress(OSError):  # a folder of root
+                os.utime(file)
+            return Package(file)
+    if reason:
+        logger.warning_once(f"Compiled code is not used: {reason}.")
+    return None
+
+
+def _compile(folder: Path, key: str, build: Callable[[Path], None]) -> None:
+    """Write the package of a key, in place of one that cannot be used, and remove packages that are not used."""
+    draft = folder / f"draft-{key}.pt2"
+    for file in (draft, *folder.glob(f"{key}-*.pt2")):
+        file.unlink(missing_ok=True)
+    build(draft)
+    draft.chmod(0o600)
+    draft.rename(folder / f"{key}-{_hash_of_file(draft, key)}.pt2")
+    for unused in sorted(folder.glob("*.pt2"), key=lambda file: file.lstat().st_mtime)[:-MAX_PACKAGES]:
+        unused.unlink()
+
+
+def _hash_of_file(file: Path, key: str) -> str:
+    return xxhash.xxh3_128_hexdigest(key.encode() + file.read_bytes())
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def exported(step: nn.Module, arguments: tuple) -> torch.export.ExportedProgram:
@@ -162,14 +304,26 @@ def _build(step: nn.Module, arguments: tuple, package: Path) -> None:
 
 
 def write_package(program: torch.export.ExportedProgram, package: Path, settings: dict[str, Any]) -> None:
-    """Compile an exported program, and write the package."""
+    """Compile an exported program, and write the package.
+
+    Raises:
+        OSError, RuntimeError: there is no compiler, or no space for its files or for the package.
+    """
     from torch._inductor.utils import fresh_cache  # a slow import, which only this function needs
 
-    warnings.filterwarnings("ignore", "TypedStorage is deprecated", module="torch._inductor")
+    content, failure = io.BytesIO(), None  # torch ends the process if it cannot write a file
     # torch's own cache may contain empty libraries left by killed processes, which fail to load
-    with fresh_cache(), atomic_write(package) as file:
-        settings = settings | _PRINTED  # a new dictionary, because torch adds to it
-        torch._inductor.aoti_compile_and_package(program, package_path=str(file), inductor_configs=settings)
+    with TemporaryDirectory() as folder, fresh_cache(dir=folder):
+        # a new dictionary, because torch adds to it
+        settings = settings | _PRINTED | {"aot_inductor.metadata": {"inputs": json.dumps(described_inputs(program))}}
+        try:
+            torch._inductor.aoti_compile_and_package(program, package_path=content, inductor_configs=settings)
+        except Exception as error:  # raised again below: torch would leave its files
+            failure = error
+    if failure is not None:
+        raise failure
+    with atomic_write(package) as file:
+        file.write_bytes(content.getvalue())
 
 
 def _shape_of(arguments: tuple) -> tuple:
@@ -228,7 +382,11 @@ def scalar_attrs(parts: Sequence[nn.Module]) -> list[list[Any]]:
     """Return the numbers and names that each module has as attributes, such as `eps` of a norm, and its type."""
     return [
         [type(module).__name__]
-        + [[name, value] for name, value in vars(module).items() if type(value) in _SCALARS and name[0] != "_"]
+        + [
+            [name, value]
+            for name, value in vars(module).items()
+            if type(value) in _SCALARS and name[0] != "_" and name not in _IGNORED_ATTRIBUTES
+        ]
         for part in parts
         for module in part.modules()
     ]

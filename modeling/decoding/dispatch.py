@@ -238,6 +238,8 @@ def reason_against_graphs(model: Any) -> str | None:
         return f"searches are compiled with torch 2.13 and later, and this is {torch.__version__}"
     if model.device.type != "cpu":
         return "searches are compiled on a CPU only"
+    if torch.get_default_dtype() != torch.float32 or torch.get_default_device().type != "cpu":
+        return "the default dtype is not float32, or the default device is not a CPU"
     if rotary is not None and rotary.rope_type in GROWING_ROTARY:
         return "the model's positions change with the length of a text"
     if model.config.router_noise == "always":
@@ -266,7 +268,8 @@ class _State:
         methods = [getattr(getattr(model, name), "__func__", None) for name in _KNOWN_METHODS]
         attention = ALL_ATTENTION_FUNCTIONS.get(model.config._attn_implementation)
         has_hook, threads = torch_modules._has_any_global_hook(), torch.get_num_threads()
-        self.others = places, methods, attention, has_hook, threads, vars(model.config)
+        defaults = torch.get_default_dtype(), torch.get_default_device()
+        self.others = places, methods, attention, has_hook, threads, defaults, vars(model.config)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -297,14 +300,22 @@ def _search_settings(model: Any, generation_config: GenerationConfig | None, set
     model._prepare_special_tokens(prepared, True, device=model.device, batch_size=1)
     if prepared.max_new_tokens is not None:
         prepared.max_length = prepared.max_new_tokens + 1
+    size, ends, start = (
+        model.config.target_vocab_size,
+        prepared._eos_token_tensor,
+        prepared._decoder_start_token_tensor,
+    )
     if (
         any(value is not None for value in others.values())
         or prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
         or prepared.return_dict_in_generate
         or prepared.num_return_sequences > prepared.num_beams
         or needs_more(model, prepared)
-        or prepared._eos_token_tensor is None
-        or prepared._decoder_start_token_tensor.numel() != 1
+        or ends is None
+        or start.numel() != 1
+        # the plain path has its own errors for these
+        or not all(0 <= int(token) < size for token in (start, prepared._pad_token_tensor))
+        or 1 + len(ends) > size
         or prepared.max_length < 2
     ):
         return None

@@ -352,9 +352,9 @@ class GraphSearch:
         """
         with self._lock:
             if (kind, is_single) not in self._packages:
-                loop = self.loop(kind)
-                packages = [self._package(graph, is_single, compiles) for graph in (self.source, loop)]
-                self._packages[kind, is_single] = None if None in packages else (*packages, loop)
+                loop, source = self.loop(kind), self._package(self.source, is_single, compiles)
+                package = None if source is None else self._package(loop, is_single, compiles)
+                self._packages[kind, is_single] = None if package is None else (source, package, loop)
             return self._packages[kind, is_single]
 
     def loop(self, kind: tuple) -> _Loop:
@@ -363,14 +363,19 @@ class GraphSearch:
 
     def _package(self, graph: nn.Module, is_single: bool, compiles: bool) -> Any:
         tensors = {**dict(graph.named_parameters(remove_duplicate=False)), **dict(graph.named_buffers())}
+        # a tensor that several modules share, such as a tied table, is one constant of the code
+        names = {tensor.data_ptr(): key for key, tensor in reversed(tensors.items())}
         facts = {
             "graph": [type(graph).__name__, is_single], "scalars": scalar_attrs([graph]), "compiler": _COMPILER,
-            "weights": [[key, str(value.dtype), value.shape, value.stride()] for key, value in tensors.items()],
+            "weights": [
+                [key, names[value.data_ptr()], str(value.dtype), value.shape, value.stride()]
+                for key, value in tensors.items()
+            ],
         }  # fmt: skip
         package = load_package(facts, self.config, partial(self._build, graph, is_single) if compiles else None)
         if package is not None:
-            used = {key: tensors[key].detach() for key in package.get_constant_fqns()}
-            package.load_constants(used, check_full_update=True, user_managed=True)
+            used = {key: tensors[key].detach() for key in package.code.get_constant_fqns()}
+            package.code.load_constants(used, check_full_update=True, user_managed=True)
         return package
 
     def _build(self, graph: nn.Module, is_single: bool, file: Path) -> None:
@@ -398,16 +403,19 @@ class GraphSearch:
         return torch.export.export(graph, arguments, dynamic_shapes=nested, strict=False)
 
     def _source(self, input_ids, attention_mask=None, condition_values=None) -> tuple[torch.Tensor, ...]:
-        """Return the inputs of the encoder, of two columns at least."""
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
-        missing = max(0, 2 - input_ids.shape[1])
-        inputs = (pad(input_ids, (0, missing)).contiguous(), pad(mask, (0, missing)).contiguous())
+        """Return the inputs of the encoder, of two columns at least.
+
+        Types that the plain path reads in the same way are converted. Compiled code does not take others.
+        """
+        ids = input_ids.long() if input_ids.dtype == torch.int32 else input_ids
+        mask = torch.ones_like(ids) if attention_mask is None else attention_mask
+        mask = mask if mask.is_floating_point() else mask.long()
+        missing = max(0, 2 - ids.shape[1])
+        inputs = pad(ids, (0, missing)), pad(mask, (0, missing))
         features = self.config.num_condition_features
-        if not features:
-            return inputs
-        if condition_values is None:
-            condition_values = torch.zeros(len(input_ids), features)
-        return (*inputs, condition_values.to(self.dtype).contiguous())
+        if features and condition_values is None:
+            condition_values = torch.zeros(len(ids), features)
+        return inputs if condition_values is None else (*inputs, condition_values.to(self.dtype))
 
     def write(
         self,
@@ -416,29 +424,34 @@ class GraphSearch:
         attention_mask: torch.Tensor | None = None,
         condition_values: torch.Tensor | None = None,
     ) -> torch.Tensor | None:
-        """Return the ids of the texts (W, T), or None if there is no graph or logits are not finite.
+        """Return the ids of the texts (W, T), or None if there is no graph for the inputs or logits are not finite.
 
         Args:
             settings: settings of the search, with tensors of the special tokens.
             input_ids, attention_mask, condition_values: as for `generate`.
         """
         packages = self.packages(kind_of(settings), len(input_ids) == 1)
+        inputs = self._source(input_ids, attention_mask, condition_values)
         if packages is None:
             return None
-        logger.warning_once("The search runs as compiled code.")
         source, loop, graph = packages
         ends, pad_id, longest = settings._eos_token_tensor, settings._pad_token_tensor, settings.max_length
         # the id after the end of a beam, as in transformers
         fill = int(pad_id or ends[0]) if graph.num_beams > 1 else int(pad_id)
-        inputs = self._source(input_ids, attention_mask, condition_values)
-        _, keys, values = source(*inputs)
+        if (of_source := source(*inputs)) is None:
+            return None
+        logger.warning_once("The search runs as compiled code.")
+        _, keys, values = of_source
         mask, settings_of_loop = inputs[1], (ends.repeat(2), pad_id, torch.tensor(longest))
         start, room = settings._decoder_start_token_tensor, min(longest, _ROOM)
         length, cache, *state = graph.start(keys, start, fill, room)
         numbers = torch.arange(len(input_ids))
         texts: dict[int, torch.Tensor] = {}
         while True:
-            length, *carried = loop(length, cache, *state, keys, values, mask, *settings_of_loop)
+            carried = loop(length, cache, *state, keys, values, mask, *settings_of_loop)
+            if carried is None:
+                return None
+            length, *carried = carried
             state, past = carried[: len(graph.state)], carried[len(graph.state) :]
             if not state[-1]:
                 return None

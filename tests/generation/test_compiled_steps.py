@@ -1,7 +1,6 @@
 """Compiled steps: when a compiled step is kept, loaded and compiled again."""
 
 import copy
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ def builds(monkeypatch):
 
     def compile_(program, package_path, inductor_configs):
         inductor_configs["of its own"] = True  # as torch does
-        Path(package_path).write_bytes(b"code")
+        package_path.write(b"code")
         written.append(package_path)
 
     def called(self, arguments):
@@ -27,10 +26,9 @@ def builds(monkeypatch):
         return call(self, arguments)
 
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", compile_)
-    monkeypatch.setattr(
-        torch._inductor, "aoti_load_package", lambda package: lambda *given: running[-1].step.forward(*given)
-    )
+    monkeypatch.setattr(compiled, "Package", lambda file: lambda *given: running[-1].step.forward(*given))
     monkeypatch.setattr(compiled, "exported", lambda step, arguments: None)
+    monkeypatch.setattr(compiled, "described_inputs", lambda program: [])
     monkeypatch.setattr(CompiledStep, "__call__", called)
     return written
 

@@ -1,5 +1,8 @@
 """Searches as graphs: the tokens of the plain path, for the models and requests that the graphs are made for."""
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from transformers import LogitsProcessor, default_data_collator
@@ -94,7 +97,8 @@ class Nothing(LogitsProcessor):
         {"num_beams": 2, "do_sample": True}, {"do_sample": True, "top_k": 1}, {"min_new_tokens": 3}, {"suppress_tokens": [5]},
         {"logits_processor": [Nothing()]}, {"decoder_input_ids": torch.full((4, 2), 1)}, {"max_time": 9.0},
         {"return_dict_in_generate": True}, {"eos_token_id": None}, {"use_cache": False}, {"custom_generate": "sqrt_length"},
-        {"attention_mask": torch.ones(4, 9).index_fill(0, torch.tensor(1), 0)},
+        {"attention_mask": torch.ones(4, 9).index_fill(0, torch.tensor(1), 0)}, {"decoder_start_token_id": 31},
+        {"decoder_start_token_id": -1}, {"pad_token_id": 31}, {"eos_token_id": [*range(31)]},
     ],
     ids=lambda request: "-".join(request),
 )  # fmt: skip
@@ -116,6 +120,12 @@ def test_models_that_graphs_do_not_fit_take_the_ordinary_way(build, source, writ
     hooked = build("rotary")
     hooked.model.encoder.layers[0].register_forward_hook(lambda *given: None)
     assert dispatch.compiled_texts(hooked, source, None, (), settings) is None
+    rotary = build("rotary")
+    torch.set_default_dtype(torch.float64)
+    assert dispatch.compiled_texts(rotary, source, None, (), settings) is None
+    torch.set_default_dtype(torch.float32)
+    with torch.device("meta"):
+        assert dispatch.compiled_texts(rotary, source, None, (), settings) is None
     with pytest.raises(ValueError, match="position table of 32 rows"):
         build("learned").generate(source, condition_values=torch.ones(4, 1), max_new_tokens=40)
     assert not written
@@ -140,6 +150,24 @@ def test_graphs_stay_while_values_of_weights_change(build, written):
         before = dispatch.graph_search(model)
         change()
         assert dispatch.graph_search(model) is not before
+
+
+def test_models_of_one_configuration_share_code(build, tmp_path, monkeypatch):
+    keys = []
+    monkeypatch.setattr(graph, "load_package", lambda facts, config, build: keys.append(facts))
+
+    def key_of(model):
+        keys.clear()
+        for module in (GraphSearch(model).source, GraphSearch(model).loop(())):
+            GraphSearch(model)._package(module, False, False)
+        return copy.deepcopy(keys)
+
+    model = build("rotary", torch.float32, tie_word_embeddings=True)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path).eval()
+    assert key_of(model) == key_of(loaded)
+    loaded.lm_head.weight = torch.nn.Parameter(loaded.lm_head.weight.detach().clone())
+    assert key_of(model) != key_of(loaded)  # the tied table is one constant of the code
 
 
 def test_saved_settings_may_change_between_requests(build, source, written):
@@ -174,6 +202,31 @@ def test_real_graphs_are_loaded_again_and_follow_the_weights(build, source, monk
         expected = twin.generate(rows, **PLAIN, **settings)
         assert torch.equal(twin.generate(rows, **settings), expected)
     assert all(dispatch.graph_search(twin)._packages.values())
+
+
+@pytest.mark.integration
+def test_real_graphs_of_one_layer_run_in_threads(build, source):
+    """The keys and values of one layer have other strides, and the experts' product is an operator written in Python."""
+    fields = {
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_mlp_layer_types": "dense",
+        "decoder_mlp_layer_types": "sparse",
+    }
+    model, settings = build("sparse", torch.float32, **fields), {"max_new_tokens": 20, "num_beams": 1, **ENDS}
+    expected = model.generate(source, **PLAIN, **settings)
+    assert GraphSearch(model).packages((), False, compiles=True)
+    with ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(model.generate, ids, **settings) for ids in (source, source.int()) * 10]
+        assert all(torch.equal(call.result(timeout=300), expected) for call in calls)
+    assert dispatch.graph_search(model)._packages[(), False]
+    mask = torch.ones_like(source, dtype=torch.float32)
+    assert torch.equal(
+        model.generate(source, attention_mask=mask, **settings),
+        model.generate(source, attention_mask=mask, **PLAIN, **settings),
+    )
+    with pytest.raises(ValueError, match="input_ids"):
+        model.generate(source.short(), **settings)
 
 
 def test_operations_for_one_row_are_those_of_torch():
