@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
 
 import torch
@@ -32,11 +32,13 @@ from torch import distributed, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn import attention
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.flop_counter import FlopCounterMode
 from transformers.generation import CompileConfig
 
 import weftformer
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.common.atomic import write_json
+from weftformer.conversion import convert, detect
 from weftformer.scripts.cli import Parser, run_script
 
 Row = dict[str, Any]
@@ -70,6 +72,10 @@ SIZES = {
     "small": Size(6, 512, 8192, 64, 128, 128),
     "large": Size(4, 1024, 32768, 64, 256, 256),
 }
+# The models of transformers beside which Weft is measured, with the beginnings of the names of their classes.
+PEERS = {"BART": "Bart", "Marian": "Marian", "T5": "T5", "NLLB-MoE": "NllbMoe"}
+# Operations a second of dense products in bf16, without sparsity, by the manufacturer.
+_PEAKS = {"H100": 989.4e12, "H200": 989.4e12}
 _FAST: WeakSet[nn.Module] = WeakSet()  # the models for which the fast path is on
 _ON_A_CPU = dict.fromkeys(SIZES, Size(1, 32, 64, 3, 12, 8))
 
@@ -99,6 +105,34 @@ class Bench:
         config = WeftConfig(vocab_size=size.vocabulary, d_model=size.width, dropout=0.0, **fields, **KINDS[kind])
         with torch.device(self.device):
             return WeftForConditionalGeneration(config).eval().to(dtype)
+
+    def pair(self, name: str, size: Size, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+        """Build a peer with random weights and Weft with the same weights, both on the CPU."""
+        torch.manual_seed(0)
+        heads, ffn = max(2, size.width // 64), (2 if name == "NLLB-MoE" else 4) * size.width
+        sizes = {"layers": size.layers, "attention_heads": heads, "ffn_dim": ffn}
+        fields: Row = {f"{stack}_{key}": value for stack in ("encoder", "decoder") for key, value in sizes.items()}
+        fields |= {"dropout": 0.0, "attention_dropout": 0.0, "max_position_embeddings": 512, "forced_eos_token_id": None,
+                   "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}  # fmt: skip
+        if name == "T5":
+            fields = {"num_layers": size.layers, "num_decoder_layers": size.layers, "num_heads": heads, "d_ff": ffn,
+                      "d_kv": size.width // heads, "dropout_rate": 0.0, "decoder_start_token_id": 0}  # fmt: skip
+        if name == "NLLB-MoE":  # whose positions count from this id
+            fields |= {
+                "pad_token_id": 1,
+                "bos_token_id": 0,
+                "num_experts": 8,
+                "encoder_sparse_step": 1,
+                "decoder_sparse_step": 1,
+            }
+        config = getattr(transformers, f"{PEERS[name]}Config")(
+            vocab_size=size.vocabulary, d_model=size.width, **fields
+        )
+        kind = "MarianMTModel" if name == "Marian" else f"{PEERS[name]}ForConditionalGeneration"
+        peer = getattr(transformers, kind)(config)
+        weights, source_config = peer.state_dict(), config.to_dict()
+        own = convert(weights, detect(weights, source_config), source_config=source_config).build()
+        return {name: peer.eval().to(dtype), "Weft": own.eval().to(dtype)}
 
     def batch(self, size: Size, mask: str = "padded") -> Batch:
         """Build a batch: "unmasked", with a mask of "ones", or with rows from half of the length on ("padded")."""
@@ -329,6 +363,57 @@ def decoding(bench: Bench, case: str) -> Result:
     run = partial(bench.generate, model, bench.batch(size), path, tokens, num_beams=1 if search == "greedy" else 5)
     first, ms = bench.ms(run), bench.ms(run, runs=3)
     return True, {"ms a token": ms / tokens, "tokens/s": size.batch * tokens / ms * 1e3, "first run s": first / 1e3}
+
+
+@check(tuple(f"{size} {peer}" for size, peer in product(("small", "large"), (*PEERS, "BART compiled", "T5 compiled"))))
+def training_beside(bench: Bench, case: str) -> Result:
+    """A training step in bf16 on padded rows, beside a model of transformers with the same weights, by fused AdamW.
+
+    The share of the peak counts the products of torch's `FlopCounterMode` in one step.
+    """
+    name, peer, *compiled = case.split()
+    size = bench.sizes[name]
+    models, batch, logits = bench.pair(peer, size), bench.batch(size), []
+    figures: Row = {}
+    card = torch.cuda.get_device_name() if bench.is_gpu else ""
+    peak = next((flops for name, flops in _PEAKS.items() if name in card), None)
+    for side, model in models.items():
+        model.to(bench.device)
+        with torch.no_grad():
+            logits.append(model(**{key: value[-2:] for key, value in batch.items()}).logits.cpu())
+        step = bench.step(model, autocast=True)
+        with FlopCounterMode(display=False) as counter:
+            step(batch)
+        if compiled and bench.is_gpu:
+            step = bench.step(cast(nn.Module, torch.compile(model)), autocast=True)
+        ms = bench.ms(partial(step, batch), runs=7, warm_ups=3)
+        figures |= {f"{side} ms": ms, f"{side} target tokens/s": size.batch * size.target / ms * 1e3}
+        if bench.is_gpu:
+            torch.cuda.reset_peak_memory_stats()
+            step(batch)
+            figures[f"{side} GB"] = torch.cuda.max_memory_allocated() / 1e9
+        if peak is not None:
+            figures[f"{side} % of peak"] = 100 * counter.get_total_flops() / ms * 1e3 / peak
+        model.to("cpu")
+        del step
+    # NLLB-MoE of transformers sends all tokens to the first two experts
+    is_same = peer == "NLLB-MoE" or difference(*logits) < 1e-3
+    return is_same, figures | {"times as fast": figures[f"{peer} ms"] / figures["Weft ms"]}
+
+
+@check(("BART", "Marian", "T5"), ("one", "greedy", "beams"))
+def decoding_beside(bench: Bench, case: str) -> Result:
+    """One source greedily, and 16 greedily or with five beams, in bf16, beside a model of transformers with the same weights."""
+    peer, search = case.split()
+    size, tokens = replace(bench.sizes["small"], batch=1 if search == "one" else 16), 32 if bench.is_gpu else 4
+    settings: Row = {"num_beams": 5 if search == "beams" else 1}
+    figures: Row = {}
+    for side, model in bench.pair(peer, size, torch.bfloat16).items():
+        for path in ("plain",) if side == peer else ("plain", "static", "fast")[:: 2 if search == "beams" else 1]:
+            run = partial(bench.generate, model.to(bench.device), bench.batch(size), path, tokens, **settings)
+            figures[f"{side} {path} ms a token"] = bench.ms(run, runs=3, warm_ups=1) / tokens
+    fastest = min(ms for name, ms in figures.items() if name.startswith("Weft"))
+    return True, figures | {"times as fast": figures[f"{peer} plain ms a token"] / fastest}
 
 
 @check(("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_4"))
