@@ -1,0 +1,404 @@
+"""Jobs for a GPU that is free for some minutes, in the order of their worth; `gpu_queue.md` has the table.
+
+    python -m weftformer.benchmarks.gpu_queue prepare routes --data DATA   # with all extras: writes runs/queue/routes.tar.xz
+    python -m weftformer.benchmarks.gpu_queue run routes --minutes 8       # on the GPU, with torch and transformers alone
+    python -m weftformer.benchmarks.gpu_queue rehearse --data DATA         # both, tiny, on a CPU, with the packages of the GPU
+
+`run` unpacks what `prepare` has packed, trains or measures, and stops before its time is over. A training is first timed for
+some steps, and then has as many as fit. Its results are in `--output-dir`, in files of at most 15 MB: weights in half
+precision, the log, and the figures of validation.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from weftformer.common.atomic import atomic_write, write_json
+from weftformer.scripts.cli import Parser, run_script
+
+FOLDER = Path("runs/queue")
+PYTHON = [sys.executable, "-m"]
+# What is packed may have this size, in bytes: the package itself takes most of 64 MiB.
+MAX_BYTES = 24 << 20
+# The share of the time that is left for a training; the rest is for loading, validation and saving.
+_SHARE = 0.8
+# Packages without compiled code that the GPU's machine lacks. They are packed beside the data.
+WHEELS = ("datasets", "dill", "multiprocess")
+ROUTES, REACTIONS = ("paroutes-n5.jsonl.gz",), ("uspto-50k-train.jsonl.gz", "uspto-15k.jsonl.gz")
+MORE = ("uspto-full-part.jsonl.gz", "uspto-480k-part.jsonl.gz")
+EXCLUDED = ("paroutes-n1.jsonl.gz", "uspto-50k-valid.jsonl.gz", "uspto-50k-test.jsonl.gz")
+# The data of all jobs is drawn with it.
+SEED = 7
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job.
+
+    Args:
+        about: what it measures or trains.
+        minutes: how long it takes on an H100 or an H200, with everything.
+        trainings: options of `weftformer train` for each training, by name.
+        checks: cases of `weftformer.benchmarks.gpu`.
+        prepare: writes the files of the trainings to a folder.
+    """
+
+    about: str
+    minutes: int
+    trainings: dict[str, str]
+    checks: tuple[str, ...] = ()
+    prepare: Callable[["Source", Path], None] | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """The folder of the recorded data, and how many rows to read of each file (None: all)."""
+
+    data: Path
+    rows: int | None
+
+    def file(self, name: str, folder: Path) -> Path:
+        """Return a file of the data, or its first rows in `folder`."""
+        (found,) = self.data.rglob(name)
+        return found if self.rows is None else self._first(found, folder / name, self.rows)
+
+    @staticmethod
+    def _first(file: Path, copy: Path, number: int) -> Path:
+        with gzip.open(file, "rt", encoding="utf-8") as lines, gzip.open(copy, "wt", encoding="utf-8") as out:
+            out.writelines(line for line, _ in zip(lines, range(number), strict=False))
+        return copy
+
+    def held_out(self, name: str, number: int, folder: Path) -> Path:
+        """Write reactions of a file that no training may read, drawn with a fixed seed, and return their file."""
+        with gzip.open(self.file(name, folder), "rt", encoding="utf-8") as rows:
+            lines = rows.readlines()
+        file = FOLDER / f"held-out-{number}.jsonl.gz"
+        with atomic_write(file) as temporary, gzip.open(temporary, "wt", encoding="utf-8") as out:
+            out.writelines(random.Random(SEED).sample(lines, min(number, len(lines) // 4)))
+        return file
+
+
+def _prepare_reactions(
+    names: tuple[str, ...], options: str, aligned: int, holds_out: bool = False, validation: str = EXCLUDED[1]
+) -> Callable[[Source, Path], None]:
+    """Return a function that makes `train` and `valid` for a route model or, with `--forward`, a forward model."""
+
+    def prepare(source: Source, folder: Path) -> None:
+        files = [source.file(name, folder) for name in names]
+        excluded = [source.file(name, folder) for name in EXCLUDED]
+        if holds_out:
+            excluded.append(source.held_out(MORE[0], 2000, folder))
+        common = ["--max-source-length", "302", "--seed", str(SEED), "--overwrite", *options.split()]
+        few = source._first(source.file(validation, folder), folder / "few.jsonl.gz", 300)
+        for name, inputs, number, out in (("train", files, aligned, excluded), ("valid", [few], 1, [])):
+            words = [*PYTHON, "weftformer", "routes", "prepare", *inputs, *common, "--aligned", str(number)]
+            words += ["--exclude", *out, "--exclude-by", "made"] if out else []
+            subprocess.run([*map(str, words), "--output-dir", str(folder / name)], check=True)
+        for file in folder.glob("*.jsonl.gz"):
+            file.unlink()
+
+    return prepare
+
+
+def _prepare_multi30k(source: Source, folder: Path) -> None:
+    for part, name in (("train", "train"), ("val", "valid"), ("test_2016_flickr", "test")):
+        for language in ("en", "de"):
+            with gzip.open(source.file(f"{part}.{language}.gz", folder), "rt", encoding="utf-8") as lines:
+                (folder / f"{name}.{language}").write_text("".join(line.lower() for line in lines), encoding="utf-8")
+    for file in folder.glob("*.gz"):
+        file.unlink()
+
+
+_PAIRS = "--train-file {data}/train --validation-file {data}/valid"
+_MUON = "--bf16 --muon --max-tokens-per-batch 24576 --learning-rate 2e-3 --warmup-steps 100"
+_SCRATCH = f"{_PAIRS} --bf16 --muon --max-tokens-per-batch 24576 --learning-rate 3e-3 --warmup-steps 200"
+_ONE_STEP = "--condition-columns n_steps"
+_SPARSE = "num_experts=8,num_experts_per_tok=2,encoder_mlp_layer_types=sparse,decoder_mlp_layer_types=sparse,moe_intermediate_size=256"
+
+JOBS: dict[str, Job] = {
+    "peers": Job(
+        "a training step and decoding beside BART, Marian, T5 and NLLB-MoE: the tables of docs/gpu.md",
+        4, {}, ("training_beside", "decoding_beside", "training_step:large dense bf16", "training_step:small dense bf16"),
+    ),
+    "routes": Job(
+        "the included route model, trained further on 190,000 more reactions: docs/results.md, README",
+        8,
+        {"weft-routes": f"{_PAIRS} {_ONE_STEP} --model-name-or-path routes/shipped/weft-routes {_MUON} --seed 81"},
+        prepare=_prepare_reactions((*MORE, *ROUTES, *REACTIONS), "--sub-routes --single-steps", 3, holds_out=True),
+    ),
+    "forward": Job(
+        "the included forward model, trained further on the same reactions: docs/results.md",
+        6,
+        {"weft-forward": f"{_PAIRS} --model-name-or-path routes/shipped/weft-forward {_MUON} --seed 82"},
+        prepare=_prepare_reactions((*MORE, *ROUTES, *REACTIONS), "--forward", 3, holds_out=True),
+    ),
+    "uspto-50k": Job(
+        "a route model on USPTO-50K alone, with twenty aligned texts of each reaction: the row beside the published models",
+        8,
+        {"uspto-50k": f"{_SCRATCH} {_ONE_STEP} --tokenizer-name routes/shipped/weft-routes --preset dms-tiny"
+                      " --config-overrides d_model=256,encoder_ffn_dim=512,decoder_ffn_dim=512 --seed 83"},
+        prepare=_prepare_reactions(REACTIONS[:1], "--single-steps", 20),
+    ),
+    "experts": Job(
+        "dense beside eight experts on reactions, at equal time, with three seeds: docs/results-experts.md",
+        8,
+        {f"{kind}-{seed}": f"{_SCRATCH} {_ONE_STEP} --tokenizer-name routes/shipped/weft-routes --preset dms-tiny --seed {seed}"
+                           + (f" --config-overrides {_SPARSE}" if kind == "sparse" else "")
+         for seed in (0, 1, 2) for kind in ("dense", "sparse")},
+        prepare=_prepare_reactions(REACTIONS, "--single-steps", 5),
+    ),
+    "multi30k": Job(
+        "Multi30k, English to German, with the recipe of Transformer-Tiny: docs/results-translation.md",
+        6,
+        {"multi30k": "benchmarks/multi30k.yaml --train-file {data}/train.en --train-target-file {data}/train.de"
+                     " --validation-file {data}/valid.en --validation-target-file {data}/valid.de --bf16"},
+        prepare=_prepare_multi30k,
+    ),
+}  # fmt: skip
+
+
+def prepare(names: list[str], data: Path, rows: int | None, python_version: str) -> None:
+    """Write what each job reads to `runs/queue/JOB.tar.xz`, and the wheels of missing packages to `runs/queue/wheels`.
+
+    Raises:
+        ValueError: an archive is too large for its way to the GPU.
+    """
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    download = ["pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "--python-version", python_version]
+    subprocess.run([*PYTHON, *download, "-d", str(FOLDER / "wheels"), *WHEELS], check=True)
+    for name in names:
+        if (write := JOBS[name].prepare) is None:
+            continue
+        folder = FOLDER / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        write(Source(data, rows), folder)
+        archive = _pack(folder, FOLDER / f"{name}.tar.xz")
+        size = archive.stat().st_size
+        print(f"{archive}: {size / 1e6:.1f} MB", flush=True)
+        if size > MAX_BYTES:
+            raise ValueError(
+                f"{archive} has {size:,} bytes, and the limit is {MAX_BYTES:,}: write fewer aligned texts."
+            )
+
+
+def _pack(folder: Path, archive: Path) -> Path:
+    with atomic_write(archive) as temporary, tarfile.open(temporary, "w:xz", preset=6) as tar:
+        tar.add(folder, arcname=folder.name)
+    return archive
+
+
+class Clock:
+    """The time that is left, in seconds."""
+
+    def __init__(self, minutes: float):
+        self.end = time.monotonic() + 60 * minutes
+
+    @property
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def run(self, words: list[str], log: Path) -> bool:
+        """Run a command, and end it 20 seconds before the time is over. Return whether it succeeded."""
+        print(f"[{self.left:.0f} s left] {' '.join(words)}", flush=True)
+        with log.open("ab") as out:
+            try:
+                return subprocess.run(words, stdout=out, stderr=out, timeout=max(5.0, self.left - 20)).returncode == 0
+            except subprocess.TimeoutExpired:
+                print("ended, because the time is over", flush=True)
+                return False
+
+
+def run(names: list[str], minutes: float, out: Path, trial_steps: int, device: str | None) -> int:
+    """Run jobs one after the other. Return the number of those that failed."""
+    clock, failed = Clock(minutes), 0
+    out.mkdir(parents=True, exist_ok=True)
+    _install_missing()
+    for number, name in enumerate(names):
+        job, results = JOBS[name], out / f"{name}.json"
+        share = Clock(clock.left / 60 / (len(names) - number))
+        if job.checks:
+            words = [*PYTHON, "weftformer.benchmarks.gpu", *job.checks, "--json", str(results)]
+            failed += not share.run([*words, *(["--device", device] if device else [])], out / f"{name}.log")
+        if job.trainings:
+            with tarfile.open(FOLDER / f"{name}.tar.xz") as tar:
+                tar.extractall(FOLDER, filter="data")
+            figures = dict(_train_all(name, job, share, out, trial_steps, device == "cpu"))
+            write_json(results, figures)
+            failed += any(row["eval_loss"] is None for row in figures.values())
+        print(f"{name}: {results.read_text(encoding='utf-8') if results.exists() else 'no results'}", flush=True)
+    return failed
+
+
+def _install_missing() -> None:
+    """Install the wheels of packages that cannot be imported, for this process' commands alone."""
+    site = FOLDER / "site"
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    wheels = [file for file in (FOLDER / "wheels").glob("*.whl") if find_spec(file.name.partition("-")[0]) is None]
+    shutil.rmtree(site, ignore_errors=True)
+    if wheels:
+        install = ["pip", "install", "-q", "--no-index", "--no-deps", "--target", site, *wheels]
+        subprocess.run([*PYTHON, *map(str, install)], check=True)
+
+
+def _train_all(
+    name: str, job: Job, clock: Clock, out: Path, trial_steps: int, on_cpu: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Time each training, train as many steps as fit, pack its folder, and yield its name and its figures."""
+    for number, (training, options) in enumerate(job.trainings.items()):
+        part = Clock(clock.left / 60 / (len(job.trainings) - number))
+        words = [*PYTHON, "weftformer", "train", *options.format(data=FOLDER / name).split()]
+        words += ["--num-proc", str(os.cpu_count()), "--predict-with-generate", "false", "--report-to", "none"]
+        words += ["--resume-from-checkpoint", "false", "--save-total-limit", "1", "--eval-strategy", "no"]
+        words += (
+            ["--use-cpu", "true", "--max-tokens-per-batch", "1024"] if on_cpu else ["--dataloader-num-workers", "4"]
+        )
+        folder, log = FOLDER / "models" / training, out / f"{training}.log"
+        shutil.rmtree(folder, ignore_errors=True)
+        trial = FOLDER / "models" / "trial"
+        shutil.rmtree(trial, ignore_errors=True)
+        part.run([*words, "--max-steps", str(trial_steps), "--save-strategy", "no", "--output-dir", str(trial)], log)
+        seconds = _figures(trial).get("train_runtime", 0.0) / trial_steps
+        steps = max(trial_steps, int(_SHARE * part.left / seconds)) if seconds else trial_steps
+        schedule = ["--max-steps", str(steps), "--save-steps", str(max(1, steps // 5))]
+        if "multi30k" not in training:  # whose recipe has its own schedule
+            decay = json.dumps({"num_decay_steps": int(0.75 * steps), "decay_type": "linear"})
+            schedule += ["--lr-scheduler-type", "warmup_stable_decay", "--lr-scheduler-kwargs", decay]
+        part.run([*words, *schedule, "--output-dir", str(folder)], log)
+        figures = _figures(folder)
+        yield (
+            training,
+            {key: figures.get(key) for key in ("eval_loss", "train_loss", "train_runtime")} | {"steps": steps},
+        )
+        if len(job.trainings) == 1 and (weights := sorted(folder.rglob("model.safetensors"), key=_time_of)):
+            _save(weights[-1].parent, out, training)
+
+
+def _figures(folder: Path) -> dict[str, Any]:
+    file = folder / "all_results.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def _time_of(file: Path) -> float:
+    return file.stat().st_mtime
+
+
+def _save(folder: Path, out: Path, name: str) -> None:
+    """Pack a trained model in half precision, in files of at most 15 MB: `cat NAME.tar.xz.* | tar -xJ` unpacks them."""
+    from transformers import AutoTokenizer
+
+    from weftformer import WeftForConditionalGeneration
+
+    trained = FOLDER / f"{name}-trained"
+    shutil.rmtree(trained, ignore_errors=True)
+    WeftForConditionalGeneration.from_pretrained(folder).half().save_pretrained(trained)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(trained)
+    archive = _pack(trained, FOLDER / f"{name}-trained.tar.xz").read_bytes()
+    for number, begin in enumerate(range(0, len(archive), 15_000_000)):
+        (out / f"{name}.tar.xz.{number}").write_bytes(archive[begin : begin + 15_000_000])
+
+
+# What a machine with torch and transformers alone does not have. A rehearsal does not find it.
+_MISSING = ("rdkit", "rdchiral", "ijson", "resvg_py", "ray", "ctranslate2", "fastapi", "zstandard", "syntheseus")
+_HIDE = """
+from importlib.machinery import PathFinder
+find_spec = PathFinder.find_spec
+def find_what_is_there(name, path=None, target=None):
+    spec, package = find_spec(name, path, target), name.partition(".")[0]
+    is_hidden = package in {missing!r} or package in {wheels!r} and {site!r} not in str(getattr(spec, "origin", ""))
+    return None if is_hidden else spec
+PathFinder.find_spec = staticmethod(find_what_is_there)
+"""
+
+
+def rehearse(names: list[str], data: Path, python: str, minutes: float) -> int:
+    """Prepare some rows of each job, and run it on the CPU without the packages that the GPU's machine lacks.
+
+    Args:
+        names: the jobs.
+        data: the folder of the recorded data.
+        python: the interpreter of an environment with the releases of the GPU's machine.
+        minutes: the time of each job.
+    """
+    version = subprocess.run(
+        [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True
+    )
+    prepare(names, data, 400, version.stdout.strip())
+    block = FOLDER / "rehearsal"
+    block.mkdir(exist_ok=True)
+    (block / "sitecustomize.py").write_text(
+        _HIDE.format(missing=_MISSING, wheels=WHEELS, site=str(FOLDER / "site")), encoding="utf-8"
+    )
+    words = [python, "-m", "weftformer.benchmarks.gpu_queue", "run", *names, "--device", "cpu", "--trial-steps", "2"]
+    words += ["--minutes", str(minutes * len(names)), "--output-dir", str(FOLDER / "rehearsed")]
+    environment = os.environ | {"PYTHONPATH": str(block), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(words, env=environment).returncode
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("action", choices=("prepare", "run", "rehearse"))
+    add("jobs", nargs="*", metavar="JOB", help=f"jobs, of {', '.join(JOBS)} (default: all)")
+    add(
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with the recorded reactions, routes and texts, for prepare and rehearse",
+    )
+    add(
+        "--minutes",
+        type=float,
+        default=8.0,
+        help="time for all jobs that run, or for each that is rehearsed (default: %(default)s)",
+    )
+    add(
+        "--output-dir",
+        type=Path,
+        default=FOLDER / "results",
+        metavar="FOLDER",
+        help="results of run (default: %(default)s)",
+    )
+    add("--python", default=sys.executable, help="interpreter of a rehearsal (default: this one)")
+    add("--python-version", default="3.12", help="Python of the machine with the GPU (default: %(default)s)")
+    add(
+        "--trial-steps",
+        type=int,
+        default=100,
+        metavar="N",
+        help="steps by which a training is timed (default: %(default)s)",
+    )
+    add("--device", choices=("cuda", "cpu"), help="(default: cuda if there is one)")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    names = arguments.jobs or list(JOBS)
+    for name in names:
+        if name not in JOBS:
+            raise ValueError(f"there is no job {name!r}: choose from {', '.join(JOBS)}.")
+    if arguments.action == "run":
+        failed = run(names, arguments.minutes, arguments.output_dir, arguments.trial_steps, arguments.device)
+        return int(failed > 0)
+    if arguments.data is None or not arguments.data.is_dir():
+        raise ValueError("give the folder of the recorded data with --data.")
+    if arguments.action == "prepare":
+        prepare(names, arguments.data, None, arguments.python_version)
+        return 0
+    return rehearse(names, arguments.data, arguments.python, arguments.minutes)
+
+
+if __name__ == "__main__":
+    parser = Parser(prog="python -m weftformer.benchmarks.gpu_queue", description=__doc__)
+    add_arguments(parser)
+    sys.exit(run_script("benchmarks.gpu_queue", main, parser.parse_args()))

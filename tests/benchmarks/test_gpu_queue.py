@@ -1,0 +1,66 @@
+"""The jobs for a GPU: what the page says of them, and that they end in time."""
+
+import gzip
+import json
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from weftformer.benchmarks import gpu, gpu_queue
+from weftformer.benchmarks.gpu_queue import JOBS, Clock, Source
+
+
+def test_the_page_lists_all_jobs_with_their_minutes():
+    page = Path(gpu_queue.__file__).with_name("gpu_queue.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert {row[0].strip("| `"): int(row[1]) for row in rows} == {name: job.minutes for name, job in JOBS.items()}
+    assert list(JOBS) == [row[0].strip("| `") for row in rows]
+    for job in JOBS.values():
+        gpu.chosen_cases(job.checks)  # raises for one that does not exist
+
+
+def test_a_command_ends_before_the_time_is_over(tmp_path):
+    begun = time.monotonic()
+    assert not Clock(0).run([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
+    assert time.monotonic() - begun < 30
+    assert Clock(1).run([sys.executable, "-c", "print('done')"], tmp_path / "log")
+    assert (tmp_path / "log").read_text() == "done\n"
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch) -> Source:
+    monkeypatch.setattr(gpu_queue, "FOLDER", tmp_path / "queue")
+    monkeypatch.setattr(gpu_queue, "WHEELS", ())
+    monkeypatch.setattr(gpu_queue.subprocess, "run", lambda *words, **settings: None)
+    (tmp_path / "data").mkdir()
+    for part in ("train", "val", "test_2016_flickr"):
+        for language in ("en", "de"):
+            with gzip.open(tmp_path / "data" / f"{part}.{language}.gz", "wt") as file:
+                file.writelines(f"A {language} {number}\n" for number in range(9))
+    return Source(tmp_path / "data", 4)
+
+
+def test_archives_have_the_first_rows_and_a_limited_size(source, monkeypatch):
+    gpu_queue.prepare(["multi30k"], source.data, source.rows, "3.12")
+    with tarfile.open(gpu_queue.FOLDER / "multi30k.tar.xz") as archive:
+        files = {Path(name).name: archive.extractfile(name).read().decode() for name in archive.getnames()[1:]}
+    assert files["train.de"] == "".join(f"a de {number}\n" for number in range(4))
+    assert len(files) == 6
+    monkeypatch.setattr(gpu_queue, "MAX_BYTES", 10)
+    with pytest.raises(ValueError, match="the limit is 10"):
+        gpu_queue.prepare(["multi30k"], source.data, None, "3.12")
+
+
+def test_held_out_reactions_are_drawn_with_a_seed(source):
+    file = source.data / "uspto-full-part.jsonl.gz"
+    with gzip.open(file, "wt") as rows:
+        rows.writelines(json.dumps({"product": "C" * number}) + "\n" for number in range(1, 41))
+    gpu_queue.FOLDER.mkdir()
+    whole = Source(source.data, None)
+    drawn = [
+        gzip.decompress(whole.held_out(file.name, 5, source.data).read_bytes()).split(b"\n")[:-1] for _ in range(2)
+    ]
+    assert drawn[0] == drawn[1] and len(set(drawn[0])) == 5
