@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
+from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList, StaticCache
 from transformers.generation import GenerationMixin
 
 from weftformer.modeling.transformers_names import CACHE
@@ -140,3 +140,75 @@ def test_generate_takes_and_returns_both_names(request_, name):
         again = model.generate(IDS, **request, **{name: own})
         assert torch.equal(again.sequences, output.sequences)
         assert own.get_seq_length() == output.cache.get_seq_length() == 6
+
+
+# --- a search that continues from the cache of a user
+
+PREFIX = torch.tensor([[1, 5, 6, 7], [1, 8, 9, 4]])
+
+
+def static(model):
+    config = model.config
+    return EncoderDecoderCache(
+        StaticCache(config=config, max_cache_len=12), StaticCache(config=config, max_cache_len=4)
+    )
+
+
+def filled(model, rows: slice, count: int, cache=None, columns: int = 3):
+    """Return the cache of the first columns of the prefixes, each `count` times."""
+    source, prefix = (ids[rows].repeat_interleave(count, dim=0) for ids in (SOURCE, PREFIX[:, :columns]))
+    return model(source, source != 0, prefix, cache=cache, use_cache=True).cache
+
+
+CACHES = {
+    "a row for each source": lambda model, rows, count: filled(model, rows, 1),
+    "a row for each sequence": filled,
+    "of self-attention alone": lambda model, rows, count: filled(model, rows, 1).self_attention_cache,
+    "static": lambda model, rows, count: filled(model, rows, 1, static(model)),
+    "one token": lambda model, rows, count: filled(model, rows, 1, columns=1),
+    "empty": lambda model, rows, count: EncoderDecoderCache(DynamicCache(), DynamicCache()),
+}
+SEARCHES = [
+    {},
+    {"num_beams": 3},
+    {"do_sample": True, "num_return_sequences": 3},
+    {"do_sample": True, "num_beams": 3, "num_return_sequences": 2},
+    {"num_beams": 3, "custom_generate": "sqrt_length"},
+    {"prompt_lookup_num_tokens": 2},
+]
+
+
+@pytest.mark.parametrize("kind", CACHES)
+@pytest.mark.parametrize("settings", SEARCHES, ids=str)
+@torch.no_grad()
+def test_a_search_continues_from_a_cache(settings, kind):
+    model = build(init_std=0.3)
+    is_assisted = "prompt_lookup_num_tokens" in settings
+    rows, count = (
+        slice(1 if is_assisted else 2),
+        max(settings.get("num_beams", 1), settings.get("num_return_sequences", 1)),
+    )
+
+    def texts(**given):
+        torch.manual_seed(0)
+        return model.generate(SOURCE[rows], decoder_input_ids=PREFIX[rows], max_new_tokens=5, **settings, **given)
+
+    cache = CACHES[kind](model, rows, count)
+    if is_assisted and kind == "static":
+        with pytest.raises(ValueError, match="`cache` that can be cropped"):
+            texts(cache=cache)
+        return
+    expected, length = texts(), int(cache.get_seq_length())
+    assert torch.equal(texts(cache=cache), expected)
+    if count > 1 and kind not in ("a row for each sequence", "empty"):  # the search has a copy of its own
+        assert cache.get_seq_length() == length
+        assert torch.equal(texts(past_key_values=cache), expected)
+
+
+@pytest.mark.parametrize("settings", SEARCHES[:3], ids=str)
+def test_a_cache_of_another_batch_is_refused(settings):
+    model = build()
+    with pytest.raises(ValueError, match=r"`cache` .* has 5 rows, but must have 2"):
+        model.generate(
+            SOURCE, decoder_input_ids=PREFIX, cache=filled(model, slice(1), 5), max_new_tokens=3, **settings
+        )
