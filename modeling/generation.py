@@ -238,10 +238,16 @@ class WeftGenerationMixin(GenerationMixin):
         is_beam_sample = arguments.get("generation_mode") == GenerationMode.BEAM_SAMPLE
         if is_beam_sample and "streamer" in arguments.get("generation_mode_kwargs", ()):
             raise ValueError("`streamer` cannot be used with beam search: set `num_beams` to 1.")
-        for name, value in (("guidance_scale", 1), ("prefill_chunk_size", None)):
-            asked = getattr(arguments.get("generation_config"), name, None)
-            if asked not in (None, value):
-                raise ValueError(f"{name}={asked} is for decoder-only models: leave it out for this encoder-decoder.")
+        reason = "is for decoder-only models: leave it out for this encoder-decoder"
+        refused = [("guidance_scale", 1, reason), ("prefill_chunk_size", None, reason)]
+        if self.config.has_two_vocabularies:
+            sizes = f"of {self.config.vocab_size} source and {self.config.target_vocab_size} target tokens"
+            reason = f"compares source ids with target ids, but this model has two vocabularies, {sizes}: leave it out"
+            refused += [("encoder_repetition_penalty", 1, reason), ("encoder_no_repeat_ngram_size", 0, reason)]
+        for name, value, reason in refused:
+            given = getattr(arguments.get("generation_config"), name, None)
+            if given not in (None, value):
+                raise ValueError(f"{name}={given} {reason}.")
 
     def _prepare_decoder_input_ids_for_generation(self, *args, **kwargs):
         """Return the ids that the targets begin with.

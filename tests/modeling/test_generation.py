@@ -94,6 +94,27 @@ def test_settings_that_no_row_can_follow_are_refused(settings, message):
         build().generate(SOURCE[:1], max_new_tokens=2, **settings)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"encoder_repetition_penalty": 5.0}, {"encoder_no_repeat_ngram_size": 1}], ids=str
+)
+@pytest.mark.parametrize("search", [{}, {"num_beams": 2}, {"prompt_lookup_num_tokens": 2}], ids=str)
+@pytest.mark.parametrize("size", [31, 8, 50])
+def test_source_ids_are_not_compared_with_those_of_another_vocabulary(size, search, settings):
+    request = {"max_new_tokens": 4, **search}
+    model = build(share_encoder_decoder_embeddings=False, decoder_vocab_size=size)
+    expected = model.generate(SOURCE[:1], **request)
+    with pytest.raises(ValueError, match=f"{next(iter(settings))}=.* two vocabularies"):
+        model.generate(SOURCE[:1], **request, **settings)
+    off = {"encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0}
+    assert torch.equal(model.generate(SOURCE[:1], **request, **off), expected)
+    model.generation_config.update(**settings)  # saved with a model
+    with pytest.raises(ValueError, match="two vocabularies"):
+        model.generate(SOURCE[:1], **request)
+    # two tables of one vocabulary
+    own = build(share_encoder_decoder_embeddings=False, init_std=0.3)
+    assert not torch.equal(own.generate(SOURCE[:1], **request, **settings), own.generate(SOURCE[:1], **request))
+
+
 @pytest.mark.parametrize("settings", [{}, {"cache_implementation": "static"}, {"num_beams": 2}], ids=str)
 def test_head_scores_the_last_position_alone(settings):
     model, shapes = build(), []
