@@ -822,6 +822,17 @@ class WeftModel(WeftPreTrainedModel):
             self._tied_weights_keys = {f"{name}.embed_tokens.weight": "shared.weight" for name in stacks}
         self.post_init()
 
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *model_args, config=None, **kwargs):
+        """Load a model as [`WeftPreTrainedModel.from_pretrained`] does.
+
+        `AutoModel` loads stacks that were saved alone through this class too. It passes their configuration.
+        """
+        name = next(iter(getattr(config, "architectures", None) or ()), None)
+        alone = {stack.__name__: stack for stack in (WeftEncoder, WeftDecoder)}.get(name)
+        load = super().from_pretrained if alone is None else alone.from_pretrained
+        return load(pretrained_model_name_or_path, *model_args, config=config, **kwargs)
+
     def get_expanded_tied_weights_keys(self, *args, **kwargs) -> dict[str, str]:
         # transformers returns none if the head is not tied, but the stacks share their table with any head
         return dict(self._tied_weights_keys or {})
