@@ -1,7 +1,8 @@
 """Checks of inputs. An input that would crash or silently give nonsense raises a ValueError that names the remedy.
 
 Every call checks the names and shapes of its inputs. Reading values waits for the device, so a model on another device
-than the CPU checks the values of its first batch only. No values are read inside `torch.compile` and `torch.export`.
+than the CPU checks the values of its first batch only. No values are read inside `torch.compile`, `torch.export` and the
+transforms of `torch.func`.
 """
 
 import inspect
@@ -16,7 +17,7 @@ from transformers.modeling_outputs import ModelOutput, MoEModelOutput
 from ..configuration.configuration_weft import WeftConfig
 from ..configuration.fields import closest
 from ..configuration.version import IS_EXPORTED
-from .transformers_names import IS_LATER_RELEASE, TransformersKwargs
+from .transformers_names import IS_LATER_RELEASE, TransformersKwargs, functorch_level
 
 logger = logging.get_logger(__name__)
 
@@ -38,7 +39,7 @@ READABLE_DEVICES = ("cpu",)
 
 def reads_values(model: Any, device: torch.device) -> bool:
     """Return whether to check the values of inputs on this device in this call of a model."""
-    if is_tracing():
+    if is_tracing() or functorch_level() is not None:
         return False
     is_first, model._has_checked_values = not model._has_checked_values, True
     return is_first or device.type in READABLE_DEVICES

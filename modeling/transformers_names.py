@@ -1,4 +1,4 @@
-"""The private names of transformers that the model uses, and the differences between releases of transformers.
+"""The private names of transformers and torch that the model uses, and the differences between releases of transformers.
 
 Code that was pushed with weights stays the same while transformers changes, so it imports private names only in this
 file. Overrides of private methods accept any arguments, pass them on, and read those that they need by name
@@ -19,6 +19,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import transformers
+from torch._C._functorch import maybe_current_level as functorch_level
 from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput
 
 REMEDY = 'pip install "transformers>=5.17,<6"; or pip install -U weftformer, and import weftformer before loading'
