@@ -387,7 +387,8 @@ class WeftGenerationMixin(GenerationMixin):
             if 0 < past < input_ids.shape[1] == mask.shape[1]:
                 kwargs["next_sequence_length"] = input_ids.shape[1] - past
         inputs = super().prepare_inputs_for_generation(input_ids, **kwargs)
-        inputs["past_key_values"] = kwargs.get(CACHE)  # PEFT 0.21 replaces it by a prefix if it is empty
+        # PEFT 0.21 replaces `past_key_values` by a prefix if it is empty
+        inputs |= dict.fromkeys((CACHE, "past_key_values"), kwargs.get(CACHE))
         return inputs
 
     @staticmethod

@@ -13,11 +13,13 @@ file. Overrides of private methods accept any arguments, pass them on, and read 
 """
 
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
+import torch
 import transformers
 from torch._C._functorch import maybe_current_level as functorch_level
 from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput
@@ -55,11 +57,15 @@ def rename_cache(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
     """Return keywords in which the cache has the given name, whichever of its names it has.
 
     PEFT 0.21 passes a prefix as `past_key_values`, beside the empty cache of `generate`. The prefix is then the cache.
+    The former name alone is deprecated where it is in transformers.
 
     Raises:
         ValueError: there are two caches.
     """
     names = [cache_name for cache_name in CACHE_NAMES if cache_name in kwargs]
+    if CACHE == "cache" and names == ["past_key_values"] and not torch.compiler.is_compiling():
+        message = "`past_key_values` is deprecated since transformers 5.24. Use `cache` instead."
+        warnings.warn(message, FutureWarning, stacklevel=3)
     if not names or names == [name]:
         return kwargs
     caches = [kwargs[cache_name] for cache_name in names if kwargs[cache_name] is not None]
