@@ -10,7 +10,7 @@ from transformers import Seq2SeqTrainingArguments
 from weftformer import WeftForConditionalGeneration
 from weftformer.training import WeftTrainer
 
-from ..models import IDS, KINDS, LABELS, tiny_model
+from ..models import IDS, KINDS, LABELS, SPARSE, tiny_model
 
 APART, OWN_HEAD = {"share_encoder_decoder_embeddings": False}, {"tie_word_embeddings": False}
 VOCABULARIES = APART | {"decoder_vocab_size": 23}
@@ -146,10 +146,16 @@ def test_functional_call_leaves_the_model_unchanged(build, case):
         torch.testing.assert_close(found[name], weight.grad)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+TRANSFORMED = KINDS | {
+    "balanced": SPARSE | {"router_bias_update_rate": 0.1, "dropout": 0.0, "attention_dropout": 0.0},
+    "limited capacity": SPARSE | {"expert_capacity_factor": 1.0},
+}
+
+
+@pytest.mark.parametrize("kind", TRANSFORMED)
 def test_transforms_of_torch_func_give_what_a_loop_gives(kind):
     """Gradients of samples, as for differential privacy, and the scores of an ensemble."""
-    models = [tiny_model(**KINDS[kind], random=True, seed=seed) for seed in range(2)]
+    models = [tiny_model(**TRANSFORMED[kind], random=True, seed=seed).train(kind == "balanced") for seed in range(2)]
     model, batch = models[0], {"input_ids": IDS, "attention_mask": (IDS != 0).long(), "labels": LABELS}
     batch |= {"decoder_attention_mask": LABELS.ne(-100).long(), "position_ids": torch.arange(6).expand(2, 6)}
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
