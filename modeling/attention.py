@@ -4,6 +4,7 @@ Shape suffixes: B batch, T tokens of this call, L queries, M keys, D model width
 """
 
 from collections.abc import Callable
+from copy import copy
 
 import torch
 from torch import nn
@@ -28,6 +29,33 @@ def self_attention_cache(cache: Cache | None) -> Cache | None:
     """Return the part of a cache that self-attention reads and fills."""
     if isinstance(cache, EncoderDecoderCache):
         return cache.self_attention_cache
+    return cache
+
+
+def repeated_cache(cache: Cache, batch: int, repeats: int) -> Cache:
+    """Return a cache with `repeats` rows for each row of the batch: a copy, or the cache itself if it has these rows.
+
+    Raises:
+        ValueError: the cache has neither `batch` nor `batch * repeats` rows.
+    """
+    if isinstance(cache, EncoderDecoderCache):
+        halves = cache.self_attention_cache, cache.cross_attention_cache
+        own = [repeated_cache(half, batch, repeats) for half in halves]
+        return cache if own == [*halves] else EncoderDecoderCache(*own)
+    rows = {layer.keys.shape[0] for layer in cache.layers if layer.is_initialized}
+    if rows <= {batch * repeats}:
+        return cache
+    if rows != {batch}:
+        raise ValueError(
+            f"The `cache` (`past_key_values`) has {', '.join(map(str, sorted(rows)))} rows, but must have {batch}, one for each "
+            f"source, or {batch * repeats}, one for each sequence: fill it with the same batch."
+        )
+    cache = copy(cache)
+    cache.layers = [copy(layer) for layer in cache.layers]
+    for layer in cache.layers:
+        tensors = {name: value for name, value in vars(layer).items() if isinstance(value, torch.Tensor)}
+        for name, value in tensors.items():  # a static layer counts its tokens in a tensor, in place
+            setattr(layer, name, value.repeat_interleave(repeats, dim=0) if value.ndim else value.clone())
     return cache
 
 

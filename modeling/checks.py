@@ -1,7 +1,8 @@
 """Checks of inputs. An input that would crash or silently give nonsense raises a ValueError that names the remedy.
 
 Every call checks the names and shapes of its inputs. Reading values waits for the device, so a model on another device
-than the CPU checks the values of its first batch only. No values are read inside `torch.compile` and `torch.export`.
+than the CPU checks the values of its first batch only. No values are read inside `torch.compile`, `torch.export` and the
+transforms of `torch.func`.
 """
 
 import inspect
@@ -16,7 +17,7 @@ from transformers.modeling_outputs import ModelOutput, MoEModelOutput
 from ..configuration.configuration_weft import WeftConfig
 from ..configuration.fields import closest
 from ..configuration.version import IS_EXPORTED
-from .transformers_names import IS_LATER_RELEASE, TransformersKwargs
+from .transformers_names import IS_LATER_RELEASE, TransformersKwargs, functorch_level
 
 logger = logging.get_logger(__name__)
 
@@ -36,9 +37,19 @@ def is_tracing() -> bool:
 READABLE_DEVICES = ("cpu",)
 
 
+def has_values() -> bool:
+    """Return whether tensors have values that can be read here."""
+    return not is_tracing() and functorch_level() is None
+
+
+def can_read(device: torch.device) -> bool:
+    """Return whether values on this device can be read, and quickly."""
+    return has_values() and device.type in READABLE_DEVICES
+
+
 def reads_values(model: Any, device: torch.device) -> bool:
     """Return whether to check the values of inputs on this device in this call of a model."""
-    if is_tracing():
+    if not has_values():
         return False
     is_first, model._has_checked_values = not model._has_checked_values, True
     return is_first or device.type in READABLE_DEVICES
@@ -171,20 +182,26 @@ def with_batch_dimension(values: torch.Tensor, batch: int, length: int, name: st
     return batched
 
 
-def check_length(length: int, limit: int, field: str) -> None:
-    """Raise a ValueError if a sequence is longer than its learned position table, whose length is set by `field`."""
-    if not is_tracing() and length > limit:  # in this order: an exported graph would keep the comparison
-        raise ValueError(
-            f"A sequence of {length} tokens is longer than the learned position table of {limit} rows (`{field}`): shorten "
-            "it, or use a model with a longer table or with positions that have no limit (rotary, sinusoidal, relative)."
-        )
+def check_positions(ids: torch.Tensor, limit: int, field: str, length: int | None, reads: bool) -> None:
+    """Raise a ValueError if a table of `limit` rows has no row for one of the positions.
 
-
-def check_positions(ids: torch.Tensor, limit: int, field: str) -> None:
-    """Read the positions, and raise a ValueError if a table of `limit` rows has no row for one of them."""
+    Args:
+        ids: the positions.
+        limit, field: the number of rows, and the field that sets it.
+        length: the number of columns, cached ones included, from which positions were counted. None if they were given.
+        reads: whether to read positions that were given. Counted ones are read only if there are more columns than rows.
+    """
+    # in this order: an exported graph would keep the comparison
+    if not (reads if length is None else has_values() and length > limit):
+        return
     low, high = _range(ids)
     if high >= limit:  # the usual reason is a sequence that is too long
-        check_length(min(ids.shape[1], high + 1), limit, field)
+        tokens = min(length or ids.shape[1], high + 1)
+        if tokens > limit:
+            raise ValueError(
+                f"A sequence of {tokens} tokens is longer than the learned position table of {limit} rows (`{field}`): shorten "
+                "it, or use a model with a longer table or with positions that have no limit (rotary, sinusoidal, relative)."
+            )
     if low < 0 or high >= limit:
         raise ValueError(
             f"Position {low if low < 0 else high} is outside the learned position table of {limit} rows (`{field}`)."

@@ -9,10 +9,10 @@ from threading import Lock
 from typing import Any, ClassVar, cast
 
 import torch
-from transformers import Cache, GenerationMixin, LogitsProcessor, LogitsProcessorList
+from transformers import Cache, DynamicCache, GenerationMixin, LogitsProcessor, LogitsProcessorList
 from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput, GenerationMode
 
-from .attention import new_cache, self_attention_cache
+from .attention import new_cache, repeated_cache, self_attention_cache
 from .checks import as_encoder_outputs, check_ids, mask_of_pads
 from .transformers_names import CACHE, HasCache, named_arguments, rename_cache
 
@@ -215,11 +215,21 @@ class WeftGenerationMixin(GenerationMixin):
     def _prepare_cache_for_generation(self, *args, **kwargs) -> None:
         arguments = named_arguments(super()._prepare_cache_for_generation, args, kwargs)
         names = ("generation_config", "model_kwargs", "generation_mode", "batch_size")
-        if self.fast_path is not None and arguments.keys() >= set(names):
-            request = self.fast_path.prepared_request(self, *(arguments[name] for name in names))
-            if request is not None:
-                arguments["model_kwargs"][CACHE] = request
-                return
+        if arguments.keys() >= set(names):
+            settings, inputs, mode, batch = (arguments[name] for name in names)
+            if isinstance(cache := inputs.get(CACHE), Cache):
+                is_dynamic = isinstance(self_attention_cache(cache), DynamicCache)
+                if mode == GenerationMode.ASSISTED_GENERATION and not is_dynamic:
+                    raise ValueError(
+                        "Assisted decoding needs a `cache` that can be cropped: give a DynamicCache, or none."
+                    )
+                repeats = max(settings.num_beams or 1, settings.num_return_sequences or 1)
+                inputs[CACHE] = repeated_cache(cache, batch, repeats)
+            elif self.fast_path is not None:
+                request = self.fast_path.prepared_request(self, settings, inputs, mode, batch)
+                if request is not None:
+                    inputs[CACHE] = request
+                    return
         super()._prepare_cache_for_generation(*args, **kwargs)
 
     def _validate_generation_mode(self, *args, **kwargs):
@@ -228,10 +238,16 @@ class WeftGenerationMixin(GenerationMixin):
         is_beam_sample = arguments.get("generation_mode") == GenerationMode.BEAM_SAMPLE
         if is_beam_sample and "streamer" in arguments.get("generation_mode_kwargs", ()):
             raise ValueError("`streamer` cannot be used with beam search: set `num_beams` to 1.")
-        for name, value in (("guidance_scale", 1), ("prefill_chunk_size", None)):
-            asked = getattr(arguments.get("generation_config"), name, None)
-            if asked not in (None, value):
-                raise ValueError(f"{name}={asked} is for decoder-only models: leave it out for this encoder-decoder.")
+        reason = "is for decoder-only models: leave it out for this encoder-decoder"
+        refused = [("guidance_scale", 1, reason), ("prefill_chunk_size", None, reason)]
+        if self.config.has_two_vocabularies:
+            sizes = f"of {self.config.vocab_size} source and {self.config.target_vocab_size} target tokens"
+            reason = f"compares source ids with target ids, but this model has two vocabularies, {sizes}: leave it out"
+            refused += [("encoder_repetition_penalty", 1, reason), ("encoder_no_repeat_ngram_size", 0, reason)]
+        for name, value, reason in refused:
+            given = getattr(arguments.get("generation_config"), name, None)
+            if given not in (None, value):
+                raise ValueError(f"{name}={given} {reason}.")
 
     def _prepare_decoder_input_ids_for_generation(self, *args, **kwargs):
         """Return the ids that the targets begin with.
@@ -364,8 +380,15 @@ class WeftGenerationMixin(GenerationMixin):
             kwargs.pop(name, None)
         if self.config.cross_attention_position_type == "none":
             kwargs.pop("position_ids", None)
+        cache, mask = kwargs.get(CACHE), kwargs.get("decoder_attention_mask")
+        if kwargs.get("next_sequence_length") is None and cache is not None and mask is not None:
+            # assisted decoding takes all ids as new ones in its first step
+            past = cache.get_seq_length()
+            if 0 < past < input_ids.shape[1] == mask.shape[1]:
+                kwargs["next_sequence_length"] = input_ids.shape[1] - past
         inputs = super().prepare_inputs_for_generation(input_ids, **kwargs)
-        inputs["past_key_values"] = kwargs.get(CACHE)  # PEFT 0.21 replaces it by a prefix if it is empty
+        # PEFT 0.21 replaces `past_key_values` by a prefix if it is empty
+        inputs |= dict.fromkeys((CACHE, "past_key_values"), kwargs.get(CACHE))
         return inputs
 
     @staticmethod

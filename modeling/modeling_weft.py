@@ -34,7 +34,6 @@ from .checks import (
     check_inputs,
     check_kwargs,
     check_labels,
-    check_length,
     check_mask,
     check_positions,
     check_states,
@@ -57,6 +56,7 @@ from .positions import (
     attention_positions,
     build_position_embedding,
     embed_positions,
+    positions_after_pads,
     positions_of_tokens,
 )
 from .recorders import Recorded, traceable
@@ -454,17 +454,14 @@ class WeftStack(WeftPreTrainedModel):
         Args:
             ids: ids of tokens, if they were given.
             positions: positions of the tokens.
-            length: the number of positions that were counted from 0, if that is known without reading them.
+            length: the number of columns, cached ones included, from which positions were counted, if that is known.
         """
         reads = reads_values(self, positions.ids_BT.device)
         if ids is not None and reads:
             check_ids(ids, unwrap_embedding(self.embed_tokens).num_embeddings, self.ids_name)
         if self.config.has_position_table:
             rows = getattr(self.config, self.positions_field)
-            if length is not None:
-                check_length(length, rows, self.positions_field)
-            elif reads:
-                check_positions(positions.indices_BT, rows, self.positions_field)
+            check_positions(positions.indices_BT, rows, self.positions_field, length, reads)
 
     def _embed(
         self, inputs_embeds: torch.Tensor, positions: TokenPositions, condition: torch.Tensor | None = None
@@ -540,8 +537,9 @@ class WeftEncoder(WeftStack):
             inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
                 Embeddings in place of `input_ids`.
             position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, or a tuple, *optional*):
-                Positions of the tokens. Defaults to 0, 1, 2, ..., which counts pads too. A tuple has the positions and
-                a mask of the same shape, False for tokens that have no position.
+                Positions of the tokens. Defaults to 0, 1, 2, ... from the first token on that the mask shows, which counts
+                all pads but those before it. A tuple has the positions and a mask of the same shape, False for tokens that
+                have no position.
             condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
                 Numbers that scale the learned vectors added at every source position.
 
@@ -571,8 +569,11 @@ class WeftEncoder(WeftStack):
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
         check_mask(attention_mask, batch, self.config.encoder_attention_heads, length, length, "attention_mask")
         check_condition_values(self.config, condition_values, batch)
-        columns = torch.arange(length, device=inputs.device)[None]
-        positions = token_positions(position_ids, columns, batch, length, "position_ids")
+        kind = self.config.self_attention_position_type
+        # other attention reads only the differences of positions, which pads before them do not change
+        follows_mask = self.embed_positions is not None or kind == "additive"
+        default = positions_after_pads(key_mask_of(attention_mask, batch) if follows_mask else None, inputs)
+        positions = token_positions(position_ids, default, batch, length, "position_ids")
         self._check_values(input_ids, positions, length if position_ids is None else None)
 
         embeds = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -582,9 +583,8 @@ class WeftEncoder(WeftStack):
         hidden_states = self._embed(embeds, positions, condition)
         mask = bidirectional_mask(self.config, embeds, attention_mask)
         layer_positions = attention_positions(
-            self.config.self_attention_position_type, self.config,
-            positions, positions, positions, self.rotary_embedding, embeds,
-        )  # fmt: skip
+            kind, self.config, positions, positions, positions, self.rotary_embedding, embeds
+        )
         token_mask = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, layer_positions, token_mask=token_mask, **kwargs)
@@ -657,7 +657,8 @@ class WeftDecoder(WeftStack):
                 Positions of the tokens, with a mask as in [`WeftEncoder.forward`]. Defaults to a count of the tokens
                 that a 2-D `attention_mask` shows, else to 0, 1, 2, ... after the cached ones.
             encoder_position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, or a tuple, *optional*):
-                Positions of the source, which cross-attention with positions reads. Defaults to 0, 1, 2, ...
+                Positions of the source, which cross-attention with positions reads. Defaults to 0, 1, 2, ... from the first
+                position on that a 2-D `encoder_attention_mask` shows.
             is_causal (`bool`, *optional*):
                 False lets every target position see all others. Defaults to True.
             token_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
@@ -720,7 +721,9 @@ class WeftDecoder(WeftStack):
             check_states(encoder_hidden_states, self.config.d_model, "encoder_hidden_states", batch)
             source = encoder_hidden_states.shape[1]
             check_mask(encoder_attention_mask, batch, heads, length, source, "encoder_attention_mask")
-            source_positions = self._source_positions(encoder_position_ids, encoder_hidden_states)
+            source_positions = self._source_positions(
+                encoder_position_ids, encoder_hidden_states, encoder_attention_mask
+            )
             source_mask = bidirectional_mask(self.config, embeds, encoder_attention_mask, encoder_hidden_states)
             cross_positions = attention_positions(
                 self.config.cross_attention_position_type, self.config,
@@ -755,18 +758,17 @@ class WeftDecoder(WeftStack):
         config.is_causal = is_causal
         return config
 
-    def _source_positions(self, position_ids: Any, states: torch.Tensor) -> TokenPositions:
+    def _source_positions(self, position_ids: Any, states: torch.Tensor, mask: torch.Tensor | None) -> TokenPositions:
         """Return the given or the default positions of the source, which cross-attention reads."""
-        batch, length = states.shape[:2]
-        default = torch.arange(length, device=states.device)[None]
+        (batch, length), kind = states.shape[:2], self.config.cross_attention_position_type
+        default = positions_after_pads(None if kind == "none" else mask, states)
         positions = token_positions(position_ids, default, batch, length, "encoder_position_ids")
-        if self.config.cross_attention_position_type == "additive":
+        if kind == "additive":
             # the table of cross-attention has rows for source and target
             rows = max(self.config.max_source_positions, self.config.max_target_positions)
-            if position_ids is None:
-                check_length(length, rows, "max_source_positions")
-            elif reads_values(self, states.device):
-                check_positions(positions.indices_BT, rows, "max_source_positions")
+            reads = position_ids is not None and reads_values(self, states.device)
+            counted = length if position_ids is None else None
+            check_positions(positions.indices_BT, rows, "max_source_positions", counted, reads)
         return positions
 
     def _key_positions(
@@ -821,6 +823,17 @@ class WeftModel(WeftPreTrainedModel):
             stacks = ("encoder", "decoder")
             self._tied_weights_keys = {f"{name}.embed_tokens.weight": "shared.weight" for name in stacks}
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *model_args, config=None, **kwargs):
+        """Load a model as [`WeftPreTrainedModel.from_pretrained`] does.
+
+        `AutoModel` loads stacks that were saved alone through this class too. It passes their configuration.
+        """
+        name = next(iter(getattr(config, "architectures", None) or ()), None)
+        alone = {stack.__name__: stack for stack in (WeftEncoder, WeftDecoder)}.get(name)
+        load = super().from_pretrained if alone is None else alone.from_pretrained
+        return load(pretrained_model_name_or_path, *model_args, config=config, **kwargs)
 
     def get_expanded_tied_weights_keys(self, *args, **kwargs) -> dict[str, str]:
         # transformers returns none if the head is not tied, but the stacks share their table with any head
@@ -918,8 +931,11 @@ class WeftModel(WeftPreTrainedModel):
         elif not isinstance(encoder_outputs, ModelOutput):
             encoder_outputs = as_encoder_outputs(encoder_outputs)
         assert isinstance(encoder_outputs, ModelOutput)
+        source_mask, source_positions = key_mask_of(attention_mask, encoder_outputs[0].shape[0]), position_ids
         if encoder_attention_mask is None:
-            encoder_attention_mask = key_mask_of(attention_mask, encoder_outputs[0].shape[0])
+            encoder_attention_mask = source_mask
+        elif position_ids is None and source_mask is not None:  # the decoder's mask may hide more than pads
+            source_positions = cast(torch.LongTensor, positions_after_pads(source_mask, encoder_outputs[0]))
         decoder_outputs = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
@@ -928,7 +944,7 @@ class WeftModel(WeftPreTrainedModel):
             cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
-            encoder_position_ids=position_ids,
+            encoder_position_ids=source_positions,
             token_mask=decoder_token_mask,
             is_causal=is_causal,
             **kwargs,

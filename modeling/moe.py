@@ -14,9 +14,16 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..configuration.configuration_weft import WeftConfig
+from .checks import is_tracing
 from .layers import Float32Buffers, Float32Linear, dropout
 from .recorders import Recorded
-from .transformers_names import ACT2FN, ALL_EXPERTS_FUNCTIONS, maybe_autocast, use_experts_implementation
+from .transformers_names import (
+    ACT2FN,
+    ALL_EXPERTS_FUNCTIONS,
+    functorch_level,
+    maybe_autocast,
+    use_experts_implementation,
+)
 
 # All routers that have a selection bias to update.
 _balanced_routers: "WeakSet[Router]" = WeakSet()
@@ -105,14 +112,16 @@ class Router(Recorded, Float32Buffers):
         Earlier tokens of the batch have priority, and pads count, as in DirectMultiStep.
         """
         # the place of each token in the queues of its experts, counted from 1
-        taken_NE = nn.functional.one_hot(ids_NK, self.num_experts).sum(dim=1)
+        taken_NE = (ids_NK[..., None] == torch.arange(self.num_experts, device=ids_NK.device)).sum(dim=1)
         queue_number_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
         return weights_NK.masked_fill(queue_number_NK > int(ids_NK.numel() / self.num_experts * factor), 0.0)
 
     @torch.no_grad()
     def count_load(self, load_E: torch.Tensor) -> None:
         """Add this batch's tokens per expert to the load that the next update of the bias reads."""
-        if self.expert_load is not None and self.classifier.weight.requires_grad:
+        # a transform of `torch.func` may not change a buffer
+        may_count = is_tracing() or functorch_level() is None
+        if may_count and self.expert_load is not None and self.classifier.weight.requires_grad:
             self.expert_load += load_E.to(self.expert_load.device)
 
     @torch.no_grad()

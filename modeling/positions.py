@@ -13,6 +13,7 @@ from torch import nn
 from transformers import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
 from ..configuration.configuration_weft import WeftConfig
+from .checks import can_read
 from .layers import Float32Buffers
 
 
@@ -26,6 +27,18 @@ class TokenPositions(NamedTuple):
     def indices_BT(self) -> torch.Tensor:
         """The indices for a position table: 0 for tokens without a position."""
         return self.ids_BT if self.mask_BT is None else self.ids_BT.masked_fill(~self.mask_BT, 0)
+
+
+def positions_after_pads(mask: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    """Return positions (B or 1, T) of the columns of `like` (B, T, ...), counted from the first that a mask (B, T) shows.
+
+    Pads before it have position 0, and pads after it count. Without such a mask, all columns count.
+    """
+    columns_1T = torch.arange(like.shape[1], device=like.device)[None]
+    if mask is None or mask.ndim != 2 or (can_read(mask.device) and mask[:, 0].all()):
+        return columns_1T
+    first_B1 = mask.bool().long().argmax(dim=-1, keepdim=True).to(like.device)
+    return (columns_1T - first_B1).clamp(min=0)
 
 
 def positions_of_tokens(mask_BT: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The private names of transformers that the model uses, and the differences between releases of transformers.
+"""The private names of transformers and torch that the model uses, and the differences between releases of transformers.
 
 Code that was pushed with weights stays the same while transformers changes, so it imports private names only in this
 file. Overrides of private methods accept any arguments, pass them on, and read those that they need by name
@@ -13,12 +13,15 @@ file. Overrides of private methods accept any arguments, pass them on, and read 
 """
 
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
+import torch
 import transformers
+from torch._C._functorch import maybe_current_level as functorch_level
 from transformers.modeling_outputs import ModelOutput, Seq2SeqLMOutput
 
 REMEDY = 'pip install "transformers>=5.17,<6"; or pip install -U weftformer, and import weftformer before loading'
@@ -54,11 +57,15 @@ def rename_cache(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
     """Return keywords in which the cache has the given name, whichever of its names it has.
 
     PEFT 0.21 passes a prefix as `past_key_values`, beside the empty cache of `generate`. The prefix is then the cache.
+    The former name alone is deprecated where it is in transformers.
 
     Raises:
         ValueError: there are two caches.
     """
     names = [cache_name for cache_name in CACHE_NAMES if cache_name in kwargs]
+    if CACHE == "cache" and names == ["past_key_values"] and not torch.compiler.is_compiling():
+        message = "`past_key_values` is deprecated since transformers 5.24. Use `cache` instead."
+        warnings.warn(message, FutureWarning, stacklevel=3)
     if not names or names == [name]:
         return kwargs
     caches = [kwargs[cache_name] for cache_name in names if kwargs[cache_name] is not None]

@@ -1,5 +1,6 @@
 """README's table of encoder-decoder families is true: each cell is found by running a tiny random model."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import torch
 import transformers
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.configuration.presets import COPYING, PRESETS, preset_fields
+from weftformer.conversion import SOURCES, convert
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 PAD, BOS, EOS = 0, 1, 2
@@ -132,6 +135,29 @@ def cells() -> dict[tuple[str, str], str]:
 
 def test_the_table_has_these_rows():
     assert set(cells()) == {(row, name) for row in ROWS for name in FAMILIES}
+
+
+def converted_bart():
+    bart = FAMILIES["BART"]()
+    return convert(bart.state_dict(), SOURCES["bart"], source_config=bart.config.to_dict()).build()
+
+
+def small(fields):
+    kinds = {name: value[:2] for name, value in fields.items() if isinstance(value, list)}  # of two layers
+    return WeftForConditionalGeneration(WeftConfig(**(fields | kinds | SMALL)))
+
+
+# the starter is what `train` makes, with rotary positions in cross-attention
+MODELS = {name: preset_fields(name) for name in PRESETS} | {"starter": preset_fields("modern-tiny") | COPYING}
+WEFTS = {name: partial(small, fields) for name, fields in MODELS.items()} | {"converted BART": converted_bart}
+
+
+@pytest.mark.parametrize("name", WEFTS)
+@torch.no_grad()
+def test_every_kind_of_model_does_what_the_rows_on_padding_say(name):
+    for row in ("the same logits for a text alone and in a batch", "the same logits with padding on the left"):
+        torch.manual_seed(0)
+        assert cells()[row, "Weft"] == "yes" and ROWS[row](WEFTS[name]().eval()), row
 
 
 @pytest.mark.parametrize(

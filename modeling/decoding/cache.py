@@ -340,7 +340,7 @@ class DecodingCache:
 
 
 class SourceCache:
-    """Keys and values of the source, stored once for all beams and without masked positions."""
+    """Keys and values of the source, stored once for all beams and without masked columns."""
 
     def __init__(self) -> None:
         self.states = torch.empty(0)  # (2, L, B, G, kept, K)
@@ -355,7 +355,8 @@ class SourceCache:
             states: keys and values of all layers (2, L, B, G, M, K), keys first.
             mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
         """
-        states, positions, lengths = gather_visible(states, mask)
+        states, columns, lengths = gather_visible(states, mask)
+        positions = columns - columns[:, :1]  # pads before the first have none
         if self.lengths:  # only where attention does not read positions of the source
             width = max(states.shape[4], self.states.shape[4])
             both = (pad(part, (0, 0, 0, width - part.shape[4])) for part in (self.states, states))

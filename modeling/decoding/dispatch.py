@@ -175,8 +175,8 @@ def reason_against_request(
         return "positions of the source are given, and cross-attention reads them"
     # rows with different padding have different offsets
     is_relative = any(config.uses_attention_positions(kind) for kind in ("relative", "bucketed"))
-    if is_relative and "decoder_attention_mask" in names:
-        return "a mask of the target is given, and attention has relative positions"
+    if is_relative and names & {"decoder_attention_mask", "encoder_attention_mask"}:
+        return "a mask of the decoder is given, and attention has relative positions"
     masks = [inputs.get(name) for name in ("attention_mask", "encoder_attention_mask", "decoder_attention_mask")]
     if not all(mask is None or mask.ndim == 2 for mask in masks):
         return "a mask is 4-D"

@@ -23,7 +23,7 @@ from transformers.utils import logging
 
 from ..attention import CrossAttention
 from ..masks import additive
-from ..positions import TokenPositions, attention_positions
+from ..positions import TokenPositions, attention_positions, positions_after_pads
 from .cache import by_layer
 from .compiled import load_package, scalar_attrs, write_package
 from .search import NEG_SCORE, stacked
@@ -72,7 +72,7 @@ class SourceGraph(nn.Module):
         states = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, condition_values=condition_values
         ).last_hidden_state
-        source = TokenPositions(torch.arange(input_ids.shape[1], device=states.device)[None])
+        source = TokenPositions(positions_after_pads(attention_mask, states))
         kind, rotary = self.config.cross_attention_position_type, self.rotary_embedding
         positions = attention_positions(kind, self.config, source, source, source, rotary, states, is_cross=True)
         layers = [cast(CrossAttention, part)._keys_values(states, positions) for part in self.cross_attentions]
@@ -117,7 +117,7 @@ class _Loop(nn.Module, ABC):
         count = len(self.state)
         keys_LBGMK, values_LBGMK, source_mask_BM, *settings = others[count:]
         source, source_mask = torch.stack([keys_LBGMK, values_LBGMK]), source_mask_BM.bool()[:, None, None]
-        source_positions = torch.arange(source_mask_BM.shape[1], device=cache.device)[None]
+        source_positions = positions_after_pads(source_mask_BM, source_mask_BM)
         columns_T = torch.arange(cache.shape[5], device=cache.device)
         num_before = self.has_ended(*others[:count]).sum()
 

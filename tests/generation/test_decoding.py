@@ -139,6 +139,27 @@ def test_every_way_equals_plain_search(model, inputs, steps, writes, monkeypatch
     assert not writes.names
 
 
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_pads_before_a_source_change_no_text(model, inputs, name):
+    left, right = inputs["input_ids"].clone(), inputs["input_ids"].clone()
+    left[1], right[2] = left[1].roll(3), right[2].roll(-3)
+    expected = with_scores(model, inputs | {"input_ids": right}, REQUESTS[name], **PLAIN)
+    for way in ({}, PLAIN, {"use_cache": False}, {"cache_implementation": "static"}):
+        found = with_scores(model, inputs | {"input_ids": left}, REQUESTS[name], **way)
+        assert torch.equal(found.sequences, expected.sequences)
+        torch.testing.assert_close(found.logits, expected.logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["greedy", "beams"])
+def test_a_mask_of_the_decoder_alone_moves_no_source_token(model, inputs, name):
+    mask = (inputs["input_ids"] != PAD).long()
+    mask[:2, 0] = 0
+    found, plain = (
+        with_scores(model, inputs, REQUESTS[name] | {"encoder_attention_mask": mask}, **way) for way in ({}, PLAIN)
+    )
+    assert_same(found, plain)
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize(("model", "name"), [("learned", "greedy"), ("bucketed", "beams")], indirect=["model"])
 def test_one_exported_step_serves_all_lengths(model, inputs, monkeypatch, name):

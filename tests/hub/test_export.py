@@ -104,6 +104,9 @@ for kind in {kinds}:
     assert type(model.config) is type(AutoConfig.from_pretrained(folder, trust_remote_code=True))
     base = AutoModel.from_pretrained(folder, trust_remote_code=True)
     assert type(base).__name__ == "WeftModel"
+    encoder = AutoModel.from_pretrained(f"{{folder}}/encoder", trust_remote_code=True)
+    assert type(encoder).__name__ == "WeftEncoder"
+    assert torch.equal(encoder(ids)[0], base.encoder(ids)[0])
     with torch.no_grad():
         found = {{
             "logits": model(input_ids=ids, decoder_input_ids=prefix).logits,
@@ -135,7 +138,9 @@ def saved(tmp_path_factory) -> Path:
     """The folder with the models saved by this process."""
     folder = tmp_path_factory.mktemp("folders") / "first"
     for kind, fields in KINDS.items():
-        tiny_model(random=True, **fields).save_pretrained(folder / kind)
+        model = tiny_model(random=True, **fields)
+        model.save_pretrained(folder / kind)
+        model.get_encoder().save_pretrained(folder / kind / "encoder")
     return folder
 
 

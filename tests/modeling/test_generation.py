@@ -1,11 +1,12 @@
 """Additions of Weft to `generate`: refusals before the first step, finite scores, and the hooks that it relies on."""
 
 import pickle
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
 import torch
-from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
+from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList, StaticCache
 from transformers.generation import GenerationMixin
 
 from weftformer.modeling.transformers_names import CACHE
@@ -94,6 +95,27 @@ def test_settings_that_no_row_can_follow_are_refused(settings, message):
         build().generate(SOURCE[:1], max_new_tokens=2, **settings)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"encoder_repetition_penalty": 5.0}, {"encoder_no_repeat_ngram_size": 1}], ids=str
+)
+@pytest.mark.parametrize("search", [{}, {"num_beams": 2}, {"prompt_lookup_num_tokens": 2}], ids=str)
+@pytest.mark.parametrize("size", [31, 8, 50])
+def test_source_ids_are_not_compared_with_those_of_another_vocabulary(size, search, settings):
+    request = {"max_new_tokens": 4, **search}
+    model = build(share_encoder_decoder_embeddings=False, decoder_vocab_size=size)
+    expected = model.generate(SOURCE[:1], **request)
+    with pytest.raises(ValueError, match=f"{next(iter(settings))}=.* two vocabularies"):
+        model.generate(SOURCE[:1], **request, **settings)
+    off = {"encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0}
+    assert torch.equal(model.generate(SOURCE[:1], **request, **off), expected)
+    model.generation_config.update(**settings)  # saved with a model
+    with pytest.raises(ValueError, match="two vocabularies"):
+        model.generate(SOURCE[:1], **request)
+    # two tables of one vocabulary
+    own = build(share_encoder_decoder_embeddings=False, init_std=0.3)
+    assert not torch.equal(own.generate(SOURCE[:1], **request, **settings), own.generate(SOURCE[:1], **request))
+
+
 @pytest.mark.parametrize("settings", [{}, {"cache_implementation": "static"}, {"num_beams": 2}], ids=str)
 def test_head_scores_the_last_position_alone(settings):
     model, shapes = build(), []
@@ -106,6 +128,12 @@ def test_head_scores_the_last_position_alone(settings):
 # --- the cache is `cache` and `past_key_values` in every release of transformers
 
 NAMES = ("cache", "past_key_values")
+
+
+def warns_of(name: str):
+    """Expect the warning of transformers' own models, in a release where the cache has another name."""
+    is_old = name == "past_key_values" != CACHE
+    return pytest.warns(FutureWarning, match="`past_key_values` is deprecated") if is_old else nullcontext()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,7 +150,8 @@ def test_forward_takes_and_returns_both_names(name):
         first = part(**call, **{ids: TARGET[:, :2]})
         assert first.cache is first.past_key_values is first[name] is first.get(name)
         assert name in first and "caches" not in first and [key for key in first if key in NAMES] == [CACHE]
-        rest = part(**call, **{ids: TARGET[:, 2:], name: first[name]})
+        with warns_of(name):
+            rest = part(**call, **{ids: TARGET[:, 2:], name: first[name]})
         torch.testing.assert_close(rest[0], part(**call, **{ids: TARGET})[0][:, 2:], rtol=1e-4, atol=1e-4)
         assert rest.cache is first.cache and rest.cache.get_seq_length() == 5
 
@@ -137,6 +166,79 @@ def test_generate_takes_and_returns_both_names(request_, name):
     assert type(pickle.loads(pickle.dumps(output))) is type(output)
     if "cache_implementation" not in request:
         own = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        again = model.generate(IDS, **request, **{name: own})
+        with warns_of(name):
+            again = model.generate(IDS, **request, **{name: own})
         assert torch.equal(again.sequences, output.sequences)
         assert own.get_seq_length() == output.cache.get_seq_length() == 6
+
+
+# --- a search that continues from the cache of a user
+
+PREFIX = torch.tensor([[1, 5, 6, 7], [1, 8, 9, 4]])
+
+
+def static(model):
+    config = model.config
+    return EncoderDecoderCache(
+        StaticCache(config=config, max_cache_len=12), StaticCache(config=config, max_cache_len=4)
+    )
+
+
+def filled(model, rows: slice, count: int, cache=None, columns: int = 3):
+    """Return the cache of the first columns of the prefixes, each `count` times."""
+    source, prefix = (ids[rows].repeat_interleave(count, dim=0) for ids in (SOURCE, PREFIX[:, :columns]))
+    return model(source, source != 0, prefix, cache=cache, use_cache=True).cache
+
+
+CACHES = {
+    "a row for each source": lambda model, rows, count: filled(model, rows, 1),
+    "a row for each sequence": filled,
+    "of self-attention alone": lambda model, rows, count: filled(model, rows, 1).self_attention_cache,
+    "static": lambda model, rows, count: filled(model, rows, 1, static(model)),
+    "one token": lambda model, rows, count: filled(model, rows, 1, columns=1),
+    "empty": lambda model, rows, count: EncoderDecoderCache(DynamicCache(), DynamicCache()),
+}
+SEARCHES = [
+    {},
+    {"num_beams": 3},
+    {"do_sample": True, "num_return_sequences": 3},
+    {"do_sample": True, "num_beams": 3, "num_return_sequences": 2},
+    {"num_beams": 3, "custom_generate": "sqrt_length"},
+    {"prompt_lookup_num_tokens": 2},
+]
+
+
+@pytest.mark.parametrize("kind", CACHES)
+@pytest.mark.parametrize("settings", SEARCHES, ids=str)
+@torch.no_grad()
+def test_a_search_continues_from_a_cache(settings, kind):
+    model = build(init_std=0.3)
+    is_assisted = "prompt_lookup_num_tokens" in settings
+    rows, count = (
+        slice(1 if is_assisted else 2),
+        max(settings.get("num_beams", 1), settings.get("num_return_sequences", 1)),
+    )
+
+    def texts(**given):
+        torch.manual_seed(0)
+        return model.generate(SOURCE[rows], decoder_input_ids=PREFIX[rows], max_new_tokens=5, **settings, **given)
+
+    cache = CACHES[kind](model, rows, count)
+    if is_assisted and kind == "static":
+        with pytest.raises(ValueError, match="`cache` that can be cropped"):
+            texts(cache=cache)
+        return
+    expected, length = texts(), int(cache.get_seq_length())
+    assert torch.equal(texts(cache=cache), expected)
+    if count > 1 and kind not in ("a row for each sequence", "empty"):  # the search has a copy of its own
+        assert cache.get_seq_length() == length
+        assert torch.equal(texts(cache=cache), expected)
+
+
+@pytest.mark.parametrize("settings", SEARCHES[:3], ids=str)
+def test_a_cache_of_another_batch_is_refused(settings):
+    model = build()
+    with pytest.raises(ValueError, match=r"`cache` .* has 5 rows, but must have 2"):
+        model.generate(
+            SOURCE, decoder_input_ids=PREFIX, cache=filled(model, slice(1), 5), max_new_tokens=3, **settings
+        )

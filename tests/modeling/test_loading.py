@@ -9,6 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
+from transformers import AutoConfig, AutoModel, pipeline
 
 from weftformer import WeftConfig, WeftEncoder, WeftForConditionalGeneration, WeftModel
 from weftformer.modeling.loading import warn_of_whole_experts
@@ -84,6 +85,30 @@ def test_base_model_loads_with_a_new_or_a_tied_head(tmp_path):
         else:
             assert info["missing_keys"] == {"lm_head.weight", "lm_head.bias"}
             assert 0.1 < loaded.lm_head.weight.std() < 0.4 and not loaded.lm_head.bias.any()
+
+
+@pytest.mark.parametrize("kind", ALL)
+@torch.no_grad()
+def test_automodel_loads_what_was_saved_alone(kind, tmp_path):
+    model = build(**KINDS[kind])
+    parts = {"WeftEncoder": model.get_encoder(), "WeftDecoder": model.get_decoder(), "WeftModel": model.model}
+    for name, part in parts.items():
+        part.save_pretrained(tmp_path / name)
+        config = AutoConfig.from_pretrained(tmp_path / name)
+        for loaded in (AutoModel.from_pretrained(tmp_path / name, config=given) for given in (None, config)):
+            assert type(loaded).__name__ == name
+            same_weights(loaded, part)
+    assert type(AutoModel.from_config(model.config)) is WeftModel
+
+
+@torch.no_grad()
+def test_a_pipeline_takes_the_states_of_a_saved_encoder(tmp_path):
+    model, tokenizer = models.tiny_text_model(["a text"])
+    for part in (model.get_encoder(), tokenizer):
+        part.save_pretrained(tmp_path)
+    found = pipeline("feature-extraction", model=str(tmp_path), device="cpu")("a text")
+    expected = model.get_encoder()(**tokenizer("a text", return_tensors="pt"))[0]
+    torch.testing.assert_close(torch.tensor(found), expected, rtol=1e-4, atol=1e-4)
 
 
 # --- damaged files and weights of other models

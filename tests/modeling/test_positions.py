@@ -9,7 +9,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from weftformer import WeftDecoder, WeftEncoder
 from weftformer.modeling.positions import TokenPositions, attention_positions, rotate
 
-from ..models import KINDS
+from ..models import KINDS, tiny_model
 
 TARGET = torch.tensor([[1, 4, 5, 6], [1, 7, 8, 9]])
 
@@ -88,3 +88,82 @@ def test_given_positions_belong_to_their_row_and_masked_tokens_have_none(small, 
             assert torch.equal(run(**{side: (counts.masked_fill(~mask, nonsense), mask)}), hidden)
         row = run(slice(1, 2), **{side: (counts[1], mask[1])})
         torch.testing.assert_close(row, hidden[1:], atol=1e-10, rtol=1e-10)
+
+
+# --- pads on the left
+
+LENGTHS, CLOSE = (7, 5, 1), {"rtol": 1e-4, "atol": 1e-5}  # rotations are of 32 bits
+
+
+def padded(side: str, width: int = 7, gap: int = 0) -> torch.Tensor:
+    """Return sources of `LENGTHS` tokens with pads on a side, and `gap` pads after the first token of the first row."""
+    rows = torch.zeros(3, width, dtype=torch.long)
+    for number, (row, length) in enumerate(zip(rows, LENGTHS, strict=True)):
+        start = width - length if side == "left" else 0
+        row[start : start + length] = torch.arange(3, 3 + length) + 4 * number
+    rows[0, 1 : 1 + gap] = 0
+    return rows
+
+
+def outputs(model, ids, mask=None, **inputs):
+    """Return logits, the states of the tokens that the mask shows, and gradients."""
+    mask, model.config.use_cache = ids != 0 if mask is None else mask, False
+    if features := model.config.num_condition_features:
+        inputs["condition_values"] = torch.arange(3.0 * features).view(3, features).to(model.dtype)
+    labels = torch.arange(12).view(3, 4) + 3
+    model.zero_grad()
+    output = model(input_ids=ids, attention_mask=mask, labels=labels, **inputs)
+    output.loss.backward()
+    gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    return output.logits.detach(), output.encoder_last_hidden_state.detach()[ids != 0], gradients
+
+
+MIXED = {"position_embedding_type": "sinusoidal", "relative_attention_num_buckets": 6}
+MIXED |= {"self_attention_position_type": "bucketed", "cross_attention_position_type": "relative"}
+
+
+@pytest.mark.dtype(torch.float64)
+@pytest.mark.parametrize("kind", [*KINDS, "mixed"])
+def test_pads_on_the_left_change_nothing(kind, monkeypatch):
+    model = tiny_model(**(KINDS | {"mixed": MIXED})[kind], random=True)
+    model.set_experts_implementation("eager")  # the others have no 64 bits
+    expected = outputs(model, padded("right"))
+    for ids in (padded("left"), padded("left", width=9)):
+        torch.testing.assert_close(outputs(model, ids), expected, **CLOSE)
+    in_the_middle = outputs(model, padded("right", gap=2))
+    # as on devices whose values are not read
+    monkeypatch.setattr("weftformer.modeling.positions.can_read", lambda device: False)
+    for found, wanted in ((padded("right"), expected), (padded("right", gap=2), in_the_middle)):
+        again = outputs(model, found)
+        assert torch.equal(again[0], wanted[0]) and torch.equal(again[1], wanted[1])
+        torch.testing.assert_close(again, wanted, **CLOSE)
+    torch.testing.assert_close(outputs(model, padded("left")), expected, **CLOSE)
+
+
+@pytest.mark.dtype(torch.float64)
+@pytest.mark.parametrize("kind", ["learned", "sinusoidal", "additive", "rotary across", "relative"])
+def test_pads_after_the_first_token_and_given_positions_keep_theirs(kind):
+    model, columns = tiny_model(**KINDS[kind], random=True), torch.arange(7)
+    for ids in (padded("right", gap=2), padded("right")):
+        assert torch.equal(outputs(model, ids)[0], outputs(model, ids, position_ids=columns)[0])
+    left, counted = padded("left"), (columns - torch.tensor([[0], [2], [6]])).clamp(min=0)
+    torch.testing.assert_close(outputs(model, left)[0], outputs(model, left, position_ids=counted)[0], **CLOSE)
+    assert (outputs(model, left)[0] - outputs(model, left, position_ids=columns)[0]).abs().max() > 1e-3
+    # a mask that hides tokens from the decoder alone moves none, and 4-D masks show the same pads
+    hidden = (padded("right") != 0).long()
+    hidden[:2, :1] = 0
+    kept = {"encoder_attention_mask": hidden}
+    found = outputs(model, padded("right"), **kept)[0]
+    assert torch.equal(found, outputs(model, padded("right"), **kept, position_ids=columns)[0])
+    whole = (left != 0)[:, None, None].expand(-1, 1, 7, -1)
+    torch.testing.assert_close(outputs(model, left, mask=whole)[0], outputs(model, left)[0], **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["learned", "additive"])
+def test_pads_on_the_left_take_no_rows_of_a_source_table(kind):
+    model = tiny_model(**(KINDS[kind] | {"max_source_positions": 7, "max_target_positions": 7}))
+    expected = outputs(model, padded("right"))[0]
+    for _ in range(2):
+        torch.testing.assert_close(outputs(model, padded("left", width=12))[0], expected, **CLOSE)
+        with pytest.raises(ValueError, match="`max_source_positions`"):
+            outputs(model, padded("right", width=12))

@@ -10,7 +10,7 @@ from transformers import Seq2SeqTrainingArguments
 from weftformer import WeftForConditionalGeneration
 from weftformer.training import WeftTrainer
 
-from ..models import IDS, LABELS
+from ..models import IDS, KINDS, LABELS, SPARSE, tiny_model
 
 APART, OWN_HEAD = {"share_encoder_decoder_embeddings": False}, {"tie_word_embeddings": False}
 VOCABULARIES = APART | {"decoder_vocab_size": 23}
@@ -144,6 +144,40 @@ def test_functional_call_leaves_the_model_unchanged(build, case):
     model(**call).loss.backward()
     for name, weight in model.named_parameters():
         torch.testing.assert_close(found[name], weight.grad)
+
+
+TRANSFORMED = KINDS | {
+    "balanced": SPARSE | {"router_bias_update_rate": 0.1, "dropout": 0.0, "attention_dropout": 0.0},
+    "limited capacity": SPARSE | {"expert_capacity_factor": 1.0},
+}
+
+
+@pytest.mark.parametrize("kind", TRANSFORMED)
+def test_transforms_of_torch_func_give_what_a_loop_gives(kind):
+    """Gradients of samples, as for differential privacy, and the scores of an ensemble."""
+    models = [tiny_model(**TRANSFORMED[kind], random=True, seed=seed).train(kind == "balanced") for seed in range(2)]
+    model, batch = models[0], {"input_ids": IDS, "attention_mask": (IDS != 0).long(), "labels": LABELS}
+    batch |= {"decoder_attention_mask": LABELS.ne(-100).long(), "position_ids": torch.arange(6).expand(2, 6)}
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+
+    def loss(weights, **row):
+        row = {name: value[None] for name, value in row.items()}
+        return torch.func.functional_call(model, weights, kwargs=row).loss
+
+    per_row = torch.func.vmap(torch.func.grad(lambda weights, row: loss(weights, **row)), in_dims=(None, 0))
+    found = per_row(weights, batch)
+    for row in range(2):
+        model.zero_grad()
+        model(**{name: value[row : row + 1] for name, value in batch.items()}).loss.backward()
+        for name, weight in model.named_parameters():
+            if weight.grad is not None:
+                torch.testing.assert_close(found[name][row], weight.grad, rtol=1e-3, atol=1e-5)
+    with torch.no_grad():
+        stacked, buffers = torch.func.stack_module_state(models)
+        scores = torch.func.vmap(lambda *state: torch.func.functional_call(model, state, kwargs=batch).logits)(
+            stacked, buffers
+        )
+        torch.testing.assert_close(scores, torch.stack([one(**batch).logits for one in models]), rtol=1e-4, atol=1e-4)
 
 
 # settings, and whether they can be saved: greedy search ignores some, and JSON has no tuples as keys

@@ -10,8 +10,6 @@ import pytest
 import torch
 from transformers import BartConfig, BartForConditionalGeneration, BartModel
 from transformers.models.auto import modeling_auto
-from transformers.utils import can_return_tuple
-from transformers.utils.deprecation import deprecate_kwarg
 
 from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
 
@@ -97,13 +95,6 @@ class WeftTests(CommonTests):
         if "tp_plan" in self._testMethodName:
             # They look for a plan in the configuration, but here the classes have it, for each stack.
             self.enterContext(patch.object(WeftConfig, "base_model_tp_plan", {}))
-
-        if "bc_cache_name" in self._testMethodName:
-            # It expects a warning of the old name, which is as good as the new one here.
-            warns = deprecate_kwarg("past_key_values", "6.0.0", new_name="cache")
-            for model_class in self.all_model_classes:
-                forward = can_return_tuple(warns(model_class.forward))
-                self.enterContext(patch.object(model_class, "forward", forward))
 
     def check_that_it_applies(self):
         """Skip tests that do not apply. transformers' tests check the class, which has all these configurations."""

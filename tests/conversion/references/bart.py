@@ -33,7 +33,7 @@ FAMILIES = {
     "nllb-moe": ("NllbMoeForConditionalGeneration", "NllbMoeConfig", SPARSE | {"router_bias": True}),
 }
 UNREAD = {"bart, all tables apart": ("model.shared.weight",)}
-SKIP_PADS = ("m2m100", "nllb-moe")  # these count positions over real tokens, where Weft counts pads too
+SKIP_PADS = ("m2m100", "nllb-moe")  # these count positions over real tokens, and the others count pads before them too
 
 
 class RepairedExperts(NllbMoeExperts):
@@ -70,8 +70,8 @@ def reference(family, side="right", **fields) -> Reference:
     module = original(family, **fields)
     config, batch = module.config, draw(module.config, side)
     counted = {}
-    if family in SKIP_PADS and side == "left":
-        counted = {"position_ids": (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)}
+    if family not in SKIP_PADS and side == "left":
+        counted = {"position_ids": torch.arange(batch["input_ids"].shape[1])}
     # no token twice, or random weights write one again and again; and no pad, whose position M2M100 would not count
     settings = {"max_new_tokens": 14, "num_beams": 3, "do_sample": False, "no_repeat_ngram_size": 1,
                 "suppress_tokens": [config.pad_token_id]}  # fmt: skip
