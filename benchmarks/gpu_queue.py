@@ -90,6 +90,11 @@ class Source:
         return file
 
 
+def _call(words: list[Any]) -> None:
+    if subprocess.run([*map(str, words)]).returncode:
+        raise ValueError(f"this command failed, as its output says: {' '.join(map(str, words))}")
+
+
 def _prepare_reactions(
     names: tuple[str, ...], options: str, aligned: int, holds_out: bool = False, validation: str = EXCLUDED[1]
 ) -> Callable[[Source, Path], None]:
@@ -100,12 +105,12 @@ def _prepare_reactions(
         excluded = [source.file(name, folder) for name in EXCLUDED]
         if holds_out:
             excluded.append(source.held_out(MORE[0], 2000, folder))
-        common = ["--max-source-length", "302", "--seed", str(SEED), "--overwrite", *options.split()]
+        common = ["--seed", str(SEED), "--overwrite", *options.split()]
         few = source._first(source.file(validation, folder), folder / "few.jsonl.gz", 300)
         for name, inputs, number, out in (("train", files, aligned, excluded), ("valid", [few], 1, [])):
             words = [*PYTHON, "weftformer", "routes", "prepare", *inputs, *common, "--aligned", str(number)]
             words += ["--exclude", *out, "--exclude-by", "made"] if out else []
-            subprocess.run([*map(str, words), "--output-dir", str(folder / name)], check=True)
+            _call([*words, "--output-dir", folder / name])
         for file in folder.glob("*.jsonl.gz"):
             file.unlink()
 
@@ -124,6 +129,7 @@ def _prepare_multi30k(source: Source, folder: Path) -> None:
 _PAIRS = "--train-file {data}/train --validation-file {data}/valid"
 _MUON = "--bf16 --muon --max-tokens-per-batch 24576 --learning-rate 2e-3 --warmup-steps 100"
 _SCRATCH = f"{_PAIRS} --bf16 --muon --max-tokens-per-batch 24576 --learning-rate 3e-3 --warmup-steps 200"
+_SINGLE = "--single-steps --max-source-length 302"
 _ONE_STEP = "--condition-columns n_steps"
 _SPARSE = "num_experts=8,num_experts_per_tok=2,encoder_mlp_layer_types=sparse,decoder_mlp_layer_types=sparse,moe_intermediate_size=256"
 
@@ -136,7 +142,7 @@ JOBS: dict[str, Job] = {
         "the included route model, trained further on 190,000 more reactions: docs/results.md, README",
         8,
         {"weft-routes": f"{_PAIRS} {_ONE_STEP} --model-name-or-path routes/shipped/weft-routes {_MUON} --seed 81"},
-        prepare=_prepare_reactions((*MORE, *ROUTES, *REACTIONS), "--sub-routes --single-steps", 3, holds_out=True),
+        prepare=_prepare_reactions((*MORE, *ROUTES, *REACTIONS), f"--sub-routes {_SINGLE}", 3, holds_out=True),
     ),
     "forward": Job(
         "the included forward model, trained further on the same reactions: docs/results.md",
@@ -149,7 +155,7 @@ JOBS: dict[str, Job] = {
         8,
         {"uspto-50k": f"{_SCRATCH} {_ONE_STEP} --tokenizer-name routes/shipped/weft-routes --preset dms-tiny"
                       " --config-overrides d_model=256,encoder_ffn_dim=512,decoder_ffn_dim=512 --seed 83"},
-        prepare=_prepare_reactions(REACTIONS[:1], "--single-steps", 20),
+        prepare=_prepare_reactions(REACTIONS[:1], _SINGLE, 20),
     ),
     "experts": Job(
         "dense beside eight experts on reactions, at equal time, with three seeds: docs/results-experts.md",
@@ -157,7 +163,7 @@ JOBS: dict[str, Job] = {
         {f"{kind}-{seed}": f"{_SCRATCH} {_ONE_STEP} --tokenizer-name routes/shipped/weft-routes --preset dms-tiny --seed {seed}"
                            + (f" --config-overrides {_SPARSE}" if kind == "sparse" else "")
          for seed in (0, 1, 2) for kind in ("dense", "sparse")},
-        prepare=_prepare_reactions(REACTIONS, "--single-steps", 5),
+        prepare=_prepare_reactions(REACTIONS, _SINGLE, 5),
     ),
     "multi30k": Job(
         "Multi30k, English to German, with the recipe of Transformer-Tiny: docs/results-translation.md",
@@ -177,7 +183,7 @@ def prepare(names: list[str], data: Path, rows: int | None, python_version: str)
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     download = ["pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "--python-version", python_version]
-    subprocess.run([*PYTHON, *download, "-d", str(FOLDER / "wheels"), *WHEELS], check=True)
+    _call([*PYTHON, *download, "-d", FOLDER / "wheels", *WHEELS])
     for name in names:
         if (write := JOBS[name].prepare) is None:
             continue
@@ -250,7 +256,7 @@ def _install_missing() -> None:
     shutil.rmtree(site, ignore_errors=True)
     if wheels:
         install = ["pip", "install", "-q", "--no-index", "--no-deps", "--target", site, *wheels]
-        subprocess.run([*PYTHON, *map(str, install)], check=True)
+        _call([*PYTHON, *install])
 
 
 def _train_all(

@@ -34,7 +34,7 @@ def test_a_command_ends_before_the_time_is_over(tmp_path):
 def source(tmp_path, monkeypatch) -> Source:
     monkeypatch.setattr(gpu_queue, "FOLDER", tmp_path / "queue")
     monkeypatch.setattr(gpu_queue, "WHEELS", ())
-    monkeypatch.setattr(gpu_queue.subprocess, "run", lambda *words, **settings: None)
+    monkeypatch.setattr(gpu_queue, "_call", lambda words: None)
     (tmp_path / "data").mkdir()
     for part in ("train", "val", "test_2016_flickr"):
         for language in ("en", "de"):
