@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
-from accelerate.utils import AutocastKwargs, gather_object
+from accelerate.utils import AutocastKwargs, gather_object, recursively_apply
 from datasets import Dataset
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import IntervalStrategy
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
 from ..hub.export import NOT_UPLOADED
@@ -52,7 +54,8 @@ class WeftTrainer(ShardedModelTrainer):
       `args.chunked_loss` is off.
     - `args.label_smoothing_factor` is passed to the model, whose loss keeps the router losses. `eval_loss` is not
       smoothed.
-    - `eval_loss` is the mean over all labels, not over batches.
+    - `eval_loss` is the mean over all labels, not over batches. Metrics and predictions have each row once and in its
+      order, for any number of processes.
     - With `args.muon`, Muon trains the matrices of the layers ([`Muon`]).
     - With `args.log_expert_statistics`, statistics of the routers are logged ([`ExpertStatisticsCallback`]).
     - Checkpoints of a model that processes share (`DistributedConfig`) are like those of one process, and can be resumed
@@ -68,11 +71,14 @@ class WeftTrainer(ShardedModelTrainer):
         ValueError: one process has several GPUs.
     """
 
+    args: Any
     # the batches of an optimizer step that is about to begin
     _to_count: Sequence[dict[str, Any]] = ()
     _sum_router_counts: SumCounts | None = None
     # (sum of losses, number of labels) of each batch of the current evaluation
     _evaluated: list[torch.Tensor] | None = None
+    # the number of rows of its current batch, over all processes and without repeated ones
+    _rows_in_batch = 0
     _has_trained = False
     # the folder of the checkpoint that is being saved
     _staging: Path | None = None
@@ -154,6 +160,22 @@ class WeftTrainer(ShardedModelTrainer):
         self._sampler = sampler
         return self.accelerator.prepare(self._loader(dataset, collator, batch_sampler=sampler))
 
+    def _get_dataloader(self, dataset, *args, is_training: bool = False, **kwargs) -> DataLoader:
+        if is_training:
+            return super()._get_dataloader(dataset, *args, is_training=True, **kwargs)
+        if isinstance(dataset, IterableDataset) and self.args.world_size > 1:
+            dataset = list(dataset)  # accelerate would repeat or reorder rows of a stream without saying how many
+        chosen, loading = self.args, self.accelerator.dataloader_config
+        is_even, loading.even_batches = loading.even_batches, True  # otherwise processes wait for each other forever
+        self.args = copy(chosen)
+        self.args.dataloader_drop_last = False
+        if not chosen.prediction_loss_only:
+            self.args.train_sampling_strategy = "random"  # which is the order of the rows in evaluation
+        try:
+            return super()._get_dataloader(dataset, *args, **kwargs)
+        finally:
+            self.args, loading.even_batches = chosen, is_even
+
     def _stream_loader(self, stream: ShuffledStream, budget: int | None) -> DataLoader:
         args = self.args
         stream.batch_size, stream.form_batches = self._train_batch_size, None
@@ -217,7 +239,8 @@ class WeftTrainer(ShardedModelTrainer):
     def _get_num_items_in_batch(self, batch_samples, device):
         if self._evaluated is not None:  # the mean of this batch alone, because `evaluation_loop` weights it
             return None
-        if batch_samples and "labels" in batch_samples[-1] and self._may_repeat_rows:
+        is_last = self.accelerator.gradient_state.end_of_dataloader
+        if batch_samples and "labels" in batch_samples[-1] and is_last and self._may_repeat_rows:
             last = batch_samples[-1]  # in the list that the Trainer continues with
             # counted here, because the loader of a resumed epoch does not know it
             over = len(self.train_dataset) % (len(last["labels"]) * self.args.world_size // self.get_tp_size())
@@ -225,12 +248,12 @@ class WeftTrainer(ShardedModelTrainer):
         return super()._get_num_items_in_batch(batch_samples, device)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **gen_kwargs):
+        self._rows_in_batch = self._count_rows(inputs)
         if inputs.get("labels") is None:  # transformers' collator gives None for rows without labels
             inputs = {name: value for name, value in inputs.items() if name != "labels"}
         if self._evaluated is None or "labels" not in inputs:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
-        over = self.accelerator.gradient_state.remainder
-        inputs = {**inputs, "labels": self._without_repeated_rows(inputs["labels"], over)}
+        inputs = {**inputs, "labels": self._without_repeated_rows(inputs["labels"], self._rows_in_batch)}
         count = inputs["labels"].ne(-100).sum()
         loss, logits, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
         if loss is not None:
@@ -249,13 +272,32 @@ class WeftTrainer(ShardedModelTrainer):
     def _without_repeated_rows(self, labels: torch.Tensor, over: int) -> torch.Tensor:
         """Mask the labels of rows that are repeated to fill up the last batch, which has `over` other rows in all."""
         rows = len(labels)
-        if self.args.world_size == 1 or not self.accelerator.gradient_state.end_of_dataloader or over <= 0:
+        if self.args.world_size == 1 or over <= 0:
             return labels
         own = max(0, over - self.args.process_index // self.get_tp_size() * rows)
         return labels.masked_fill(torch.arange(rows, device=labels.device)[:, None] >= own, -100)
 
+    def _count_rows(self, inputs: dict[str, Any]) -> int:
+        """Return the number of rows of all processes in this batch of an evaluation, without repeated ones."""
+        loader, processes = self.callback_handler.eval_dataloader, self.args.world_size // self.get_tp_size()
+        if processes > 1 and getattr(loader, "end_of_dataloader", False) and loader.remainder > 0:
+            return loader.remainder
+        return processes * find_batch_size(inputs)
+
+    def _gather_rows(self, rows: Any) -> Any:
+        """Gather rows of all processes, each once and in its order."""
+
+        def each_once(part: torch.Tensor) -> torch.Tensor:
+            if part.ndim == 0:
+                return part
+            # processes that share the weights of one layer have the same rows
+            own = part.unflatten(0, (self.args.world_size, -1))[:: self.get_tp_size()]
+            return own.flatten(0, 1)[: self._rows_in_batch]
+
+        return recursively_apply(each_once, self.accelerator.gather(rows))
+
     def evaluation_loop(self, *args, metric_key_prefix="eval", **kwargs):
-        self._evaluated = []
+        self._evaluated, self.gather_function = [], self._gather_rows
         try:
             # accelerate puts only `forward` into autocast, and `generate` also calls the encoder and, for each token, the
             # decoder; within one context, each weight is cast once, unless a process does not have the memory for all
