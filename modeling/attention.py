@@ -4,6 +4,7 @@ Shape suffixes: B batch, T tokens of this call, L queries, M keys, D model width
 """
 
 from collections.abc import Callable
+from copy import copy
 
 import torch
 from torch import nn
@@ -29,6 +30,18 @@ def self_attention_cache(cache: Cache | None) -> Cache | None:
     if isinstance(cache, EncoderDecoderCache):
         return cache.self_attention_cache
     return cache
+
+
+def copied_cache(cache: Cache) -> Cache:
+    """Return a cache with the same keys and values. What is added to it is not added to the original."""
+    copied = copy(cache)
+    if isinstance(cache, EncoderDecoderCache):
+        copied.self_attention_cache = copied_cache(cache.self_attention_cache)
+        copied.cross_attention_cache = copied_cache(cache.cross_attention_cache)
+        copied.is_updated = dict(cache.is_updated)
+    else:
+        copied.layers = [copy(layer) for layer in cache.layers]
+    return copied
 
 
 def reuse_or_fill(cache: Cache | None, layer_idx: int, project: Callable[[], KeysValues]) -> KeysValues:

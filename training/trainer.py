@@ -16,6 +16,7 @@ import torch
 from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import AutocastKwargs, gather_object, recursively_apply
 from datasets import Dataset
+from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import IntervalStrategy
 from transformers.trainer import TRAINER_STATE_NAME
@@ -68,7 +69,7 @@ class WeftTrainer(ShardedModelTrainer):
             `eval_dataset`, the default `eval_strategy` of [`WeftTrainingArguments`] is "no".
 
     Raises:
-        ValueError: one process has several GPUs.
+        ValueError: one process has several GPUs; or in `train`, no trainable parameter gets a gradient in the first step.
     """
 
     args: Any
@@ -80,6 +81,8 @@ class WeftTrainer(ShardedModelTrainer):
     # the number of rows of its current batch, over all processes and without repeated ones
     _rows_in_batch = 0
     _has_trained = False
+    # whether no gradient has been seen in this run yet
+    _awaits_gradient = False
     # the folder of the checkpoint that is being saved
     _staging: Path | None = None
     _sampler: TokenBudgetSampler | None = None
@@ -123,6 +126,9 @@ class WeftTrainer(ShardedModelTrainer):
             self.callback_handler.callbacks.insert(0, ExpertStatisticsCallback())
 
     def _prepare_for_training(self, *args, **kwargs):
+        # the gradients of these are gone after the backward pass
+        is_elsewhere = any(word in self.args.optim for word in ("lomo", "layerwise"))
+        self._awaits_gradient = not (self.is_deepspeed_enabled or is_elsewhere)
         with undivided_tables(weft_model(self.model)) if self.is_fsdp_enabled else nullcontext():
             return super()._prepare_for_training(*args, **kwargs)
 
@@ -234,7 +240,32 @@ class WeftTrainer(ShardedModelTrainer):
             inputs = {**inputs, "chunked_loss": None if is_chunked else False}
             if self.args.label_smoothing_factor:
                 inputs["smoothing"] = self.args.label_smoothing_factor
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        result = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        loss = result[0] if return_outputs else result
+        if self.is_in_train and model.training and not loss.requires_grad:
+            self._refuse_to_train_nothing()
+        return result
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        # a step without labels has no gradient either
+        if self._awaits_gradient and self.accelerator.sync_gradients and num_items_in_batch != 0:
+            gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+            own = (gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients)
+            # one is enough: experts without tokens and the first matrices of LoRA have none yet
+            found = torch.tensor([int(any(bool(part.any()) for part in own))], device=loss.device)
+            if not self.accelerator.gather(found).any():
+                self._refuse_to_train_nothing()
+            self._awaits_gradient = False
+        return loss
+
+    def _refuse_to_train_nothing(self) -> None:
+        names = [name for name, weight in self.model.named_parameters() if weight.requires_grad]
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        raise ValueError(
+            f"None of the {len(names)} trainable parameters ({shown}) has a gradient in the first step, so training would "
+            "change nothing: train parameters that the loss depends on, and detach nothing on the way to it."
+        )
 
     def _get_num_items_in_batch(self, batch_samples, device):
         if self._evaluated is not None:  # the mean of this batch alone, because `evaluation_loop` weights it
