@@ -1185,7 +1185,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D, *optional*):
                 Mask of the source.
             decoder_attention_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
-                Mask of the target.
+                Mask of the target. It may also have columns for a cached prefix, or lack those of virtual tokens.
 
         Returns:
             A mask of shape `(batch * source,)`, None if all source tokens count, and a mask of shape `(batch *
@@ -1193,8 +1193,11 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         """
         source_mask = inferred_mask(self.config, attention_mask, input_ids)
         source_mask = key_mask_of(source_mask, labels.shape[0])
-        has_target_mask = decoder_attention_mask is not None and decoder_attention_mask.ndim == 2
-        target_mask = decoder_attention_mask if has_target_mask else labels != -100
+        target_mask = labels != -100
+        if decoder_attention_mask is not None and decoder_attention_mask.ndim == 2:
+            # negative for a cached prefix, which is cut off
+            missing = labels.shape[1] - decoder_attention_mask.shape[1]
+            target_mask = nn.functional.pad(decoder_attention_mask, (missing, 0), value=1)
         return None if source_mask is None else source_mask.flatten().bool(), target_mask.flatten().bool()
 
     def _router_losses(self, logits_of_stacks, non_pads_of_stacks, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:
