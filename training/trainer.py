@@ -18,7 +18,7 @@ from accelerate.utils import AutocastKwargs, gather_object, recursively_apply
 from datasets import Dataset
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, IterableDataset
-from transformers import IntervalStrategy
+from transformers import IntervalStrategy, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
@@ -27,6 +27,7 @@ from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
 from ..modeling.parallel import is_fully_sharded, undivided_tables
+from ..modeling.transformers_names import named_arguments
 from .arguments import check_one_gpu
 from .batching import TokenBudgetSampler, padded, row_lengths
 from .callbacks import ExpertStatisticsCallback, PushCodeCallback, weft_model
@@ -41,14 +42,17 @@ logger = logging.getLogger(__name__)
 _SAVING = ".saving-checkpoint"
 # The number of optimizer steps for which a small data set is repeated if no number of epochs is given.
 _STEPS = 2_000
+# With `auto_find_batch_size`, the token budget is lowered to 1 of this many parts at most.
+_FEWEST = 32
 
 
 class WeftTrainer(ShardedModelTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
+      `args.auto_find_batch_size` lowers it.
     - A `train_dataset` may be a [`ShuffledStream`], which processes share, with either kind of batches. A resumed run
-      continues at the exact row.
+      continues at the exact row. So it does in another `IterableDataset`, if that has the same rows in each run.
     - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. The
       balance loss of each accumulated batch uses its own load, over all processes ([`build_sum_counts`]).
     - With a large vocabulary the training loss is computed in pieces, without the logits of a whole batch, unless
@@ -99,6 +103,9 @@ class WeftTrainer(ShardedModelTrainer):
             args.eval_strategy = IntervalStrategy.NO  # the default assumes that there is something to evaluate on
         if isinstance(args, TrainingOptions) and args.num_train_epochs is None:
             args.num_train_epochs = _default_epochs(args, train_dataset)
+        if getattr(args, "auto_find_batch_size", False) and getattr(args, "max_tokens_per_batch", None) is not None:
+            # it replaces the number of rows, in whose steps it is lowered
+            args.per_device_train_batch_size = max(_FEWEST, args.per_device_train_batch_size)
         config = getattr(model, "config", None)
         # otherwise DDP would search for unused weights in each step, but only a batch without conditions has any
         if not getattr(config, "num_condition_features", 1) and getattr(args, "ddp_find_unused_parameters", 0) is None:
@@ -129,6 +136,9 @@ class WeftTrainer(ShardedModelTrainer):
         # the gradients of these are gone after the backward pass
         is_elsewhere = any(word in self.args.optim for word in ("lomo", "layerwise"))
         self._awaits_gradient = not (self.is_deepspeed_enabled or is_elsewhere)
+        for router in weft_model(self.model).routers():
+            if router.expert_load is not None:
+                router.expert_load.zero_()  # a step that ran out of memory has counted some
         with undivided_tables(weft_model(self.model)) if self.is_fsdp_enabled else nullcontext():
             return super()._prepare_for_training(*args, **kwargs)
 
@@ -145,7 +155,7 @@ class WeftTrainer(ShardedModelTrainer):
         return super().create_optimizer(*model)
 
     def get_train_dataloader(self) -> DataLoader:
-        budget = getattr(self.args, "max_tokens_per_batch", None)
+        budget = self._token_budget()
         if isinstance(self.train_dataset, ShuffledStream):
             return self._stream_loader(self.train_dataset, budget)
         if budget is None:
@@ -165,6 +175,15 @@ class WeftTrainer(ShardedModelTrainer):
             collator = self._get_collator_with_removed_columns(collator, description="training")
         self._sampler = sampler
         return self.accelerator.prepare(self._loader(dataset, collator, batch_sampler=sampler))
+
+    def _token_budget(self) -> int | None:
+        """Return `args.max_tokens_per_batch`, or less after a batch that did not fit into memory."""
+        budget = getattr(self.args, "max_tokens_per_batch", None)
+        if budget is None or self._train_batch_size == self.args.train_batch_size:
+            return budget
+        lowered = max(1, budget * self._train_batch_size // self.args.train_batch_size)
+        logger.warning(f"auto_find_batch_size lowers max_tokens_per_batch from {budget} to {lowered}.")
+        return lowered
 
     def _get_dataloader(self, dataset, *args, is_training: bool = False, **kwargs) -> DataLoader:
         if is_training:
@@ -213,6 +232,22 @@ class WeftTrainer(ShardedModelTrainer):
             worker_init_fn=partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
             **batches,
         )
+
+    def _init_training_state(self, *args, **kwargs) -> tuple[int, int]:
+        """Return the number of finished epochs, and of batches to skip in the next one."""
+        place = super()._init_training_state(*args, **kwargs)
+        checkpoint = named_arguments(super()._init_training_state, args, kwargs).get("resume_from_checkpoint")
+        is_plain = not has_length(self.train_dataset) and not isinstance(self.train_dataset, ShuffledStream)
+        if checkpoint is None or not is_plain or self.args.ignore_data_skip:
+            return place
+        logger.warning(
+            "Resuming in a train_dataset without a length: the run continues exactly if the data set has the same rows in the "
+            "same order in each run. A ShuffledStream (weftformer.training) does."
+        )
+        # the Trainer would skip the batches of all passes in the first one; a pass is an epoch of up to `max_steps` steps
+        saved = TrainerState.load_from_json(str(Path(checkpoint, TRAINER_STATE_NAME)))
+        passes = math.ceil(saved.epoch) - 1
+        return passes, round((saved.epoch - passes) * saved.max_steps) * self.args.gradient_accumulation_steps
 
     def _run_epoch(self, **arguments):
         # the Trainer checks for the last step only after a step, so that a finished run would take one more when resumed
