@@ -32,6 +32,18 @@ def self_attention_cache(cache: Cache | None) -> Cache | None:
     return cache
 
 
+def copied_cache(cache: Cache) -> Cache:
+    """Return a cache with the same keys and values. What is added to it is not added to the original."""
+    copied = copy(cache)
+    if isinstance(cache, EncoderDecoderCache):
+        copied.self_attention_cache = copied_cache(cache.self_attention_cache)
+        copied.cross_attention_cache = copied_cache(cache.cross_attention_cache)
+        copied.is_updated = dict(cache.is_updated)
+    else:
+        copied.layers = [copy(layer) for layer in cache.layers]
+    return copied
+
+
 def repeated_cache(cache: Cache, batch: int, repeats: int) -> Cache:
     """Return a cache with `repeats` rows for each row of the batch: a copy, or the cache itself if it has these rows.
 
@@ -50,8 +62,7 @@ def repeated_cache(cache: Cache, batch: int, repeats: int) -> Cache:
             f"The `cache` (`past_key_values`) has {', '.join(map(str, sorted(rows)))} rows, but must have {batch}, one for each "
             f"source, or {batch * repeats}, one for each sequence: fill it with the same batch."
         )
-    cache = copy(cache)
-    cache.layers = [copy(layer) for layer in cache.layers]
+    cache = copied_cache(cache)
     for layer in cache.layers:
         tensors = {name: value for name, value in vars(layer).items() if isinstance(value, torch.Tensor)}
         for name, value in tensors.items():  # a static layer counts its tokens in a tensor, in place

@@ -26,7 +26,7 @@ from transformers.modeling_outputs import (
 
 from ..configuration.configuration_weft import WeftConfig
 from ..configuration.fields import FIXED_FIELDS
-from .attention import AttentionBase, CrossAttention, SelfAttention, new_cache, self_attention_cache
+from .attention import AttentionBase, CrossAttention, SelfAttention, copied_cache, new_cache, self_attention_cache
 from .checks import (
     as_encoder_outputs,
     check_condition_values,
@@ -233,8 +233,11 @@ class WeftDecoderLayer(ResidualLayer):
         cache: Cache | None = None,
         is_causal: bool | None = None,
         token_mask: torch.Tensor | None = None,
+        given_cache: Cache | None = None,
         **kwargs,
     ) -> torch.Tensor:
+        if given_cache is not None:  # checkpointing runs this again, which must not add keys and values a second time
+            cache = copied_cache(given_cache)
         residual = hidden_states
         hidden_states = self._pre_norm(self.self_attn_layer_norm, residual)
         causality = {} if is_causal is None else {"is_causal": is_causal}
@@ -685,11 +688,15 @@ class WeftDecoder(WeftStack):
         check_kwargs(kwargs, WeftDecoder.forward, "WeftDecoder.forward")
         inputs = check_inputs(input_ids, inputs_embeds, self.embed_tokens, "decoder_input_ids")
         use_cache = self.config.use_cache if use_cache is None else use_cache
-        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
-            if cache is not None:
-                logger.warning_once("`cache` is ignored: with gradient checkpointing, a training step has no cache.")
-            cache = None  # the backward pass would add the keys and values a second time
-        elif use_cache and cache is None:
+        is_checkpointed = self.gradient_checkpointing and self.training and torch.is_grad_enabled()
+        if is_checkpointed and cache is not None:
+            settings = getattr(self._gradient_checkpointing_func, "keywords", {})
+            if settings.get("use_reentrant", True):
+                raise ValueError(
+                    "Reentrant checkpointing has no gradients for the keys and values of a cache: set "
+                    'gradient_checkpointing_kwargs={"use_reentrant": False}, or give no cache.'
+                )
+        elif use_cache and cache is None and not is_checkpointed:
             cache = new_cache(self.config)
         (batch, length), heads = inputs.shape[:2], self.config.decoder_attention_heads
         own_cache = self_attention_cache(cache)
@@ -737,11 +744,13 @@ class WeftDecoder(WeftStack):
                 encoder_hidden_states,
                 encoder_attention_mask=source_mask,
                 cross_positions=cross_positions,
-                cache=cache,
                 is_causal=is_causal,
                 token_mask=token_mask,
+                **{"given_cache" if is_checkpointed else "cache": cache},
                 **kwargs,
             )
+        # with gradient checkpointing, a given cache is read, but not filled
+        cache = None if is_checkpointed else cache
         return WeftDecoderOutput(last_hidden_state=self._finish(hidden_states), **{CACHE: cache})
 
     def _resize_token_embeddings(self, *args, **kwargs):
@@ -1192,7 +1201,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D, *optional*):
                 Mask of the source.
             decoder_attention_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
-                Mask of the target.
+                Mask of the target. It may also have columns for a cached prefix, or lack those of virtual tokens.
 
         Returns:
             A mask of shape `(batch * source,)`, None if all source tokens count, and a mask of shape `(batch *
@@ -1200,8 +1209,11 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         """
         source_mask = inferred_mask(self.config, attention_mask, input_ids)
         source_mask = key_mask_of(source_mask, labels.shape[0])
-        has_target_mask = decoder_attention_mask is not None and decoder_attention_mask.ndim == 2
-        target_mask = decoder_attention_mask if has_target_mask else labels != -100
+        target_mask = labels != -100
+        if decoder_attention_mask is not None and decoder_attention_mask.ndim == 2:
+            # negative for a cached prefix, which is cut off
+            missing = labels.shape[1] - decoder_attention_mask.shape[1]
+            target_mask = nn.functional.pad(decoder_attention_mask, (missing, 0), value=1)
         return None if source_mask is None else source_mask.flatten().bool(), target_mask.flatten().bool()
 
     def _router_losses(self, logits_of_stacks, non_pads_of_stacks, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:

@@ -61,6 +61,7 @@ class ExpertStatisticsCallback(TrainerCallback):
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         self.on_train_end(args, state, control)
+        self._non_pads = None  # a pass that ran out of memory has left its masks
         model = weft_model(model)
         config, routers = model.config, model.routers()
         kinds = (("encoder", config.encoder_mlp_layer_types), ("decoder", config.decoder_mlp_layer_types))

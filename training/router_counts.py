@@ -64,16 +64,32 @@ def _count_tokens(trainer: Trainer, batches: Sequence[dict[str, Any]]) -> torch.
     Return None if a batch does not have the inputs for it.
     """
     model = weft_model(trainer.model)
-    names = ("labels", "input_ids", "attention_mask", "decoder_attention_mask")
+    before_source, before_target = _virtual_tokens(trainer.model)
     tokens = torch.zeros(2, device=trainer.args.device)
     for batch in batches:
         if "labels" not in batch or "input_ids" not in batch:
             return None
-        source, target = model.non_pad_tokens(**{name: batch.get(name) for name in names})
+        masks = {name: batch.get(name) for name in ("attention_mask", "decoder_attention_mask")}
+        # before virtual tokens, the model gets embeddings, in which it finds no pads
+        ids = None if before_source else batch["input_ids"]
+        source, target = model.non_pad_tokens(batch["labels"], ids, **masks)
         every = target.new_full((), batch["input_ids"].numel(), dtype=torch.long)
         tokens += torch.stack([every if source is None else source.sum(), target.sum()]).to(tokens)
+        tokens[0] += len(batch["labels"]) * before_source
+        if masks["decoder_attention_mask"] is not None:
+            tokens[1] += len(batch["labels"]) * before_target
     config = model.config
     sparse = [types.count("sparse") for types in (config.encoder_mlp_layer_types, config.decoder_mlp_layer_types)]
     counts = torch.zeros(sum(sparse), config.num_experts + 1, device=tokens.device)
     counts[: sparse[0], -1], counts[sparse[0] :, -1] = tokens
     return counts
+
+
+def _virtual_tokens(model: Any) -> tuple[int, int]:
+    """Return the numbers of tokens that PEFT puts before a source, and before a target that has a mask."""
+    config: Any = getattr(model, "active_peft_config", None)
+    # a prefix is in the cache, which no router sees
+    if not getattr(config, "is_prompt_learning", False) or config.peft_type in ("PREFIX_TUNING", "CARTRIDGE"):
+        return 0, 0
+    number = config.num_virtual_tokens
+    return number, 0 if config.peft_type in ("PROMPT_TUNING", "P_TUNING") else number

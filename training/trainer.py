@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,20 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
-from accelerate.utils import AutocastKwargs, gather_object
+from accelerate.utils import AutocastKwargs, gather_object, recursively_apply
 from datasets import Dataset
-from torch.utils.data import DataLoader
-from transformers import IntervalStrategy
+from torch.distributed.tensor import DTensor
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import IntervalStrategy, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
 from ..modeling.parallel import is_fully_sharded, undivided_tables
+from ..modeling.transformers_names import named_arguments
 from .arguments import check_one_gpu
 from .batching import TokenBudgetSampler, padded, row_lengths
 from .callbacks import ExpertStatisticsCallback, PushCodeCallback, weft_model
@@ -38,21 +42,25 @@ logger = logging.getLogger(__name__)
 _SAVING = ".saving-checkpoint"
 # The number of optimizer steps for which a small data set is repeated if no number of epochs is given.
 _STEPS = 2_000
+# With `auto_find_batch_size`, the token budget is lowered to 1 of this many parts at most.
+_FEWEST = 32
 
 
 class WeftTrainer(ShardedModelTrainer):
     """`Seq2SeqTrainer` for Weft models.
 
     - `args.max_tokens_per_batch` forms batches by tokens instead of rows ([`TokenBudgetSampler`]).
+      `args.auto_find_batch_size` lowers it.
     - A `train_dataset` may be a [`ShuffledStream`], which processes share, with either kind of batches. A resumed run
-      continues at the exact row.
+      continues at the exact row. So it does in another `IterableDataset`, if that has the same rows in each run.
     - Cross-entropy and z-loss are those of the whole optimizer step, however many batches and processes share it. The
       balance loss of each accumulated batch uses its own load, over all processes ([`build_sum_counts`]).
     - With a large vocabulary the training loss is computed in pieces, without the logits of a whole batch, unless
       `args.chunked_loss` is off.
     - `args.label_smoothing_factor` is passed to the model, whose loss keeps the router losses. `eval_loss` is not
       smoothed.
-    - `eval_loss` is the mean over all labels, not over batches.
+    - `eval_loss` is the mean over all labels, not over batches. Metrics and predictions have each row once and in its
+      order, for any number of processes.
     - With `args.muon`, Muon trains the matrices of the layers ([`Muon`]).
     - With `args.log_expert_statistics`, statistics of the routers are logged ([`ExpertStatisticsCallback`]).
     - Checkpoints of a model that processes share (`DistributedConfig`) are like those of one process, and can be resumed
@@ -65,15 +73,20 @@ class WeftTrainer(ShardedModelTrainer):
             `eval_dataset`, the default `eval_strategy` of [`WeftTrainingArguments`] is "no".
 
     Raises:
-        ValueError: one process has several GPUs.
+        ValueError: one process has several GPUs; or in `train`, no trainable parameter gets a gradient in the first step.
     """
 
+    args: Any
     # the batches of an optimizer step that is about to begin
     _to_count: Sequence[dict[str, Any]] = ()
     _sum_router_counts: SumCounts | None = None
     # (sum of losses, number of labels) of each batch of the current evaluation
     _evaluated: list[torch.Tensor] | None = None
+    # the number of rows of its current batch, over all processes and without repeated ones
+    _rows_in_batch = 0
     _has_trained = False
+    # whether no gradient has been seen in this run yet
+    _awaits_gradient = False
     # the folder of the checkpoint that is being saved
     _staging: Path | None = None
     _sampler: TokenBudgetSampler | None = None
@@ -90,6 +103,9 @@ class WeftTrainer(ShardedModelTrainer):
             args.eval_strategy = IntervalStrategy.NO  # the default assumes that there is something to evaluate on
         if isinstance(args, TrainingOptions) and args.num_train_epochs is None:
             args.num_train_epochs = _default_epochs(args, train_dataset)
+        if getattr(args, "auto_find_batch_size", False) and getattr(args, "max_tokens_per_batch", None) is not None:
+            # it replaces the number of rows, in whose steps it is lowered
+            args.per_device_train_batch_size = max(_FEWEST, args.per_device_train_batch_size)
         config = getattr(model, "config", None)
         # otherwise DDP would search for unused weights in each step, but only a batch without conditions has any
         if not getattr(config, "num_condition_features", 1) and getattr(args, "ddp_find_unused_parameters", 0) is None:
@@ -117,6 +133,12 @@ class WeftTrainer(ShardedModelTrainer):
             self.callback_handler.callbacks.insert(0, ExpertStatisticsCallback())
 
     def _prepare_for_training(self, *args, **kwargs):
+        # the gradients of these are gone after the backward pass
+        is_elsewhere = any(word in self.args.optim for word in ("lomo", "layerwise"))
+        self._awaits_gradient = not (self.is_deepspeed_enabled or is_elsewhere)
+        for router in weft_model(self.model).routers():
+            if router.expert_load is not None:
+                router.expert_load.zero_()  # a step that ran out of memory has counted some
         with undivided_tables(weft_model(self.model)) if self.is_fsdp_enabled else nullcontext():
             return super()._prepare_for_training(*args, **kwargs)
 
@@ -133,7 +155,7 @@ class WeftTrainer(ShardedModelTrainer):
         return super().create_optimizer(*model)
 
     def get_train_dataloader(self) -> DataLoader:
-        budget = getattr(self.args, "max_tokens_per_batch", None)
+        budget = self._token_budget()
         if isinstance(self.train_dataset, ShuffledStream):
             return self._stream_loader(self.train_dataset, budget)
         if budget is None:
@@ -153,6 +175,31 @@ class WeftTrainer(ShardedModelTrainer):
             collator = self._get_collator_with_removed_columns(collator, description="training")
         self._sampler = sampler
         return self.accelerator.prepare(self._loader(dataset, collator, batch_sampler=sampler))
+
+    def _token_budget(self) -> int | None:
+        """Return `args.max_tokens_per_batch`, or less after a batch that did not fit into memory."""
+        budget = getattr(self.args, "max_tokens_per_batch", None)
+        if budget is None or self._train_batch_size == self.args.train_batch_size:
+            return budget
+        lowered = max(1, budget * self._train_batch_size // self.args.train_batch_size)
+        logger.warning(f"auto_find_batch_size lowers max_tokens_per_batch from {budget} to {lowered}.")
+        return lowered
+
+    def _get_dataloader(self, dataset, *args, is_training: bool = False, **kwargs) -> DataLoader:
+        if is_training:
+            return super()._get_dataloader(dataset, *args, is_training=True, **kwargs)
+        if isinstance(dataset, IterableDataset) and self.args.world_size > 1:
+            dataset = list(dataset)  # accelerate would repeat or reorder rows of a stream without saying how many
+        chosen, loading = self.args, self.accelerator.dataloader_config
+        is_even, loading.even_batches = loading.even_batches, True  # otherwise processes wait for each other forever
+        self.args = copy(chosen)
+        self.args.dataloader_drop_last = False
+        if not chosen.prediction_loss_only:
+            self.args.train_sampling_strategy = "random"  # which is the order of the rows in evaluation
+        try:
+            return super()._get_dataloader(dataset, *args, **kwargs)
+        finally:
+            self.args, loading.even_batches = chosen, is_even
 
     def _stream_loader(self, stream: ShuffledStream, budget: int | None) -> DataLoader:
         args = self.args
@@ -186,6 +233,22 @@ class WeftTrainer(ShardedModelTrainer):
             **batches,
         )
 
+    def _init_training_state(self, *args, **kwargs) -> tuple[int, int]:
+        """Return the number of finished epochs, and of batches to skip in the next one."""
+        place = super()._init_training_state(*args, **kwargs)
+        checkpoint = named_arguments(super()._init_training_state, args, kwargs).get("resume_from_checkpoint")
+        is_plain = not has_length(self.train_dataset) and not isinstance(self.train_dataset, ShuffledStream)
+        if checkpoint is None or not is_plain or self.args.ignore_data_skip:
+            return place
+        logger.warning(
+            "Resuming in a train_dataset without a length: the run continues exactly if the data set has the same rows in the "
+            "same order in each run. A ShuffledStream (weftformer.training) does."
+        )
+        # the Trainer would skip the batches of all passes in the first one; a pass is an epoch of up to `max_steps` steps
+        saved = TrainerState.load_from_json(str(Path(checkpoint, TRAINER_STATE_NAME)))
+        passes = math.ceil(saved.epoch) - 1
+        return passes, round((saved.epoch - passes) * saved.max_steps) * self.args.gradient_accumulation_steps
+
     def _run_epoch(self, **arguments):
         # the Trainer checks for the last step only after a step, so that a finished run would take one more when resumed
         if self.state.global_step >= self.state.max_steps:
@@ -212,12 +275,38 @@ class WeftTrainer(ShardedModelTrainer):
             inputs = {**inputs, "chunked_loss": None if is_chunked else False}
             if self.args.label_smoothing_factor:
                 inputs["smoothing"] = self.args.label_smoothing_factor
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        result = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        loss = result[0] if return_outputs else result
+        if self.is_in_train and model.training and not loss.requires_grad:
+            self._refuse_to_train_nothing()
+        return result
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        # a step without labels has no gradient either
+        if self._awaits_gradient and self.accelerator.sync_gradients and num_items_in_batch != 0:
+            gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+            own = (gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients)
+            # one is enough: experts without tokens and the first matrices of LoRA have none yet
+            found = torch.tensor([int(any(bool(part.any()) for part in own))], device=loss.device)
+            if not self.accelerator.gather(found).any():
+                self._refuse_to_train_nothing()
+            self._awaits_gradient = False
+        return loss
+
+    def _refuse_to_train_nothing(self) -> None:
+        names = [name for name, weight in self.model.named_parameters() if weight.requires_grad]
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        raise ValueError(
+            f"None of the {len(names)} trainable parameters ({shown}) has a gradient in the first step, so training would "
+            "change nothing: train parameters that the loss depends on, and detach nothing on the way to it."
+        )
 
     def _get_num_items_in_batch(self, batch_samples, device):
         if self._evaluated is not None:  # the mean of this batch alone, because `evaluation_loop` weights it
             return None
-        if batch_samples and "labels" in batch_samples[-1] and self._may_repeat_rows:
+        is_last = self.accelerator.gradient_state.end_of_dataloader
+        if batch_samples and "labels" in batch_samples[-1] and is_last and self._may_repeat_rows:
             last = batch_samples[-1]  # in the list that the Trainer continues with
             # counted here, because the loader of a resumed epoch does not know it
             over = len(self.train_dataset) % (len(last["labels"]) * self.args.world_size // self.get_tp_size())
@@ -225,12 +314,12 @@ class WeftTrainer(ShardedModelTrainer):
         return super()._get_num_items_in_batch(batch_samples, device)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **gen_kwargs):
+        self._rows_in_batch = self._count_rows(inputs)
         if inputs.get("labels") is None:  # transformers' collator gives None for rows without labels
             inputs = {name: value for name, value in inputs.items() if name != "labels"}
         if self._evaluated is None or "labels" not in inputs:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
-        over = self.accelerator.gradient_state.remainder
-        inputs = {**inputs, "labels": self._without_repeated_rows(inputs["labels"], over)}
+        inputs = {**inputs, "labels": self._without_repeated_rows(inputs["labels"], self._rows_in_batch)}
         count = inputs["labels"].ne(-100).sum()
         loss, logits, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
         if loss is not None:
@@ -249,13 +338,32 @@ class WeftTrainer(ShardedModelTrainer):
     def _without_repeated_rows(self, labels: torch.Tensor, over: int) -> torch.Tensor:
         """Mask the labels of rows that are repeated to fill up the last batch, which has `over` other rows in all."""
         rows = len(labels)
-        if self.args.world_size == 1 or not self.accelerator.gradient_state.end_of_dataloader or over <= 0:
+        if self.args.world_size == 1 or over <= 0:
             return labels
         own = max(0, over - self.args.process_index // self.get_tp_size() * rows)
         return labels.masked_fill(torch.arange(rows, device=labels.device)[:, None] >= own, -100)
 
+    def _count_rows(self, inputs: dict[str, Any]) -> int:
+        """Return the number of rows of all processes in this batch of an evaluation, without repeated ones."""
+        loader, processes = self.callback_handler.eval_dataloader, self.args.world_size // self.get_tp_size()
+        if processes > 1 and getattr(loader, "end_of_dataloader", False) and loader.remainder > 0:
+            return loader.remainder
+        return processes * find_batch_size(inputs)
+
+    def _gather_rows(self, rows: Any) -> Any:
+        """Gather rows of all processes, each once and in its order."""
+
+        def each_once(part: torch.Tensor) -> torch.Tensor:
+            if part.ndim == 0:
+                return part
+            # processes that share the weights of one layer have the same rows
+            own = part.unflatten(0, (self.args.world_size, -1))[:: self.get_tp_size()]
+            return own.flatten(0, 1)[: self._rows_in_batch]
+
+        return recursively_apply(each_once, self.accelerator.gather(rows))
+
     def evaluation_loop(self, *args, metric_key_prefix="eval", **kwargs):
-        self._evaluated = []
+        self._evaluated, self.gather_function = [], self._gather_rows
         try:
             # accelerate puts only `forward` into autocast, and `generate` also calls the encoder and, for each token, the
             # decoder; within one context, each weight is cast once, unless a process does not have the memory for all

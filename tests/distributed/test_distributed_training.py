@@ -32,6 +32,7 @@ def test_training_on_two_processes_equals_one(pair, data, tmp_path, fields, size
     from .training_jobs import train  # only here: it imports much that no fast test needs
 
     settings = STEPS | {"fields": fields, "data": data, "validation_split": held_out, "dtype": torch.float64}
+    settings |= {"test_file": data} if sizes is None else {}  # 50 pairs, and each process repeats one
     one = train(folder=tmp_path / "one", per_device_train_batch_size=16, **settings)
     split = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "per_device_eval_batch_size": 2}
     split |= {} if sizes is None else {"distributed_config": sizes}
@@ -44,9 +45,40 @@ def test_training_on_two_processes_equals_one(pair, data, tmp_path, fields, size
     weights = [AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name).state_dict() for name in ("one", "two")]
     assert all(value.dtype == torch.float64 or name.endswith("selection_bias") for name, value in weights[0].items())
     torch.testing.assert_close(*weights, rtol=0, atol=1e-10)
-    if sizes is None:  # the loads of experts are summed over processes; in the third step a process repeats rows
+    if sizes is None:
+        texts = [(tmp_path / name / "generated_predictions.txt").read_text().splitlines() for name in ("one", "two")]
+        assert texts[0] == texts[1] and len(texts[0]) == 50
+        # the loads of experts are summed over processes; in the third step a process repeats rows
         for first, second in zip(one["experts"][:2], both[0]["experts"][:2], strict=True):
             assert first == pytest.approx(second, abs=1e-5) and len(first) == 5
+
+
+EVALUATIONS = [
+    {"per_device_eval_batch_size": 2}, {"per_device_eval_batch_size": 3, "eval_accumulation_steps": 1},
+    {"count": 8, "per_device_eval_batch_size": 4}, {"count": 1}, {"count": 9, "per_device_eval_batch_size": 4},
+    {"predict_with_generate": False, "per_device_eval_batch_size": 2},
+    {"train_sampling_strategy": "group_by_length", "per_device_eval_batch_size": 3},
+    {"dataloader_drop_last": True, "per_device_eval_batch_size": 2},
+    {"accelerator_config": {"even_batches": False}, "per_device_eval_batch_size": 2},
+    {"stream": True, "per_device_eval_batch_size": 2},
+    {"stream": True, "accelerator_config": {"dispatch_batches": False}, "per_device_eval_batch_size": 2},
+    {"accelerator_config": {"split_batches": True}, "per_device_eval_batch_size": 4},
+]  # fmt: skip
+
+
+@pytest.mark.integration
+def test_each_row_counts_once_in_an_evaluation_by_two_processes(pair, tmp_path):
+    from .training_jobs import evaluate
+
+    expected = evaluate(tmp_path, EVALUATIONS)
+    for count, result in zip([case.get("count", 7) for case in EVALUATIONS], expected, strict=True):
+        assert [row[0] for row in result["labels"]] == list(range(7, 7 + count)) and result["losses"] == count
+        assert [row[0] for row in result["sources"]] == list(range(3, 3 + count))
+        assert result["predicted"] == result["labels"]
+    for found in pair.run("training_jobs.evaluate", folder=tmp_path, cases=EVALUATIONS):
+        for case, one, both in zip(EVALUATIONS, expected, found, strict=True):
+            losses = {name: pytest.approx(one[name], rel=1e-5) for name in ("eval_loss", "test_loss")}
+            assert both == one | losses, case
 
 
 # As in `test_resume.py`: saves come within an epoch.

@@ -9,10 +9,11 @@ from unittest import mock
 import datasets
 import torch
 from torch.distributed.tensor import DTensor
+from torch.nn.utils.rnn import pad_sequence
 
-from weftformer import WeftForConditionalGeneration
+from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import building, fit_pairs
+from weftformer.training import WeftTrainer, WeftTrainingArguments, building, fit_pairs
 
 SIZE = {
     "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -64,3 +65,59 @@ def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settin
         "held": sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in model.parameters()),
         "is_tied": model.get_output_embeddings().weight is model.get_input_embeddings().weight,
     }
+
+
+class Rows(torch.utils.data.IterableDataset):
+    """Rows without a length."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+def evaluate(folder: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Evaluate an untrained model on rows of different lengths, and predict them, once for each case.
+
+    Return what `compute_metrics` receives and what `predict` returns, as lists without pads, and the losses.
+    """
+    torch.manual_seed(0)
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    sparse = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "init_std": 0.3}
+    model = WeftForConditionalGeneration(WeftConfig(vocab_size=40, **(SIZE | special | sparse)))
+
+    def collate(rows):
+        padded = {name: pad_sequence([torch.tensor(row[name]) for row in rows], True, pad)
+                  for name, pad in (("input_ids", 0), ("labels", -100))}  # fmt: skip
+        return padded | {"attention_mask": padded["input_ids"] != 0}
+
+    def texts(ids) -> list[list[int]]:
+        return [[token for token in row if token > 0] for row in ids.tolist()]
+
+    results = []
+    for case in cases:
+        case = {"count": 7, "stream": False, "predict_with_generate": True} | case
+        rows = [{"input_ids": [3 + i, *[5] * (i * 3 % 5)], "labels": [7 + i, *[9] * (i * 2 % 4)]}
+                for i in range(case.pop("count"))]  # fmt: skip
+        dataset = Rows(rows) if case.pop("stream") else rows
+        result: dict[str, Any] = {}
+
+        def compute_metrics(found, result=result):
+            best = found.predictions[0].argmax(-1) if isinstance(found.predictions, tuple) else found.predictions
+            labels, sources = texts(found.label_ids), texts(found.inputs)
+            best = [row[: len(label)] for row, label in zip(best.tolist(), labels, strict=True)]
+            result |= {"predictions": best, "labels": labels, "sources": sources, "losses": len(found.losses)}
+            return {}
+
+        arguments = WeftTrainingArguments(
+            output_dir=str(folder), use_cpu=True, report_to="none", disable_tqdm=True, generation_max_length=6,
+            include_for_metrics=["inputs", "loss"], eval_strategy="no", **case,
+            **({"ddp_backend": "gloo"} if "RANK" in os.environ else {}),
+        )  # fmt: skip
+        trainer = WeftTrainer(model, arguments, collate, eval_dataset=dataset, compute_metrics=compute_metrics)
+        result["eval_loss"] = trainer.evaluate()["eval_loss"]
+        output = trainer.predict(dataset)
+        result |= {"test_loss": output.metrics["test_loss"], "predicted": texts(output.label_ids)}
+        results.append(result)
+    return results

@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from weftformer.modeling.losses import cross_entropy
@@ -218,3 +219,28 @@ def test_gradient_checkpointing_equals_plain_training(build, kind, reentrant):
         model.gradient_checkpointing_enable(None if reentrant is None else {"use_reentrant": reentrant})
     assert model.model.encoder.gradient_checkpointing and model.model.decoder.gradient_checkpointing
     torch.testing.assert_close(run(), expected, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("kind", ["rotary", "relative", "noisy sparse"])
+def test_gradient_checkpointing_trains_a_given_cache(build, kind):
+    model = build(**KINDS[kind]).train()
+    prefix = torch.randn(2, 2, 2, 4, 3, 4, requires_grad=True, generator=torch.Generator().manual_seed(0))
+
+    def run():
+        prefix.grad = None
+        torch.manual_seed(1)
+        # as PEFT computes a prefix, one graph is shared by all layers
+        cache = EncoderDecoderCache(DynamicCache([tuple(layer) for layer in prefix.sin()]), DynamicCache())
+        loss = model(labels=LABELS, **inputs_of(model), **{CACHE: cache}).loss
+        loss.backward()
+        return loss.item(), prefix.grad.clone()
+
+    expected = run()
+    assert expected[1].abs().flatten(1).amax(dim=1).min() > 1e-3
+    model.gradient_checkpointing_enable()
+    torch.testing.assert_close(run(), expected, atol=1e-10, rtol=1e-10)
+    if "sparse" not in kind:  # sparse models have no reentrant checkpointing
+        model.gradient_checkpointing_enable({"use_reentrant": True})
+        with pytest.raises(ValueError, match="use_reentrant"):
+            run()

@@ -53,6 +53,45 @@ def test_a_step_is_that_of_one_batch(one_batch, tmp_path, split):
     runs.assert_close(run.model.state_dict(), one_batch.model.state_dict())
 
 
+ADAPTERS = {
+    "prompt": ("PromptTuningConfig", {}), "p-tuning": ("PromptEncoderConfig", {"encoder_hidden_size": 8}),
+    "prefix": ("PrefixTuningConfig", {}), "multitask": ("MultitaskPromptTuningConfig", {"num_tasks": 1, "num_ranks": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("has_target_mask", [False, True])
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_virtual_tokens_count_once(tmp_path, adapter, has_target_mask):
+    peft = pytest.importorskip("peft")
+    kind, settings = ADAPTERS[adapter]
+    steps = []
+    for split in ({}, {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3}):
+        torch.manual_seed(0)
+        model = runs.build(torch.float64, init_std=0.3, **SPARSE | {"router_bias_update_rate": 0.0})
+        model = peft.get_peft_model(
+            model, getattr(peft, kind)(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3, **settings)
+        )
+        run = runs.trainer(
+            tmp_path, model, runs.rows(ROWS), pad_to=16, **runs.PLAIN_STEPS, max_steps=1,
+            **{"per_device_train_batch_size": ROWS} | split,
+        )  # fmt: skip
+        collate = run.data_collator
+
+        def collated(rows, collate=collate):
+            batch = dict(collate(rows))
+            if has_target_mask:
+                batch["decoder_attention_mask"] = batch["labels"] != -100
+            if adapter == "multitask":
+                batch["task_ids"] = torch.zeros(len(rows), dtype=torch.long)
+            return batch
+
+        run.data_collator = collated
+        run.train()
+        steps.append([run.state.log_history[0][name] for name in ("loss", "grad_norm", "z_loss")])
+    assert steps[1] == pytest.approx(steps[0], rel=1e-5)
+
+
 @pytest.mark.parametrize("generate", [False, True])
 def test_eval_loss_is_the_mean_over_labels(tmp_path, generate):
     data = runs.rows(11)  # a last batch that is not full

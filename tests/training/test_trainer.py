@@ -2,6 +2,7 @@
 
 import json
 
+import datasets
 import pytest
 import torch
 from datasets import Dataset
@@ -9,7 +10,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer.modeling.losses import cross_entropy
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import WeftTrainer
+from weftformer.training import ShuffledStream, WeftTrainer
 from weftformer.training.checkpoints import checkpoints
 
 from . import runs
@@ -83,6 +84,81 @@ def test_batches_by_tokens(tmp_path, pad_to):
     batches = len(run.get_train_dataloader())
     epochs = [seen[0][:batches], seen[0][batches:]]
     assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
+
+
+@pytest.mark.parametrize("rows", [1, 32])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_token_budget_is_lowered_until_batches_fit(tmp_path, caplog, is_stream, rows):
+    """Also in a run that is resumed, which has the same batches."""
+    settings = {
+        "max_tokens_per_batch": 400,
+        "auto_find_batch_size": True,
+        "save_total_limit": 2,
+        "per_device_train_batch_size": rows,
+    }
+    sizes: list[int] = []
+
+    def limit_memory(model, args, kwargs):
+        sizes.append(max(kwargs["input_ids"].numel(), kwargs["labels"].numel()))
+        if sizes[-1] > 100:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    def start():
+        run = trainer(tmp_path, **settings)
+        if is_stream:
+            table = datasets.IterableDataset.from_generator(lambda: iter(runs.rows(24)))
+            run.train_dataset = ShuffledStream(table, lambda columns, numbers: columns, buffer_size=16)
+        run.model.register_forward_pre_hook(limit_memory, with_kwargs=True)
+        return run
+
+    run = start()
+    run.train()
+    assert run.state.global_step == 4 and max(sizes) > 100 and max(sizes[-4:]) > 50
+    assert "lowers max_tokens_per_batch from 400 to " in caplog.text
+    whole, last = run.model.state_dict(), sizes[-2:]
+    sizes.clear()
+    again = start()
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert sizes == last
+    torch.testing.assert_close(again.model.state_dict(), whole, rtol=0, atol=0)
+
+
+class Rows(torch.utils.data.IterableDataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+PLAIN_STREAMS = {
+    "torch": Rows,
+    "datasets": lambda rows: Dataset.from_list(rows).to_iterable_dataset(num_shards=3).shuffle(seed=1, buffer_size=5),
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN_STREAMS)
+@pytest.mark.parametrize(("count", "step"), [(18, 4), (20, 5), (20, 6), (36, 4)])
+def test_a_stream_without_a_length_continues_where_it_was(tmp_path, caplog, kind, count, step):
+    """In the middle of a pass over its rows, or at the end of one, the first or a later one."""
+    settings = {
+        "max_steps": 8,
+        "save_steps": step,
+        "save_total_limit": 4,
+        "gradient_accumulation_steps": 2 if count == 18 else 1,
+    }
+
+    def train(checkpoint=None):
+        run = trainer(tmp_path, **settings)
+        run.train_dataset = PLAIN_STREAMS[kind](runs.rows(count))
+        run.train(resume_from_checkpoint=checkpoint)
+        return run
+
+    whole = train()
+    assert "without a length" not in caplog.text
+    again = train(str(tmp_path / f"checkpoint-{step}"))
+    assert again.state.epoch == whole.state.epoch and "without a length" in caplog.text
+    torch.testing.assert_close(again.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
 
 
 SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_aux_loss_coef": 0.5}

@@ -4,6 +4,7 @@ import dataclasses
 from contextlib import nullcontext
 
 import pytest
+import torch
 from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
@@ -52,6 +53,23 @@ def test_a_number_of_steps_sets_the_strategy(tmp_path):
     assert (copied.save_strategy, copied.eval_strategy) == ("epoch", "epoch")
     assert WeftTrainingArguments(str(tmp_path), save_strategy="steps", use_cpu=True).save_steps == 500
     assert WeftTrainingArguments(str(tmp_path), save_steps=7, save_strategy="no", use_cpu=True).save_strategy == "no"
+
+
+@pytest.mark.parametrize("values", [None, 0.0, 1.0], ids=["no gradient", "zero", "some"])
+@pytest.mark.parametrize("labels", [[5, 6], [-100, -100]], ids=["labels", "no labels in the first step"])
+def test_a_training_that_would_change_nothing_stops(tmp_path, values, labels):
+    """Only the weight of the conditions is trained, whose gradient is 0 for conditions of 0."""
+    model = runs.build(**SPARSE, num_condition_features=1)
+    model.requires_grad_(False).model.encoder.condition_proj.requires_grad_(True)
+    row = {"input_ids": [1, 2]} | ({} if values is None else {"condition_values": [values]})
+    rows = [row | {"labels": given} for given in (labels, labels, [7, 8], [7, 9])]
+    settings = {"max_steps": 2, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 2}
+    run = runs.trainer(tmp_path, model, rows, train_sampling_strategy="sequential", **settings)
+    run.data_collator = lambda batch: {name: torch.tensor([row[name] for row in batch]) for name in batch[0]}
+    with nullcontext() if values else pytest.raises(ValueError, match=r"encoder\.condition_proj\.weight"):
+        run.train()
+    first = values is None or labels[0] > 0
+    assert run.state.global_step == (2 if values else 0 if first else 1)
 
 
 class Interrupt(TrainerCallback):
