@@ -263,4 +263,5 @@ def test_kinds_of_layers_are_those_of_the_model(build, tmp_path):
         model.save_pretrained(tmp_path)
     model.config.encoder_layers, model.config.encoder_mlp_layer_types = 1, ["sparse"]
     model.save_pretrained(tmp_path)
-    assert losses(model) == losses(WeftForConditionalGeneration.from_pretrained(tmp_path))
+    # sums may be in another order, because loaded weights have other addresses
+    assert losses(model) == pytest.approx(losses(WeftForConditionalGeneration.from_pretrained(tmp_path)), rel=1e-5)
