@@ -45,21 +45,15 @@ def unpacked(file: Any, name: str, unpack: Callable[[Any], Any]) -> io.BufferedR
         unpack: opens the packed file that it is given.
     """
     packed = _Counted(file)
-    return io.BufferedReader(_Unpacked(unpack(packed), packed, name))
+    content = unpack(io.BufferedReader(packed))
+    return io.BufferedReader(_Counted(content, lambda count: check_unpacked(count, packed.count, name)))
 
 
-class _Counted(io.BufferedReader):
-    count = 0
+class _Counted(io.RawIOBase):
+    """A stream that counts the bytes that are read, and checks their number."""
 
-    def read(self, size: int | None = -1) -> bytes:
-        data = super().read(size)
-        self.count += len(data)
-        return data
-
-
-class _Unpacked(io.RawIOBase):
-    def __init__(self, stream: Any, packed: _Counted, name: str):
-        self._stream, self._packed, self._title, self._count = stream, packed, name, 0
+    def __init__(self, stream: Any, check: Callable[[int], None] = lambda count: None):
+        self.count, self._stream, self._check = 0, stream, check
 
     def readable(self) -> bool:
         return True
@@ -67,8 +61,8 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         data = self._stream.read(len(buffer))
         buffer[: len(data)] = data
-        self._count += len(data)
-        check_unpacked(self._count, self._packed.count, self._title)
+        self.count += len(data)
+        self._check(self.count)
         return len(data)
 
 
