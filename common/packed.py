@@ -74,6 +74,8 @@ def check_file(path: str) -> None:
     """
     from fsspec.compression import compr  # slow to import
 
+    if not os.path.isfile(path):  # such as a pipe, which can be read once
+        return
     with open(path, "rb") as file:
         first = file.peek(6)[:6]
         kind = next((kind for start, kind in _FIRST.items() if first.startswith(start)), None)

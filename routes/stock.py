@@ -17,6 +17,7 @@ import xxhash
 from rdkit import Chem, rdBase
 
 from ..common.atomic import atomic_write
+from ..common.packed import check_file
 from ..common.progress import Progress
 from ..common.tables import Table, find_column, named_errors, read_table, text_of
 from ..common.workers import Workers
@@ -187,6 +188,7 @@ class Stock:
 
     @classmethod
     def _read(cls, path: Path, workers: int, progress: bool, column: str | None) -> Stock:
+        check_file(str(path))  # at once, because the entries of a bomb also take time
         entries = _entries(path, column)
         head = list(itertools.islice(entries, _LOOK_AT))
         if not head:

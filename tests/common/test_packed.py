@@ -4,13 +4,15 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import random
 import zipfile
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from weftformer.common.packed import VARIABLE
+from weftformer.common.packed import VARIABLE, BoundedText
 from weftformer.routes.files.entries import read_entries
 from weftformer.routes.files.targets import read_targets, targets_in
 from weftformer.routes.precedents.transformations import read_rows
@@ -87,3 +89,19 @@ def test_a_limit_that_is_no_number_is_refused(tmp_path, monkeypatch):
     (tmp_path / "a").write_text("C")
     with pytest.raises(ValueError, match=f"{VARIABLE}=big is not allowed"):
         list(read_entries(tmp_path / "a"))
+
+
+@pytest.mark.parametrize("read", [GZIP[0], GZIP[1]])
+def test_a_bomb_is_refused_before_its_entries_are_read(tmp_path, monkeypatch, read):
+    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setattr(BoundedText, "__next__", lambda _: pytest.fail("a line was read"))
+    (tmp_path / "a.smi").write_bytes(gzip.compress(b"CCO\n" * (SIZE // 4)))
+    with pytest.raises(ValueError, match="unpacks to more than"):
+        read(tmp_path / "a.smi")
+
+
+def test_a_pipe_is_read_once(tmp_path):
+    os.mkfifo(tmp_path / "a")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit((tmp_path / "a").write_bytes, gzip.compress(b'{"smiles": "C"}\n' * 3))
+        assert len(list(read_entries(tmp_path / "a"))) == 3
