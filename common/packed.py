@@ -10,7 +10,7 @@ from typing import IO, Any
 
 # The environment variable with the MiB that a line may have, and that any packed file may unpack to, and its default.
 VARIABLE, _DEFAULT = "WEFT_MAX_TEXT_MIB", "64"
-# Larger packed files may unpack to this many times their size. Data unpack to 3 to 50 times, a gzip bomb to 1,000 times.
+# Larger packed files may unpack to this many times their size. Data unpack to far less, a gzip bomb to 1,000 times.
 _RATIO = 200
 # The first bytes of packed files, with the names that fsspec has for their compressions.
 _FIRST = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bz2", b"PK\x03\x04": "zip"}

@@ -15,9 +15,9 @@ def is_panic(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def panics_as_errors(what: str) -> Iterator[None]:
-    """Raise a ValueError, which begins with `what`, for a panic in the block. In the main thread, Rust's trace of it is not shown.
+    """Raise a ValueError, which begins with `what`, for a panic in the block.
 
-    Nothing else should write to stderr in the block.
+    In the main thread, Rust's trace of it is not shown. Nothing else should write to stderr in the block.
     """
     with contextlib.ExitStack() as kept:
         # in a server, the other threads of requests write their log lines meanwhile

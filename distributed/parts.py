@@ -122,7 +122,7 @@ class Parts:
             command: "routes plan" or "generate".
 
         Raises:
-            ValueError: there is no such job in the folder, a file is damaged, or rows are missing; the message names them.
+            ValueError: no such job is in the folder, a file is damaged, or rows are missing; the message names them.
         """
         job = self._job()
         if job is None or job["command"] != command:

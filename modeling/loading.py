@@ -18,7 +18,7 @@ logger = logging.get_logger(__name__)
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-# More tensors than any file of weights has, and more bytes than their names and shapes take. Reading a million takes minutes.
+# More tensors than any file of weights has, and more bytes than their names and shapes take.
 _MOST_TENSORS, _MOST_BYTES = 100_000, 20 << 20
 
 

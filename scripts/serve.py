@@ -37,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--log-format", default="text", choices=["text", "json"],
         help="format of log lines on stderr (default: %(default)s)")  # fmt: skip
     add("--allowed-host", action="append", metavar="NAME",
-        help="an allowed host name, or *.example.org (repeatable; default: any, but only localhost without key on a loopback address)")  # fmt: skip
+        help="an allowed host name, or *.example.org (repeatable; default: any; on a loopback address without a key, "
+        "names of localhost only)")  # fmt: skip
     add_options(parser.add_argument_group("bounds"), Limits)
 
 
@@ -51,8 +52,8 @@ def _listen(host: str, port: int) -> socket.socket:
 def _allowed_hosts(args: argparse.Namespace, address: str, has_key: bool) -> list[str]:
     """Return the host names that requests may use.
 
-    A web page can let its own name lead to a loopback address, and browsers then let it read answers. So without a key,
-    a server on such an address answers its own names alone, besides those that are given.
+    A web page can let its own name lead to a loopback address, and browsers then let it read answers. So without a
+    key, a server on such an address answers its own names alone, besides those that are given.
     """
     for name in args.allowed_host or ():
         if not re.fullmatch(r"\*|(\*\.)?[\w.-]+|\[[\da-fA-F:.]+\]", name):

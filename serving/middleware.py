@@ -157,7 +157,7 @@ class AllowedHosts:
 
     Args:
         app: the application.
-        names: the allowed names, without ports. `*.example.org` stands for all subdomains, and IPv6 addresses have brackets.
+        names: the allowed names, without ports. `*.example.org` stands for all subdomains. IPv6 addresses have brackets.
     """
 
     def __init__(self, app: ASGIApp, names: Iterable[str]):
