@@ -32,8 +32,10 @@ FOLDER = Path("runs/queue")
 PYTHON = [sys.executable, "-m"]
 # What is packed may have this size, in bytes: the package itself takes most of 64 MiB.
 MAX_BYTES = 24 << 20
-# The share of the time that is left for a training; the rest is for loading, validation and saving.
-_SHARE = 0.8
+# The share of the time that a training plans to take, because neither steps nor loading always take equally long.
+_SHARE = 0.9
+# Seconds before the end of the time at which a command is ended, to pack what there is.
+_MARGIN = 15
 # Packages without compiled code that the GPU's machine lacks. They are packed beside the data.
 WHEELS = ("datasets", "dill", "multiprocess")
 ROUTES, REACTIONS = ("paroutes-n5.jsonl.gz",), ("uspto-50k-train.jsonl.gz", "uspto-15k.jsonl.gz")
@@ -217,11 +219,14 @@ class Clock:
         return self.end - time.monotonic()
 
     def run(self, words: list[str], log: Path) -> bool:
-        """Run a command, and end it 20 seconds before the time is over. Return whether it succeeded."""
+        """Run a command, and end it some seconds before the time is over. Return whether it succeeded."""
         print(f"[{self.left:.0f} s left] {' '.join(words)}", flush=True)
         with log.open("ab") as out:
             try:
-                return subprocess.run(words, stdout=out, stderr=out, timeout=max(5.0, self.left - 20)).returncode == 0
+                return (
+                    subprocess.run(words, stdout=out, stderr=out, timeout=max(5.0, self.left - _MARGIN)).returncode
+                    == 0
+                )
             except subprocess.TimeoutExpired:
                 print("ended, because the time is over", flush=True)
                 return False
@@ -275,9 +280,12 @@ def _train_all(
         shutil.rmtree(folder, ignore_errors=True)
         trial = FOLDER / "models" / "trial"
         shutil.rmtree(trial, ignore_errors=True)
+        begun = part.left
         part.run([*words, "--max-steps", str(trial_steps), "--save-strategy", "no", "--output-dir", str(trial)], log)
-        seconds = _figures(trial).get("train_runtime", 0.0) / trial_steps
-        steps = max(trial_steps, int(_SHARE * part.left / seconds)) if seconds else trial_steps
+        seconds = _figures(trial).get("train_runtime", 0.0)
+        around = begun - part.left - seconds  # for loading, validation and saving
+        fitting = (_SHARE * (part.left - _MARGIN) - around) / seconds * trial_steps if seconds else 0
+        steps = max(trial_steps, int(fitting))
         schedule = ["--max-steps", str(steps), "--save-steps", str(max(1, steps // 5))]
         if "multi30k" not in training:  # whose recipe has its own schedule
             decay = json.dumps({"num_decay_steps": int(0.75 * steps), "decay_type": "linear"})
