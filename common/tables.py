@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
+from .packed import BoundedText, unpacked
+
 _logger = logging.getLogger(__name__)
 
 # The number of bytes that decide the encoding of a text.
@@ -26,6 +28,8 @@ BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
 def text_of(file: IO[bytes], name: str, errors: str = "strict") -> IO[str]:
     """Return the text of an open file, gzipped or not, without a byte order mark. Any line end becomes `\\n`.
 
+    While it is read, it raises a ValueError if a line or the unpacked text is too large (see `packed`).
+
     Args:
         file: the file. It is gzipped if its first bytes say so, or if the name ends in `.gz`.
         name: its name.
@@ -34,12 +38,12 @@ def text_of(file: IO[bytes], name: str, errors: str = "strict") -> IO[str]:
     """
     ahead: Any = file if hasattr(file, "peek") else io.BufferedReader(file)
     if ahead.peek(2)[:2] == b"\x1f\x8b" or name.endswith(".gz"):
-        ahead = gzip.GzipFile(fileobj=ahead)
+        ahead = unpacked(ahead, name, lambda packed: gzip.GzipFile(fileobj=packed))
     if errors != "strict":
         is_wide = ahead.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        return io.TextIOWrapper(ahead, encoding="utf-16" if is_wide else "utf-8-sig", errors=errors)
+        return BoundedText(ahead, name, encoding="utf-16" if is_wide else "utf-8-sig", errors=errors)
     ahead = io.BufferedReader(ahead, SAMPLE)
-    return io.TextIOWrapper(ahead, encoding=encoding_of(ahead.peek(), name))
+    return BoundedText(ahead, name, encoding=encoding_of(ahead.peek(), name))
 
 
 def encoding_of(sample: bytes, name: str) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from .fields import MOST_LAYERS
+
 
 class Derived:
     """A field that is stored as it was given, and read as a number.
@@ -57,7 +59,8 @@ class LayerTypes(Derived):
     def expanded(self, word: str, config: Any) -> list[str]:
         """Return the word for each layer."""
         layers = getattr(config, self.layers)
-        return [word] * (layers if isinstance(layers, int) else 0)  # the fields of a file may not be checked yet
+        # the fields of a file may not be checked yet
+        return [word] * (layers if isinstance(layers, int) and layers <= MOST_LAYERS else 0)
 
 
 def _heads_are_alike(config: Any) -> bool:

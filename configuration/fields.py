@@ -8,6 +8,8 @@ from typing import Any
 
 ATTENTION_POSITION_TYPES = ("none", "rotary", "additive", "relative", "bucketed")
 ROUTER_TYPES = ("linear", "noisy_top_k")
+# More layers than any model has. A file with a larger number would take the memory of as many modules.
+MOST_LAYERS = 10_000
 # Not fields of Weft: transformers passes these names to a configuration, or writes them into its file.
 TRANSFORMERS_KEYS = frozenset(
     ["model_type", "transformers_version", "_name_or_path", "name_or_path", "_commit_hash", "auto_map", "torch_dtype",
@@ -43,8 +45,9 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def integer(minimum: int, optional: bool = False) -> Rule:
-    return Rule(lambda value: _is_integer(value) and value >= minimum, f"an integer of at least {minimum}", optional)
+def integer(minimum: int, optional: bool = False, maximum: float = math.inf) -> Rule:
+    allowed = f"an integer of at least {minimum}" if maximum == math.inf else f"an integer from {minimum} to {maximum}"
+    return Rule(lambda value: _is_integer(value) and minimum <= value <= maximum, allowed, optional)
 
 
 def number(minimum: float, below: float = math.inf, above: bool = False, optional: bool = False) -> Rule:
@@ -85,9 +88,10 @@ _LAYER_TYPES = Rule(
 
 # Each rule with its fields.
 _FIELDS: list[tuple[Rule, str]] = [
+    (integer(1, maximum=MOST_LAYERS), "encoder_layers decoder_layers"),
     (
         integer(1),
-        "vocab_size d_model encoder_layers decoder_layers encoder_attention_heads decoder_attention_heads "
+        "vocab_size d_model encoder_attention_heads decoder_attention_heads "
         "encoder_ffn_dim decoder_ffn_dim max_source_positions max_target_positions num_experts_per_tok",
     ),
     (integer(1, optional=True), "decoder_vocab_size num_key_value_heads head_dim moe_intermediate_size"),

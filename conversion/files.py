@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from ..hub.loading import load
-from ..modeling.loading import check_weights_files
+from ..modeling.loading import TooManyTensors, check_header, check_number, check_weights_files
 from .haiku import flatten
 from .table import Weights
 
@@ -68,13 +68,17 @@ def _read_file(file: Path) -> Weights:
         raise ValueError(f"{file} cannot be read: weights are read from {', '.join(READABLE)}.")
     try:
         if file.suffix == ".safetensors":
+            check_header(file)
             return load_file(file)
         if file.suffix == ".npz":
             with np.load(file, allow_pickle=False) as arrays:
+                check_number(file, len(arrays.files))
                 content = dict(arrays)
         else:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # each format has its own errors for a damaged file
+        if isinstance(error, TooManyTensors):
+            raise
         name = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and (name or "reduce" in str(error).lower()):
             raise ValueError(
@@ -95,6 +99,7 @@ def _state_dict(file: Path, content: Any) -> Weights:
     weights = content[nest] if nest else content
     others = [type(weights).__name__]
     if isinstance(weights, Mapping):
+        check_number(file, len(weights))
         others = [
             name for name, value in weights.items() if not (isinstance(name, str) and isinstance(value, torch.Tensor))
         ]

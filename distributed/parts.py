@@ -122,7 +122,7 @@ class Parts:
             command: "routes plan" or "generate".
 
         Raises:
-            ValueError: there is no such job in the folder, or rows are missing; the message names them.
+            ValueError: there is no such job in the folder, a file is damaged, or rows are missing; the message names them.
         """
         job = self._job()
         if job is None or job["command"] != command:
@@ -142,7 +142,10 @@ class Parts:
         opened = lru_cache(_OPEN)(lambda name: self._files.open_input_file(self._path(name)))
         for index in sorted(places):
             name, start, size = places[index]
-            yield json.loads(opened(name).read_at(size, start))
+            try:
+                yield json.loads(opened(name).read_at(size, start))
+            except ValueError as error:
+                raise self._damaged(name) from error
 
     def _places(self) -> Iterator[tuple[int, str, str, int, int]]:
         """Yield the index, state and part of each row, with its position there and its length."""
@@ -151,10 +154,18 @@ class Parts:
                 continue
             start = 0
             with self._files.open_input_stream(self._path(name)) as file:
-                for line in file.read().splitlines(keepends=True):
-                    if head := _HEAD.match(line):
-                        yield int(head[1]) - 1, head[2].decode(), name, start, len(line)
+                for line in file.read().splitlines(keepends=True) or [b""]:
+                    head = _HEAD.match(line)
+                    if head is None or not line.endswith(b"}\n"):
+                        raise self._damaged(name)
+                    yield int(head[1]) - 1, head[2].decode(), name, start, len(line)
                     start += len(line)
+
+    def _damaged(self, name: str) -> ValueError:
+        remedy = "delete it and repeat the command, which computes its rows again"
+        if name == _JOB:
+            remedy = "start again in another folder, or with --overwrite"
+        return ValueError(f"{self.place}/{name} is damaged or cut off: {remedy}.")
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -168,7 +179,11 @@ class Parts:
         if self._files.get_file_info(self._path(_JOB)).type == fs.FileType.NotFound:
             return None
         with self._files.open_input_stream(self._path(_JOB)) as file:
-            return json.loads(file.read())
+            try:
+                job = json.loads(file.read())
+                return {name: job[name] for name in ("command", "rows", "input", "settings")}
+            except (KeyError, TypeError, ValueError) as error:
+                raise self._damaged(_JOB) from error
 
     def _write(self, name: str, text: str) -> None:
         """Write a file atomically: it has another name until it is closed."""

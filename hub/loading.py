@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 
+from ..common.panics import is_panic, panics_as_errors
 from ..configuration import WeftConfig
 from ..configuration.fields import integer
 
@@ -31,10 +32,12 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
     try:
         loaded = kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
         if isinstance(loaded, PreTrainedTokenizerBase):
-            loaded("")  # reads settings that loading does not
+            with panics_as_errors("the tokenizer fails"):
+                loaded("")  # reads settings that loading does not
         return loaded
-    except Exception as error:
-        if type(error) is ValueError or isinstance(error, OSError):  # their messages are readable
+    except BaseException as error:
+        readable = type(error) is ValueError or isinstance(error, OSError)
+        if readable or not (isinstance(error, Exception) or is_panic(error)):
             raise
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(

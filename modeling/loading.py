@@ -18,6 +18,34 @@ logger = logging.get_logger(__name__)
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
+# More tensors than any file of weights has, and more bytes than their names and shapes take. Reading a million takes minutes.
+_MOST_TENSORS, _MOST_BYTES = 100_000, 20 << 20
+
+
+class TooManyTensors(ValueError):
+    """A file has more tensors than any file of weights."""
+
+
+def check_number(file: Path, number: int) -> None:
+    """Raise [`TooManyTensors`] if a file has more tensors than any file of weights."""
+    if number > _MOST_TENSORS:
+        raise TooManyTensors(f"{file} has more than {_MOST_TENSORS:,} tensors: it is not a file of weights.")
+
+
+def check_header(file: Path) -> None:
+    """Read the header of a safetensors file, unless it is too long.
+
+    Raises:
+        TooManyTensors: as in [`check_number`]. SafetensorError: the file is damaged.
+    """
+    with file.open("rb") as raw:
+        size = int.from_bytes(raw.read(8), "little")
+    if _MOST_BYTES < size < file.stat().st_size:  # another number is damage
+        check_number(file, size)
+    with safe_open(file, framework="pt") as weights:
+        check_number(file, len(weights.keys()))
+
+
 def _shard_names(index: Path) -> list[str]:
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
@@ -37,8 +65,8 @@ def check_weights_files(folder: Path) -> list[Path]:
     """Return the safetensors files of a local folder, after reading the header of each.
 
     Raises:
-        ValueError: a file is truncated, empty or not a safetensors file, or a shard is missing. The message names the
-            file.
+        ValueError: a file is truncated, empty or not a safetensors file, has too many tensors, or a shard is missing.
+            The message names the file.
     """
     index, single = folder / _INDEX, folder / _WEIGHTS
     files = (
@@ -46,8 +74,7 @@ def check_weights_files(folder: Path) -> list[Path]:
     )
     for file in files:
         try:
-            with safe_open(file, framework="pt") as weights:
-                weights.keys()
+            check_header(file)
         except SafetensorError as error:
             raise ValueError(
                 f"{file} is not a complete safetensors file ({error}): copy or download it again."

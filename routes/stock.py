@@ -6,14 +6,14 @@ import itertools
 import json
 import logging
 import re
-import zipfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import xxhash
 from rdkit import Chem, rdBase
 
 from ..common.atomic import atomic_write
@@ -236,28 +236,44 @@ class Stock:
     def _from_cache(cls, known: Path, stamp: str) -> Stock | None:
         try:
             with np.load(known, allow_pickle=False) as data:
-                if str(data["stamp"]) != stamp:
-                    return None
-                stock = cls([], str(data["kind"]))
-                stock._hashes = data["hashes"]
-                vars(stock._notes).update(
-                    {name: data[name] for name in vars(stock._notes)} | {"text": data["text"].tobytes()}
-                )
-                stock.num_bad, stock.bad_lines = int(data["num_bad"]), [str(line) for line in data["bad_lines"]]
-                stock.num_salts = int(data["num_salts"])
-                return stock
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return None  # there is no cache yet, or it is damaged: read the file itself
+                if any(member.compress_type for member in data.zip.infolist()):
+                    return None  # it was not written here, and may unpack to any size
+                arrays = dict(data)
+            if str(arrays.pop("digest")) != _digest(arrays) or str(arrays["stamp"]) != stamp:
+                return None
+            stock = cls([], str(arrays["kind"]))
+            stock._hashes = arrays["hashes"]
+            vars(stock._notes).update(
+                {name: arrays[name] for name in vars(stock._notes)} | {"text": arrays["text"].tobytes()}
+            )
+            stock.num_bad, stock.bad_lines = int(arrays["num_bad"]), [str(line) for line in arrays["bad_lines"]]
+            stock.num_salts = int(arrays["num_salts"])
+            return stock if stock._is_sound() else None
+        except Exception:  # there is no cache yet, or it is damaged, for which numpy and zipfile have many errors
+            return None  # read the file itself
+
+    def _is_sound(self) -> bool:
+        """Return whether the sizes, the order and the places of arrays from a cache are right."""
+        notes, text = self._notes, self._notes.text
+        return (
+            all(
+                keys.dtype == np.uint64 and keys.ndim == 1 and bool((keys[1:] > keys[:-1]).all())
+                for keys in (self._hashes, notes.keys)
+            )
+            and notes.keys.shape == notes.prices.shape == notes.starts.shape
+            and (not notes.starts.size or (text.endswith(b"\n") and int(notes.starts.max()) < len(text)))
+        )
 
     def _to_cache(self, known: Path, stamp: str) -> None:
+        arrays: dict[str, np.ndarray] = {
+            "stamp": np.array(stamp), "kind": np.array(self.kind), "hashes": self._hashes,
+            "num_bad": np.array(self.num_bad), "bad_lines": np.array(self.bad_lines, dtype=np.str_),
+            "num_salts": np.array(self.num_salts),
+            **vars(self._notes) | {"text": np.frombuffer(self._notes.text, np.uint8)},
+        }  # fmt: skip
         try:
             with atomic_write(known) as temporary, temporary.open("wb") as file:
-                np.savez(
-                    file, stamp=np.array(stamp), kind=np.array(self.kind), hashes=self._hashes,
-                    num_bad=np.array(self.num_bad), bad_lines=np.array(self.bad_lines, dtype=np.str_),
-                    num_salts=np.array(self.num_salts),
-                    **vars(self._notes) | {"text": np.frombuffer(self._notes.text, np.uint8)},
-                )  # fmt: skip
+                np.savez(file, digest=np.array(_digest(arrays)), **arrays)  # type: ignore[arg-type]
         except OSError as error:
             _logger.warning("The cache %s cannot be written (%s): the next run reads the stock again.", known, error)
 
@@ -325,6 +341,15 @@ class Stock:
         )
 
 
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return a digest of the arrays of a cache, with their names, types and shapes."""
+    digest = xxhash.xxh3_128()
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
 @lru_cache(KNOWN)
 def _cached_offer(stock: Stock, smiles: str) -> Offer | None:
     return stock._find_offer(smiles)
@@ -356,7 +381,7 @@ def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
     """Yield the SMILES or InChIKey of each line that is not empty, with its other data in a table."""
     columns = (*SMILES_COLUMNS, "inchikey") if column is None else (column,)
     with path.open("rb") as file, named_errors(path):
-        table, lines = read_table(text_of(file, path.name), columns)
+        table, lines = read_table(text_of(file, str(path)), columns)
         if table is None and column is not None:
             raise ValueError(f"{path} has no column {column!r}: its first line is {next(lines, '').strip()[:200]!r}.")
         if table is None:  # a list: the text after the SMILES is a name

@@ -15,7 +15,7 @@ import json
 import random
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,29 +221,38 @@ class Route:
             raise ValueError(f"expected {written[:200]!r}, found {text[:200]!r}")
         return route
 
-    def format_tree(self) -> str:
+    def format_tree(self, missing: Collection[str] | None = None) -> str:
         """
         Format the route as a tree for a terminal.
 
-        Each molecule has a line, with `•` in front of a starting material. The last line counts the reactions and the
-        starting materials.
+        Each molecule has a line, with `•` in front of a starting material that is in stock. The last line counts the
+        reactions and the starting materials.
+
+        Args:
+            missing (`Collection[str]`, *optional*):
+                The starting materials that are not in stock, as in `Candidate.missing` and from
+                `Stock.missing(route)`. All others then are. `None` stands for no stock.
 
         Returns:
             `str`: the lines, joined by line breaks.
         """
-        count, leaves = self.num_reactions, len(self.leaves())
-        lines = list(self._tree_lines("", ""))
+        leaves = self.leaves()
+        stocked = set() if missing is None else set(leaves) - set(missing)
+        count, bought = self.num_reactions, sum(leaf in stocked for leaf in leaves)
+        lines = list(self._tree_lines("", "", stocked))
         lines.append(
             f"{count} reaction{'' if count == 1 else 's'}, longest path {self.depth}; "
-            f"• {leaves} starting material{'' if leaves == 1 else 's'}"
+            f"{len(leaves)} starting material{'' if len(leaves) == 1 else 's'}"
+            + ("" if missing is None else f", • {bought} in stock")
         )
         return "\n".join(lines)
 
-    def _tree_lines(self, first: str, rest: str) -> Iterator[str]:
-        yield first + (self.smiles if self.children else f"• {self.smiles}")
+    def _tree_lines(self, first: str, rest: str, stocked: Container[str]) -> Iterator[str]:
+        yield f"{first}{'' if self.children or self.smiles not in stocked else '• '}{self.smiles}"
         for i, child in enumerate(self.children):
             last = i == len(self.children) - 1
-            yield from child._tree_lines(rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
+            branch, below = ("└── ", "    ") if last else ("├── ", "│   ")
+            yield from child._tree_lines(rest + branch, rest + below, stocked)
 
 
 def _from_dict(data: Any, place: str, depth_left: int) -> Route:

@@ -35,6 +35,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from weftformer.common.panics import is_panic
 from weftformer.configuration.version import __version__
 
 # The commands with their short help, in the order of the help.
@@ -185,14 +186,14 @@ def _missing(error: ImportError) -> str | None:
     return f"This needs {error.name}: pip install 'weftformer[{extra}]'."
 
 
-def _message(error: Exception) -> str | None:
+def _message(error: BaseException) -> str | None:
     """Return the message of an error that a user can do something about, or None for another error."""
     if isinstance(error, ImportError):
         return _missing(error)
     # torch has a class of its own for the memory of GPUs alone
     if isinstance(error, MemoryError) or re.search("can't allocate memory|out of memory", str(error)):
         return "There is not enough memory: use fewer beams, smaller batches or a smaller model."
-    return str(error) if isinstance(error, ValueError | OSError) else None
+    return str(error) if isinstance(error, ValueError | OSError) or is_panic(error) else None
 
 
 def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = None) -> int:
@@ -208,12 +209,12 @@ def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = 
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), sys.stdout.fileno())  # Python flushes stdout when it exits
         return CLOSED_PIPE
-    except Exception as error:
+    except KeyboardInterrupt as interrupt:
+        print(f"weftformer {name}: interrupted. {interrupt}".removesuffix(". "), file=sys.stderr)
+        return INTERRUPTED
+    except BaseException as error:
         message = _message(error)
         if message is None or os.environ.get("WEFT_DEBUG", "0") not in ("", "0"):
             raise
         print(f"weftformer {name}: error: {' '.join(message.split())}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt as interrupt:
-        print(f"weftformer {name}: interrupted. {interrupt}".removesuffix(". "), file=sys.stderr)
-        return INTERRUPTED

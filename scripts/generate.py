@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import IO, TYPE_CHECKING, Any
 
 from weftformer.common.atomic import atomic_write
+from weftformer.common.packed import check_file
 from weftformer.scripts.arguments import add_model_options, check_model, check_output, positive
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, parts_folder, run_shared
 from weftformer.training.options import check_exist
@@ -204,6 +205,7 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
     if args.texts:
         return [Line(_text(text)) for text in args.texts]
     if is_file:
+        check_file(name)
         return (Line(text) for text in _lines(_opened(name), name))
     if name is None and sys.stdin.isatty():
         raise ValueError("Nothing to read: give texts, --input-file FILE, or lines on standard input.")

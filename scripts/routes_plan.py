@@ -135,7 +135,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _print_first(_: Any, route: Route) -> None:
-    print(f"\nFirst purchasable route; the search continues:\n{route.format_tree()}", flush=True)
+    print(f"\nFirst purchasable route; the search continues:\n{route.format_tree(missing=())}", flush=True)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -258,7 +258,7 @@ def described(plan: Plan, count: int) -> str:
             facts.append(f"{candidate.precedented_steps} of {number} step{'' if number == 1 else 's'} precedented")
         if candidate.fails_because:
             facts.append(f"fails: {candidate.fails_because}")
-        text.append(f"\n{', '.join(facts)}\n{route.format_tree()}")
+        text.append(f"\n{', '.join(facts)}\n{route.format_tree(candidate.missing)}")
         text += [_step(number, *step) for number, step in enumerate(candidate.steps, 1)]
         text += [f"buy {offer.smiles}: {offer.description}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []

@@ -2,7 +2,9 @@
 If WEFT_API_KEY is set, requests must send `Authorization: Bearer KEY`."""
 
 import argparse
+import ipaddress
 import os
+import re
 import socket
 from dataclasses import fields
 
@@ -35,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--log-format", default="text", choices=["text", "json"],
         help="format of log lines on stderr (default: %(default)s)")  # fmt: skip
     add("--allowed-host", action="append", metavar="NAME",
-        help="an allowed host name; *.example.org allows all subdomains (repeatable; default: any)")  # fmt: skip
+        help="an allowed host name, or *.example.org (repeatable; default: any, but only localhost without key on a loopback address)")  # fmt: skip
     add_options(parser.add_argument_group("bounds"), Limits)
 
 
@@ -44,6 +46,23 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ValueError(f"--port {port} is not allowed: give a number from 0 to 65535.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=2048)
+
+
+def _allowed_hosts(args: argparse.Namespace, address: str, has_key: bool) -> list[str]:
+    """Return the host names that requests may use.
+
+    A web page can let its own name lead to a loopback address, and browsers then let it read answers. So without a key,
+    a server on such an address answers its own names alone, besides those that are given.
+    """
+    for name in args.allowed_host or ():
+        if not re.fullmatch(r"\*|(\*\.)?[\w.-]+|\[[\da-fA-F:.]+\]", name):
+            raise ValueError(
+                f"--allowed-host {name} is not a host name: give one without a port, such as *.example.org or [::1]."
+            )
+    if has_key or not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return args.allowed_host or ["*"]
+    own = ["localhost", "127.0.0.1", "[::1]", *(f"[{name}]" if ":" in name else name for name in (args.host, address))]
+    return [*own, *(args.allowed_host or ())]
 
 
 def main(args: argparse.Namespace) -> None:
@@ -61,15 +80,16 @@ def main(args: argparse.Namespace) -> None:
     limits = Limits(**{field.name: getattr(args, field.name) for field in fields(Limits)})
     # before the model is loaded, to fail at once if the port is taken
     listener = _listen(args.host, args.port)
+    host, port = listener.getsockname()[:2]
+    hosts = _allowed_hosts(args, host, bool(key))
     take_shipped_model(args)
     check_models(args)
     stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
     app = load_app(
         args.model, stock=stock, forward_model=args.forward_model, device=args.device,
         # a key from a file often ends in a line break, which no header can have
-        limits=limits, dtype=args.dtype, api_key=key.strip() or None, allowed_hosts=args.allowed_host or ["*"],
+        limits=limits, dtype=args.dtype, api_key=key.strip() or None, allowed_hosts=hosts,
     )  # fmt: skip
-    host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     print(f"{app.state.name}: a page at {url}, requests to {url}{app.state.path}, the API at {url}/docs", flush=True)
     Server(app, limits, args.log_level, args.log_format).run([listener])

@@ -15,14 +15,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 from starlette.authentication import AuthenticationBackend, AuthenticationError
 from starlette.middleware.authentication import AuthenticationMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import HTTPConnection
 
 from ..configuration.version import __version__
 from .batching import Batcher
 from .endpoint import add_endpoint
 from .limits import Limits
-from .middleware import BoundedBody, Metrics, Observed, add_reasons, problem
+from .middleware import AllowedHosts, BoundedBody, Metrics, Observed, add_reasons, problem
 from .pages import add_page
 from .tasks import Task, load_task, move_to
 
@@ -75,7 +74,7 @@ def build_app(
         name: the name of the model, which /health shows.
         limits: bounds on requests.
         api_key: the key that requests must send as `Authorization: Bearer KEY`, except to /, /health and /ready.
-        allowed_hosts: the host names that requests may use, as in Starlette's `TrustedHostMiddleware`.
+        allowed_hosts: the host names that requests may use, as in [`AllowedHosts`], or "*" for any.
 
     Returns:
         A FastAPI application. `app.state.batcher.stop()` finishes running requests and answers all others with 503.
@@ -103,7 +102,8 @@ def build_app(
     app.add_middleware(BoundedBody, seconds=limits.timeout_s, max_bytes=limits.max_request_bytes)
     if api_key is not None:
         app.add_middleware(AuthenticationMiddleware, backend=Key(api_key), on_error=_without_key)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(allowed_hosts))
+    if "*" not in allowed_hosts:
+        app.add_middleware(AllowedHosts, names=allowed_hosts)
     app.add_middleware(Observed, metrics=app.state.metrics)
     add_reasons(app, f"There is no such path: {name} answers POST {task.path}.")
     endpoint = task.endpoint(limits)

@@ -247,7 +247,7 @@ class Batcher:
                 self._leave(own, item)
             for item, answer in own.pool.step():
                 self._leave(own, item, answer)
-        except Exception as error:
+        except BaseException as error:  # also panics, which would end the thread
             if not isinstance(error, Unwanted):
                 _logger.exception("a step of %d inputs failed", len(own.members))
             own.pool = None
@@ -276,7 +276,7 @@ class Batcher:
                 answers = [answer for _, answer in pool.step()]
         except Unwanted:
             pass
-        except Exception as failure:
+        except BaseException as failure:
             _logger.exception("an input failed: %r", item.work)
             error = Failed(type(failure).__name__)  # not the error itself: its traceback keeps tensors alive
         self._leave(own, item, answers[0] if answers else None, error)

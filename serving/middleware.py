@@ -8,6 +8,7 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Iterable
 from reprlib import Repr
 from typing import Any
 
@@ -149,6 +150,26 @@ def _described(item: dict[str, Any]) -> str:
         return f"{place}: {item['msg']}"
     value = item["input"]
     return f"{place}: {item['msg']}: got {shown(value) if isinstance(value, str) else _REPR.repr(value)}"
+
+
+class AllowedHosts:
+    """Refuses requests for other host names (400), such as those of web pages whose name leads to this server.
+
+    Args:
+        app: the application.
+        names: the allowed names, without ports. `*.example.org` stands for all subdomains, and IPv6 addresses have brackets.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str]):
+        self.app, self.names = app, [name.lower() for name in names]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = re.sub(r":\d*$", "", Headers(scope=scope).get("host", "").lower()) if scope["type"] == "http" else None
+        if host is None or any(host == name or (name[:2] == "*." and host.endswith(name[1:])) for name in self.names):
+            await self.app(scope, receive, send)
+            return
+        reason = f"The host name {shown(host)} is not allowed: `--allowed-host` of `weftformer serve` allows it."
+        await problem(400, reason)(scope, receive, send)
 
 
 class BoundedBody:

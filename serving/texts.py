@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..common.watching import Watch
 from ..modeling.decoding import ContinuousSearch, reason_against
-from ..tokenization.checks import encode_checked
+from ..tokenization.checks import decode_texts, encode_checked
 from .limits import Limits
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class TextPool:
             self._waiting.clear()
         results = self.search.step()
         texts = [[*result.prompt, *result.sequences[0]] for result in results]
-        written = self.task.tokenizer.batch_decode(texts, skip_special_tokens=True) if texts else []
+        written = decode_texts(self.task.tokenizer, texts) if texts else []
         return [(self._running.pop(result.ticket), text) for result, text in zip(results, written, strict=True)]
 
     def _batch(self) -> list[tuple[Hashable, str]]:
@@ -248,7 +248,7 @@ class TextTask:
             logits_processor=[] if watch is None else [Watch(watch)],
             **({} if sampling is None else vars(sampling)),
         )
-        texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
+        texts = decode_texts(self.tokenizer, sequences)
         scores = (
             self._log_probabilities(inputs, sequences, settings.candidates) if with_scores else [None] * len(texts)
         )

@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from tokenizers import models
 from transformers import PreTrainedTokenizerFast
+
+from ..common.panics import panics_as_errors
 
 # The largest number of allowed characters that a message lists.
 _LISTED_CHARACTERS = 120
@@ -51,15 +54,20 @@ def encode_checked(
                 f"text has {len(text)} characters, of which the first {len(beginning)} are {num_tokens} tokens; at most "
                 f"{max_length} are allowed: {shown(text)}"
             )
-    try:
-        encoding = tokenizer(
-            text, add_special_tokens=add_special_tokens, return_offsets_mapping=True, truncation=False, verbose=False
-        )
-    except Exception as error:  # the Rust layer raises plain `Exception`
-        index = next(_refused(tokenizer, text), None) if tokenizer.is_fast else None
-        if index is None:
-            raise
-        raise ValueError(_unknown_message(tokenizer, text, index)) from error
+    with panics_as_errors(f"the tokenizer fails on {shown(text)}"):
+        try:
+            encoding = tokenizer(
+                text,
+                add_special_tokens=add_special_tokens,
+                return_offsets_mapping=True,
+                truncation=False,
+                verbose=False,
+            )
+        except Exception as error:  # the Rust layer raises plain `Exception`
+            index = next(_refused(tokenizer, text), None) if tokenizer.is_fast else None
+            if index is None:
+                raise
+            raise ValueError(_unknown_message(tokenizer, text, index)) from error
     ids: list[int] = encoding["input_ids"]
     if not tokenizer.is_fast:  # it has no offsets, which would locate the character
         unknown = tokenizer.unk_token
@@ -71,6 +79,16 @@ def encode_checked(
         with_template = " with the special tokens around it" if add_special_tokens else ""
         raise ValueError(f"text has {len(ids)} tokens{with_template}, at most {max_length} are allowed: {shown(text)}")
     return ids
+
+
+def decode_texts(tokenizer: Any, ids: Any) -> list[str]:
+    """Return the texts of rows of token ids, without special tokens.
+
+    Raises:
+        ValueError: the tokenizer fails.
+    """
+    with panics_as_errors("the tokenizer fails on generated tokens"):
+        return tokenizer.batch_decode(ids, skip_special_tokens=True)
 
 
 def _refused(tokenizer: PreTrainedTokenizerFast, text: str) -> Iterator[int]:

@@ -10,6 +10,7 @@ import numpy as np
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerFast
 
+from ..common.panics import panics_as_errors
 from ..tokenization import encode_checked
 from .batching import row_lengths
 from .streaming import ShuffledStream
@@ -212,7 +213,8 @@ def text_ids(tokenizer: Any, kind: str, texts: list[str], places: list[str]) -> 
             "return_token_type_ids": False,
             "verbose": False,
         }
-        return tokenizer(**settings)["input_ids"]
+        with panics_as_errors("the tokenizer fails"):
+            return tokenizer(**settings)["input_ids"]
     except Exception as error:  # the Rust layer raises plain `Exception`, and does not name the text
         for place, text in zip(places, texts, strict=True):
             try:

@@ -1,12 +1,15 @@
 """Files of pairs in any format, read into memory or as a stream."""
 
+import contextlib
 import csv
 import glob
 import importlib.util
+import io
 import itertools
 import json
 import logging
 import os
+import re
 from collections.abc import Sequence
 from functools import partial, reduce
 from pathlib import Path
@@ -18,6 +21,7 @@ import pandas
 import pyarrow
 from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, concatenate_datasets, load_dataset
 
+from ..common.packed import check_file
 from ..common.tables import SAMPLE, encoding_of
 from .options import check_exist
 
@@ -29,6 +33,8 @@ _KINDS = {
 }  # fmt: skip
 TABLES = tuple(ending for ending, kind in _KINDS.items() if kind != "txt")
 _COMPRESSED = (".gz", ".zst")
+# The largest number of lists and objects around a value in a line of JSON.
+_DEPTH = 100
 
 
 class _TabSeparated(csv.excel_tab):
@@ -47,6 +53,8 @@ def load_file_stream(file: str, no_header: bool = False) -> IterableDataset:
         ValueError: the format is unknown, files have different formats, or csv or tsv files have different columns.
     """
     files = _matching(file)
+    for name in files:
+        check_file(name)
     kind, first = _reader(files[0], no_header)
     for name in files[1:]:
         other_kind, other = _reader(name, no_header)
@@ -98,6 +106,8 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
             )
         return loaded.flatten()
     check_exist(file, target_file)
+    for name in filter(None, (file, target_file)):
+        check_file(name)
     if target_file:
         return _load_aligned(file, target_file)
     if _kind(file) == "xlsx":
@@ -115,6 +125,8 @@ def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
     kind = _kind(file)
     if file.endswith(".zst") and not datasets.config.ZSTANDARD_AVAILABLE:
         raise ValueError(f"{file} is compressed by Zstandard, which needs a package: pip install zstandard")
+    if kind == "json":
+        _check_depth(file)
     if kind == "json" or kind == "parquet":
         return kind, {}
     if kind == "xlsx":
@@ -133,6 +145,21 @@ def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
         "encoding": encoding,
         "na_filter": False,
     }
+
+
+def _check_depth(file: str) -> None:
+    """Refuse lines of JSON that are nested so deeply that Arrow's reader would end the process."""
+    deep = 0
+    # damaged files are left to their reader, and Zstandard's own stream cannot read lines
+    with contextlib.suppress(Exception), fsspec.open(file, "rb", compression="infer") as raw:
+        for number, line in enumerate(io.BufferedReader(raw), 1):
+            if line.lstrip().startswith(b"{") and line.count(b"{") + line.count(b"[") > _DEPTH:
+                marks = (mark for mark in re.findall(rb'"(?:[^"\\]|\\.)*"|[][{}]', line) if len(mark) == 1)
+                if max(itertools.accumulate(1 if mark in b"[{" else -1 for mark in marks)) > _DEPTH:
+                    deep = number
+                    break
+    if deep:
+        raise ValueError(f"{file}, line {deep}: nested too deeply, in more than {_DEPTH} lists and objects.")
 
 
 def _names(number: int) -> list[str]:

@@ -12,6 +12,7 @@ from transformers import IntervalStrategy, PreTrainedTokenizerBase, set_seed
 
 from ..hub import MetricResult, measured
 from ..modeling import WeftForConditionalGeneration
+from ..tokenization.checks import decode_texts
 from .arguments import WeftTrainingArguments, check_one_gpu
 from .batching import PairCollator
 from .building import (
@@ -289,7 +290,7 @@ def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float
     tokenizer: Any = trainer.processing_class
     ids = output.predictions
     ids[ids < 0] = tokenizer.pad_token_id
-    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    texts = decode_texts(tokenizer, ids)
     file = Path(trainer.args.output_dir) / "generated_predictions.txt"
     file.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts), encoding="utf-8")
     return scores

@@ -11,6 +11,7 @@ import numpy
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from ..common.statistics import wilson_interval
+from ..tokenization.checks import decode_texts
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class TextMetrics:
 
     def _texts(self, ids: numpy.ndarray) -> list[str]:
         ids = numpy.where(ids < 0, self.tokenizer.pad_token_id, ids)
-        return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return decode_texts(self.tokenizer, ids)
 
     def worst(self, number: int = 10) -> str:
         """Return pairs of the last call with their generated texts, the most different first."""

@@ -6,6 +6,7 @@ which of these it is. The items of a JSON list are read one by one, and any othe
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from ...common.packed import most_text
 from ...common.tables import named_errors, read_table, text_of
 from ..tree import Route
 from .formats import DMS, NoRoute, Part, parts_of, route_of_text
@@ -30,6 +32,8 @@ _REACTIONS = (
 _COLUMN = re.compile(r"[\w .-]*|reactants>reagents>production")
 # A file of lines has an end of the first line among this number of characters.
 _HEAD = 1 << 20
+# The depth of the items of a list. Python's own JSON reader ends at a similar one.
+_DEPTH = 1000
 # Characters of a document that are read at once.
 _CHUNK = 1 << 16
 
@@ -106,7 +110,7 @@ def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> I
     before = 0
     with path.open("rb") as raw, named_errors(path):
         # bytes that are not UTF-8 concern only the line that contains them
-        for entry in _entries(text_of(raw, path.name, errors="surrogateescape"), path):
+        for entry in _entries(text_of(raw, str(path), errors="surrogateescape"), path):
             yield entry
             if progress is not None and raw.seekable():
                 progress(raw.tell() - before)
@@ -114,21 +118,28 @@ def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> I
 
 
 def _entries(file: IO[str], path: Path) -> Iterator[Entry]:
-    ahead: list[str] = []
-    while sum(not line.isspace() for line in ahead) < 2 and (line := file.readline(_HEAD)):
+    ahead, num_blank, num_filled = list[str](), 0, 0
+    while num_filled < 2 and (line := file.readline(_HEAD)):
+        if line.isspace() and not ahead:
+            num_blank += line.endswith("\n")
+            continue
+        if line.lstrip().startswith("{") and not line.endswith("\n"):  # no object is read in parts
+            line += file.readline(most_text())
         ahead.append(line)
+        num_filled += not line.isspace()
     first, _, second = "".join(ahead).lstrip().partition("\n")
     if _is_document(first, second):
         return _document(itertools.chain(ahead, iter(lambda: file.read(_CHUNK), "")), path)
-    table, lines = read_table(itertools.chain(ahead, file), ("route", *_REACTIONS))
+    # the last line that was read ahead may be cut
+    whole = itertools.chain(io.StringIO("".join(ahead) + next(file, "")), file)
+    table, lines = read_table(whole, ("route", *_REACTIONS))
     if table is not None and all(map(_COLUMN.fullmatch, table.header)):
         names, reactions = [name.lower() for name in table.header], table.column(_REACTIONS)
         if reactions is not None:
             names[reactions] = "reactions"
         rows = (dict(zip(names, row, strict=False)) for row in table.rows)
         return (Entry(f"row {number}", _table_entry(row)) for number, row in enumerate(rows, 1))
-    number_of_first = 1 + sum(1 for _ in itertools.takewhile(str.isspace, ahead))
-    numbered = enumerate(lines, number_of_first)
+    numbered = enumerate(lines, 1 + num_blank)
     return (Entry(f"line {number}", line, True) for number, line in numbered if line.strip())
 
 
@@ -159,7 +170,7 @@ def _document(chunks: Iterator[str], path: Path) -> Iterator[Entry]:
             yield Entry("", json.loads(first + "".join(chunks)))
             return
         data = (chunk.encode("utf-8", "surrogateescape") for chunk in itertools.chain([first], chunks))
-        for index, item in enumerate(ijson.items(ijson.from_iter(data), "item", use_float=True)):
+        for index, item in enumerate(_items(ijson.basic_parse(ijson.from_iter(data), use_float=True))):
             yield Entry(f"[{index}]", item)
             place = f"[{index + 1}]"
     except ijson.JSONError as error:
@@ -167,6 +178,26 @@ def _document(chunks: Iterator[str], path: Path) -> Iterator[Entry]:
         raise ValueError(f"{path}, {place}: the JSON document is damaged or cut off here: {reason}") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: the JSON document is damaged, cut off or nested too deeply: {error}") from error
+
+
+def _items(events: Iterator[tuple[str, Any]]) -> Iterator[Any]:
+    """Yield the items of a list, given the events of its document.
+
+    `ijson.items` keeps the path of each value, whose memory is quadratic in the depth.
+    """
+    from ijson import ObjectBuilder
+
+    builder, depth = ObjectBuilder(), 0
+    next(events)  # the start of the list
+    for event, value in events:
+        depth += event.startswith("start_") - event.startswith("end_")
+        if depth > _DEPTH:
+            raise RecursionError(f"more than {_DEPTH} lists and objects around a value")
+        if depth >= 0:
+            builder.event(event, value)
+        if depth == 0:
+            yield builder.value
+            builder = ObjectBuilder()
 
 
 def _table_entry(row: dict[str, str]) -> Any:

@@ -104,11 +104,12 @@ def _root(data: Any) -> str | None:
 
 def _leaves_in_stock(content: Any) -> Iterator[tuple[str, bool]]:
     """Yield the starting materials of trees as AiZynthFinder writes them, each with its `in_stock`."""
-    if isinstance(content, dict) and isinstance(content.get("in_stock"), bool) and not content.get("children"):
-        yield str(content.get("smiles")), content["in_stock"]
-    parts = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
-    for part in parts:
-        yield from _leaves_in_stock(part)
+    waiting = [content]  # not recursive, because other fields may be nested deeply
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict) and isinstance(part.get("in_stock"), bool) and not part.get("children"):
+            yield str(part.get("smiles")), part["in_stock"]
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
 
 
 def _is_plan(data: Any) -> bool:

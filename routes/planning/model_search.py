@@ -14,7 +14,7 @@ from transformers import LogitsProcessor
 
 from ...common.watching import Watch
 from ...modeling.decoding import ContinuousSearch, reason_against
-from ...tokenization import encode_source
+from ...tokenization import encode_checked, encode_source
 from ..molecules import canonical_route
 from ..plans import TIME_IS_OVER, Candidate, nothing_found
 from ..stock import Stock
@@ -97,7 +97,7 @@ def beginning(tokenizer: Any, smiles: str) -> list[int]:
     """Return the forced tokens that every route to this target begins with. The search is about the reactants only."""
     whole = Route(smiles, (Route("C"),)).to_string()
     text = whole[: whole.rindex("C'")]
-    return [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]
+    return [tokenizer.bos_token_id, *encode_checked(tokenizer, text, add_special_tokens=False)]
 
 
 class RouteSearch:

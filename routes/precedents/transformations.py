@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from collections import Counter
@@ -19,6 +18,7 @@ from rdchiral.main import rdchiralRun
 from rdkit import Chem, DataStructs, rdBase
 from rdkit.Chem import rdChemReactions
 
+from ...common.tables import named_errors, text_of
 from ..molecules import canonical_smiles, read_molecule
 from ..tree import split_parts
 from .groups import kept_groups, objection
@@ -305,11 +305,11 @@ def shipped_library() -> Library:
 
 def read_rows(path: str | Path) -> Iterable[tuple[str, Transformation]]:
     """Yield the transformations of a library file, each with its difference of atoms."""
-    with gzip.open(path, "rt", encoding="utf-8") as stream:
-        for line in stream:
+    with open(path, "rb") as file, named_errors(path):
+        for line in text_of(file, str(path), errors="surrogateescape"):
             try:
                 key, smarts, count, reaction_class, examples, *others = json.loads(line)
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise ValueError(f"{path} is not a library of transformations: {line[:80]!r}") from error
             # a name and, unless nothing was counted, the groups
             yield key, Transformation(smarts, count, reaction_class, tuple(map(Example._make, examples)), *others)

@@ -2,11 +2,12 @@
 
 import dataclasses
 import doctest
+import json
 import math
 import re
 
 import pytest
-from transformers import PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from weftformer import WeftConfig
 from weftformer.configuration.fields import RULES
@@ -22,6 +23,7 @@ KINDS = {
     "integer >= 0": ("an integer of at least 0", [*NO_INTEGER, None, -1]),
     "integer >= 0 or None": ("an integer of at least 0 or None", [*NO_INTEGER, -1]),
     "integer >= 1": ("an integer of at least 1", [*NO_INTEGER, None, 0, -1]),
+    "number of layers": ("an integer from 1 to 10000", [*NO_INTEGER, None, 0, -1, 10_001, 10**8, 10**20]),
     "integer >= 1 or None": ("an integer of at least 1 or None", [*NO_INTEGER, 0, -1]),
     "integer >= 2": ("an integer of at least 2", [*NO_INTEGER, None, 1, 0]),
     "integer >= 4": ("an integer of at least 4", [*NO_INTEGER, None, 3, 0]),
@@ -45,10 +47,11 @@ NO_CHOICE = ["other", "", None, 1, True, NAN, ["rotary"]]
 # The fields of each kind, and the words that those with a choice allow.
 FIELDS = {
     "integer >= 1": [
-        "vocab_size", "d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads",
+        "vocab_size", "d_model", "encoder_attention_heads",
         "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim", "max_source_positions",
         "max_target_positions", "num_experts_per_tok",
     ],
+    "number of layers": ["encoder_layers", "decoder_layers"],
     "integer >= 1 or None": ["decoder_vocab_size", "num_key_value_heads", "head_dim", "moe_intermediate_size"],
     "boolean": [
         "share_encoder_decoder_embeddings", "tie_word_embeddings", "scale_embedding", "normalize_embedding",
@@ -125,3 +128,15 @@ def test_example_of_the_docstring_runs():
     example = doctest.DocTestParser().get_doctest(WeftConfig.__doc__.replace("```", ""), {}, "WeftConfig", None, 0)
     assert example.examples
     assert doctest.DocTestRunner().run(example).failed == 0
+
+
+@pytest.mark.parametrize("name", ["encoder_layers", "decoder_layers", "num_hidden_layers"])
+@pytest.mark.parametrize("types", ["sparse", ["dense"] * 6, None])
+def test_a_file_with_too_many_layers_takes_no_memory(tmp_path, name, types):
+    fields = {"model_type": "weft", name: 10**9, "encoder_mlp_layer_types": types, "decoder_mlp_layer_types": types}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    for load in (WeftConfig.from_pretrained, AutoConfig.from_pretrained, lambda _: WeftConfig(**fields)):
+        with pytest.raises(
+            ValueError, match=r"r_layers=1000000000 is not allowed: set .* to an integer from 1 to 10000"
+        ):
+            load(tmp_path)

@@ -12,6 +12,7 @@ from weftformer import WeftConfig
 from weftformer.conversion import SOURCES, clean_keys, detect, read_source_config, read_weights
 from weftformer.conversion.operations import split, stack_experts
 from weftformer.conversion.table import Ignored, rename, to_weft
+from weftformer.modeling import loading
 
 WEIGHTS = {"a.weight": torch.arange(4.0), "b.bias": torch.ones(2)}
 
@@ -82,6 +83,24 @@ def test_damaged_files_are_named(tmp_path):
         with pytest.raises(ValueError, match=rf"{name} is damaged, or its content does not match its file") as error:
             read_weights(tmp_path / name)
         assert "weights_only" not in str(error.value)  # torch's advice to load it without care
+
+
+@pytest.mark.parametrize("length", [10, 2000])
+def test_files_with_more_tensors_than_models_are_refused(tmp_path, monkeypatch, length):
+    monkeypatch.setattr(loading, "_MOST_TENSORS", 100)
+    monkeypatch.setattr(loading, "_MOST_BYTES", 100_000)
+    weights = {f"a{number}".ljust(length, "b"): torch.zeros(1) for number in range(101)}
+    for name in ("a.pt", "a.bin", "a.safetensors", "model.safetensors"):
+        (save_file if name.endswith("safetensors") else lambda *given: torch.save(*given))(weights, tmp_path / name)
+    np.savez(tmp_path / "a.npz", **{name: tensor.numpy() for name, tensor in weights.items()})
+    for name in ("a.pt", "a.bin", "a.safetensors", "a.npz", "."):
+        with pytest.raises(ValueError, match="has more than 100 tensors: it is not a file of weights"):
+            read_weights(tmp_path / name)
+    with pytest.raises(ValueError, match=r"model\.safetensors has more than 100 tensors"):
+        loading.check_weights_files(tmp_path)
+    weights.popitem()
+    save_file({name[:4]: tensor.clone() for name, tensor in weights.items()}, tmp_path / "model.safetensors")
+    assert len(read_weights(tmp_path)) == 100
 
 
 def test_source_configurations(tmp_path):

@@ -104,3 +104,31 @@ def test_of_two_rows_of_one_number_the_first_counts(tmp_path):
     assert parts.states() == {0: "done", 1: "done"}
     with pytest.raises(ValueError, match="belongs to `weftformer routes plan`"):
         parts.begin("generate", {}, ["a", "b"])
+
+
+@pytest.mark.parametrize("name", ["part", "job.json"])
+@pytest.mark.parametrize("kept", [0, 3, 40, -4, -2])
+def test_damaged_files_of_a_job_are_named(tmp_path, name, kept):
+    parts = Parts(str(tmp_path / "parts"))
+    parts.begin("generate", {}, ["a", "b"])
+    parts.add([f'{{"number":{number},"state":"done","text":"with é at the end"}}\n' for number in (1, 2)])
+    (file,) = (tmp_path / "parts").glob(f"{name}*")
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) + kept if kept < 0 else kept])
+    calls = [lambda: list(parts.rows("generate")), lambda: (parts.begin("generate", {}, ["a", "b"]), parts.states())]
+    for call in calls:
+        with pytest.raises(ValueError, match=rf"parts/{file.name} is damaged or cut off: .*again"):
+            call()
+    if name == "part":
+        file.unlink()
+        assert parts.states() == {}
+
+
+def test_a_damaged_row_is_named(tmp_path):
+    parts = Parts(str(tmp_path / "parts"))
+    parts.begin("generate", {}, ["a"])
+    parts.add(['{"number":1,"state":"done","text":"é"}\n'])
+    (file,) = (tmp_path / "parts").glob("part*")
+    file.write_bytes(file.read_bytes().replace("é".encode(), b"\xff"))
+    with pytest.raises(ValueError, match=f"{file.name} is damaged"):
+        list(parts.rows("generate"))

@@ -3,7 +3,9 @@
 import gzip
 import logging
 import os
+import re
 
+import numpy as np
 import pytest
 
 from weftformer.routes import Candidate, Route, Stock
@@ -67,6 +69,69 @@ def test_cache_is_used_until_the_file_changes(tmp_path, monkeypatch):
     assert len(read(path)) == 4
     (tmp_path / "list.smi.weft-stock.npz").write_bytes(b"damaged")
     assert len(read(path)) == 4
+
+
+DAMAGE = {
+    "order": lambda arrays: {"hashes": arrays["hashes"][::-1]},
+    "duplicate": lambda arrays: {"hashes": arrays["hashes"][[0, 0, *range(1, len(arrays["hashes"]))]]},
+    "shape": lambda arrays: {"hashes": arrays["hashes"][None]},
+    "type": lambda arrays: {"hashes": arrays["hashes"].astype(np.int64)},
+    "other molecules": lambda arrays: {"hashes": arrays["hashes"] + np.uint64(1)},
+    "prices": lambda arrays: {"prices": np.full_like(arrays["prices"], np.nan)},
+    "fewer prices": lambda arrays: {"prices": arrays["prices"][:-1]},
+    "places": lambda arrays: {"starts": arrays["starts"][::-1]},
+    "places outside": lambda arrays: {"starts": arrays["starts"] + np.uint64(9**9)},
+    "text": lambda arrays: {"text": arrays["text"][:-1]},
+    "kind": lambda arrays: {"kind": np.array("inchikey")},
+    "number": lambda arrays: {"num_bad": np.array([1, 2])},
+    "missing": lambda arrays: {"bad_lines": None},
+    "objects": lambda arrays: {"hashes": np.array([{}], dtype=object)},
+}
+
+
+# Only the digest can tell these from another stock.
+PLAUSIBLE = ("other molecules", "prices", "places", "kind", "objects")
+
+
+@pytest.mark.parametrize(
+    ("damage", "digest"),
+    [(damage, "old") for damage in DAMAGE] + [(damage, "new") for damage in DAMAGE if damage not in PLAUSIBLE],
+)
+def test_a_damaged_cache_is_not_used(tmp_path, damage, digest):
+    path, cache = tmp_path / "list.csv", tmp_path / "list.csv.weft-stock.npz"
+    path.write_text("smiles,price\nCCO,3 USD\nCCC,5 USD\nCCN.Cl,7 USD\n")
+    read(path)
+    arrays = dict(np.load(cache))
+    changed = {name: array for name, array in (arrays | DAMAGE[damage](arrays)).items() if array is not None}
+    if digest == "new":  # as if it had been written like this
+        del changed["digest"]
+        changed["digest"] = np.array(stock_module._digest(changed))
+    np.savez(cache.open("wb"), **changed)
+    found = read(path)
+    assert len(found) == 3 and "CCCC" not in found and found.num_bad == 0
+    assert [found.offer(smiles).price for smiles in ("CCO", "CCC", "CCN")] == [3, 5, 7]
+    with np.load(cache) as rebuilt:
+        assert rebuilt["digest"] == arrays["digest"]
+
+
+@pytest.mark.parametrize("place", [b"PK\x01\x02", b"PK\x03\x04", b"NUMPY"])
+@pytest.mark.parametrize("offset", range(0, 30, 3))
+def test_a_cache_with_a_wrong_byte_is_not_used(tmp_path, place, offset):
+    path, cache = tmp_path / "list.smi", tmp_path / "list.smi.weft-stock.npz"
+    path.write_text("CCO\nCCC\nCCN.Cl\n")
+    read(path)
+    data = bytearray(cache.read_bytes())
+    for found in re.finditer(re.escape(place), bytes(data)):
+        data[found.start() + offset] ^= 0x5A
+    cache.write_bytes(data)
+    stock = read(path)
+    assert len(stock) == 3 and "CCO" in stock and "CCCC" not in stock and stock.offer("CCN").form == "HCl salt"
+
+
+def test_a_folder_in_place_of_the_cache_is_left_alone(tmp_path, caplog):
+    (tmp_path / "list.smi").write_text("CCO\n")
+    (tmp_path / "list.smi.weft-stock.npz").mkdir()
+    assert "CCO" in read(tmp_path / "list.smi") and "cannot be written" in caplog.text
 
 
 FORMS = [

@@ -131,3 +131,15 @@ def test_shuffled_keeps_the_route_and_obeys_the_seed():
 )
 def test_only_single_tokens_are_joined(line, smiles):
     assert smiles_and_name(line)[0] == smiles
+
+
+@pytest.mark.parametrize(
+    ("missing", "marked", "end"),
+    [(None, [], ""), ((), AMIDE.leaves(), ", • 3 in stock"), (["CC(=O)O"], AMIDE.leaves()[1:], ", • 2 in stock"),
+     (AMIDE.molecules(), [], ", • 0 in stock")],
+)  # fmt: skip
+def test_a_tree_marks_what_is_in_stock(missing, marked, end):
+    *lines, last = AMIDE.format_tree(missing).splitlines()
+    assert [line.split()[-1] for line in lines] == AMIDE.molecules()
+    assert [line.split()[-1] for line in lines if "•" in line] == marked
+    assert last == "2 reactions, longest path 2; 3 starting materials" + end

@@ -50,7 +50,7 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys):
         f"\n{AMIDE}: ",
         "rank 1, group 1, 1 of 1 step precedented\n",
         "\nstep 1: amide coupling, ",
-        "└── • NCc1ccccc1",
+        "└── NCc1ccccc1\n1 reaction, longest path 1; 2 starting materials\n",  # without a stock
     )
     assert all(one in out for one in words)
     heads, line = out.rstrip().splitlines()[-2:]
@@ -64,7 +64,9 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     (tmp_path / "stock.csv").write_text("Structure,Price_USD\nCC(=O)[O-].[Na+],5\nN,2\nBrCc1ccccc1,\n")
     words = [AMIDE, "--stock", "stock.csv", "--output-file", "a.jsonl"]
     assert run(chain_folder, *words, "--html", "a.html", "--picture", "a.svg") == 3
-    assert "not in stock: NCc1ccccc1" in capsys.readouterr().out and "not in stock" in (tmp_path / "a.svg").read_text()
+    out = capsys.readouterr().out
+    assert "not in stock: NCc1ccccc1" in out and "not in stock" in (tmp_path / "a.svg").read_text()
+    assert "├── • CC(=O)O\n└── NCc1ccccc1\n" in out and "; 2 starting materials, • 1 in stock\n" in out
     assert rows_of(tmp_path / "a.jsonl")[0]["solved"] is False
     words = [*words, "--overwrite", "--num-routes", "1", "--time-limit", "30", "--json", "b.json"]
     words += ["--export", "b.sdf", "--export", "b.rdf.gz", "--export", "b.summary.csv"]

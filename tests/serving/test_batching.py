@@ -19,7 +19,7 @@ class Work:
 
 
 class Countdown:
-    """A pool in which an input of number n takes n steps; -1 fails in its first step, -2 when it joins."""
+    """A pool in which an input of number n takes n steps; -1 and -3 fail in their first step, -2 when it joins."""
 
     def __init__(self, pools, watch):
         self.pools, self.watch, self.left = pools, watch, {}
@@ -40,6 +40,8 @@ class Countdown:
         for key, state in list(self.left.items()):
             if state[0] == -1:
                 raise RuntimeError("negative")
+            if state[0] == -3:  # as Rust code panics
+                raise type("PanicException", (BaseException,), {})
             state[0] -= 1
             if state[0] <= 0:
                 done.append((key, self.left.pop(key)[1]))
@@ -150,6 +152,7 @@ def test_an_input_that_fails_does_not_harm_the_others(batcher, pools, caplog):
     assert type(error) is Failed and str(error) == "RuntimeError"
     assert error.__traceback__ is None and error.__context__ is None  # frames would keep tensors
     assert "negative" in caplog.text
-    (none,) = batcher.submit([Work(-2)])
-    assert type(none.answer.exception(10)) is Failed
+    for number in (-2, -3):
+        (none,) = batcher.submit([Work(number)])
+        assert type(none.answer.exception(10)) is Failed
     assert answers(batcher.submit([Work(3)])) == [9]

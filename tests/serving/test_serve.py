@@ -12,6 +12,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 
 import httpx
 import psutil
@@ -21,10 +22,10 @@ pytest.importorskip("rdkit")
 
 from fastapi.testclient import TestClient
 
-from weftformer.scripts import cli
+from weftformer.scripts import cli, serve
 from weftformer.serving.connections import JsonFormatter, Server
 
-from .conftest import PLAIN, soon
+from .conftest import PLAIN, StubTask, soon
 
 TARGETS = ("CCOC(C)=O", "CC(=O)NCc1ccccc1", "CS(=O)(=O)NCC", "O=C(O)CNC(C)=O", "O=C(Nc1ccccc1)c1ccc(F)cc1")
 JSON = {"content-type": "application/json"}
@@ -106,3 +107,47 @@ def test_options_reach_the_server(monkeypatch, untrained_folder):
         get = partial(client.get, "/v1/models")
         for key, host, status in (("secret", "a.example", 200), ("secret", "b.example", 400), ("", "a.example", 401)):
             assert get(headers={"authorization": f"Bearer {key}", "host": host}).status_code == status
+
+
+LOOPBACK = ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]")
+STRANGE = ("evil.example", "localhost.evil.example", "evil.localhost", "127.0.0.2", "::1", "[::2]", "localhost:x", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "allowed", "refused"),
+    [
+        ("", "", LOOPBACK, STRANGE),
+        ("--host localhost", "", LOOPBACK, STRANGE),
+        ("--host ::1", "", LOOPBACK, STRANGE),
+        ("--host 127.0.0.3", "", (*LOOPBACK, "127.0.0.3:8000"), STRANGE),
+        ("--allowed-host A.example --allowed-host *.b.example", "", (*LOOPBACK, "a.example:443", "c.B.example"), ("b.example", *STRANGE)),
+        ("--allowed-host [::5]", "", (*LOOPBACK, "[::5]:80"), STRANGE),
+        ("--allowed-host *", "", (*LOOPBACK, *STRANGE), ()),
+        ("", "key", (*LOOPBACK, *STRANGE), ()),
+        ("--allowed-host a.example", "key", ("a.example",), (*LOOPBACK, *STRANGE)),
+        ("--host 0.0.0.0", "", (*LOOPBACK, *STRANGE), ()),
+        ("--host 0.0.0.0 --allowed-host a.example", "", ("a.example",), (*LOOPBACK, *STRANGE)),
+    ],
+)  # fmt: skip
+def test_a_server_for_this_machine_answers_its_own_names(monkeypatch, words, key, allowed, refused):
+    seen = []
+    monkeypatch.setattr(Server, "run", lambda self, sockets: seen.append(self))
+    monkeypatch.setattr("weftformer.serving.app.load_task", lambda *_, **__: StubTask())
+    monkeypatch.setattr(serve, "check_models", lambda _: None)
+    address = {"localhost": "127.0.0.1"}
+    listen = lambda host, port: SimpleNamespace(getsockname=lambda: (address.get(host, host), port))  # noqa: E731
+    monkeypatch.setattr(serve, "_listen", listen)
+    monkeypatch.setenv("WEFT_API_KEY", key)
+    assert cli.main(["serve", "--model", "stub", *words.split()]) == 0
+    with TestClient(seen[0].config.app) as client:
+        for host, status in [*((host, 200) for host in allowed), *((host, 400) for host in refused)]:
+            answer = client.get("/health", headers={"host": host})
+            assert answer.status_code == status, (host, answer.text)
+        if refused:
+            assert "not allowed" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("name", ["a*b", "localhost:8000", "http://a", "::1"])
+def test_names_of_hosts_are_checked(name, capsys):
+    assert cli.main(["serve", "--port", "0", "--allowed-host", name]) == 1
+    assert f"--allowed-host {name} is not a host name" in capsys.readouterr().err

@@ -1,12 +1,16 @@
 """encode_checked on tokenizers that refuse, replace or drop unknown characters."""
 
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from weftformer.tokenization import build_route_tokenizer, encode_checked
+from weftformer.tokenization.checks import decode_texts
+from weftformer.training.encoding import text_ids
 
 
 def wrap(model, **special) -> PreTrainedTokenizerFast:
@@ -57,3 +61,38 @@ def test_bpe_that_drops_what_it_does_not_know():
 def test_not_a_string(text):
     with pytest.raises(TypeError, match=f"got {type(text).__name__}"):
         encode_checked(build_route_tokenizer(), text)
+
+
+ENDLESS, SLOW = Regex("(a+)+$"), "a" * 40 + "b"
+
+
+@pytest.mark.parametrize("part", ["pre_tokenizer", "normalizer", "decoder"])
+def test_a_pattern_that_backtracks_too_long_is_one_error(part, capfd):
+    tokenizer = wrap(models.WordLevel(letters("<unk>", SLOW, "b"), "<unk>"), unk_token="<unk>")
+    fault = {
+        "pre_tokenizer": pre_tokenizers.Split(ENDLESS, "isolated"),
+        "normalizer": normalizers.Replace(ENDLESS, "x"),
+        "decoder": decoders.Replace(ENDLESS, "x"),
+    }[part]
+    setattr(tokenizer.backend_tokenizer, part, fault)
+    calls = {"the tokenizer fails": lambda: decode_texts(tokenizer, [[1]])}
+    if part != "decoder":
+        calls = {
+            "^the tokenizer fails on 'aaa": lambda: encode_checked(tokenizer, SLOW),
+            "^row 2: the tokenizer fails on 'aaa": lambda: text_ids(
+                tokenizer, "text", ["b", SLOW], ["row 1", "row 2"]
+            ),
+        }
+    for message, call in calls.items():
+        with pytest.raises(ValueError, match=f"{message}.*retry-limit"):
+            call()
+    assert capfd.readouterr().err == ""  # where Rust writes a trace
+    os.write(2, b"later")
+    assert capfd.readouterr().err == "later"
+
+
+def test_an_error_of_another_thread_is_raised_there():
+    tokenizer = wrap(models.WordLevel(letters("<unk>", "a"), "<unk>"), unk_token="<unk>")
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(ENDLESS, "isolated")
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="the tokenizer fails on"):
+        pool.submit(encode_checked, tokenizer, SLOW).result()

@@ -10,7 +10,7 @@ from datasets import Dataset
 from weftformer import WeftConfig
 from weftformer.training import DataArguments
 from weftformer.training.encoding import Columns
-from weftformer.training.files import load_file
+from weftformer.training.files import load_file, load_file_stream
 from weftformer.training.pairs import Pairs, split_validation
 
 # looks like numbers, nothing and a quotation to a reader that guesses
@@ -197,3 +197,14 @@ def test_damaged_file_is_refused_by_name(tmp_path, name):
     (tmp_path / name).write_bytes(gzip.compress(b"x" * 999)[:12] if name.endswith("gz") else b"\x28\xb5\x2f\xfdxxxxxx")
     with pytest.raises(ValueError, match=name):
         load_file(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("load", [load_file, load_file_stream])
+@pytest.mark.parametrize(("start", "end"), [("[", "]"), ('{"a": ', "}")])
+def test_deep_lines_of_json_are_refused(tmp_path, load, start, end):
+    text = '{"source": "[{", "target": "b", "other": %s}\n'
+    (tmp_path / "a.jsonl.gz").write_bytes(
+        gzip.compress((text % 1 + text % (start * 50_000 + "1" + end * 50_000)).encode())
+    )
+    with pytest.raises(ValueError, match=r"a\.jsonl\.gz, line 2: nested too deeply"):
+        load(str(tmp_path / "a.jsonl.gz"))

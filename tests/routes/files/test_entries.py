@@ -1,9 +1,11 @@
 """The entries of a file, each with its place."""
 
 import json
+import tracemalloc
 
 import pytest
 
+from weftformer.common.packed import VARIABLE
 from weftformer.routes.files.entries import read_entries
 
 LEAF, TREE = {"smiles": "C"}, {"smiles": "CO", "children": [{"smiles": "C"}, {"smiles": "O"}]}
@@ -69,3 +71,49 @@ def test_tables_of_reactions_of_patents_are_read(tmp_path, text):
     (tmp_path / "a").write_text(text)
     ((route,),) = (entry.routes() for entry in read_entries(tmp_path / "a"))
     assert (route.smiles, route.leaves()) == ("[CH3][OH]", ["[CH4]", "[OH2]"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[\n" + "[" * 20_000 + "]" * 20_000 + "]",
+        "[\n" + '{"a":' * 20_000 + "1" + "}" * 20_000 + "]",
+        '[{"smiles": "C"},' + ('{"' + "k" * 1000 + '": [') * 2000,
+        '{\n"a": ' + "[" * 100_000,
+    ],
+)
+def test_a_deep_document_takes_little_memory(tmp_path, text):
+    (tmp_path / "a").write_text(text)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="nested too deeply"):
+        list(read_entries(tmp_path / "a"))
+    assert tracemalloc.get_traced_memory()[1] < 20 * len(text) + (8 << 20)
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("blank", ["\n", "\r\n", " \t\r\n"])
+@pytest.mark.parametrize(
+    "content", ['{"smiles": "C"}\n', '[{"smiles": "C"},\n{"smiles": "O"}]', "reactions\nC.O>>CO\n", "C.O>>CO\n"]
+)
+def test_blank_lines_at_the_start_take_linear_time(tmp_path, blank, content):
+    (tmp_path / "a").write_bytes((blank * 20_000 + content).encode())
+    (entry, *_) = read_entries(tmp_path / "a")
+    assert entry.place == {"{": "line 20001", "[": "[0]", "r": "row 1", "C": "line 20001"}[content[0]]
+
+
+@pytest.mark.parametrize("size", [1 << 20, 5 << 20])
+def test_long_first_lines_are_whole(tmp_path, size):
+    lines = [{"smiles": "C", "note": "x" * size}, {"smiles": "O"}]
+    (tmp_path / "a").write_text("\n" + "".join(json.dumps(line) + "\n" for line in lines))
+    assert [entry.parsed for entry in read_entries(tmp_path / "a")] == lines
+
+
+@pytest.mark.parametrize("start", ['{"smiles": "C"}\n' * 2, "smiles,route\nC,\n", "C.O>>CO\n" * 2])
+def test_a_line_has_a_limit(tmp_path, monkeypatch, start):
+    (tmp_path / "a").write_text(start + "C" * ((1 << 20) + 1))
+    monkeypatch.setenv(VARIABLE, "1")
+    with pytest.raises(ValueError, match=rf"/a has a line of more than 1 MiB.*{VARIABLE}"):
+        list(read_entries(tmp_path / "a"))
+    monkeypatch.setenv(VARIABLE, "2")
+    if not start.startswith("smiles"):  # a cell has a limit of its own
+        assert len(list(read_entries(tmp_path / "a"))) == 3

@@ -10,9 +10,11 @@ from rdkit import Chem
 from rdkit.Chem import AllChem
 
 from weftformer.routes import Candidate, Plan, Route, Stock, read_routes
+from weftformer.routes.drawing.page import routes_page
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.files.streams import PLAN_FORMS, write_plans
 from weftformer.routes.plans import ranked
+from weftformer.scripts.routes_plan import described
 
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO")))
 SHORT = Route("COC(C)=O", (Route("CC(=O)O"), Route("CO")))
@@ -184,3 +186,29 @@ def test_formulas_are_escaped_in_tables(tmp_path, text, written):
 def test_targets_of_one_id_have_keys_of_their_own_for_retrocast(tmp_path):
     write_plans(tmp_path / "plans.json", [Plan("CCO", [], id="a")] * 3, "retrocast")
     assert json.loads((tmp_path / "plans.json").read_text()) == {"a": [], "a-2": [], "a-3": []}
+
+
+BOUGHT, ABSENT = "O", ("CC=O", "CO")
+STOCKS = {
+    "list.smi": "O\n", "keys.txt": "XLYOFNOQVPJJNP-UHFFFAOYSA-N\n", "prices.csv": "smiles,price,vendor\nO,3 USD,a\nC,,b\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", [*STOCKS, "Stock", "jsonl", "aizynthfinder"])
+def test_text_table_and_page_say_which_materials_are_in_stock(tmp_path, source):
+    stock = Stock([BOUGHT])
+    if source in STOCKS:
+        (tmp_path / source).write_text(STOCKS[source])
+        stock = Stock.from_file(tmp_path / source, progress=False)
+    plan = Plan("COC(C)=O", ranked([Candidate(ESTER.to_string(), -1.0, 2, ESTER)], stock))
+    if source in PLAN_FORMS:
+        write_plans(tmp_path / "plans", [plan], source)
+        ((plan, _),) = read_plans(tmp_path / "plans")
+    lines = [line for line in described(plan, 1).splitlines() if line.startswith(("├", "│", "└"))]
+    assert [line.split()[-1] for line in lines if "•" in line] == [BOUGHT] and "• 1 in stock" in described(plan, 1)
+    write_plans(tmp_path / "plans.csv", [plan], "csv")
+    (row,) = csv.DictReader((tmp_path / "plans.csv").open())
+    assert set(row["missing"].split()) == set(ABSENT) and row["purchasable"] == "false"
+    page = "".join(routes_page([plan]))
+    kinds = re.findall(r'<li class="(in-stock|missing|unknown)"><span class="badge">.*?<code>(.*?)</code>', page)
+    assert {smiles: kind for kind, smiles in kinds} == {BOUGHT: "in-stock"} | dict.fromkeys(ABSENT, "missing")

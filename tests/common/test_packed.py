@@ -1,0 +1,89 @@
+"""No packed file fills the memory, whatever reads it, and no file of data is refused."""
+
+import bz2
+import gzip
+import io
+import lzma
+import random
+import zipfile
+from argparse import Namespace
+
+import pytest
+
+from weftformer.common.packed import VARIABLE
+from weftformer.routes.files.entries import read_entries
+from weftformer.routes.files.targets import read_targets, targets_in
+from weftformer.routes.precedents.transformations import read_rows
+from weftformer.routes.stock import Stock
+from weftformer.scripts import generate
+from weftformer.training.files import load_file, load_file_stream
+
+SIZE = 3 << 20
+
+
+def zipped(data: bytes) -> bytes:
+    with zipfile.ZipFile(archive := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("a.txt", data)
+    return archive.getvalue()
+
+
+def zstandard(data: bytes) -> bytes:
+    return pytest.importorskip("zstandard").compress(data)
+
+
+def lines_of(path):
+    return list(generate.read(Namespace(texts=[], input_file=str(path), source_column=None, condition_columns=None)))
+
+
+def read_library(path):
+    return list(read_rows(path))
+
+
+GZIP = [
+    lambda path: list(read_entries(path)),
+    lambda path: Stock.from_file(path, progress=False, cache=False),
+    read_targets,
+    lambda path: targets_in(path.open("rb"), "standard input"),
+    read_library,
+]
+ANY = [lines_of, lambda path: load_file(str(path)), lambda path: load_file_stream(str(path))]
+PACKED = {".gz": gzip.compress, ".zst": zstandard, ".xz": lzma.compress, ".bz2": bz2.compress, ".zip": zipped}
+
+
+@pytest.mark.parametrize(
+    ("read", "ending"),
+    [(read, ".gz") for read in GZIP] + [(read, end) for read in ANY for end in PACKED if read is lines_of or end in (".gz", ".zst")],
+)  # fmt: skip
+@pytest.mark.parametrize("text", [b"C", b"CCO\n", b"\n"])
+def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch, read, ending, text):
+    monkeypatch.setenv(VARIABLE, "1")
+    path = tmp_path / f"bomb.txt{ending}"
+    if read is read_library:
+        text = b"C"  # it refuses the first line of others
+    path.write_bytes(PACKED[ending](text * (SIZE // len(text))))
+    with pytest.raises(ValueError, match=rf"unpacks to more than 1 MiB.*{VARIABLE}"):
+        read(path)
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.json", "a.csv"])
+def test_the_content_decides_what_is_packed(tmp_path, monkeypatch, name):
+    monkeypatch.setenv(VARIABLE, "1")
+    (tmp_path / name).write_bytes((zipped if name == "a.xlsx" else gzip.compress)(b" " * SIZE))
+    with pytest.raises(ValueError, match="unpacks to more than 1 MiB"):
+        load_file(str(tmp_path / name))
+
+
+def test_data_of_any_size_are_read(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "1")
+    rng = random.Random(1)
+    lines = ["".join(rng.choices("CNO", k=6)) + "\tone two three four five six seven eight" * 3 for _ in range(20_000)]
+    (tmp_path / "a.txt.gz").write_bytes(packed := gzip.compress("\n".join(lines).encode()))
+    assert SIZE // 2 < len("\n".join(lines)) > 10 * len(packed)
+    assert len(read_targets(tmp_path / "a.txt.gz")) == len(lines_of(tmp_path / "a.txt.gz")) == 20_000
+
+
+def test_a_limit_that_is_no_number_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "big")
+    (tmp_path / "a").write_text("C")
+    with pytest.raises(ValueError, match=f"{VARIABLE}=big is not allowed"):
+        list(read_entries(tmp_path / "a"))
