@@ -272,7 +272,7 @@ def _train_all(
         part = Clock(clock.left / 60 / (len(job.trainings) - number))
         words = [*PYTHON, "weftformer", "train", *options.format(data=FOLDER / name).split()]
         words += ["--num-proc", str(os.cpu_count()), "--predict-with-generate", "false", "--report-to", "none"]
-        words += ["--resume-from-checkpoint", "false", "--save-total-limit", "1", "--eval-strategy", "no"]
+        words += ["--resume-from-checkpoint", "false", "--save-total-limit", "1", "--eval-strategy", "steps"]
         words += (
             ["--use-cpu", "true", "--max-tokens-per-batch", "1024"] if on_cpu else ["--dataloader-num-workers", "4"]
         )
@@ -281,12 +281,13 @@ def _train_all(
         trial = FOLDER / "models" / "trial"
         shutil.rmtree(trial, ignore_errors=True)
         begun = part.left
-        part.run([*words, "--max-steps", str(trial_steps), "--save-strategy", "no", "--output-dir", str(trial)], log)
+        few = ["--max-steps", str(trial_steps), "--eval-steps", str(trial_steps), "--save-strategy", "no"]
+        part.run([*words, *few, "--output-dir", str(trial)], log)
         seconds = _figures(trial).get("train_runtime", 0.0)
         around = begun - part.left - seconds  # for loading, validation and saving
         fitting = (_SHARE * (part.left - _MARGIN) - around) / seconds * trial_steps if seconds else 0
         steps = max(trial_steps, int(fitting))
-        schedule = ["--max-steps", str(steps), "--save-steps", str(max(1, steps // 5))]
+        schedule = ["--max-steps", str(steps), "--eval-steps", str(steps), "--save-steps", str(max(1, steps // 5))]
         if "multi30k" not in training:  # whose recipe has its own schedule
             decay = json.dumps({"num_decay_steps": int(0.75 * steps), "decay_type": "linear"})
             schedule += ["--lr-scheduler-type", "warmup_stable_decay", "--lr-scheduler-kwargs", decay]

@@ -5,20 +5,22 @@ from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import fields as dataclass_fields
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig, logging
+from transformers.activations import ACT2FN
 
 from .consistency import check_consistency
-from .derived import DERIVED, LAYER_TYPES, redundant
-from .fields import RULES, TRANSFORMERS_KEYS, closest
+from .derived import derived, numbers_of_whole_model, redundant
+from .fields import LAYER_TYPES, LAYERS, TOKEN_IDS, TRANSFORMERS_KEYS, Rule, choice, closest, integer, number, rules
 from .presets import preset_fields
 from .version import IS_EXPORTED, version_fields, without_version
 
 logger = logging.get_logger(__name__)
 
 _GENERATION_SETTINGS = frozenset(GenerationConfig().to_dict())
+AttentionPositionType = Literal["none", "rotary", "additive", "relative", "bucketed"]
 # Whether transformers makes a configuration from a file. It may then add fields of its own.
 _reads_file = ContextVar("_reads_file", default=False)
 
@@ -212,80 +214,79 @@ class WeftConfig(PreTrainedConfig):
     # `hub`.
     code_exporter: ClassVar[Callable[[str], dict[str, str]] | None] = None
 
-    vocab_size: int = 32000
-    decoder_vocab_size: int | None = DERIVED["decoder_vocab_size"]
+    vocab_size: int = integer(1)(32000)
+    decoder_vocab_size: int | None = integer(1, optional=True)(None)
     share_encoder_decoder_embeddings: bool = True
     tie_word_embeddings: bool = True
     scale_embedding: bool = False
     normalize_embedding: bool = False
     lm_head_bias: bool = False
 
-    d_model: int = 512
-    encoder_layers: int = 6
-    decoder_layers: int = 6
-    encoder_attention_heads: int = 8
-    decoder_attention_heads: int = 8
-    num_key_value_heads: int | None = DERIVED["num_key_value_heads"]
-    head_dim: int | None = DERIVED["head_dim"]
-    encoder_ffn_dim: int = 1536
-    decoder_ffn_dim: int = 1536
-    activation_function: str = "silu"
+    d_model: int = integer(1)(512)
+    encoder_layers: int = LAYERS(6)
+    decoder_layers: int = LAYERS(6)
+    encoder_attention_heads: int = integer(1)(8)
+    decoder_attention_heads: int = integer(1)(8)
+    num_key_value_heads: int | None = integer(1, optional=True)(None)
+    head_dim: int | None = integer(1, optional=True)(None)
+    encoder_ffn_dim: int = integer(1)(1536)
+    decoder_ffn_dim: int = integer(1)(1536)
+    activation_function: str = choice(sorted(ACT2FN))("silu")
     is_gated_act: bool = True
     mlp_bias: bool = False
     attention_bias: bool = False
     attention_out_bias: bool = False
     use_qk_norm: bool = False
-    norm_type: str = "rmsnorm"
-    norm_eps: float = 1e-6
+    norm_type: Literal["layernorm", "rmsnorm", "stdnorm"] = "rmsnorm"
+    norm_eps: float = number(0.0, above=True)(1e-6)
     norm_bias: bool = True
     norm_first: bool = True
     final_norm: bool | None = None
 
-    position_embedding_type: str = "none"
-    sinusoidal_layout: str = "interleaved"
-    max_source_positions: int = 1024
-    max_target_positions: int = 1024
-    self_attention_position_type: str = "rotary"
-    cross_attention_position_type: str = "none"
-    rope_parameters: dict[str, Any] | None = None
-    relative_attention_max_distance: int = 32
-    relative_attention_num_buckets: int = 32
+    position_embedding_type: Literal["learned", "sinusoidal", "none"] = "none"
+    sinusoidal_layout: Literal["interleaved", "concatenated", "fairseq"] = "interleaved"
+    max_source_positions: int = integer(1)(1024)
+    max_target_positions: int = integer(1)(1024)
+    self_attention_position_type: AttentionPositionType = "rotary"
+    cross_attention_position_type: AttentionPositionType = "none"
+    rope_parameters: dict | None = Rule(lambda value: isinstance(value, dict), "a dictionary", optional=True)(None)
+    relative_attention_max_distance: int = integer(0)(32)
+    relative_attention_num_buckets: int = integer(4)(32)
 
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
+    dropout: float = number(0.0, below=1.0)(0.1)
+    attention_dropout: float = number(0.0, below=1.0)(0.0)
+    activation_dropout: float = number(0.0, below=1.0)(0.0)
 
-    encoder_mlp_layer_types: list[str] | str | None = LAYER_TYPES["encoder_mlp_layer_types"]
-    decoder_mlp_layer_types: list[str] | str | None = LAYER_TYPES["decoder_mlp_layer_types"]
-    num_experts: int = 8
-    num_experts_per_tok: int = 2
-    moe_intermediate_size: int | None = None
+    encoder_mlp_layer_types: list[str] | str | None = LAYER_TYPES(None)
+    decoder_mlp_layer_types: list[str] | str | None = LAYER_TYPES(None)
+    num_experts: int = integer(2)(8)
+    num_experts_per_tok: int = integer(1)(2)
+    moe_intermediate_size: int | None = integer(1, optional=True)(None)
     norm_topk_prob: bool = True
-    router_type: str = "linear"
+    router_type: Literal["linear", "noisy_top_k"] = "linear"
     router_bias: bool = False
-    router_noise: str = "training"
-    expert_capacity_factor: float | None = None
-    router_bias_update_rate: float = 0.0
-    router_aux_loss_coef: float = 0.01
-    router_z_loss_coef: float = 0.001
+    router_noise: Literal["training", "always"] = "training"
+    expert_capacity_factor: float | None = number(0.0, above=True, optional=True)(None)
+    router_bias_update_rate: float = number(0.0)(0.0)
+    router_aux_loss_coef: float = number(0.0)(0.01)
+    router_z_loss_coef: float = number(0.0)(0.001)
     output_router_logits: bool = False
 
-    num_condition_features: int = 0
+    num_condition_features: int = integer(0)(0)
     infer_attention_mask: bool = False
-    init_std: float | None = None
+    init_std: float | None = number(0.0, above=True, optional=True)(None)
 
-    is_encoder_decoder: bool = True
+    is_encoder_decoder: bool = Rule(lambda value: value is True, "True: every Weft model is an encoder-decoder")(True)
     use_cache: bool = True
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
-    decoder_start_token_id: int | None = 1
+    pad_token_id: int | None = integer(0, optional=True)(0)
+    bos_token_id: int | None = integer(0, optional=True)(1)
+    eos_token_id: int | list[int] | None = TOKEN_IDS(2)
+    decoder_start_token_id: int | None = integer(0, optional=True)(1)
 
     def __post_init__(self, **kwargs):
         kwargs = self._known(without_version(kwargs))
         rope = self.rope_parameters
-        if rope is not None and not isinstance(rope, dict):
-            raise ValueError(f"rope_parameters={rope!r} is not allowed: set it to a dictionary or None.")
+        rules(WeftConfig)["rope_parameters"].check("rope_parameters", rope)
         # a copy, because transformers writes into it and the dictionary may be the caller's
         self.rope_parameters = dict(rope or {})
         super().__post_init__(**kwargs)
@@ -295,6 +296,9 @@ class WeftConfig(PreTrainedConfig):
         self.validate()
         for name, value in redundant(self).items():
             setattr(self, name, value)
+
+    def __getattribute__(self, key: str) -> Any:
+        return derived(self, key, super().__getattribute__(key))
 
     def __setattr__(self, key: str, value: Any) -> None:
         try:
@@ -346,7 +350,7 @@ class WeftConfig(PreTrainedConfig):
         for name in [key for key in config_dict if key not in names and key not in TRANSFORMERS_KEYS]:
             if name not in _GENERATION_SETTINGS:  # transformers drops these silently
                 logger.warning(f"The configuration file has an unknown field, which is ignored: `{name}`.")
-            config_dict = {key: value for key, value in config_dict.items() if key != name}
+            del config_dict[name]
         # fields that a user gives, as in `from_pretrained(folder, dropout=0.2)`, are checked like those of the file
         typed = {key: kwargs.pop(key) for key in list(kwargs) if key in names and key not in ("dtype", "torch_dtype")}
         # a value in the file that follows from its other fields is derived again from the new ones
@@ -371,7 +375,7 @@ class WeftConfig(PreTrainedConfig):
         Returns:
             `dict[str, Any]`
         """
-        numbers = {name: getattr(self, name) for name, field in DERIVED.items() if field.fits_whole_model(self)}
+        numbers = {name: getattr(self, name) for name in numbers_of_whole_model(self)}
         return super().to_dict() | numbers | version_fields()
 
     def get_text_config(self, decoder=None, encoder=None) -> "WeftConfig":
@@ -504,9 +508,11 @@ class WeftConfig(PreTrainedConfig):
         Raises:
             ValueError: a field is not allowed. The message names the field, its value, the allowed values and the remedy.
         """
-        for name, rule in RULES.items():
+        for name, rule in rules(WeftConfig).items():
             rule.check(name, getattr(self, name))
-        check_consistency(self)
+        self.validate_architecture()
+
+    validate_architecture = check_consistency
 
     def _known(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return the fields that transformers knows, and raise a ValueError for others.

@@ -4,9 +4,8 @@ from copy import copy
 from typing import Any
 
 from transformers import ROPE_INIT_FUNCTIONS
-from transformers.activations import ACT2FN
 
-from .fields import closest, number
+from .fields import number
 
 
 def check_consistency(config: Any) -> None:
@@ -18,18 +17,9 @@ def check_consistency(config: Any) -> None:
     Raises:
         ValueError: they do not. The message names the fields, their values and what to do.
     """
-    if config.activation_function not in ACT2FN:
-        raise ValueError(
-            f"activation_function={config.activation_function!r} is not allowed: set it to one of "
-            f"{', '.join(sorted(ACT2FN))}.{closest(str(config.activation_function), ACT2FN)}"
-        )
     if config.position_embedding_type == "sinusoidal" and config.d_model % 2:
         raise ValueError(
             f"d_model={config.d_model} is odd, but sinusoidal positions pair sines with cosines: make it even."
-        )
-    if config.is_encoder_decoder is not True:
-        raise ValueError(
-            "is_encoder_decoder=False is not allowed: every Weft model is an encoder-decoder; leave it out."
         )
     _check_heads(config)
     _check_rope(config)
@@ -127,18 +117,16 @@ def _check_layer_types(config: Any) -> None:
 
 
 def _check_vocabulary(config: Any) -> None:
-    separate = config.decoder_vocab_size != config.vocab_size
-    if separate and config.share_encoder_decoder_embeddings:
+    target = config.target_vocab_size
+    if target != config.vocab_size and config.share_encoder_decoder_embeddings:
         raise ValueError(
-            f"vocab_size={config.vocab_size} and decoder_vocab_size={config.decoder_vocab_size} cannot share one table: "
+            f"vocab_size={config.vocab_size} and decoder_vocab_size={target} cannot share one table: "
             "set share_encoder_decoder_embeddings=False, or leave decoder_vocab_size out."
         )
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
         value = getattr(config, name)
         # the pad token is in source and target, the other tokens only in the target
-        limit = (
-            min(config.vocab_size, config.target_vocab_size) if name == "pad_token_id" else config.target_vocab_size
-        )
+        limit = min(config.vocab_size, target) if name == "pad_token_id" else target
         for token in value if isinstance(value, list) else [value]:
             if token is not None and token >= limit:
                 raise ValueError(

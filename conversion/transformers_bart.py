@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from ..configuration.fields import RULES
+from ..configuration.fields import LAYERS
 from .operations import DROP_FIRST_AXIS, skip_rows, stack_experts
 from .source import Fields, Source, base_model_part
 from .table import Ignored, Rule, Table, rename, renames
@@ -104,7 +104,7 @@ def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
     fields: Fields = {}
     for stack in ("encoder", "decoder"):
         layers, step = source_config[f"{stack}_layers"], source_config[f"{stack}_sparse_step"]
-        RULES["encoder_layers"].check(f"{stack}_layers", layers)
+        LAYERS.check(f"{stack}_layers", layers)
         fields[f"{stack}_mlp_layer_types"] = [
             "sparse" if step > 0 and layer % step == 0 else "dense" for layer in range(1, layers + 1)
         ]

@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import logging
 
-from ..configuration.fields import RULES
+from ..configuration.fields import TOKEN_IDS, integer
 from .moe import ExpertsBase
 
 logger = logging.get_logger(__name__)
@@ -145,10 +145,10 @@ class LoadingMixin:
                     "Load it with allow_missing_weights=True, replace its `lm_head`, and load the weights into it."
                 )
         if (generation := getattr(model, "generation_config", None)) is not None:
-            RULES["pad_token_id"].check("generation_config.pad_token_id", generation.pad_token_id)
+            integer(0, optional=True).check("generation_config.pad_token_id", generation.pad_token_id)
             for name in ("bos_token_id", "eos_token_id", "decoder_start_token_id"):
                 # transformers takes lists too, such as a start token for each row
-                RULES["eos_token_id"].check(f"generation_config.{name}", getattr(generation, name))
+                TOKEN_IDS.check(f"generation_config.{name}", getattr(generation, name))
         if getattr(model, "hf_quantizer", None) is not None:
             warn_of_whole_experts(model)
         return (model, info) if wants_info else model

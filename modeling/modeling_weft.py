@@ -25,7 +25,7 @@ from transformers.modeling_outputs import (
 )
 
 from ..configuration.configuration_weft import WeftConfig
-from ..configuration.fields import FIXED_FIELDS
+from ..configuration.fields import EDITABLE_FIELDS, rules
 from .attention import AttentionBase, CrossAttention, SelfAttention, copied_cache, new_cache, self_attention_cache
 from .checks import (
     as_encoder_outputs,
@@ -283,7 +283,9 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
         refuse_lost_bias(config)
-        self._built_from = {name: deepcopy(getattr(config, name)) for name in FIXED_FIELDS}
+        self._built_from = {
+            name: deepcopy(getattr(config, name)) for name in rules(WeftConfig) if name not in EDITABLE_FIELDS
+        }
 
     # transformers would search the source of this file for attention and experts, but they are in other files
     @classmethod

@@ -51,6 +51,8 @@ CONFLICTS = [
     ),
     ({"is_encoder_decoder": False}, "is_encoder_decoder"),
     ({"activation_function": "gelo"}, "Did you mean `gelu`?"),
+    ({"activation_function": ["gelu"]}, "activation_function=['gelu'] is not allowed"),
+    ({"norm_type": "layer_norm"}, "Did you mean `layernorm`?"),
     ({ROPE: 3}, "rope_parameters=3"),
     ({ROPE: {"rope_type": "spiral"}}, "'spiral'"),
     ({ROPE: {"rope_type": "linear", "factor": "2"}}, "rope_parameters['factor']='2'"),

@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoConfig
 
 from weftformer import WeftConfig
-from weftformer.configuration.derived import DERIVED
+from weftformer.configuration.derived import NUMBERS
 
 SIZES = {"vocab_size": 31, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
 SAME = SIZES | {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
@@ -75,7 +75,7 @@ def test_fields_given_while_loading_change_derived_fields(fields, given, encoder
 def test_given_number_equal_to_the_default_is_derived():
     named = WeftConfig(**SAME, head_dim=12, num_key_value_heads=4, decoder_vocab_size=31)
     assert named == WeftConfig(**SAME)
-    assert [named.given(name) for name in DERIVED] == [None] * 3
+    assert [named.given(name) for name in NUMBERS] == [None] * 3
     # not where it divides nothing, nor where it is right for one stack only
     assert WeftConfig(**SAME | {"d_model": 50}, head_dim=12).head_dim == 12
     grouped = WeftConfig(**DIFFERENT, num_key_value_heads=4)

@@ -8,7 +8,7 @@ from torch import nn
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.configuration import PRESETS
-from weftformer.configuration.derived import DERIVED
+from weftformer.configuration.derived import NUMBERS
 
 
 @cache
@@ -36,4 +36,4 @@ def test_presets_build_and_equal_their_file(name, tmp_path):
     loaded, given = WeftConfig.from_pretrained(tmp_path).to_diff_dict(), config.to_diff_dict()
     assert loaded | {"auto_map": None} == given | {"auto_map": None}
     assert parameters(build(name)) > 1e6
-    assert all(isinstance(getattr(config.get_text_config(decoder=True), field), int) for field in DERIVED)
+    assert all(isinstance(getattr(config.get_text_config(decoder=True), field), int) for field in NUMBERS)
