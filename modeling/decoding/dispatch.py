@@ -264,7 +264,9 @@ class _State:
             tensors = [*attributes["_parameters"].values(), *attributes["_buffers"].values()]
             self.objects += (type(module), *attributes.values(), *tensors)
             places += len(attributes["_forward_hooks"]), len(attributes["_forward_pre_hooks"])
-            places += [(one.data_ptr(), one.dtype) for one in tensors if type(one) in _OWN_TENSORS]
+            # with the layout, which `weight.data = weight.data.t()` changes alone
+            own = [one for one in tensors if type(one) in _OWN_TENSORS]
+            places += [(one.data_ptr(), one.dtype, one.shape, one.stride()) for one in own]
         methods = [getattr(getattr(model, name), "__func__", None) for name in _KNOWN_METHODS]
         attention = ALL_ATTENTION_FUNCTIONS.get(model.config._attn_implementation)
         has_hook, threads = torch_modules._has_any_global_hook(), torch.get_num_threads()

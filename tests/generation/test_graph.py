@@ -141,10 +141,12 @@ def test_graphs_stay_while_values_of_weights_change(build, written):
     first = dispatch.graph_search(model)
     model.lm_head.weight.data.mul_(2.0)
     assert dispatch.graph_search(model) is first
+    square = model.model.encoder.layers[0].self_attn.out_proj.weight
     changes = (
         lambda: setattr(model.model.encoder.layers[0].final_layer_norm, "eps", 0.5),
         lambda: setattr(model.lm_head, "weight", torch.nn.Parameter(model.lm_head.weight.detach().clone())),
         lambda: setattr(model.config, "scale_embedding", True),
+        lambda: setattr(square, "data", square.data.t()),
     )
     for change in changes:
         before = dispatch.graph_search(model)
