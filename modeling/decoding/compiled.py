@@ -79,6 +79,14 @@ def compiled_folder() -> Path:
     return Path(caches) / "weftformer" / "compiled"
 
 
+def has_compiled_folder() -> bool:
+    """Return whether there is a folder of compiled steps that this user may see."""
+    try:
+        return compiled_folder().is_dir()
+    except (OSError, RuntimeError):  # no right to the folder above, a name that is too long, or no home
+        return False
+
+
 class CompiledStep:
     """Runs the `forward` of a step as compiled code.
 
@@ -224,8 +232,8 @@ def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], Non
         "threads": torch.get_num_threads(),
     }
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
-    folder = compiled_folder()
     try:
+        folder = compiled_folder()
         if build is None:
             return _load(folder, key)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
