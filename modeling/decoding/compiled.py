@@ -65,8 +65,8 @@ _LENGTHS: dict[str, int | None] = {
 }
 # The types of attributes that [`scalar_attrs`] returns.
 _SCALARS = frozenset((bool, int, float, str))
-# Fields of a configuration that record where a model comes from.
-IGNORED_KEYS = ("_name_or_path", "architectures", "auto_map", "transformers_version")
+# Fields of a configuration that record where a model comes from, and the dtype, which the weights record themselves.
+IGNORED_KEYS = ("_name_or_path", "architectures", "auto_map", "dtype", "transformers_version")
 # Attributes of modules that change nothing in evaluation mode.
 _IGNORED_ATTRIBUTES = frozenset(("gradient_checkpointing", "name_or_path"))
 
