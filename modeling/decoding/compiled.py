@@ -65,8 +65,8 @@ _LENGTHS: dict[str, int | None] = {
 }
 # The types of attributes that [`scalar_attrs`] returns.
 _SCALARS = frozenset((bool, int, float, str))
-# Fields of a configuration that record where a model comes from.
-IGNORED_KEYS = ("_name_or_path", "architectures", "auto_map", "transformers_version")
+# Fields of a configuration that record where a model comes from, and the dtype, which the weights record themselves.
+IGNORED_KEYS = ("_name_or_path", "architectures", "auto_map", "dtype", "transformers_version")
 # Attributes of modules that change nothing in evaluation mode.
 _IGNORED_ATTRIBUTES = frozenset(("gradient_checkpointing", "name_or_path"))
 
@@ -77,6 +77,14 @@ def compiled_folder() -> Path:
         return Path(named)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(caches) / "weftformer" / "compiled"
+
+
+def has_compiled_folder() -> bool:
+    """Return whether there is a folder of compiled steps that this user may see."""
+    try:
+        return compiled_folder().is_dir()
+    except (OSError, RuntimeError):  # no right to the folder above, a name that is too long, or no home
+        return False
 
 
 class CompiledStep:
@@ -224,8 +232,8 @@ def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], Non
         "threads": torch.get_num_threads(),
     }
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
-    folder = compiled_folder()
     try:
+        folder = compiled_folder()
         if build is None:
             return _load(folder, key)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from ..masks import KNOWN_IMPLEMENTATIONS
 from ..modeling_weft import WeftForConditionalGeneration, WeftModel
 from ..transformers_names import CACHE
 from .cache import FastPathRequest
-from .compiled import compiled_folder, snapshot
+from .compiled import has_compiled_folder, snapshot
 from .continuous import needs_more
 from .graph import GraphSearch
 from .search import decode as decode  # for the loop of `generate`, which knows this module alone
@@ -75,6 +75,8 @@ _logged_reasons: set[str] = set()
 _INPUTS = ("input_ids", "attention_mask", "condition_values")
 _NO_EFFECT = (("synced_gpus", False), ("streamer", None), ("stopping_criteria", None))
 _SIMPLE = (bool, int, float, str, list)
+# Settings of decoder-only models, and of a search that transformers no longer has.
+_REFUSED = ("prefill_chunk_size", "token_healing", "low_memory")
 # Other types of tensors may have no storage.
 _OWN_TENSORS = (nn.Parameter, torch.Tensor)
 
@@ -264,7 +266,9 @@ class _State:
             tensors = [*attributes["_parameters"].values(), *attributes["_buffers"].values()]
             self.objects += (type(module), *attributes.values(), *tensors)
             places += len(attributes["_forward_hooks"]), len(attributes["_forward_pre_hooks"])
-            places += [(one.data_ptr(), one.dtype) for one in tensors if type(one) in _OWN_TENSORS]
+            # with the layout, which `weight.data = weight.data.t()` changes alone
+            own = [one for one in tensors if type(one) in _OWN_TENSORS]
+            places += [(one.data_ptr(), one.dtype, one.shape, one.stride()) for one in own]
         methods = [getattr(getattr(model, name), "__func__", None) for name in _KNOWN_METHODS]
         attention = ALL_ATTENTION_FUNCTIONS.get(model.config._attn_implementation)
         has_hook, threads = torch_modules._has_any_global_hook(), torch.get_num_threads()
@@ -285,7 +289,7 @@ def graph_search(model: Any) -> GraphSearch | None:
 
     A model with a compiled step keeps it: with 10 M parameters and 64 tokens or more, it is 1.3 to 1.9 times as fast.
     """
-    if is_compiled(model) or model.device.type != "cpu" or not compiled_folder().is_dir():
+    if is_compiled(model) or model.device.type != "cpu" or not has_compiled_folder():
         return None
     kept, state = _GRAPHS.get(model), _State(model)
     if kept is None or kept[0] != state:
@@ -300,23 +304,21 @@ def _search_settings(model: Any, generation_config: GenerationConfig | None, set
     model._prepare_special_tokens(prepared, True, device=model.device, batch_size=1)
     if prepared.max_new_tokens is not None:
         prepared.max_length = prepared.max_new_tokens + 1
-    size, ends, start = (
-        model.config.target_vocab_size,
-        prepared._eos_token_tensor,
-        prepared._decoder_start_token_tensor,
-    )
+    size, ends = model.config.target_vocab_size, prepared._eos_token_tensor
+    tokens = prepared._decoder_start_token_tensor, prepared._pad_token_tensor
     if (
-        any(value is not None for value in others.values())
+        others  # the plain path refuses names that it does not know
         or prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
         or prepared.return_dict_in_generate
-        or prepared.num_return_sequences > prepared.num_beams
+        or prepared.num_return_sequences not in range(1, prepared.num_beams + 1)
         or needs_more(model, prepared)
         or ends is None
-        or start.numel() != 1
         # the plain path has its own errors for these
-        or not all(0 <= int(token) < size for token in (start, prepared._pad_token_tensor))
+        or any(getattr(prepared, name, None) for name in _REFUSED)
+        or not all(token.ndim == 0 and 0 <= int(token) < size for token in tokens)
         or 1 + len(ends) > size
-        or prepared.max_length < 2
+        or not isinstance(prepared.max_length, int)
+        or not 2 <= prepared.max_length < 2**62
     ):
         return None
     return prepared
@@ -333,19 +335,22 @@ def compiled_texts(
         generation_config, processors, inputs: the arguments of `generate`.
     """
     tensors = [input_ids, inputs.get("attention_mask"), inputs.get("condition_values")]
+    given = [one for one in tensors if one is not None]
     settings = {
         name: value for name, value in inputs.items() if name not in _INPUTS and (name, value) not in _NO_EFFECT
     }
     if (
         not all(value is None or isinstance(value, _SIMPLE) for value in settings.values())
         or not all(isinstance(processor, Watch) for processor in processors)
-        or not isinstance(input_ids, torch.Tensor)
-        or not all(tensor is None or tensor.ndim == 2 for tensor in tensors)
+        or input_ids is None
+        or not all(type(one) in _OWN_TENSORS and (one.ndim, one.device.type) == (2, "cpu") for one in given)
         or not input_ids.numel()
         or (graphs := graph_search(model)) is None
     ):
         return None
-    configs = None if generation_config is None else vars(generation_config), vars(model.generation_config)
+    configs = {} if generation_config is None else vars(generation_config), vars(model.generation_config)
+    if any(hasattr(value, "shape") for config in configs for value in config.values()):
+        return None  # tensors of tokens, which `!=` does not compare
     last = graphs.last
     if last is None or last[0] != (configs, settings):
         last = copy.deepcopy((configs, settings)), _search_settings(model, generation_config, settings)

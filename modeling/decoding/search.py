@@ -186,7 +186,7 @@ class Greedy(Texts):
         self.fill = 0 if settings._pad_token_tensor is None else int(settings._pad_token_tensor)
 
     def add(self, max_len: Sequence[int], device: torch.device | None = None) -> None:
-        zeros = torch.zeros(len(max_len), device=device)
+        zeros = torch.zeros(len(max_len), dtype=torch.float32, device=device)
         ids_WT = torch.full((len(max_len), self._columns()), self.fill, device=device)
         self._join({"ids_WT": ids_WT, "has_ended_W": zeros.bool(), "scores_W": zeros}, max_len)
 
@@ -262,7 +262,7 @@ class Beams(Texts):
         shape, columns = (len(max_len), self.count), self._columns()
         texts = torch.full((*shape, columns), self.fill, device=device)
         rows = torch.full((*shape, columns), -1, dtype=torch.int32, device=device)
-        scores = torch.zeros(shape, device=device)
+        scores = torch.zeros(shape, dtype=torch.float32, device=device)
         scores[:, 1:] = NEG_SCORE  # all beams are equal at first
         new = {
             "running": texts, "running_rows": rows, "running_scores": scores, "best": texts, "best_rows": rows,

@@ -327,3 +327,13 @@ def test_scaled_rotary_positions_beyond_the_first_length(build, source, steps, s
     assert steps
     # training in several processes writes to the buffers in place, which inference mode would forbid
     assert not any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers()))
+
+
+@pytest.mark.parametrize("name", ["greedy", "beams"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_default_dtype_changes_no_text(build, source, dtype, name):
+    model = build("rotary", torch.float32)
+    request = {"max_new_tokens": 6, "num_beams": 1 if name == "greedy" else 3}
+    expected = model.generate(source, **request)
+    torch.set_default_dtype(dtype)
+    assert torch.equal(model.generate(source, **request), expected)

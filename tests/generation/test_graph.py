@@ -2,15 +2,16 @@
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import LogitsProcessor, default_data_collator
+from transformers import GenerationConfig, LogitsProcessor, default_data_collator
 
 import weftformer
 from weftformer.common.watching import Watch
-from weftformer.modeling.decoding import dispatch, graph, reason_against
-from weftformer.modeling.decoding.compiled import compiled_folder
+from weftformer.modeling.decoding import compiled, dispatch, graph, reason_against
+from weftformer.modeling.decoding.compiled import compiled_folder, load_package
 from weftformer.modeling.decoding.graph import GraphSearch, kind_of
 from weftformer.training import WeftTrainer, WeftTrainingArguments
 
@@ -99,9 +100,14 @@ class Nothing(LogitsProcessor):
         {"return_dict_in_generate": True}, {"eos_token_id": None}, {"use_cache": False}, {"custom_generate": "sqrt_length"},
         {"attention_mask": torch.ones(4, 9).index_fill(0, torch.tensor(1), 0)}, {"decoder_start_token_id": 31},
         {"decoder_start_token_id": -1}, {"pad_token_id": 31}, {"eos_token_id": [*range(31)]},
+        {"decoder_start_token_id": [1]}, {"num_return_sequences": 0}, {"max_new_tokens": 5.0}, {"max_new_tokens": 2**80},
+        {"unknown": None}, {"prefill_chunk_size": 4}, {"token_healing": True}, {"low_memory": True},
+        {"attention_mask": [[1] * 9] * 4}, {"attention_mask": torch.ones(4, 9, device="meta")},
+        {"attention_mask": torch.ones(4, 9).numpy()},
     ],
     ids=lambda request: "-".join(request),
 )  # fmt: skip
+@torch.no_grad()  # as `generate` calls it
 def test_other_requests_take_the_ordinary_way(build, source, written, request_):
     request_ = {"max_new_tokens": 5} | request_
     model = build("rotary")
@@ -109,6 +115,29 @@ def test_other_requests_take_the_ordinary_way(build, source, written, request_):
     assert not written
 
 
+@torch.no_grad()
+def test_settings_that_are_tensors_take_the_ordinary_way(build, source, written):
+    model = build("rotary")
+    for _ in range(2):
+        settings = GenerationConfig(eos_token_id=torch.tensor([2, 3]), max_new_tokens=3)
+        assert dispatch.compiled_texts(model, source, settings, (), {}) is None
+
+
+def test_a_folder_that_cannot_be_read_takes_the_ordinary_way(build, source, written, monkeypatch):
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("WEFT_COMPILED_FOLDER", "a" * 5000)
+    assert dispatch.graph_search(build("rotary")) is None
+    monkeypatch.delenv("WEFT_COMPILED_FOLDER")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    assert dispatch.graph_search(build("rotary")) is None
+    with pytest.raises(ValueError, match="home directory"):
+        load_package({}, build("rotary").config, print)
+
+
+@torch.no_grad()  # as `generate` calls it
 def test_models_that_graphs_do_not_fit_take_the_ordinary_way(build, source, written):
     settings = {"max_new_tokens": 5}
     compiled_folder().rmdir()
@@ -141,10 +170,12 @@ def test_graphs_stay_while_values_of_weights_change(build, written):
     first = dispatch.graph_search(model)
     model.lm_head.weight.data.mul_(2.0)
     assert dispatch.graph_search(model) is first
+    square = model.model.encoder.layers[0].self_attn.out_proj.weight
     changes = (
         lambda: setattr(model.model.encoder.layers[0].final_layer_norm, "eps", 0.5),
         lambda: setattr(model.lm_head, "weight", torch.nn.Parameter(model.lm_head.weight.detach().clone())),
         lambda: setattr(model.config, "scale_embedding", True),
+        lambda: setattr(square, "data", square.data.t()),
     )
     for change in changes:
         before = dispatch.graph_search(model)
@@ -154,7 +185,7 @@ def test_graphs_stay_while_values_of_weights_change(build, written):
 
 def test_models_of_one_configuration_share_code(build, tmp_path, monkeypatch):
     keys = []
-    monkeypatch.setattr(graph, "load_package", lambda facts, config, build: keys.append(facts))
+    monkeypatch.setattr(compiled, "_load", lambda folder, key: keys.append(key))
 
     def key_of(model):
         keys.clear()
@@ -163,9 +194,10 @@ def test_models_of_one_configuration_share_code(build, tmp_path, monkeypatch):
         return copy.deepcopy(keys)
 
     model = build("rotary", torch.float32, tie_word_embeddings=True)
+    key = key_of(model)  # before saving, which adds to the configuration
     model.save_pretrained(tmp_path)
     loaded = type(model).from_pretrained(tmp_path).eval()
-    assert key_of(model) == key_of(loaded)
+    assert key == key_of(model) == key_of(loaded)
     loaded.lm_head.weight = torch.nn.Parameter(loaded.lm_head.weight.detach().clone())
     assert key_of(model) != key_of(loaded)  # the tied table is one constant of the code
 
