@@ -5,7 +5,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 from .configuration import WeftConfig
 from .configuration.version import __version__  # noqa: F401
 from .hub import export_code
-from .hub.facts import upload_with_card
+from .hub.card import upload_with_card
 from .modeling import (  # noqa: F401, public names
     WeftDecoder,
     WeftEncoder,

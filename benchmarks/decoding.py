@@ -8,6 +8,7 @@ import argparse
 import ctypes
 import gc
 import json
+import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -24,7 +25,6 @@ from weftformer.benchmarks.planning import FileCase, RoutesCase
 from weftformer.benchmarks.training_step import SparseTrainingCase, TrainingCase, VocabularyCase
 from weftformer.benchmarks.translation import TranslationCase
 from weftformer.common.atomic import write_json
-from weftformer.hub.trained import cpu_name
 from weftformer.scripts.arguments import positive
 
 CASES: dict[str, Any] = {
@@ -132,6 +132,14 @@ def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
     shape = {key: value for key, value in vars(case).items() if isinstance(value, int)}
     return {"case": case.name, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
             "output": output if contender.check is None else checked} | shape  # fmt: skip
+
+
+def cpu_name() -> str:
+    """Return the name of the processor as the system reports it."""
+    listed = Path("/proc/cpuinfo")
+    lines = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def machine() -> dict[str, Any]:

@@ -17,8 +17,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -28,8 +27,7 @@ from weakref import WeakSet
 
 import torch
 import transformers
-from torch import distributed, nn
-from torch.distributed.fsdp import fully_shard
+from torch import nn
 from torch.nn import attention
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
@@ -207,17 +205,6 @@ def check(*parts: Iterable[str]) -> Callable:
     return enter
 
 
-@contextmanager
-def _cudnn(is_on: bool) -> Iterator[None]:
-    """Turn the attention of cuDNN on or off. By default it is off, as in training with `WeftTrainingArguments`."""
-    was_on = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(is_on)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(was_on)
-
-
 def difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
     return ((actual.to(expected) - expected).abs().max() / expected.abs().max()).item()
 
@@ -264,22 +251,6 @@ def rows_without_keys_are_zero(bench: Bench, backend: str) -> Result:
     return is_zero or backend == "CUDNN_ATTENTION", {"largest": largest}
 
 
-@check(("default", "cuDNN"))
-def gradients_with_a_mask(bench: Bench, backend: str) -> Result:
-    """cuDNN may give NaN with a mask, a length of 64 modulo 128 and very low scores (pytorch/pytorch#196678).
-
-    Training turns it off, so only the default kernels decide.
-    """
-    query, key, value = (torch.randn(1, 1, 704, 64, device=bench.device, dtype=torch.bfloat16) * 0.1 for _ in range(3))
-    query[..., 0], key[..., 0] = 1.0, -960.0
-    mask = torch.ones(704, 704, dtype=torch.bool, device=bench.device)
-    with _cudnn(backend == "cuDNN"):
-        output = scaled_dot_product_attention(query.requires_grad_(), key, value, attn_mask=mask)
-        (gradient,) = torch.autograd.grad(output.sum(), query)
-    is_finite = bool(gradient.isfinite().all())
-    return is_finite or backend == "cuDNN", {"finite gradients": is_finite}
-
-
 @check(("training dense bf16", "training relative bf16", "training sparse bf16", "training sparse fp32",
         "decoding dense plain", "decoding dense fast"))  # fmt: skip
 def host_reads(bench: Bench, case: str) -> Result:
@@ -311,28 +282,6 @@ def host_reads(bench: Bench, case: str) -> Result:
     allowed = 40 if task == "decoding" else 30 if case == "training sparse fp32" else 0
     places = ", ".join(sorted(set(reads))[:8])
     return len(reads) <= allowed, {"reads": len(reads), "places": places}
-
-
-@check(("dense", "sparse"))
-def compiled_training(bench: Bench, kind: str) -> Result:
-    """The losses of a compiled model in bf16, beside those of the same model as it is, at two shapes."""
-    size = replace(bench.sizes["tiny"], layers=1)
-    model = bench.model(kind, size)
-    plain = bench.step(copy.deepcopy(model), autocast=True)
-    compiled: Any = torch.compile(model, backend="inductor" if bench.is_gpu else "eager")
-    compiled = bench.step(compiled, autocast=True)
-    batches = [bench.batch(replace(size, source=size.source + more, target=size.target + more)) for more in (0, 5)]
-    largest = max(difference(compiled(batch), plain(batch)) for batch in batches)
-    return largest < 0.02, {"difference": largest}
-
-
-@check(("dense", "sparse"))
-def static_cache(bench: Bench, kind: str) -> Result:
-    """The tokens of a decoding step that transformers compiles, in fp32. On a GPU it is a CUDA graph."""
-    size = bench.sizes["tiny"]
-    model, batch = bench.model(kind, size, init_std=0.1), bench.batch(size)
-    same = (bench.generate(model, batch, "static", 12) == bench.generate(model, batch, "plain", 12)).all(dim=1)
-    return bool(same.all()), {"same texts": same.float().mean().item()}
 
 
 @check(("small", "large"), ("dense", "sparse"), ("fp32", "tf32", "bf16"))
@@ -456,32 +405,6 @@ def experts_implementations(bench: Bench, case: str) -> Result:
     except torch.OutOfMemoryError:  # "batched_mm" copies the weights for each token
         figures["training step ms"] = "out of memory"
     return all(bool(parameter.isfinite().all()) for parameter in model.parameters()), figures
-
-
-@check(("one device", "FSDP2", "DDP"))
-def wrapped_training(bench: Bench, case: str) -> Result:
-    """A model wrapped for several devices, on one: the losses of three steps in fp32, and the time of a step in bf16."""
-
-    def wrapped(size: Size) -> nn.Module:
-        model = bench.model("dense", size)
-        if case == "FSDP2":
-            mesh = distributed.init_device_mesh(bench.device, (1,))
-            for part in (*model.model.encoder.layers, *model.model.decoder.layers, model):
-                fully_shard(part, mesh=mesh)
-        return nn.parallel.DistributedDataParallel(model) if case == "DDP" else model
-
-    tiny, large = bench.sizes["tiny"], bench.sizes["large"]
-    backend = "nccl" if bench.is_gpu else "gloo"
-    distributed.init_process_group(backend, store=distributed.HashStore(), rank=0, world_size=1)
-    try:
-        steps = bench.step(bench.model("dense", tiny)), bench.step(wrapped(tiny))
-        expected, losses = (torch.stack([step(bench.batch(tiny)) for _ in range(3)]) for step in steps)
-        step = bench.step(wrapped(large), autocast=True)
-        ms = bench.ms(partial(step, bench.batch(large)), runs=5, warm_ups=2)
-    finally:
-        distributed.destroy_process_group()
-    largest = difference(losses, expected)
-    return largest < 1e-4 and bool(losses[2] < losses[0]), {"ms": ms, "difference of losses": largest}
 
 
 def _failed(message: str, details: str) -> Row:

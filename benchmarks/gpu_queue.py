@@ -170,7 +170,7 @@ JOBS: dict[str, Job] = {
     "multi30k": Job(
         "Multi30k, English to German, with the recipe of Transformer-Tiny: docs/results-translation.md",
         6,
-        {"multi30k": "benchmarks/multi30k.yaml --train-file {data}/train.en --train-target-file {data}/train.de"
+        {"multi30k": "recipes/multi30k.yaml --train-file {data}/train.en --train-target-file {data}/train.de"
                      " --validation-file {data}/valid.en --validation-target-file {data}/valid.de --bf16"},
         prepare=_prepare_multi30k,
     ),

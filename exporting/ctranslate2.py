@@ -1,5 +1,6 @@
 """Writes a dense Weft model in CTranslate2's format, if the format can express it, and compares the two."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
@@ -11,7 +12,6 @@ from transformers import PreTrainedTokenizerBase
 
 from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration
-from .extras import needed
 
 # for log-probabilities in fp32; the measured differences are a thousandth of it
 TOLERANCE = 1e-3
@@ -35,6 +35,11 @@ _ALLOWED: dict[str, tuple] = {
 
 def _refuse(name: str, value: Any, allowed: str) -> NoReturn:
     raise ValueError(f"CTranslate2 does not support {name}={value!r}: it supports {allowed}.")
+
+
+def _check_installed() -> None:
+    if find_spec("ctranslate2") is None:
+        raise ValueError("This needs ctranslate2: pip install 'weftformer[export]'.")
 
 
 def check_expressible(config: WeftConfig) -> tuple[int, int]:
@@ -201,7 +206,7 @@ def write_ctranslate2(
     """
     config = model.config
     start, end = check_expressible(config)
-    needed("ctranslate2")
+    _check_installed()
     spec = _spec(config)
     _set_stack(spec.encoder, spec.encoder.embeddings[0], model.model.encoder, config.max_source_positions)
     _set_stack(spec.decoder, spec.decoder.embeddings, model.model.decoder, config.max_target_positions)
@@ -240,7 +245,7 @@ def compare_ctranslate2(
     Raises:
         ValueError: CTranslate2 is not installed.
     """
-    needed("ctranslate2")
+    _check_installed()
     import ctranslate2
 
     translator: Any = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)

@@ -14,7 +14,6 @@ from ..modeling.decoding.compiled import write_package
 from ..modeling.decoding.continuous import needs_more, prepared_settings
 from ..modeling.decoding.dispatch import reason_against_graphs
 from ..modeling.decoding.graph import GraphSearch, for_single, kind_of
-from .graphs import EncoderGraph
 
 FILE = "search.pt2"
 # numbers of source tokens and of target tokens of the samples of a comparison, which are not those of the export
@@ -81,7 +80,12 @@ class SearchGraph(nn.Module):
 
 
 def _example(model: WeftForConditionalGeneration, source: int, target: int) -> tuple[torch.Tensor, ...]:
-    ids, mask, *conditions = EncoderGraph(model).example(1, source, seed=source).values()
+    config, generator = model.config, torch.Generator().manual_seed(source)
+    ids = torch.randint(0, config.vocab_size, (1, source), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[0, source // 2] = 0  # a pad in the middle
+    features = config.num_condition_features
+    conditions = [torch.randn(1, features, generator=generator)] if features else []
     return ids, mask, torch.zeros(target).long(), *conditions
 
 

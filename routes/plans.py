@@ -77,8 +77,7 @@ class Candidate:
         if self.price is None or self.route is None:
             return None
         priced = [offer for offer in self.offers if offer.price is not None]
-        is_lowest, number = any(offer.is_lowest for offer in priced), len(set(self.route.leaves()))
-        total = price_in_words(self.price, priced[0].unit, is_lowest)
+        number, total = len(set(self.route.leaves())), price_in_words(self.price, priced[0].unit)
         return f"{total} for {len(priced)} of {number} starting materials, one listed pack of each"
 
     @property
@@ -198,7 +197,10 @@ class Candidate:
             rank=data.get("rank") or 0,
             group=data.get("group") or 0,
             forward_ranks=tuple(step["forward_rank"] for step in data["reactions"]) if is_predicted else None,
-            offers=tuple(Offer(**offer) for offer in data.get("offers") or ()),
+            # older files say whether a price is the lower end of a range
+            offers=tuple(
+                Offer(**{k: offer[k] for k in offer if k != "is_lowest"}) for offer in data.get("offers") or ()
+            ),
         )
         if candidate.route is not None:  # its steps need not be compared with the library again
             vars(candidate).update({name: data[name] for name in ("precedented", "fails_because") if name in data})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import math
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,6 @@ from .tree import SMILES_COLUMNS, Route, smiles_and_name
 
 _logger = logging.getLogger(__name__)
 
-_UNIT = re.compile(r"(?![eE][+-]?\d)(?!to\b)[^\W\d_]|[$€£¥₹]")
 _INCHIKEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
 # Names of columns, compared by `find_column`.
 _PRICES = ("price", "unit_price", "list_price")
@@ -38,14 +38,14 @@ _NUMBERS = (
     "catalogue_number", "catalog_number", "catalogue_no", "catalog_no", "cat_no", "catalogue_id", "catalog_id", "sku",
     "product_number", "product_id", "product_code", "vendor_id", "supplier_code",
 )  # fmt: skip
-# The SMILES or InChIKey of an entry, its price with the unit, vendor and catalogue number.
-_Entry = tuple[str, str, str, str]
+# The SMILES or InChIKey of an entry, its price (NaN if unknown), unit, vendor and catalogue number.
+_Entry = tuple[str, float, str, str, str]
 # The hashes of some entries, the entries that are not molecules, the notes, and the number of salts.
 _Hashed = tuple[np.ndarray, list[str], list[Any], int]
 # The number of lines that decide what a file contains. A file is refused if more than half of them are unreadable.
 _LOOK_AT = 1000
 # Increase this number when the hashes are computed in another way, so that older caches are not read.
-_CACHE_VERSION = 3
+_CACHE_VERSION = 4
 # The number of entries that a worker process gets at once.
 _CHUNK = 50
 
@@ -108,7 +108,7 @@ class Stock:
 
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
-        self._fill(self._hashed([(name, "", "", "") for name in names]))
+        self._fill(self._hashed([(name, math.nan, "", "", "") for name in names]))
 
     def _fill(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
         """Set the entries of the stock. `progress` is called with the number of entries in each chunk."""
@@ -217,19 +217,16 @@ class Stock:
         """Return the hashes of the entries, and what else is known of them (see `_Hashed`)."""
         names = [_name(entry, self.kind) for entry, *_ in entries]
         entries_by_name = [
-            (name, details) for name, (_, *details) in zip(names, entries, strict=True) if name is not None
+            (name, price, about) for name, (_, price, *about) in zip(names, entries, strict=True) if name is not None
         ]
         wrong = [entry[:200] for name, (entry, *_) in zip(names, entries, strict=True) if name is None]
-        notes = [note for name, details in entries_by_name for note in self._noted(name, details)]
-        hashes = np.array([hash64(name) for name, _ in entries_by_name], dtype=np.uint64)
-        return [(hashes, wrong, notes, sum("." in name for name, _ in entries_by_name))]
+        notes = [note for entry in entries_by_name for note in self._noted(*entry)]
+        hashes = np.array([hash64(name) for name, *_ in entries_by_name], dtype=np.uint64)
+        return [(hashes, wrong, notes, sum("." in name for name, *_ in entries_by_name))]
 
-    def _noted(self, name: str, details: Iterable[str]) -> Iterator[tuple[int, float, list[str]]]:
-        """Yield the notes of an entry: price, vendor and number by its name and, for a salt, also by its parent."""
-        cost, *others = details
-        price, unit, is_lowest = read_price(cost)
-        about = [unit, "range" * is_lowest, *others]
-        if cost or any(others):
+    def _noted(self, name: str, price: float, about: Sequence[str]) -> Iterator[tuple[int, float, list[str]]]:
+        """Yield the notes of an entry: price, unit, vendor and number by its name and, for a salt, also by its parent."""
+        if price == price or any(about):
             yield hash64(name), price, ["", "", *about]
         if self.kind == "smiles" and (parent := parent_form(name)) != name:
             yield hash64(f"parent {parent}"), price, [salt_in_words(name, parent), name, *about]
@@ -320,7 +317,7 @@ class Stock:
         return None
 
     def _noted_offer(self, smiles: str, name: str, form: str = "", sold_as: str = "") -> Offer:
-        price, (_, _, *details) = self._notes.get(hash64(name)) or (np.nan, [""] * 6)
+        price, (_, _, *details) = self._notes.get(hash64(name)) or (np.nan, [""] * 5)
         return _offer(smiles, (price, [form, sold_as, *details]))
 
     def missing(self, route: Route) -> list[str]:
@@ -358,10 +355,8 @@ def _cached_offer(stock: Stock, smiles: str) -> Offer | None:
 
 
 def _offer(smiles: str, note: tuple[float, list[str]]) -> Offer:
-    form, sold_as, unit, is_lowest, vendor, number = (text or None for text in note[1])
-    return Offer(
-        smiles, form, sold_as, None if np.isnan(note[0]) else note[0], unit, vendor, number, is_lowest is not None
-    )
+    form, sold_as, unit, vendor, number = (text or None for text in note[1])
+    return Offer(smiles, form, sold_as, None if np.isnan(note[0]) else note[0], unit, vendor, number)
 
 
 def _name_of(smiles: str, kind: str) -> str | None:
@@ -388,16 +383,24 @@ def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
             raise ValueError(f"{path} has no column {column!r}: its first line is {next(lines, '').strip()[:200]!r}.")
         if table is None:  # a list: the text after the SMILES is a name
             filled = (line.strip() for line in lines if line.strip())
-            yield from ((smiles_and_name(line)[0], "", "", "") for line in filled)
+            yield from ((smiles_and_name(line)[0], math.nan, "", "", "") for line in filled)
             return
         currency = _column_like(table, _CURRENCIES, "currency")
         price = _column_like(table, _PRICES, "price", but=currency)
         unit = "" if price is None else _unit(table.header[price].lower())
         places = [table.column(columns), price, currency, table.column(_VENDORS), table.column(_NUMBERS)]
+        is_warned = False
         for row in table.rows:
             entry, cost, code, vendor, number = ("" if place is None else row[place] for place in places)
-            # a price of its own unit needs no other
-            yield entry, cost if not cost or _UNIT.search(cost) else f"{cost} {code or unit}".strip(), vendor, number
+            amount = read_price(cost)
+            is_known = amount == amount
+            if cost and not is_known and not is_warned:
+                _logger.warning(
+                    "%s: %r is not a price, and is ignored like others of its kind: give a positive number, and the "
+                    "currency in a column 'currency'.", path, cost[:80],
+                )  # fmt: skip
+                is_warned = True
+            yield entry, amount, (code or unit) if is_known else "", vendor, number
 
 
 def _column_like(table: Table, names: Sequence[str], part: str, but: int | None = None) -> int | None:

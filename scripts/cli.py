@@ -46,7 +46,7 @@ COMMANDS = {
     "evaluate": "score a model on pairs of texts",
     "convert": "turn another family's weights into a Weft model",
     "upcycle": "turn a dense model into a mixture of experts",
-    "export": "write a model for torch.export, ONNX or CTranslate2",
+    "export": "write a model for C++ or CTranslate2",
     "serve": "answer requests for routes or texts over HTTP",
     "demo": "see Weft at work in two minutes",
     "routes plan": "plan synthesis routes for a molecule",

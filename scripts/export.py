@@ -8,8 +8,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="folder of a Weft model")
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
-    add("--format", choices=("search", "onnx", "ctranslate2"), required=True,
-        help="search: the search as compiled code, for C++ without Python; onnx: for onnxruntime; ctranslate2: dense models only")  # fmt: skip
+    add("--format", choices=("search", "ctranslate2"), required=True,
+        help="search: the search as compiled code, for C++ without Python; ctranslate2: dense models only")  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> None:
@@ -24,10 +24,7 @@ def main(args: argparse.Namespace) -> None:
         TOLERANCE,
         compare_ctranslate2,
         differing_texts,
-        largest_difference,
-        load_onnx,
         write_ctranslate2,
-        write_onnx,
         write_search,
     )
     from weftformer.hub.loading import check_family, load
@@ -39,17 +36,11 @@ def main(args: argparse.Namespace) -> None:
         if args.format == "ctranslate2":
             write_ctranslate2(model, staging, tokenizer)
             difference = compare_ctranslate2(model, staging, tokenizer)
-        elif args.format == "search":
+            measure = "largest difference"
+        else:
             write_search(model, staging)
             difference = differing_texts(model, staging)
-        else:
-            # ONNX has operators for the eager ways. Each eager expert computes only its own tokens, whereas
-            # "batched_mm" would gather the weights of its experts for every token.
-            model.set_experts_implementation("eager")
-            model.set_attn_implementation("eager")
-            write_onnx(model, staging)
-            difference = largest_difference(model, load_onnx(staging))
-        measure = "share of texts that differ" if args.format == "search" else "largest difference"
+            measure = "share of texts that differ"
         comparison = f"{measure} {difference:.1e}"
         if not difference <= TOLERANCE:  # NaN too
             raise ValueError(

@@ -17,12 +17,13 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and additional arguments.
 
     Raises:
-        ValueError: as in transformers, `output_dir` is missing, two arguments contradict each other, or FSDP of
-            accelerate is requested on a CPU.
+        ValueError: as in transformers, `output_dir` is missing, two arguments contradict each other, FSDP of
+            accelerate is requested on a CPU, or DeepSpeed is requested.
     """
 
     def __post_init__(self):
         self.check()
+        refuse_deepspeed(self)
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
             raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
         if self.train_sampling_strategy == "sequential" and self.max_tokens_per_batch is not None:
@@ -83,6 +84,15 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         """Return the folder of the requested checkpoint, or None for "the last one"; see `wants_resume`."""
         value = str(self.resume_from_checkpoint)
         return None if value.lower() in ("true", "yes", "1") else os.path.expanduser(value)
+
+
+def refuse_deepspeed(args: TrainingArguments) -> None:
+    """Raise a ValueError if the Trainer or `accelerate launch` is set to use DeepSpeed."""
+    if args.deepspeed or parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
+        raise ValueError(
+            "DeepSpeed (--deepspeed, or ACCELERATE_USE_DEEPSPEED=true from accelerate's configuration) is not supported: use FSDP2 "
+            "(--distributed-config fsdp_size=<processes>, or scripts/configs/fsdp2.yaml)."
+        )
 
 
 def check_one_gpu(args: TrainingArguments) -> None:

@@ -203,10 +203,10 @@ def build_distributed_config(args: ModelArguments, training_args: WeftTrainingAr
             "distributed_config does not work with --use-cpu: transformers puts the parts on visible GPUs. Hide them "
             "(CUDA_VISIBLE_DEVICES=), or leave out --use-cpu."
         )
-    if training_args.uses_fsdp_of_accelerate or training_args.deepspeed:
+    if training_args.uses_fsdp_of_accelerate:
         raise ValueError(
-            "distributed_config splits the model, and --fsdp, --deepspeed or the configuration of accelerate would split "
-            "it again: use only one of them."
+            "distributed_config splits the model, and --fsdp or the configuration of accelerate would split it again: use "
+            "only one of them."
         )
     return sizes
 

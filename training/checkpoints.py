@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list, parse_flag_from_env
+from accelerate.utils import broadcast_object_list
 from safetensors.torch import load_file
 from torch.utils._pytree import tree_map
 from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer
@@ -18,8 +18,8 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from ..common.atomic import locked_folder
 from ..configuration import WeftConfig
+from ..hub.card import TRAINING_FIELDS
 from ..hub.export import NOT_UPLOADED
-from ..hub.facts import TRAINING_FIELDS
 from ..hub.loading import load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.loading import check_weights_files
@@ -120,10 +120,7 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
 
 
 def _last_whole_checkpoint(args: WeftTrainingArguments) -> str | None:
-    # sharded runs write other files, and check them on reading
-    is_sharded = (
-        args.uses_fsdp_of_accelerate or bool(args.deepspeed) or parse_flag_from_env("ACCELERATE_USE_DEEPSPEED")
-    )
+    is_sharded = args.uses_fsdp_of_accelerate  # which writes other files, and checks them on reading
     requested = args.checkpoint_to_resume()
     candidates = [Path(requested)] if requested else checkpoints(args.output_dir)
     problems = []

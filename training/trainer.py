@@ -28,7 +28,7 @@ from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
 from ..modeling.parallel import is_fully_sharded, undivided_tables
 from ..modeling.transformers_names import named_arguments
-from .arguments import check_one_gpu
+from .arguments import check_one_gpu, refuse_deepspeed
 from .batching import TokenBudgetSampler, padded, row_lengths
 from .callbacks import ExpertStatisticsCallback, PushCodeCallback, weft_model
 from .checkpoints import ShardedModelTrainer
@@ -112,6 +112,7 @@ class WeftTrainer(ShardedModelTrainer):
             args.ddp_find_unused_parameters = False
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
         _refuse_lost_noise(self.args, config)
+        refuse_deepspeed(self.args)
         check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
         own = weft_model(self.model)
         config = own.config
@@ -123,19 +124,13 @@ class WeftTrainer(ShardedModelTrainer):
         if generation_config is not None:  # now, rather than at the first save
             generation_config.validate(strict=True)
         own.check_config()
-        if self.is_deepspeed_enabled and config.router_bias_update_rate:
-            raise ValueError(
-                f"router_bias_update_rate={config.router_bias_update_rate} is not supported with DeepSpeed, whose optimizer has copies of "
-                "the weights: set it to 0, or use DDP or FSDP."
-            )
         is_wanted = getattr(self.args, "log_expert_statistics", False)
         if is_wanted and not self.args.torch_compile and config.has_sparse_layers:
             self.callback_handler.callbacks.insert(0, ExpertStatisticsCallback())
 
     def _prepare_for_training(self, *args, **kwargs):
         # the gradients of these are gone after the backward pass
-        is_elsewhere = any(word in self.args.optim for word in ("lomo", "layerwise"))
-        self._awaits_gradient = not (self.is_deepspeed_enabled or is_elsewhere)
+        self._awaits_gradient = not any(word in self.args.optim for word in ("lomo", "layerwise"))
         for router in weft_model(self.model).routers():
             if router.expert_load is not None:
                 router.expert_load.zero_()  # a step that ran out of memory has counted some
@@ -145,9 +140,9 @@ class WeftTrainer(ShardedModelTrainer):
     def create_optimizer(self, *model: Any) -> torch.optim.Optimizer:
         if getattr(self.args, "muon", False) and self.optimizer is None:
             kind, settings = self.get_optimizer_cls_and_kwargs(self.args, self.model)
-            if kind is not torch.optim.AdamW or self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            if kind is not torch.optim.AdamW or self.is_fsdp_enabled:
                 raise ValueError(
-                    "--muon needs AdamW for the other weights, and whole matrices: leave --optim, FSDP and DeepSpeed out."
+                    "--muon needs AdamW for the other weights, and whole matrices: leave --optim and FSDP out."
                 )
             # fused, AdamW would also unscale float16 gradients, but not those of the matrices
             settings |= {"matrices": layer_matrices(self.model), "fused": False}

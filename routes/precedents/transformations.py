@@ -220,7 +220,7 @@ class Library:
 
     @classmethod
     def load(cls, path: str | Path) -> Library:
-        """Read a library that `weftformer.routes.precedents.extraction` has written.
+        """Read a library that `weftformer.recipes.extraction` has written.
 
         Raises:
             OSError: the file cannot be read.

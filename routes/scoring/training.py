@@ -100,7 +100,7 @@ def card_details(
             MetricResult("loss", "loss", round(results["test_loss"], 6), tested, split="test"),
             *(
                 MetricResult(
-                    "exact_match", f"exact route, {name}", share["value"], tested, share["low"], share["high"], "Wilson",
+                    "exact_match", f"exact route, {name}", share["value"], tested, (share["low"], share["high"], "Wilson"),
                     share["n"], "test", percent=True,
                 )
                 for name, share in results["exact_route"].items()

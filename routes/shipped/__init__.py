@@ -1,6 +1,6 @@
 """The included models, one for routes and one for products, and the stock.
 
-`python -m weftformer.benchmarks.shipped_routes` writes the weights and the stock.
+`python -m weftformer.recipes.shipped_routes` writes the weights and the stock.
 """
 
 import json

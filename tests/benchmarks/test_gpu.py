@@ -23,7 +23,7 @@ def entered(monkeypatch):
     return gpu.check
 
 
-FAST = ("logits_as_on_a_cpu", "gradients_with_a_mask", "rows_without_keys_are_zero", "wrapped_training")
+FAST = ("logits_as_on_a_cpu", "rows_without_keys_are_zero")
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,9 @@ def test_every_word_is_known(name):
     command = ["--config_file", str(FOLDER / f"{name}.yaml"), "-m", "weftformer", "train", "--seed", "1"]
     arguments = _validate_launch_command(launch_command_parser().parse_args(command))[0]
     assert arguments.num_processes == 2 and arguments.mixed_precision == "no"
-    engines = {"ddp": "multi_gpu", "fsdp2": "use_fsdp", "deepspeed_zero3": "use_deepspeed"}
+    engines = {"ddp": "multi_gpu", "fsdp2": "use_fsdp"}
     assert getattr(arguments, engines.get(name, "multi_gpu"))
     fields = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     options = {action.dest for action in launch_command_parser()._actions}
-    for group in ("fsdp_config", "deepspeed_config"):
-        for key, value in fields.get(group, {}).items():
-            assert key in options and getattr(arguments, key) == value, key
+    for key, value in fields.get("fsdp_config", {}).items():
+        assert key in options and getattr(arguments, key) == value, key

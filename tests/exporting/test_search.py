@@ -47,6 +47,22 @@ def test_other_searches_are_refused(small, settings, reason):
         SearchGraph(model)
 
 
+SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4}
+
+
+@pytest.mark.parametrize(
+    "fields, reason",
+    [
+        (SPARSE | {"expert_capacity_factor": 1.5}, "capacity"),
+        (SPARSE | {"router_type": "noisy_top_k", "router_noise": "always"}, "noisy"),
+        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "length"),
+    ],
+)
+def test_models_that_change_with_the_call_are_refused(small, fields, reason):
+    with pytest.raises(ValueError, match=reason):
+        SearchGraph(small("modern-tiny", **fields))
+
+
 @pytest.mark.integration
 def test_the_program_of_the_page_runs_without_python(small, tmp_path):
     model = small("modern-tiny", decoder_layers=1)

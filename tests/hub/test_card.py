@@ -4,30 +4,23 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
-from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration
+from weftformer import WeftDecoder, WeftEncoder, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES
-from weftformer.hub import Facts, MetricResult, build_card, converted_card, facts_of, measured
-from weftformer.hub.facts import count_parameters
+from weftformer.hub import MetricResult, build_card, converted_card, measured
+from weftformer.hub.card import count_parameters
 from weftformer.tokenization import train_tokenizer
 
 from ..models import tiny_model
 
 SHARE = MetricResult(
-    "exact_match", "top-1", 0.752, "held-out routes", 0.708, 0.792, "Wilson", 400, "test", percent=True
+    "exact_match", "top-1", 0.752, "held-out routes", (0.708, 0.792, "Wilson"), 400, "test", percent=True
 )
 
 
-def facts(preset: str = "modern-tiny", **known) -> Facts:
-    return Facts(
-        **{
-            "name": "someone/model", "config": WeftConfig.from_preset(preset), "parameters": 1234567,
-            "active_parameters": 1000, "summary": "Words.",
-        } | known
-    )  # fmt: skip
-
-
 def test_a_card_comes_back_as_it_was_written(tmp_path):
-    card = build_card(facts("dms-flex-20m", results=[SHARE], license="mit", language=["de"], datasets=["a/b"]))
+    model = tiny_model(decoder_mlp_layer_types="sparse", num_experts=4)
+    known = {"license": "mit", "language": ["de"], "datasets": ["a/b"], "is_routes": True}
+    card = build_card(model, "someone/model", results=[SHARE], **known)
     card.save(tmp_path / "README.md")
     data = ModelCard.load(tmp_path / "README.md").data
     assert data.to_dict() == card.data.to_dict()
@@ -41,10 +34,10 @@ def test_a_card_comes_back_as_it_was_written(tmp_path):
 
 
 def test_what_is_not_known_is_not_said():
-    card = build_card(facts())
+    card = build_card(tiny_model(), "someone/model")
     assert set(card.data.to_dict()) == {"library_name", "tags"}
     assert "is not recorded here" in card.text and "no licence is stated" in card.text
-    assert not any(heading in card.text for heading in ("## Decoding", "## Equality", "## Citation"))
+    assert not any(heading in card.text for heading in ("## Equality", "## Citation"))
     assert "None " not in card.text.replace("None were measured", "") and "{{" not in card.text
 
 
@@ -69,7 +62,7 @@ def test_what_a_card_shows_runs(kind, fields, output, tmp_path, monkeypatch, cap
     model.save_pretrained(tmp_path / "model")
     if has_tokenizer:
         train_tokenizer(["a b c"], vocab_size=259).save_pretrained(tmp_path / "model")
-    card = build_card(facts_of(model, "model", has_tokenizer=has_tokenizer))
+    card = build_card(model, "model", has_tokenizer=has_tokenizer)
     assert card.data.pipeline_tag == (None if model.can_generate() else "feature-extraction")
     assert printed(card, tmp_path, monkeypatch, capsys).startswith(output)
 
@@ -97,5 +90,5 @@ def test_only_metrics_are_taken_from_an_evaluation():
     metrics = {"eval_loss": 1.23456789, "eval_bleu": 30.0, "test_loss": 2.0}
     metrics |= {"eval_runtime": 3.0, "eval_gen_len": 4.0, "epoch": 1.0}
     loss, bleu = measured(metrics, "eval", "pairs", n=5, intervals={"bleu": (28.0, 32.0, "bootstrap")})
-    assert (loss.value, loss.low, loss.split, loss.n) == (1.234568, None, "validation", 5)
+    assert (loss.value, loss.interval, loss.split, loss.n) == (1.234568, None, "validation", 5)
     assert (bleu.name, bleu.shown_value, bleu.shown_interval) == ("BLEU", "30", "[28, 32], bootstrap")

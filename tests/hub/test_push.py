@@ -88,7 +88,7 @@ def test_a_trainer_pushes_a_repository_that_stands_alone(hub, tmp_path):
     (result,) = data.eval_results
     assert (result.metric_type, result.dataset_split, result.metric_args) == ("loss", "validation", {"n": 8})
     assert result.metric_value == pytest.approx(loss, abs=1e-6)
-    assert "| highest learning rate | 0.01 |" in card.text and "| steps | 2 (1.0 epochs) |" in card.text
+    assert "| learning_rate | 0.01 |" in card.text and "| steps | 2 (1.0 epochs) |" in card.text
 
 
 def hidden(folder: Path) -> list[str]:

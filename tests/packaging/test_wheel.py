@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0][
     "layers"
 ]
-ROOMS = [room for layer in LAYERS for room in layer.split(" | ") if room != "benchmarks"]
+ROOMS = [room for layer in LAYERS for room in layer.split(" | ") if room not in ("benchmarks", "recipes")]
 DATA = (".py", ".smi", ".gz", ".css", ".html", ".js", ".yaml", ".json", ".safetensors", ".md", ".tsv")
 
 # The first steps of a user. `weftformer` must be that of the wheel.

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from weftformer.benchmarks import shipped_routes
 from weftformer.distributed.works import PlanWork
+from weftformer.recipes import shipped_routes
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
 from weftformer.routes.scoring.round_trip import ForwardModel
 from weftformer.routes.shipped import FORWARD_MODEL, MODEL, STOCK, about_model

@@ -126,3 +126,11 @@ def test_accelerate_does_no_fsdp_on_a_cpu(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ValueError, match=r"ACCELERATE_USE_FSDP=true .* --distributed-config fsdp_size="):
         parse_arguments(NEEDED)
+
+
+@pytest.mark.parametrize("given", [["--deepspeed", "zero3.json"], []])
+def test_deepspeed_is_refused(monkeypatch, given):
+    if not given:
+        monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(ValueError, match=r"DeepSpeed .* is not supported: use FSDP2"):
+        parse_arguments(NEEDED + given)

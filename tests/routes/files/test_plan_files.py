@@ -190,7 +190,7 @@ def test_targets_of_one_id_have_keys_of_their_own_for_retrocast(tmp_path):
 
 BOUGHT, ABSENT = "O", ("CC=O", "CO")
 STOCKS = {
-    "list.smi": "O\n", "keys.txt": "XLYOFNOQVPJJNP-UHFFFAOYSA-N\n", "prices.csv": "smiles,price,vendor\nO,3 USD,a\nC,,b\n",
+    "list.smi": "O\n", "keys.txt": "XLYOFNOQVPJJNP-UHFFFAOYSA-N\n", "prices.csv": "smiles,price,vendor\nO,3,a\nC,,b\n",
 }  # fmt: skip
 
 

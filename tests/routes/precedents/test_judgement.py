@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from weftformer.benchmarks import shipped_routes
+from weftformer.recipes import shipped_routes
+from weftformer.recipes.extraction import build, extract, is_sound, write
 from weftformer.routes import Route, judge, write_routes
 from weftformer.routes.faults import why_it_fails
 from weftformer.routes.precedents import (
@@ -18,7 +19,6 @@ from weftformer.routes.precedents import (
     shipped_library,
     transformations,
 )
-from weftformer.routes.precedents.extraction import build, extract, is_sound, write
 from weftformer.routes.precedents.groups import GROUPS, Groups
 from weftformer.routes.precedents.transformations import Library, difference, read_rows
 

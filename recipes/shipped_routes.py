@@ -1,6 +1,6 @@
 """Write the models and the stock of `weftformer.routes.shipped`.
 
-Run it with `python -m weftformer.benchmarks.shipped_routes --model runs/routes routes/shipped/weft-routes` for either model, and with
+Run it with `python -m weftformer.recipes.shipped_routes --model runs/routes routes/shipped/weft-routes` for either model, and with
 `--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock, which is the starting materials of recorded routes. `--groups-of paroutes-n5.jsonl.gz
 uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz` counts the functional
 groups of the library in its reactions. The included library has the counts of 65,466 of them.
@@ -21,8 +21,8 @@ from transformers import AutoTokenizer
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import atomic_write, write_json
+from weftformer.recipes.extraction import with_groups, write
 from weftformer.routes.data.training_data import read_canonical
-from weftformer.routes.precedents.extraction import with_groups, write
 from weftformer.routes.precedents.transformations import SHIPPED, joined, read_rows
 from weftformer.routes.shipped import STOCK
 from weftformer.scripts.cli import run_script
@@ -31,7 +31,7 @@ LIBRARY = STOCK.with_name(SHIPPED)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m weftformer.benchmarks.shipped_routes", description=__doc__,
+    parser = argparse.ArgumentParser(prog="python -m weftformer.recipes.shipped_routes", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     add = parser.add_argument
     add(

@@ -1,6 +1,6 @@
 """Make the pairs of short texts on which the starter (training/starter) is pretrained: noisy sources, and their clean forms as targets.
 
-    python -m weftformer.benchmarks.starter_pairs --rows 100000 --words cmudict.dict --output-file pairs.csv
+    python -m weftformer.recipes.starter_pairs --rows 100000 --words cmudict.dict --output-file pairs.csv
 
 Six in ten pairs have no instruction: the target is the plausible clean form of the source, such as a title in one case
 without debris, an ISO date, or a number in digits. The others begin with the name of a task (`sort: pear fig`), so that the

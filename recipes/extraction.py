@@ -1,4 +1,4 @@
-"""Builds a library of transformations from reactions with atom maps: `python -m weftformer.routes.precedents.extraction MAPPED LIBRARY`.
+"""Builds a library of transformations from reactions with atom maps: `python -m weftformer.recipes.extraction MAPPED LIBRARY`.
 
 Each line of MAPPED is a JSON object: `mapped` (reaction SMILES with atom maps, or null), `reaction` (the same without), `class` (1-10 or null), `id`
 (or null), such as rxnmapper's maps (https://github.com/rxn4chemistry/rxnmapper) make them. Templates are rdchiral's, with neighbours of one bond
@@ -21,11 +21,11 @@ from typing import Any
 from rdchiral import template_extractor
 from rdkit import rdBase
 
-from ...common.atomic import atomic_write
-from ...common.progress import Progress
-from ..molecules import canonical_smiles
-from .groups import kept_groups
-from .transformations import (
+from weftformer.common.atomic import atomic_write
+from weftformer.common.progress import Progress
+from weftformer.routes.molecules import canonical_smiles
+from weftformer.routes.precedents.groups import kept_groups
+from weftformer.routes.precedents.transformations import (
     Example,
     Library,
     Transformation,

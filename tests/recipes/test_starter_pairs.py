@@ -6,8 +6,8 @@ from itertools import islice
 
 import pytest
 
-from weftformer.benchmarks import starter_sets
-from weftformer.benchmarks.starter_pairs import Pairs
+from weftformer.recipes import starter_sets
+from weftformer.recipes.starter_pairs import Pairs
 
 SENTENCES = ["Return the first line of a file.", "Close the stream, and forget what was read"]
 

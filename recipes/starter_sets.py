@@ -1,6 +1,6 @@
 """Write small sets of pairs, to measure what the starter gives with a few hundred pairs.
 
-    python -m weftformer.benchmarks.starter_sets --output-dir runs/sets
+    python -m weftformer.recipes.starter_sets --output-dir runs/sets
 
 Each set has 300 pairs to train on and 500 to test on, with different sources, in NAME-train.csv and NAME-test.csv. `titles` also has
 3,000 (titles-3000-train.csv). Titles, numbers, dates and names are of kinds that the starter saw while it was pretrained
