@@ -160,7 +160,7 @@ JOBS: dict[str, Job] = {
         prepare=_prepare_reactions(REACTIONS[:1], _SINGLE, 20),
     ),
     "experts": Job(
-        "dense beside eight experts on reactions, at equal time, with three seeds: docs/results-experts.md",
+        "dense beside eight experts on reactions, with equal steps and three seeds: docs/results-experts.md",
         8,
         {f"{kind}-{seed}": f"{_SCRATCH} {_ONE_STEP} --tokenizer-name routes/shipped/weft-routes --preset dms-tiny --seed {seed}"
                            + (f" --config-overrides {_SPARSE}" if kind == "sparse" else "")
@@ -267,37 +267,45 @@ def _install_missing() -> None:
 def _train_all(
     name: str, job: Job, clock: Clock, out: Path, trial_steps: int, on_cpu: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Time each training, train as many steps as fit, pack its folder, and yield its name and its figures."""
-    for number, (training, options) in enumerate(job.trainings.items()):
-        part = Clock(clock.left / 60 / (len(job.trainings) - number))
-        words = [*PYTHON, "weftformer", "train", *options.format(data=FOLDER / name).split()]
-        words += ["--num-proc", str(os.cpu_count()), "--predict-with-generate", "false", "--report-to", "none"]
-        words += ["--resume-from-checkpoint", "false", "--save-total-limit", "1", "--eval-strategy", "steps"]
-        words += (
-            ["--use-cpu", "true", "--max-tokens-per-batch", "1024"] if on_cpu else ["--dataloader-num-workers", "4"]
-        )
-        folder, log = FOLDER / "models" / training, out / f"{training}.log"
-        shutil.rmtree(folder, ignore_errors=True)
-        trial = FOLDER / "models" / "trial"
+    """Time all trainings, train each for as many steps as fit for all, and yield its name and its figures.
+
+    The folder of a job's only training is packed.
+    """
+    words = {}
+    for training, options in job.trainings.items():
+        words[training] = [*PYTHON, "weftformer", "train", *options.format(data=FOLDER / name).split()]
+        words[training] += [
+            "--num-proc",
+            str(os.cpu_count()),
+            "--predict-with-generate",
+            "false",
+            "--report-to",
+            "none",
+        ]
+        words[training] += ["--resume-from-checkpoint", "false", "--save-total-limit", "1", "--eval-strategy", "steps"]
+        few = ["--use-cpu", "true", "--max-tokens-per-batch", "1024"]
+        words[training] += few if on_cpu else ["--dataloader-num-workers", "4"]
+    trial, begun, seconds = FOLDER / "models" / "trial", clock.left, 0.0
+    for training in words:
         shutil.rmtree(trial, ignore_errors=True)
-        begun = part.left
-        few = ["--max-steps", str(trial_steps), "--eval-steps", str(trial_steps), "--save-strategy", "no"]
-        part.run([*words, *few, "--output-dir", str(trial)], log)
-        seconds = _figures(trial).get("train_runtime", 0.0)
-        around = begun - part.left - seconds  # for loading, validation and saving
-        fitting = (_SHARE * (part.left - _MARGIN) - around) / seconds * trial_steps if seconds else 0
-        steps = max(trial_steps, int(fitting))
+        schedule = ["--max-steps", str(trial_steps), "--eval-steps", str(trial_steps), "--save-strategy", "no"]
+        clock.run([*words[training], *schedule, "--output-dir", str(trial)], out / f"{training}.log")
+        seconds += _figures(trial).get("train_runtime", 0.0)
+    around = begun - clock.left - seconds  # for loading, validation and saving
+    fitting = (_SHARE * (clock.left - _MARGIN) - around) / seconds * trial_steps if seconds else 0
+    steps = max(trial_steps, int(fitting))
+    for training in words:
+        folder = FOLDER / "models" / training
+        shutil.rmtree(folder, ignore_errors=True)
         schedule = ["--max-steps", str(steps), "--eval-steps", str(steps), "--save-steps", str(max(1, steps // 5))]
         if "multi30k" not in training:  # whose recipe has its own schedule
             decay = json.dumps({"num_decay_steps": int(0.75 * steps), "decay_type": "linear"})
             schedule += ["--lr-scheduler-type", "warmup_stable_decay", "--lr-scheduler-kwargs", decay]
-        part.run([*words, *schedule, "--output-dir", str(folder)], log)
+        clock.run([*words[training], *schedule, "--output-dir", str(folder)], out / f"{training}.log")
         figures = _figures(folder)
-        yield (
-            training,
-            {key: figures.get(key) for key in ("eval_loss", "train_loss", "train_runtime")} | {"steps": steps},
-        )
-        if len(job.trainings) == 1 and (weights := sorted(folder.rglob("model.safetensors"), key=_time_of)):
+        names = "eval_loss", "train_loss", "train_runtime"
+        yield training, {key: figures.get(key) for key in names} | {"steps": steps}
+        if len(words) == 1 and (weights := sorted(folder.rglob("model.safetensors"), key=_time_of)):
             _save(weights[-1].parent, out, training)
 
 
