@@ -6,21 +6,24 @@ The fast path takes only models and requests that this file knows to be safe. Al
 import copy
 import inspect
 import operator
+from collections.abc import Iterable
 from functools import cache
+from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_modules
-from transformers import GenerationConfig, GenerationMixin
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.generation import GenerationMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging, output_capturing
 
 from ...common.watching import Watch
+from .. import attention, layers, modeling_weft, moe, positions
 from ..masks import KNOWN_IMPLEMENTATIONS
-from ..modeling_weft import WeftForConditionalGeneration, WeftModel
+from ..modeling_weft import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftStack
 from ..transformers_names import CACHE
 from .cache import FastPathRequest
 from .compiled import has_compiled_folder, snapshot
@@ -65,6 +68,44 @@ _SOURCES = (
     "torch.nn.modules.activation",
     "transformers.activations",
 )
+
+
+def _code_of(kind: type) -> dict[str, Any]:
+    """Return the methods and properties that a class defines."""
+    return {name: value for name, value in vars(kind).items() if isinstance(value, (FunctionType, property))}
+
+
+# The code of the modules that the step takes apart, as it was when this file was imported.
+_WRITTEN_FOR: dict[type, dict[str, Any]] = {
+    kind: _code_of(kind)
+    for kind in (
+        *_TORCH_MODULES,
+        *(kind for file in (attention, layers, modeling_weft, moe, positions) for kind in vars(file).values()),
+    )
+    if isinstance(kind, type) and issubclass(kind, nn.Module) and not issubclass(kind, PreTrainedModel)
+}
+_WRITTEN_FOR |= {kind: _code_of(kind) for kind in (WeftDecoder, WeftEncoder, WeftStack)}
+_NUM_ATTRIBUTES = {kind: len(vars(kind)) for kind in _WRITTEN_FOR}
+_FORWARD = frozenset(("forward",))
+# For each class, the names that an object of it must not have as its own attributes.
+_METHODS_OF = {
+    kind: frozenset().union(*(_WRITTEN_FOR.get(base, ()) for base in kind.__mro__)) for kind in _WRITTEN_FOR
+}
+
+
+def _replaced_code(kinds: Iterable[type]) -> str | None:
+    """Return the name of a class whose code was replaced after the import, if there is one.
+
+    The step and compiled searches would go on with the code that they were written for.
+    """
+    for kind in dict.fromkeys(base for own in kinds for base in own.__mro__ if base in _WRITTEN_FOR):
+        attributes, written = vars(kind), _WRITTEN_FOR[kind]
+        is_same = all(attributes.get(name) is code for name, code in written.items())
+        # another method may be new, in place of that of a base class
+        if not is_same or (len(attributes) != _NUM_ATTRIBUTES[kind] and _code_of(kind) != written):
+            return kind.__name__
+    return None
+
 
 # For each model passed to `fast_decoding`: on a CPU the compiled step, with a snapshot of what it was made from.
 _CHOSEN: WeakKeyDictionary[nn.Module, tuple[Any, DecodeStep] | None] = WeakKeyDictionary()
@@ -114,8 +155,8 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
     for module in (model, model.model, model.lm_head, *modules):
         if module.training:
             return "the model is in training mode (`model.eval()` ends it)"
-        if _is_observed(module) or "forward" in module.__dict__:
-            return f"a {type(module).__name__} has a hook, or its `forward` was replaced (offloaded weights do both)"
+        if _is_observed(module) or not _METHODS_OF.get(type(module), _FORWARD).isdisjoint(module.__dict__):
+            return f"a {type(module).__name__} has a hook, or a method of it was replaced (offloaded weights do both)"
     if torch_modules._has_any_global_hook():
         return "all modules have a global hook"
     for name in _KNOWN_METHODS:  # a subclass or an adapter may have replaced the method
@@ -125,15 +166,18 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
         return f"there is a {type(model.model).__name__} in the model"
     # The step calls the submodules of some modules, and not the modules themselves. It would ignore an adapter in place
     # of one, or the `forward` of a subclass.
-    for kind in dict.fromkeys(type(module) for module in (model.lm_head, *modules)):
+    kinds = dict.fromkeys(type(module) for module in (model.lm_head, *modules))
+    if replaced := _replaced_code(kinds):
+        return f"the code of {replaced} was replaced"
+    for kind in kinds:
         if kind not in _TORCH_MODULES and not kind.__module__.startswith(_SOURCES):
             return f"there is a {kind.__name__} in the model (an adapter, or a module of another package)"
     # `parameters` would walk the modules again
     parameters = [parameter for module in (model.lm_head, *modules) for parameter in module._parameters.values()]
     weights = [weight for weight in parameters if weight is not None]
-    kinds = {type(weight).__name__ for weight in weights if type(weight) is not nn.Parameter}
-    if kinds:
-        return f"weights are of type {', '.join(sorted(kinds))} (quantised or sharded)"
+    types = {type(weight).__name__ for weight in weights if type(weight) is not nn.Parameter}
+    if types:
+        return f"weights are of type {', '.join(sorted(types))} (quantised or sharded)"
     devices = {str(weight.device) for weight in weights}
     if len(devices) > 1:
         return f"weights are on {' and '.join(sorted(devices))}"
@@ -270,6 +314,7 @@ class _State:
             own = [one for one in tensors if type(one) in _OWN_TENSORS]
             places += [(one.data_ptr(), one.dtype, one.shape, one.stride()) for one in own]
         methods = [getattr(getattr(model, name), "__func__", None) for name in _KNOWN_METHODS]
+        methods.append(_replaced_code({type(module) for module in modules}))
         attention = ALL_ATTENTION_FUNCTIONS.get(model.config._attn_implementation)
         has_hook, threads = torch_modules._has_any_global_hook(), torch.get_num_threads()
         defaults = torch.get_default_dtype(), torch.get_default_device()

@@ -9,6 +9,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import weftformer
 from weftformer import WeftForConditionalGeneration
+from weftformer.modeling import attention, layers, modeling_weft
 from weftformer.modeling.decoding import continuous, dispatch
 
 from .conftest import PADDED
@@ -45,6 +46,36 @@ def test_registered_attention_takes_the_plain_path(build, source, steps, before,
     model = build("rotary")
     model.set_attn_implementation(name)
     assert_plain_with_change(model, source, steps, before)
+
+
+CODE = [
+    (attention.SelfAttention, "forward"), (attention.CrossAttention, "forward"), (attention.AttentionBase, "_queries"),
+    (attention.SelfAttention, "_attend"), (layers.FeedForward, "forward"), (modeling_weft.WeftDecoderLayer, "forward"),
+    (modeling_weft.ResidualLayer, "_add_residual"), (torch.nn.RMSNorm, "forward"), (torch.nn.Linear, "forward"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name"), CODE, ids=lambda value: getattr(value, "__name__", value))
+def test_replaced_code_takes_the_plain_path(build, source, steps, before, monkeypatch, kind, name):
+    model, own = build("rotary"), getattr(kind, name)
+
+    def replaced(self, *args, **kwargs):
+        output = own(self, *args, **kwargs)
+        return (output[0] * 3, *output[1:]) if isinstance(output, tuple) else output * 3
+
+    assert dispatch.reason_against_model(model, with_encoder=True) is None
+    state = dispatch._State(model)
+    monkeypatch.setattr(kind, name, replaced)
+    assert kind.__name__ in dispatch.reason_against_model(model)
+    assert dispatch._State(model) != state  # which compiled searches are kept for
+    assert_plain_with_change(model, source, steps, before)
+
+
+def replaces_a_part_of_attention(model):
+    """Replace a method that `forward` calls, for one layer."""
+    attention = model.model.decoder.layers[0].self_attn
+    own = attention._attend
+    attention._attend = lambda *args, **kwargs: (own(*args, **kwargs)[0] * 3, None)
 
 
 def replaces_a_method(model):
@@ -87,6 +118,7 @@ class Softer(WeftForConditionalGeneration):
 
 
 CHANGES = [
+    replaces_a_part_of_attention,
     replaces_a_method,
     hooks_the_table,
     replaces_forward,
