@@ -41,7 +41,7 @@ demo: $(VENV)/.installed  ## plan three drugs with the model that comes with Wef
 demo-train: $(VENV)/.installed  ## train a small model on the sample of recorded routes, evaluate it, plan one route (10 minutes on 2 cores)
 	$(BIN)/weftformer routes train --output-dir runs/demo
 
-test: lint  ## lint, check the order of the rooms and the types, run the fast tests
+test: lint  ## lint, check the order of the packages and the types, run the fast tests
 	$(PYTEST) -m "not slow and not integration"
 
 test-integration: $(VENV)/.installed  ## run the tests that start processes, builds or browsers, and more cases of others

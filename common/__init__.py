@@ -1,1 +1,1 @@
-"""Code for all other rooms: atomic writing of files, options, tables, statistics, worker processes."""
+"""Code for all other packages: atomic writing of files, options, tables, statistics, worker processes."""

@@ -16,7 +16,7 @@ GENERATED = ROOT / "docs" / "generated"
 
 
 def link_package(folder: Path) -> None:
-    """Link the modules of the package and its rooms into a folder."""
+    """Link the modules of the package and its subpackages into a folder."""
     package = folder / "weftformer"
     shutil.rmtree(folder, ignore_errors=True)
     package.mkdir(parents=True)

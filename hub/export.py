@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
-_ROOMS = ("configuration", "modeling")
+_PACKAGES = ("configuration", "modeling")
 _STAYS_HERE = ("__init__", "parallel")
 # huggingface_hub keeps its own records in a folder of this name, and never uploads a file from it. Temporary files go
 # there, so that an upload that begins at the same time, or after a crash, does not include them.
@@ -28,11 +28,13 @@ AUTO_MAP = {
 def flat_files() -> dict[str, str]:
     """Return the texts of the exported files by file name, with imports within one folder."""
     files: dict[str, str] = {}
-    for room in _ROOMS:
-        for path in sorted((ROOT / room).glob("*.py")):
+    for package in _PACKAGES:
+        for path in sorted((ROOT / package).glob("*.py")):
             if path.stem not in _STAYS_HERE:
                 text = path.read_text(encoding="utf-8")
-                files[path.name] = re.sub(rf"from \.\.(?:{'|'.join(_ROOMS)})\.(\w+) import", r"from .\1 import", text)
+                files[path.name] = re.sub(
+                    rf"from \.\.(?:{'|'.join(_PACKAGES)})\.(\w+) import", r"from .\1 import", text
+                )
     return files
 
 

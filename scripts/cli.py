@@ -17,7 +17,7 @@ A command is one file, `scripts/NAME.py` (with underscores where the command has
         \"\"\"Do the work, and return the exit code (None is 0).\"\"\"
 
 The file is imported for `--help` too, which must not take half a second: what needs torch, transformers or RDKit is imported in
-`main`. Choices and defaults are imported from the room that defines them, where that room needs none of these.
+`main`. Choices and defaults are imported from the package that defines them, where that package needs none of these.
 
 A command whose arguments are the fields of dataclasses that need torch sets `parser.is_only_help = True`. Its parser then describes
 the options that are used most and answers `--help`. `main` gets all words as `args.words`, for a parser of its own.

@@ -31,7 +31,7 @@ def _repr_html_of_one(candidate: Candidate) -> str | None:
     return None if candidate.route is None else _repr_html_(Plan(candidate.route.smiles, [candidate]))
 
 
-# set here, because the rooms below do not import this one
+# set here, because the packages below do not import this one
 Route._repr_svg_ = _repr_svg_  # type: ignore[attr-defined]
 Plan._repr_html_ = _repr_html_  # type: ignore[attr-defined]
 Candidate._repr_html_ = _repr_html_of_one  # type: ignore[attr-defined]

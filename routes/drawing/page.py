@@ -238,7 +238,7 @@ class _Need:
 
 @cache
 def templates() -> Environment:
-    """Return the templates of this room."""
+    """Return the templates of this package."""
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0][
     "layers"
 ]
-ROOMS = [room for layer in LAYERS for room in layer.split(" | ") if room not in ("benchmarks", "recipes")]
+PACKAGES = [name for layer in LAYERS for name in layer.split(" | ") if name not in ("benchmarks", "recipes")]
 DATA = (".py", ".smi", ".gz", ".css", ".html", ".js", ".yaml", ".json", ".safetensors", ".md", ".tsv")
 
 # The first steps of a user. `weftformer` must be that of the wheel.
@@ -78,8 +78,8 @@ def wheel(tmp_path_factory) -> Path:
 @pytest.mark.integration
 def test_the_wheel_holds_every_module_and_its_data_and_nothing_else(wheel):
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    # in the rooms: what else lies beside them is the user's
-    expected = {f"weftformer/{name}" for name in sources() if name.endswith(DATA) and name.split("/")[0] in ROOMS}
+    # in the packages: what else lies beside them is the user's
+    expected = {f"weftformer/{name}" for name in sources() if name.endswith(DATA) and name.split("/")[0] in PACKAGES}
     expected |= {f"weftformer/{path.name}" for path in ROOT.glob("*.py")} | {"weftformer/py.typed"}
     expected |= {"weftformer_command.py"}
     expected |= {f"weftformer/model_cards/{name}" for name in ("template.md", "facts.yaml")}
