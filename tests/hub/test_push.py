@@ -110,7 +110,9 @@ def test_each_push_holds_a_whole_model_and_nothing_else(strategy, hub, tmp_path)
     for step in [] if strategy == "end" else [1, 2, 3]:
         name = {"checkpoint": "last-checkpoint", "all_checkpoints": f"checkpoint-{step}"}.get(strategy)
         expected += [MODEL] + ([{f"{name}/{file}" for file in files}] if name else [])
-    assert [set(commit) for commit in hub.pushed] == [*expected, MODEL | {"README.md"}]
+    *during, last = (set(commit) for commit in hub.pushed)
+    assert last == MODEL | {"README.md"}
+    assert sorted(map(sorted, during)) == sorted(map(sorted, expected))  # from several threads, in any order
 
 
 @pytest.mark.parametrize("what", ["checkpoint", "model", "code"])
