@@ -36,7 +36,7 @@ MAX_BYTES = 24 << 20
 _SHARE = 0.9
 # Seconds before the end of the time at which a command is ended, to pack what there is.
 _MARGIN = 15
-# Packages without compiled code that the GPU's machine lacks. They are packed beside the data.
+# Packages without compiled code that the GPU's machine lacks. Their wheels lie beside the data.
 WHEELS = ("datasets", "dill", "multiprocess")
 ROUTES, REACTIONS = ("paroutes-n5.jsonl.gz",), ("uspto-50k-train.jsonl.gz", "uspto-15k.jsonl.gz")
 MORE = ("uspto-full-part.jsonl.gz", "uspto-480k-part.jsonl.gz")
@@ -51,7 +51,7 @@ class Job:
 
     Args:
         about: what it measures or trains.
-        minutes: how long it takes on an H100 or an H200, with everything.
+        minutes: the time to give it on an H100 or an H200, loading and saving included.
         trainings: options of `weftformer train` for each training, by name.
         checks: cases of `weftformer.benchmarks.gpu`.
         prepare: writes the files of the trainings to a folder.
@@ -98,7 +98,7 @@ def _call(words: list[Any]) -> None:
 
 
 def _prepare_reactions(
-    names: tuple[str, ...], options: str, aligned: int, holds_out: bool = False, validation: str = EXCLUDED[1]
+    names: tuple[str, ...], options: str, aligned: int, holds_out: bool = False
 ) -> Callable[[Source, Path], None]:
     """Return a function that makes `train` and `valid` for a route model or, with `--forward`, a forward model."""
 
@@ -108,7 +108,7 @@ def _prepare_reactions(
         if holds_out:
             excluded.append(source.held_out(MORE[0], 2000, folder))
         common = ["--seed", str(SEED), "--overwrite", *options.split()]
-        few = source._first(source.file(validation, folder), folder / "few.jsonl.gz", 300)
+        few = source._first(source.file(EXCLUDED[1], folder), folder / "few.jsonl.gz", 300)
         for name, inputs, number, out in (("train", files, aligned, excluded), ("valid", [few], 1, [])):
             words = [*PYTHON, "weftformer", "routes", "prepare", *inputs, *common, "--aligned", str(number)]
             words += ["--exclude", *out, "--exclude-by", "made"] if out else []
