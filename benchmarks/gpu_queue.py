@@ -1,12 +1,12 @@
 """Jobs for a GPU that is free for some minutes, in the order of their worth; `gpu_queue.md` has the table.
 
-    python -m weftformer.benchmarks.gpu_queue prepare routes --data DATA   # with all extras: writes runs/queue/routes.tar.xz
-    python -m weftformer.benchmarks.gpu_queue run routes --minutes 8       # on the GPU, with torch and transformers alone
-    python -m weftformer.benchmarks.gpu_queue rehearse --data DATA         # both, tiny, on a CPU, with the packages of the GPU
+    python -m weftformer.benchmarks.gpu_queue prepare routes --data DATA   # with all extras
+    python -m weftformer.benchmarks.gpu_queue run routes --minutes 8       # on the GPU, with torch and transformers
+    python -m weftformer.benchmarks.gpu_queue rehearse --data DATA         # both, tiny, on a CPU, without all extras
 
-`run` unpacks what `prepare` has packed, trains or measures, and stops before its time is over. A training is first timed for
-some steps, and then has as many as fit. Its results are in `--output-dir`, in files of at most 15 MB: weights in half
-precision, the log, and the figures of validation.
+`prepare` writes `runs/queue/JOB.tar.xz`. `run` unpacks it, trains or measures, and stops before its time is over. A
+training is first timed for some steps, and then has as many as fit. Its results are in `--output-dir`, in files of at
+most 15 MB: weights in half precision, the log, and the figures of validation.
 """
 
 import argparse
@@ -133,48 +133,61 @@ _MUON = "--bf16 --muon --max-tokens-per-batch 24576 --learning-rate 2e-3 --warmu
 _SCRATCH = f"{_PAIRS} --bf16 --muon --max-tokens-per-batch 24576 --learning-rate 3e-3 --warmup-steps 200"
 _SINGLE = "--single-steps --max-source-length 302"
 _ONE_STEP = "--condition-columns n_steps"
-_SPARSE = "num_experts=8,num_experts_per_tok=2,encoder_mlp_layer_types=sparse,decoder_mlp_layer_types=sparse,moe_intermediate_size=256"
+_LAYERS = "encoder_mlp_layer_types=sparse,decoder_mlp_layer_types=sparse"
+_SPARSE = f"{_LAYERS},num_experts=8,num_experts_per_tok=2,moe_intermediate_size=256"
+
+_NEW = f"{_SCRATCH} {_ONE_STEP} --tokenizer-name routes/shipped/weft-routes --preset dms-tiny"
+_MULTI30K = (
+    "recipes/multi30k.yaml --bf16 --train-file {data}/train.en --train-target-file {data}/train.de"
+    " --validation-file {data}/valid.en --validation-target-file {data}/valid.de"
+)
 
 JOBS: dict[str, Job] = {
     "peers": Job(
         "a training step and decoding beside BART, Marian, T5 and NLLB-MoE: the tables of docs/gpu.md",
-        4, {}, ("training_beside", "decoding_beside", "training_step:large dense bf16", "training_step:small dense bf16"),
+        minutes=4,
+        trainings={},
+        checks=("training_beside", "decoding_beside"),
     ),
     "routes": Job(
         "the included route model, trained further on 190,000 more reactions: docs/results.md, README",
-        8,
-        {"weft-routes": f"{_PAIRS} {_ONE_STEP} --model-name-or-path routes/shipped/weft-routes {_MUON} --seed 81"},
+        minutes=8,
+        trainings={
+            "weft-routes": f"{_PAIRS} {_ONE_STEP} --model-name-or-path routes/shipped/weft-routes {_MUON} --seed 81"
+        },
         prepare=_prepare_reactions((*MORE, *ROUTES, *REACTIONS), f"--sub-routes {_SINGLE}", 3, holds_out=True),
     ),
     "forward": Job(
         "the included forward model, trained further on the same reactions: docs/results.md",
-        6,
-        {"weft-forward": f"{_PAIRS} --model-name-or-path routes/shipped/weft-forward {_MUON} --seed 82"},
+        minutes=6,
+        trainings={"weft-forward": f"{_PAIRS} --model-name-or-path routes/shipped/weft-forward {_MUON} --seed 82"},
         prepare=_prepare_reactions((*MORE, *ROUTES, *REACTIONS), "--forward", 3, holds_out=True),
     ),
     "uspto-50k": Job(
-        "a route model on USPTO-50K alone, with twenty aligned texts of each reaction: the row beside the published models",
-        8,
-        {"uspto-50k": f"{_SCRATCH} {_ONE_STEP} --tokenizer-name routes/shipped/weft-routes --preset dms-tiny"
-                      " --config-overrides d_model=256,encoder_ffn_dim=512,decoder_ffn_dim=512 --seed 83"},
+        "a route model on USPTO-50K alone, with each reaction aligned in twenty ways: the row beside published models",
+        minutes=8,
+        trainings={
+            "uspto-50k": f"{_NEW} --config-overrides d_model=256,encoder_ffn_dim=512,decoder_ffn_dim=512 --seed 83"
+        },
         prepare=_prepare_reactions(REACTIONS[:1], _SINGLE, 20),
     ),
     "experts": Job(
         "dense beside eight experts on reactions, with equal steps and three seeds: docs/results-experts.md",
-        8,
-        {f"{kind}-{seed}": f"{_SCRATCH} {_ONE_STEP} --tokenizer-name routes/shipped/weft-routes --preset dms-tiny --seed {seed}"
-                           + (f" --config-overrides {_SPARSE}" if kind == "sparse" else "")
-         for seed in (0, 1, 2) for kind in ("dense", "sparse")},
+        minutes=8,
+        trainings={
+            f"{kind}-{seed}": f"{_NEW} --seed {seed} {overrides}"
+            for seed in (0, 1, 2)
+            for kind, overrides in (("dense", ""), ("sparse", f"--config-overrides {_SPARSE}"))
+        },
         prepare=_prepare_reactions(REACTIONS, _SINGLE, 5),
     ),
     "multi30k": Job(
         "Multi30k, English to German, with the recipe of Transformer-Tiny: docs/results-translation.md",
-        6,
-        {"multi30k": "recipes/multi30k.yaml --train-file {data}/train.en --train-target-file {data}/train.de"
-                     " --validation-file {data}/valid.en --validation-target-file {data}/valid.de --bf16"},
+        minutes=6,
+        trainings={"multi30k": _MULTI30K},
         prepare=_prepare_multi30k,
     ),
-}  # fmt: skip
+}
 
 
 def prepare(names: list[str], data: Path, rows: int | None, python_version: str) -> None:
@@ -197,9 +210,7 @@ def prepare(names: list[str], data: Path, rows: int | None, python_version: str)
         size = archive.stat().st_size
         print(f"{archive}: {size / 1e6:.1f} MB", flush=True)
         if size > MAX_BYTES:
-            raise ValueError(
-                f"{archive} has {size:,} bytes, and the limit is {MAX_BYTES:,}: write fewer aligned texts."
-            )
+            raise ValueError(f"{archive} has {size:,} bytes, and the limit is {MAX_BYTES:,}: align fewer copies.")
 
 
 def _pack(folder: Path, archive: Path) -> Path:
@@ -223,10 +234,8 @@ class Clock:
         print(f"[{self.left:.0f} s left] {' '.join(words)}", flush=True)
         with log.open("ab") as out:
             try:
-                return (
-                    subprocess.run(words, stdout=out, stderr=out, timeout=max(5.0, self.left - _MARGIN)).returncode
-                    == 0
-                )
+                ended = subprocess.run(words, stdout=out, stderr=out, timeout=max(5.0, self.left - _MARGIN))
+                return ended.returncode == 0
             except subprocess.TimeoutExpired:
                 print("ended, because the time is over", flush=True)
                 return False
@@ -274,15 +283,9 @@ def _train_all(
     words = {}
     for training, options in job.trainings.items():
         words[training] = [*PYTHON, "weftformer", "train", *options.format(data=FOLDER / name).split()]
-        words[training] += [
-            "--num-proc",
-            str(os.cpu_count()),
-            "--predict-with-generate",
-            "false",
-            "--report-to",
-            "none",
-        ]
-        words[training] += ["--resume-from-checkpoint", "false", "--save-total-limit", "1", "--eval-strategy", "steps"]
+        words[training] += ["--num-proc", str(os.cpu_count()), "--predict-with-generate", "false"]
+        words[training] += ["--report-to", "none", "--resume-from-checkpoint", "false"]
+        words[training] += ["--save-total-limit", "1", "--eval-strategy", "steps"]
         few = ["--use-cpu", "true", "--max-tokens-per-batch", "1024"]
         words[training] += few if on_cpu else ["--dataloader-num-workers", "4"]
     trial, begun, seconds = FOLDER / "models" / "trial", clock.left, 0.0
@@ -319,7 +322,7 @@ def _time_of(file: Path) -> float:
 
 
 def _save(folder: Path, out: Path, name: str) -> None:
-    """Pack a trained model in half precision, in files of at most 15 MB: `cat NAME.tar.xz.* | tar -xJ` unpacks them."""
+    """Pack a trained model in half precision, in files of at most 15 MB. `cat NAME.tar.xz.* | tar -xJ` unpacks it."""
     from transformers import AutoTokenizer
 
     from weftformer import WeftForConditionalGeneration
@@ -355,15 +358,13 @@ def rehearse(names: list[str], data: Path, python: str, minutes: float) -> int:
         python: the interpreter of an environment with the releases of the GPU's machine.
         minutes: the time of each job.
     """
-    version = subprocess.run(
-        [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True
-    )
+    ask = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    version = subprocess.run(ask, capture_output=True, text=True)
     prepare(names, data, 400, version.stdout.strip())
     block = FOLDER / "rehearsal"
     block.mkdir(exist_ok=True)
-    (block / "sitecustomize.py").write_text(
-        _HIDE.format(missing=_MISSING, wheels=WHEELS, site=str(FOLDER / "site")), encoding="utf-8"
-    )
+    hide = _HIDE.format(missing=_MISSING, wheels=WHEELS, site=str(FOLDER / "site"))
+    (block / "sitecustomize.py").write_text(hide, encoding="utf-8")
     words = [python, "-m", "weftformer.benchmarks.gpu_queue", "run", *names, "--device", "cpu", "--trial-steps", "2"]
     words += ["--minutes", str(minutes * len(names)), "--output-dir", str(FOLDER / "rehearsed")]
     environment = os.environ | {"PYTHONPATH": str(block), "OMP_NUM_THREADS": "1"}
@@ -374,34 +375,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("action", choices=("prepare", "run", "rehearse"))
     add("jobs", nargs="*", metavar="JOB", help=f"jobs, of {', '.join(JOBS)} (default: all)")
-    add(
-        "--data",
-        type=Path,
-        metavar="FOLDER",
-        help="folder with the recorded reactions, routes and texts, for prepare and rehearse",
-    )
-    add(
-        "--minutes",
-        type=float,
-        default=8.0,
-        help="time for all jobs that run, or for each that is rehearsed (default: %(default)s)",
-    )
-    add(
-        "--output-dir",
-        type=Path,
-        default=FOLDER / "results",
-        metavar="FOLDER",
-        help="results of run (default: %(default)s)",
-    )
+    words = "folder with the recorded reactions, routes and texts, for prepare and rehearse"
+    add("--data", type=Path, metavar="FOLDER", help=words)
+    words = "time for all jobs that run, or for each that is rehearsed (default: %(default)s)"
+    add("--minutes", type=float, default=8.0, help=words)
+    words = "results of run (default: %(default)s)"
+    add("--output-dir", type=Path, default=FOLDER / "results", metavar="FOLDER", help=words)
     add("--python", default=sys.executable, help="interpreter of a rehearsal (default: this one)")
     add("--python-version", default="3.12", help="Python of the machine with the GPU (default: %(default)s)")
-    add(
-        "--trial-steps",
-        type=int,
-        default=100,
-        metavar="N",
-        help="steps by which a training is timed (default: %(default)s)",
-    )
+    words = "steps by which a training is timed (default: %(default)s)"
+    add("--trial-steps", type=int, default=100, metavar="N", help=words)
     add("--device", choices=("cuda", "cpu"), help="(default: cuda if there is one)")
 
 
