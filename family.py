@@ -1,11 +1,13 @@
 """The public names of `weftformer`, and the registration of the family with transformers."""
 
+from types import SimpleNamespace
+
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from .configuration import WeftConfig
 from .configuration.version import __version__  # noqa: F401
 from .hub import export_code
-from .hub.card import upload_with_card
+from .hub.card import replace_default_card
 from .modeling import (  # noqa: F401, public names
     WeftDecoder,
     WeftEncoder,
@@ -20,15 +22,17 @@ from .modeling.decoding import dispatch
 
 
 def register() -> None:
-    """Make the family known to transformers, and give its classes the parts that the package has for them.
+    """Make the family known to transformers, and give its classes the parts that only the package has.
 
     The code that travels with weights does not have these parts, so the classes do not import them: splitting over
     processes, the fast path of decoding, the writing of that code, and the model card.
     """
+    WeftConfig.package = SimpleNamespace(
+        parallel=parallel,
+        fast_path=dispatch,
+        export_code=export_code,
+        replace_default_card=replace_default_card,
+    )
     AutoConfig.register("weft", WeftConfig, exist_ok=True)
     AutoModel.register(WeftConfig, WeftModel, exist_ok=True)
     AutoModelForSeq2SeqLM.register(WeftConfig, WeftForConditionalGeneration, exist_ok=True)
-    parallel.install(WeftPreTrainedModel, WeftStack)
-    WeftForConditionalGeneration.fast_path = dispatch
-    WeftConfig.code_exporter = staticmethod(export_code)
-    WeftPreTrainedModel._upload_modified_files = upload_with_card

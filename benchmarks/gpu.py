@@ -210,7 +210,7 @@ def training_beside(bench: Bench, case: str) -> Result:
     """
     name, peer, *compiled = case.split()
     size = bench.size(name)
-    batch, logits, figures = bench.batch(size), [], {}
+    batch, logits, figures = bench.batch(size), [], Row()
     for side, model in bench.pair(peer, size).items():
         model.to(bench.device)
         with torch.no_grad():

@@ -1,6 +1,5 @@
 """The configuration of a Weft model: its fields, the values derived from them, and their validation."""
 
-from collections.abc import Callable
 from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import fields as dataclass_fields
@@ -210,9 +209,9 @@ class WeftConfig(PreTrainedConfig):
     # transformers' default is for one stack, and would separate embedding tables from tied heads. The model classes
     # have their own plans.
     base_model_fsdp_plan: ClassVar[dict[Any, str]] = {}
-    # Writes the model's code beside a saved configuration. `family.py` sets it, so that this file need not import
-    # `hub`.
-    code_exporter: ClassVar[Callable[[str], dict[str, str]] | None] = None
+    # What only the installed package has for the classes of the family. `family.py` sets it. Code that travels with
+    # weights has None.
+    package: ClassVar[Any] = None
 
     vocab_size: int = integer(1)(32000)
     decoder_vocab_size: int | None = integer(1, optional=True)(None)
@@ -423,9 +422,8 @@ class WeftConfig(PreTrainedConfig):
             raise ValueError(
                 f"{', '.join(generation)}: set this in `model.generation_config`, not in the configuration."
             )
-        exporter = type(self).code_exporter
-        if exporter is not None:
-            self.auto_map = exporter(save_directory)
+        if self.package is not None:
+            self.auto_map = self.package.export_code(save_directory)
         super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
 
     def _get_files_timestamps(self, *args, **kwargs):

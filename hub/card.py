@@ -309,12 +309,8 @@ def upcycled_card(model: WeftPreTrainedModel, name: str, dense: str, *, has_toke
     )
 
 
-def upload_with_card(model: WeftPreTrainedModel, working_dir: str, repo_id: str, *args: Any, **kwargs: Any) -> Any:
-    """Upload the files of `push_to_hub`, with Weft's card in place of transformers' empty one.
-
-    Any other card is kept.
-    """
+def replace_default_card(model: WeftPreTrainedModel, working_dir: str, repo_id: str) -> None:
+    """Write Weft's card over transformers' empty one in a folder that is being pushed. Any other card is kept."""
     file = Path(working_dir, "README.md")
     if file.is_file() and _DEFAULT_CARD in file.read_text(encoding="utf-8"):
         build_card(model, repo_id, tags=ModelCard.load(file).data.tags or []).save(file)
-    return super(WeftPreTrainedModel, model)._upload_modified_files(working_dir, repo_id, *args, **kwargs)

@@ -106,10 +106,13 @@ _OUTPUTS = {
 class WeftGenerationMixin(GenerationMixin):
     """`generate` with the plain path of decoding, and attributes through which the installed package extends it."""
 
-    # The fast path (`decoding/dispatch.py`). The installed package sets it. Code saved beside the weights has none.
-    fast_path: ClassVar[Any] = None
     # Names for `custom_generate` besides repositories on the Hub, each with a function that returns the search.
     searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _needs_package}
+
+    @property
+    def fast_path(self) -> Any:
+        """The fast path (`decoding/dispatch.py`), which only the installed package has."""
+        return None if self.config.package is None else self.config.package.fast_path
 
     @torch.no_grad()  # without it, `generate.__wrapped__` keeps gradients, as in transformers
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
@@ -146,12 +149,13 @@ class WeftGenerationMixin(GenerationMixin):
             ValueError: the learned position table is too short for the request, an input is not allowed, the scores of
                 a step are not finite, or `assistant_early_exit` is given.
         """
-        if self.parallelism is not None and self.parallelism.is_fully_sharded(self):
+        package = self.config.package
+        if package is not None and package.parallel.is_fully_sharded(self):
             # a process that has finished still has a part of the weights that the others need; the Trainer sets this
             # only for its own FSDP
             kwargs["synced_gpus"] = torch.distributed.get_world_size() > 1
             if "generate" not in self.__dict__:
-                self.parallelism.gather_for_generate(self)
+                package.parallel.gather_for_generate(self)
                 return self.generate(inputs, generation_config, logits_processor, *args, **kwargs)
         kwargs.pop("labels", None)  # Seq2SeqTrainer passes its whole batch
         kwargs = rename_cache(kwargs, CACHE)

@@ -9,7 +9,6 @@ from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from types import ModuleType
 from typing import Any, ClassVar, Unpack, cast
 
 import torch
@@ -274,9 +273,6 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
-    # The module that splits a model over processes (`parallel.py`). The installed package sets it. Code that travels
-    # with weights has none.
-    parallelism: ClassVar[ModuleType | None] = None
     # Whether the values of a batch have been checked, see `checks.py`.
     _has_checked_values = False
 
@@ -328,13 +324,10 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         super().save_pretrained(*args, **kwargs)
 
     def init_parallel_plans(self, *args, **kwargs) -> None:
-        """Set the plans as in transformers, and remove the rules that match nothing in this model.
-
-        The plans of the classes have the rules of the whole family.
-        """
+        """Set the plans as in transformers, and remove the rules that match nothing in this model."""
         super().init_parallel_plans(*args, **kwargs)
-        if self.parallelism is not None:
-            self.parallelism.keep_own_rules(self)
+        if self.config.package is not None:
+            self.config.package.parallel.keep_own_rules(self)
 
     @classmethod
     def maybe_distribute_model(cls, model, distributed_config, *args, **kwargs):
@@ -346,14 +339,20 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         """
         if distributed_config is None:
             return super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
-        if cls.parallelism is None:
+        if model.config.package is None:
             raise ValueError(
                 "Splitting this model over processes needs the weftformer package: pip install weftformer."
             )
-        cls.parallelism.prepare_to_split(model, distributed_config)
+        parallel = model.config.package.parallel
+        parallel.prepare_to_split(model, distributed_config)
         model = super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
-        cls.parallelism.average_expert_gradients(model, distributed_config)
+        parallel.average_expert_gradients(model, distributed_config)
         return model
+
+    def _upload_modified_files(self, working_dir, repo_id, *args, **kwargs):
+        if self.config.package is not None:
+            self.config.package.replace_default_card(self, working_dir, repo_id)
+        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> list[str]:
@@ -442,6 +441,45 @@ class WeftStack(WeftPreTrainedModel):
     # the name of the ids in messages, and the field that limits positions
     ids_name: ClassVar[str]
     positions_field: ClassVar[str]
+    # The plans have the rules of the whole family. The styles "weft_..." are in `parallel.py`.
+    _tp_plan = {
+        "embed_tokens": "embedding_rowwise",
+        "layers.*.self_attn": "weft_heads",
+        "layers.*.self_attn.q_proj": "colwise",
+        "layers.*.self_attn.k_proj": "colwise",
+        "layers.*.self_attn.v_proj": "colwise",
+        "layers.*.self_attn.q_norm": "weft_heads",
+        "layers.*.self_attn.k_norm": "weft_heads",
+        "layers.*.self_attn.out_proj": "rowwise",
+        "layers.*.encoder_attn": "weft_heads",
+        "layers.*.encoder_attn.q_proj": "colwise",
+        "layers.*.encoder_attn.k_proj": "colwise",
+        "layers.*.encoder_attn.v_proj": "colwise",
+        "layers.*.encoder_attn.q_norm": "weft_heads",
+        "layers.*.encoder_attn.k_norm": "weft_heads",
+        "layers.*.encoder_attn.out_proj": "rowwise",
+        "layers.*.mlp.up_proj": "colwise",
+        "layers.*.mlp.gate_proj": "colwise",
+        "layers.*.mlp.down_proj": "rowwise",
+        # "rowwise" splits the last dimension, and "packed" parameters have gate and up side by side
+        "layers.*.mlp.experts": "weft_experts",
+        "layers.*.mlp.experts.up_proj": "colwise",
+        "layers.*.mlp.experts.up_proj_bias": "rowwise",
+        "layers.*.mlp.experts.gate_up_proj": "packed_colwise",
+        "layers.*.mlp.experts.gate_up_proj_bias": "packed_rowwise",
+        "layers.*.mlp.experts.down_proj": "rowwise",
+    }
+    _ep_plan = {
+        "layers.*.mlp.experts": "ep_dispatch_experts",
+        "layers.*.mlp.experts.up_proj": "grouped_gemm",
+        "layers.*.mlp.experts.up_proj_bias": "grouped_gemm",
+        "layers.*.mlp.experts.gate_up_proj": "grouped_gemm",
+        "layers.*.mlp.experts.gate_up_proj_bias": "grouped_gemm",
+        "layers.*.mlp.experts.down_proj": "grouped_gemm",
+        "layers.*.mlp.experts.down_proj_bias": "grouped_gemm",
+    }
+    # Each layer is a group. Embedding tables and head, which may be one weight, are in the outermost group.
+    _fsdp_plan = {"layers.*": "free_full_weight"}
 
     def __init__(self, config: WeftConfig, vocab_size: int, num_layers: int, num_positions: int):
         super().__init__(config)
@@ -822,6 +860,8 @@ class WeftModel(WeftPreTrainedModel):
             The configuration.
     """
 
+    _tp_plan = {"shared": "embedding_rowwise"}
+
     def __init__(self, config: WeftConfig):
         super().__init__(config)
         self.shared: nn.Embedding | None
@@ -996,6 +1036,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         config ([`WeftConfig`]):
             The configuration.
     """
+
+    _tp_plan = {"lm_head": "colwise_gather_output"}
 
     def __init__(self, config: WeftConfig):
         super().__init__(config)

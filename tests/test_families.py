@@ -123,7 +123,7 @@ ROWS = {
     "flash attention and flex attention": lambda model: model._supports_flash_attn and model._supports_flex_attn,
     "experts": lambda model: bool(getattr(model.config, "num_experts", 0)),
     "grouped matrix products for experts": lambda model: bool(model._can_set_experts_implementation()),
-    "a tensor-parallel plan": lambda model: bool(model._tp_plan),
+    "a tensor-parallel plan (Weft's ran on two CPU processes)": lambda model: bool(model._tp_plan),
 }
 
 

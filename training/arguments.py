@@ -17,35 +17,30 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with defaults for a small model trained from scratch, and additional arguments.
 
     Raises:
-        ValueError: as in transformers, `output_dir` is missing, two arguments contradict each other, FSDP of
-            accelerate is requested on a CPU, or DeepSpeed is requested.
+        ValueError: as in transformers, `output_dir` is missing, two arguments contradict each other, or DeepSpeed or
+            accelerate's own FSDP is requested.
     """
 
     def __post_init__(self):
         self.check()
-        refuse_deepspeed(self)
+        refuse_other_engines(self)
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
             raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
         if self.train_sampling_strategy == "sequential" and self.max_tokens_per_batch is not None:
             raise ValueError(
-                "--train-sampling-strategy sequential and --max-tokens-per-batch, which shuffles, are mutually exclusive: give one."
+                "--train-sampling-strategy sequential and --max-tokens-per-batch, which shuffles, are mutually exclusive: "
+                "give one."
             )
         if self.overwrite_output_dir and self.wants_resume and self.checkpoint_to_resume() is None:
             raise ValueError(
-                "--overwrite-output-dir and --resume-from-checkpoint true are mutually exclusive: give one (set the other to false if "
-                "a file of arguments has it)."
+                "--overwrite-output-dir and --resume-from-checkpoint true are mutually exclusive: give one (set the other "
+                "to false if a file of arguments has it)."
             )
         self._set_dependent_defaults()
         is_default = self.accelerator_config is None
         super().__post_init__()
         if self.device.type == "cpu":  # otherwise torch warns that there is nothing to pin memory for
             self.dataloader_pin_memory = False
-            if self.uses_fsdp_of_accelerate:  # accelerate would use DDP without a warning
-                raise ValueError(
-                    "FSDP of accelerate (--fsdp, or ACCELERATE_USE_FSDP=true from its configuration) is supported only on GPUs, but "
-                    "this run is on the CPU: use DDP (scripts/configs/ddp.yaml), or torchrun with --distributed-config "
-                    "fsdp_size=<processes>, which also splits a model on CPUs."
-                )
         elif self.device.type == "cuda":
             # cuDNN plans each new shape for as long as 50 steps, and can give NaN gradients with a mask (pytorch#196678)
             torch.backends.cuda.enable_cudnn_sdp(False)
@@ -72,11 +67,6 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         return self.process_index == 0
 
     @property
-    def uses_fsdp_of_accelerate(self) -> bool:
-        """Whether the Trainer or `accelerate launch` is set to use FSDP."""
-        return bool(self.fsdp) or parse_flag_from_env("ACCELERATE_USE_FSDP")
-
-    @property
     def wants_resume(self) -> bool:
         return str(self.resume_from_checkpoint).lower() not in ("none", "false", "no", "0", "")
 
@@ -86,13 +76,14 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         return None if value.lower() in ("true", "yes", "1") else os.path.expanduser(value)
 
 
-def refuse_deepspeed(args: TrainingArguments) -> None:
-    """Raise a ValueError if the Trainer or `accelerate launch` is set to use DeepSpeed."""
-    if args.deepspeed or parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
-        raise ValueError(
-            "DeepSpeed (--deepspeed, or ACCELERATE_USE_DEEPSPEED=true from accelerate's configuration) is not supported: use FSDP2 "
-            "(--distributed-config fsdp_size=<processes>, or scripts/configs/fsdp2.yaml)."
-        )
+def refuse_other_engines(args: TrainingArguments) -> None:
+    """Raise a ValueError if the Trainer or `accelerate launch` is set to use DeepSpeed or accelerate's own FSDP."""
+    for name, value in (("DEEPSPEED", args.deepspeed), ("FSDP", args.fsdp)):
+        if value or parse_flag_from_env(f"ACCELERATE_USE_{name}"):
+            raise ValueError(
+                f"--{name.lower()}, or ACCELERATE_USE_{name}=true from the configuration of accelerate, is not supported: "
+                "shard the model by FSDP2 with torchrun and --distributed-config fsdp_size=<processes>."
+            )
 
 
 def check_one_gpu(args: TrainingArguments) -> None:

@@ -195,18 +195,13 @@ def build_distributed_config(args: ModelArguments, training_args: WeftTrainingAr
     is_cpu = training_args.device.type == "cpu"
     if is_cpu and sizes.tp_size > 1:
         raise ValueError(
-            f"distributed_config tp_size={sizes.tp_size}: the Trainer supports tensor parallelism only on GPUs, but this run is "
-            "on the CPU. Use fsdp_size (with ep_size for experts) instead."
+            f"distributed_config tp_size={sizes.tp_size}: the Trainer supports tensor parallelism only on GPUs, but this "
+            "run is on the CPU. Use fsdp_size (with ep_size for experts) instead."
         )
     if is_cpu and torch.accelerator.is_available():
         raise ValueError(
             "distributed_config does not work with --use-cpu: transformers puts the parts on visible GPUs. Hide them "
             "(CUDA_VISIBLE_DEVICES=), or leave out --use-cpu."
-        )
-    if training_args.uses_fsdp_of_accelerate:
-        raise ValueError(
-            "distributed_config splits the model, and --fsdp or the configuration of accelerate would split it again: use "
-            "only one of them."
         )
     return sizes
 
@@ -248,8 +243,8 @@ def _check_fit(config: WeftConfig, tokenizer: PreTrainedTokenizerBase, num_condi
     size = min(config.vocab_size, config.target_vocab_size)
     if len(tokenizer) > size:
         raise ValueError(
-            f"The tokenizer has {len(tokenizer)} tokens and the model {size}: ids past {size - 1} would have no embedding. "
-            "Use the tokenizer the model was trained with, or a model of this size."
+            f"The tokenizer has {len(tokenizer)} tokens and the model {size}: ids past {size - 1} would have no "
+            "embedding. Use the tokenizer the model was trained with, or a model of this size."
         )
     for name in ("pad_token_id", "eos_token_id"):
         ids = getattr(config, name)

@@ -120,19 +120,17 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
 
 
 def _last_whole_checkpoint(args: WeftTrainingArguments) -> str | None:
-    is_sharded = args.uses_fsdp_of_accelerate  # which writes other files, and checks them on reading
     requested = args.checkpoint_to_resume()
     candidates = [Path(requested)] if requested else checkpoints(args.output_dir)
     problems = []
     for folder in candidates:
-        missing = [] if is_sharded else missing_files(folder, args.world_size)
+        missing = missing_files(folder, args.world_size)
         if not folder.is_dir():
             problems.append(f"there is no folder {folder}")
         elif missing:
             problems.append(f"{folder} lacks {', '.join(missing)}")
         else:
-            if not is_sharded:
-                check_weights_files(folder)
+            check_weights_files(folder)
             if problems:
                 logger.warning(f"Skipped checkpoints: {'; '.join(problems)}.")
             return str(folder)

@@ -5,7 +5,6 @@ import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -26,9 +25,9 @@ from transformers.trainer_utils import has_length, rotate_checkpoints, seed_work
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
-from ..modeling.parallel import is_fully_sharded, undivided_tables
+from ..modeling.parallel import is_fully_sharded
 from ..modeling.transformers_names import named_arguments
-from .arguments import check_one_gpu, refuse_deepspeed
+from .arguments import check_one_gpu, refuse_other_engines
 from .batching import TokenBudgetSampler, padded, row_lengths
 from .callbacks import ExpertStatisticsCallback, PushCodeCallback, weft_model
 from .checkpoints import ShardedModelTrainer
@@ -112,7 +111,7 @@ class WeftTrainer(ShardedModelTrainer):
             args.ddp_find_unused_parameters = False
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
         _refuse_lost_noise(self.args, config)
-        refuse_deepspeed(self.args)
+        refuse_other_engines(self.args)
         check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
         own = weft_model(self.model)
         config = own.config
@@ -134,16 +133,13 @@ class WeftTrainer(ShardedModelTrainer):
         for router in weft_model(self.model).routers():
             if router.expert_load is not None:
                 router.expert_load.zero_()  # a step that ran out of memory has counted some
-        with undivided_tables(weft_model(self.model)) if self.is_fsdp_enabled else nullcontext():
-            return super()._prepare_for_training(*args, **kwargs)
+        return super()._prepare_for_training(*args, **kwargs)
 
     def create_optimizer(self, *model: Any) -> torch.optim.Optimizer:
         if getattr(self.args, "muon", False) and self.optimizer is None:
             kind, settings = self.get_optimizer_cls_and_kwargs(self.args, self.model)
-            if kind is not torch.optim.AdamW or self.is_fsdp_enabled:
-                raise ValueError(
-                    "--muon needs AdamW for the other weights, and whole matrices: leave --optim and FSDP out."
-                )
+            if kind is not torch.optim.AdamW:
+                raise ValueError("--muon needs AdamW for the other weights: leave --optim out.")
             # fused, AdamW would also unscale float16 gradients, but not those of the matrices
             settings |= {"matrices": layer_matrices(self.model), "fused": False}
             self.optimizer_cls_and_kwargs = Muon, settings
@@ -362,8 +358,7 @@ class WeftTrainer(ShardedModelTrainer):
         try:
             # accelerate puts only `forward` into autocast, and `generate` also calls the encoder and, for each token, the
             # decoder; within one context, each weight is cast once, unless a process does not have the memory for all
-            is_sharded = self.is_fsdp_enabled or is_fully_sharded(self.model)
-            with self.accelerator.autocast(AutocastKwargs(cache_enabled=not is_sharded)):
+            with self.accelerator.autocast(AutocastKwargs(cache_enabled=not is_fully_sharded(self.model))):
                 output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
             evaluated = self._evaluated
         finally:

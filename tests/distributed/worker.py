@@ -11,18 +11,14 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
-from accelerate import FullyShardedDataParallelPlugin
-from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers.distributed import DistributedConfig
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.modeling.parallel import undivided_tables
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -63,22 +59,6 @@ def train(model, batch, split, call):
     return {"losses": losses, "gradients": gradients, "state": {n: whole(t) for n, t in model.state_dict().items()}}
 
 
-def fsdp_by_accelerate(model):
-    """Wrap a model as accelerate's FSDP2. `Accelerator` itself does so on GPUs only, and uses DDP on CPUs silently."""
-    plugin = FullyShardedDataParallelPlugin(
-        fsdp_version=2,
-        auto_wrap_policy="transformer_based_wrap",
-        reshard_after_forward=True,
-        cpu_ram_efficient_loading=False,
-        state_dict_type="FULL_STATE_DICT",
-    )
-    accelerator = SimpleNamespace(
-        state=SimpleNamespace(fsdp_plugin=plugin), mixed_precision="no", is_main_process=RANK == 0
-    )
-    with undivided_tables(model):  # as `WeftTrainer` does
-        return fsdp2_prepare_model(accelerator, model)
-
-
 def generated(model, batch, split):
     """Return beams with their scores, the beams of DirectMultiStep's search, and greedy text."""
     part = micro_batches(batch, split)[0] if split else batch
@@ -90,20 +70,17 @@ def generated(model, batch, split):
     return {"beams": found.sequences, "scores": found.sequences_scores, "by_length": by_length, "greedy": greedy}
 
 
-def run_engine(folder, batch, out, sizes=None, ddp=False, fsdp=False):
+def run_engine(folder, batch, out, sizes=None, ddp=False):
     """Train, save and generate on one of the engines, or on one process as the reference."""
     torch.manual_seed(0)
     options = {"distributed_config": DistributedConfig(**sizes)} if sizes else {}
     model = WeftForConditionalGeneration.from_pretrained(folder, **options)
-    split = ddp or fsdp or bool(sizes and sizes.get("fsdp_size", 1) > 1)
+    split = ddp or bool(sizes and sizes.get("fsdp_size", 1) > 1)
     # before a forward pass of the whole model has prepared anything
-    result = {"generated": None if fsdp else generated(model.eval(), batch, split)}
-    if fsdp:
-        model = fsdp_by_accelerate(model)
+    result = {"generated": generated(model.eval(), batch, split)}
     result |= train(model, batch, split, DistributedDataParallel(model) if ddp else model)
     result["held"] = sum(held(parameter).numel() for parameter in model.parameters())
-    gathered = {"state_dict": result["state"]} if fsdp else {}  # as accelerate gathers them
-    model.save_pretrained(out, is_main_process=RANK == 0, **gathered)
+    model.save_pretrained(out, is_main_process=RANK == 0)
     return result | {"generated after": generated(model.eval(), batch, split)}
 
 

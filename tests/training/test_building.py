@@ -149,12 +149,8 @@ def test_a_split_that_cannot_be(monkeypatch, given, processes, message):
 
 
 @splits
-def test_a_split_by_transformers_and_by_accelerate(monkeypatch):
+def test_a_split_by_transformers(monkeypatch):
     assert [split(given) for given in (None, "fsdp_size=1", {})] == [None] * 3
     monkeypatch.setattr(WeftTrainingArguments, "world_size", 2)
     sizes = split("fsdp_size=2")
     assert sizes is not None and sizes.fsdp_size == 2
-    monkeypatch.setattr(WeftTrainingArguments, "uses_fsdp_of_accelerate", True)
-    monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda", 0))
-    with pytest.raises(ValueError, match="would split it again"):
-        split("fsdp_size=2")

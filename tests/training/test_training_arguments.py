@@ -121,16 +121,10 @@ def test_defaults_on_a_gpu(monkeypatch, given):
     assert WeftTrainingArguments("out").tf32 is None and not enabled
 
 
-def test_accelerate_does_no_fsdp_on_a_cpu(monkeypatch):
-    """It takes DDP and does not say so."""
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ValueError, match=r"ACCELERATE_USE_FSDP=true .* --distributed-config fsdp_size="):
-        parse_arguments(NEEDED)
-
-
-@pytest.mark.parametrize("given", [["--deepspeed", "zero3.json"], []])
-def test_deepspeed_is_refused(monkeypatch, given):
-    if not given:
-        monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    with pytest.raises(ValueError, match=r"DeepSpeed .* is not supported: use FSDP2"):
-        parse_arguments(NEEDED + given)
+@pytest.mark.parametrize("name", ["DEEPSPEED", "FSDP"])
+@pytest.mark.parametrize("by_word", [True, False])
+def test_other_engines_are_refused(monkeypatch, name, by_word):
+    words = [f"--{name.lower()}", "zero3.json" if name == "DEEPSPEED" else "full_shard"] if by_word else []
+    monkeypatch.setenv(f"ACCELERATE_USE_{name}", str(not by_word))
+    with pytest.raises(ValueError, match="--distributed-config fsdp_size="):
+        parse_arguments(NEEDED + words)
