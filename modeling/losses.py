@@ -1,6 +1,6 @@
-"""Cross-entropy over the labels that are not -100: from logits, or from hidden states in chunks.
+"""Cross-entropy over the labels that are not -100, from logits or from hidden states in chunks, and the losses of routers.
 
-Shape suffixes: N tokens, D width, V vocabulary.
+Shape suffixes: N tokens, D width, V vocabulary, E experts, K experts per token.
 """
 
 from collections.abc import Iterator
@@ -56,14 +56,14 @@ _TRACED_CHUNKS = 8
 _LARGE_VOCABULARY = 4096
 
 
-def chunks_loss(lm_head: Any, asked: bool | None, training: bool) -> bool:
+def chunks_loss(lm_head: Any, requested: bool | None, training: bool) -> bool:
     """Return whether to compute the loss in chunks, without keeping logits.
 
-    `asked` decides if it is not None. Otherwise return True where chunks save memory: in training, with a large
+    `requested` decides if it is not None. Otherwise return True where chunks save memory: in training, with a large
     vocabulary and a plain head.
 
     Raises:
-        ValueError: `asked` is True and the head is not a plain linear layer.
+        ValueError: `requested` is True and the head is not a plain linear layer.
     """
     weight = getattr(lm_head, "weight", None)
     # a head with an adapter or with sharded weights works only if the module itself is called
@@ -74,13 +74,13 @@ def chunks_loss(lm_head: Any, asked: bool | None, training: bool) -> bool:
         and len(weight) == lm_head.out_features
     )
     if not is_plain:
-        if asked:
+        if requested:
             raise ValueError(
-                f"chunked_loss=True needs a plain linear head, but this head is a {type(lm_head).__name__} with weights of type "
-                f"{type(weight).__name__} (it has an adapter or is sharded). Leave `chunked_loss` out."
+                f"chunked_loss=True needs a plain linear head, but this head is a {type(lm_head).__name__} with weights "
+                f"of type {type(weight).__name__} (it has an adapter or is sharded). Leave `chunked_loss` out."
             )
         return False
-    return bool(training and lm_head.out_features >= _LARGE_VOCABULARY if asked is None else asked)
+    return bool(training and lm_head.out_features >= _LARGE_VOCABULARY if requested is None else requested)
 
 
 def chunked_cross_entropy(
@@ -182,3 +182,62 @@ def _add_product(d_weight: torch.Tensor, d_logits: torch.Tensor, hidden: torch.T
         d_weight.addmm_(d_logits.t(), hidden)
     else:
         d_weight += d_logits.to(hidden.dtype).t() @ hidden
+
+
+def expert_load(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the number of assignments per expert (E,) in fp32, without pads. Several layers may come first."""
+    ones_NK = torch.ones_like(ids_NK, dtype=torch.float32)
+    if non_pad_N is not None:
+        ones_NK = ones_NK * non_pad_N[:, None]
+    load_E = torch.zeros(*ids_NK.shape[:-2], num_experts, dtype=torch.float32, device=ids_NK.device)
+    return load_E.scatter_add(-1, ids_NK.flatten(-2), ones_NK.flatten(-2))
+
+
+def router_counts(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the number of assignments per expert and then the number of tokens, (E + 1,) in fp32, without pads."""
+    load_E = expert_load(ids_NK, num_experts, non_pad_N)
+    tokens = load_E.new_full((), ids_NK.shape[-2]) if non_pad_N is None else non_pad_N.sum().float()
+    return torch.cat([load_E, tokens.expand(*load_E.shape[:-1], 1)], dim=-1)
+
+
+def balance_loss(
+    logits_NE: torch.Tensor,
+    ids_NK: torch.Tensor,
+    non_pad_N: torch.Tensor | None = None,
+    counts: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return E * sum over experts of (share of assignments * mean probability), which is 1 at perfect balance.
+
+    This is eq. 4-6 of Fedus et al. 2021 (arXiv:2101.03961) for top-k. Pads are left out. Several layers with the same
+    tokens, as a first dimension of logits, ids and counts, have one loss each.
+
+    Args:
+        logits_NE: the router's logits.
+        ids_NK: the selected experts.
+        non_pad_N: False for pads. None if there are none.
+        counts: [`router_counts`] of several batches. The result is then this batch's summand of the loss over all of
+            them (Qiu et al. 2025, arXiv:2501.11873), so that the loss does not depend on how they are split.
+    """
+    counts = router_counts(ids_NK, logits_NE.shape[-1], non_pad_N) if counts is None else counts
+    load_E, tokens = counts[..., :-1], counts[..., -1].clamp(min=1)
+    share_E = load_E / load_E.sum(dim=-1, keepdim=True).clamp(min=1)
+    probs_NE = logits_NE.softmax(dim=-1)
+    probs_E = (probs_NE if non_pad_N is None else probs_NE * non_pad_N[:, None]).sum(dim=-2)
+    return logits_NE.shape[-1] * (share_E * probs_E).sum(dim=-1) / tokens
+
+
+def router_z_loss(
+    logits_NE: torch.Tensor, non_pad_N: torch.Tensor | None = None, counts: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the mean of logsumexp(logits)^2 over the non-pad tokens, eq. 5 of Zoph et al. 2022 (arXiv:2202.08906).
+
+    Args:
+        logits_NE: the router's logits, of one layer or of several, as in [`balance_loss`].
+        non_pad_N: False for pads. None if there are none.
+        counts: as in [`balance_loss`].
+    """
+    squares_N = torch.logsumexp(logits_NE, dim=-1).square()
+    total = (squares_N if non_pad_N is None else squares_N * non_pad_N).sum(dim=-1)
+    if counts is not None:
+        return total / counts[..., -1].clamp(min=1)
+    return total / (logits_NE.shape[-2] if non_pad_N is None else non_pad_N.sum().clamp(min=1))

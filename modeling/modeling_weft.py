@@ -45,9 +45,17 @@ from .checks import (
 from .generation import WeftGenerationMixin
 from .layers import FeedForward, build_norm, dropout
 from .loading import LoadingMixin
-from .losses import chunked_cross_entropy, chunks_loss, counted_items, cross_entropy
+from .losses import (
+    balance_loss,
+    chunked_cross_entropy,
+    chunks_loss,
+    counted_items,
+    cross_entropy,
+    router_counts,
+    router_z_loss,
+)
 from .masks import bidirectional_mask, decoder_mask, key_mask_of, refuse_lost_bias
-from .moe import ExpertsBase, Router, SparseFeedForward, balance_loss, router_counts, router_z_loss
+from .moe import ExpertsBase, Router, SparseFeedForward
 from .positions import (
     AttentionPositions,
     TokenPositions,

@@ -1,19 +1,18 @@
-"""The sparse feed-forward (a router, experts as 3-D parameters, and a block of both), and the losses of routers.
+"""The sparse feed-forward: a router, experts as 3-D parameters, and a block of both.
 
 Shape suffixes: N tokens (all batch rows, flattened), D model width, F expert width, E experts, K experts per token, S
 tokens of one expert.
 """
 
-from collections.abc import Callable, Mapping
-from functools import cache, partial, wraps
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import nn
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..configuration.configuration_weft import WeftConfig
+from .bias_updates import update_after_steps
 from .checks import is_tracing
 from .layers import Float32Buffers, Float32Linear, dropout
 from .recorders import Recorded
@@ -24,26 +23,6 @@ from .transformers_names import (
     maybe_autocast,
     use_experts_implementation,
 )
-
-# All routers that have a selection bias to update.
-_balanced_routers: "WeakSet[Router]" = WeakSet()
-
-
-@cache
-def _watch_optimizers() -> None:
-    # A hook on the optimizer's step needs no read from a device and no state to save, runs once a step, and is not
-    # compiled.
-    register_optimizer_step_post_hook(_after_optimizer_step)
-
-
-def _after_optimizer_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Update the selection bias of every router whose weights this optimizer trains."""
-    routers = {id(getattr(router.classifier, "weight", None)): router for router in _balanced_routers}
-    # in the order of the optimizer, which is the same in every process: the loads are summed over the processes
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if id(parameter) in routers:
-                routers[id(parameter)].update_selection_bias()
 
 
 class Router(Recorded, Float32Buffers):
@@ -81,8 +60,7 @@ class Router(Recorded, Float32Buffers):
 
     def _register_for_updates(self) -> None:
         if self.selection_bias is not None:
-            _watch_optimizers()
-            _balanced_routers.add(self)
+            update_after_steps(self)
 
     def _logits(self, tokens_ND: torch.Tensor) -> torch.Tensor:
         return self.classifier(tokens_ND)
@@ -338,62 +316,3 @@ class SparseFeedForward(nn.Module):
             is_pad_N1 = ~non_pad_N[:, None]
             ids_NK, weights_NK = ids_NK.masked_fill(is_pad_N1, num_experts), weights_NK.masked_fill(is_pad_N1, 0.0)
         return self.experts(tokens_ND, ids_NK, weights_NK, **step)
-
-
-def expert_load(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the number of assignments per expert (E,) in fp32, without pads. Several layers may come first."""
-    ones_NK = torch.ones_like(ids_NK, dtype=torch.float32)
-    if non_pad_N is not None:
-        ones_NK = ones_NK * non_pad_N[:, None]
-    load_E = torch.zeros(*ids_NK.shape[:-2], num_experts, dtype=torch.float32, device=ids_NK.device)
-    return load_E.scatter_add(-1, ids_NK.flatten(-2), ones_NK.flatten(-2))
-
-
-def router_counts(ids_NK: torch.Tensor, num_experts: int, non_pad_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the number of assignments per expert and then the number of tokens, (E + 1,) in fp32, without pads."""
-    load_E = expert_load(ids_NK, num_experts, non_pad_N)
-    tokens = load_E.new_full((), ids_NK.shape[-2]) if non_pad_N is None else non_pad_N.sum().float()
-    return torch.cat([load_E, tokens.expand(*load_E.shape[:-1], 1)], dim=-1)
-
-
-def balance_loss(
-    logits_NE: torch.Tensor,
-    ids_NK: torch.Tensor,
-    non_pad_N: torch.Tensor | None = None,
-    counts: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Return E * sum over experts of (share of assignments * mean probability), which is 1 at perfect balance.
-
-    This is eq. 4-6 of Fedus et al. 2021 (arXiv:2101.03961) for top-k. Pads are left out. Several layers with the same
-    tokens, as a first dimension of logits, ids and counts, have one loss each.
-
-    Args:
-        logits_NE: the router's logits.
-        ids_NK: the selected experts.
-        non_pad_N: False for pads. None if there are none.
-        counts: [`router_counts`] of several batches. The result is then this batch's summand of the loss over all of
-            them (Qiu et al. 2025, arXiv:2501.11873), so that the loss does not depend on how they are split.
-    """
-    counts = router_counts(ids_NK, logits_NE.shape[-1], non_pad_N) if counts is None else counts
-    load_E, tokens = counts[..., :-1], counts[..., -1].clamp(min=1)
-    share_E = load_E / load_E.sum(dim=-1, keepdim=True).clamp(min=1)
-    probs_NE = logits_NE.softmax(dim=-1)
-    probs_E = (probs_NE if non_pad_N is None else probs_NE * non_pad_N[:, None]).sum(dim=-2)
-    return logits_NE.shape[-1] * (share_E * probs_E).sum(dim=-1) / tokens
-
-
-def router_z_loss(
-    logits_NE: torch.Tensor, non_pad_N: torch.Tensor | None = None, counts: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Return the mean of logsumexp(logits)^2 over the non-pad tokens, eq. 5 of Zoph et al. 2022 (arXiv:2202.08906).
-
-    Args:
-        logits_NE: the router's logits, of one layer or of several, as in [`balance_loss`].
-        non_pad_N: False for pads. None if there are none.
-        counts: as in [`balance_loss`].
-    """
-    squares_N = torch.logsumexp(logits_NE, dim=-1).square()
-    total = (squares_N if non_pad_N is None else squares_N * non_pad_N).sum(dim=-1)
-    if counts is not None:
-        return total / counts[..., -1].clamp(min=1)
-    return total / (logits_NE.shape[-2] if non_pad_N is None else non_pad_N.sum().clamp(min=1))

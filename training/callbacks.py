@@ -14,7 +14,8 @@ from transformers import TrainerCallback
 
 from ..hub import export_code
 from ..modeling import WeftPreTrainedModel
-from ..modeling.moe import Router, expert_load
+from ..modeling.losses import expert_load
+from ..modeling.moe import Router
 
 
 def weft_model(model) -> Any:

@@ -7,8 +7,14 @@ import torch
 from torch import nn
 
 from weftformer.modeling import losses
-from weftformer.modeling.losses import chunked_cross_entropy, counted_items, cross_entropy
-from weftformer.modeling.moe import balance_loss, router_counts, router_z_loss
+from weftformer.modeling.losses import (
+    balance_loss,
+    chunked_cross_entropy,
+    counted_items,
+    cross_entropy,
+    router_counts,
+    router_z_loss,
+)
 
 from ..models import assert_same_gradients, tiny_model
 

@@ -7,8 +7,7 @@ import torch
 from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from weftformer.modeling.losses import cross_entropy
-from weftformer.modeling.moe import balance_loss, router_z_loss
+from weftformer.modeling.losses import balance_loss, cross_entropy, router_z_loss
 from weftformer.modeling.transformers_names import CACHE
 
 from .. import models

@@ -8,7 +8,8 @@ import torch
 from transformers.integrations import moe as moe_integration
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.modeling.moe import ExpertsBase, NoisyTopKRouter, Router, SparseFeedForward, expert_load
+from weftformer.modeling.losses import expert_load
+from weftformer.modeling.moe import ExpertsBase, NoisyTopKRouter, Router, SparseFeedForward
 
 from ..models import assert_same_gradients
 
