@@ -104,14 +104,17 @@ def rules(config_class: type) -> dict[str, Rule]:
     return found
 
 
+# Fields that affect only training. They may change when a model is trained further.
+TRAINING_FIELDS = frozenset(
+    ["dropout", "attention_dropout", "activation_dropout", "router_aux_loss_coef", "router_z_loss_coef",
+     "router_bias_update_rate", "output_router_logits", "use_cache", "init_std"]
+)  # fmt: skip
 # Fields whose edits change a built model, or that `save_pretrained` compares with its modules. All others are only read
 # while a model is built, so that editing them later changes nothing, or half of the model.
-EDITABLE_FIELDS = frozenset(
+EDITABLE_FIELDS = (TRAINING_FIELDS - {"router_bias_update_rate"}) | frozenset(
     ["vocab_size", "decoder_vocab_size", "tie_word_embeddings", "lm_head_bias", "encoder_layers", "decoder_layers",
-     "max_source_positions", "max_target_positions", "dropout", "attention_dropout", "activation_dropout",
-     "encoder_mlp_layer_types", "decoder_mlp_layer_types", "router_aux_loss_coef", "router_z_loss_coef",
-     "output_router_logits", "infer_attention_mask", "init_std", "use_cache",
-     "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"]
+     "max_source_positions", "max_target_positions", "encoder_mlp_layer_types", "decoder_mlp_layer_types",
+     "infer_attention_mask", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"]
 )  # fmt: skip
 
 

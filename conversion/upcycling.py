@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..configuration import WeftConfig
-from ..hub.card import TRAINING_FIELDS
+from ..configuration.fields import TRAINING_FIELDS
 from ..modeling import WeftPreTrainedModel
 from ..modeling.layers import FeedForward
 from ..modeling.moe import SparseFeedForward

@@ -1,14 +1,14 @@
-from .card import Facts, MetricResult, build_card, converted_card, upcycled_card
+from .card import Facts, build_card, converted_card, metric_result, upcycled_card
 from .export import export_code
-from .trained import measured, trained_card
+from .trained import evaluation_results, trained_card
 
 __all__ = [
     "Facts",
-    "MetricResult",
     "build_card",
     "converted_card",
+    "evaluation_results",
     "export_code",
-    "measured",
+    "metric_result",
     "trained_card",
     "upcycled_card",
 ]

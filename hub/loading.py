@@ -1,7 +1,5 @@
 """Loads models and tokenizers that other people may have written, without running their code."""
 
-from __future__ import annotations
-
 import copy
 from os import PathLike
 from typing import Any
@@ -41,7 +39,8 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
             raise
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
-            f"{folder_or_hub_id} cannot be loaded ({reason}): a file is damaged, or needs something that this machine lacks."
+            f"{folder_or_hub_id} cannot be loaded ({reason}): a file is damaged, or needs something that this machine "
+            "lacks."
         ) from error
 
 
@@ -69,34 +68,34 @@ def check_generates(model: Any, name: str | PathLike) -> None:
     Raises:
         ValueError: it does not.
     """
-    device, features = model.device, model.config.num_condition_features
-    source = torch.full((1, 1), (model.config.pad_token_id or 0) + 1, device=device) % model.config.vocab_size
-    condition = {"condition_values": torch.zeros(1, features, device=device)} if features else {}
-    own = model.generation_config
-    settings, usual = copy.deepcopy(own), GenerationConfig.from_model_config(model.config)
-    if isinstance(own.decoder_start_token_id, list):  # one for each row of a batch
-        settings.decoder_start_token_id = own.decoder_start_token_id[0]
-    settings.stop_strings = settings.token_healing = None  # they need a tokenizer
-    for trial in (settings, usual):
+    features, saved = model.config.num_condition_features, model.generation_config
+    source = torch.full((1, 1), (model.config.pad_token_id or 0) + 1, device=model.device) % model.config.vocab_size
+    condition = {"condition_values": torch.zeros(1, features, device=model.device)} if features else {}
+
+    def failure(settings: GenerationConfig) -> Exception | None:
+        trial = model.generation_config = copy.deepcopy(settings)
+        if isinstance(trial.decoder_start_token_id, list):  # one for each row of a batch
+            trial.decoder_start_token_id = trial.decoder_start_token_id[0]
+        trial.stop_strings = trial.token_healing = None  # they need a tokenizer
         trial.max_length, trial.max_new_tokens, trial.do_sample = None, 2, False
         trial.num_beams, trial.num_return_sequences = 2, 1
-    try:
-        for count in ("num_beams", "num_return_sequences"):  # of which the trial has others
-            integer(0, optional=True).check(count, getattr(own, count))
-        model.generation_config = settings
-        model.generate(source, **condition)
-    except Exception as error:
         try:
-            model.generation_config = usual
+            for count in ("num_beams", "num_return_sequences"):  # of which the trial has others
+                integer(0, optional=True).check(count, getattr(settings, count))
             model.generate(source, **condition)
-        except Exception:
-            return  # the settings are not the cause
+            return None
+        except Exception as error:
+            return error
+        finally:
+            model.generation_config = saved
+
+    error = failure(saved)
+    # if the usual settings fail too, the saved ones are not the cause
+    if error is not None and failure(GenerationConfig.from_model_config(model.config)) is None:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
-            f"{name} cannot generate with the settings in its generation_config.json ({reason}): correct or remove them."
+            f"{name} cannot generate with its generation_config.json ({reason}): correct or remove the settings in it."
         ) from error
-    finally:
-        model.generation_config = own
 
 
 def check_finite(model: Any, name: str) -> None:

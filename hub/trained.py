@@ -6,32 +6,29 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from huggingface_hub import ModelCard
+from huggingface_hub import EvalResult, ModelCard
 
 from ..configuration.version import __version__
 from ..modeling import WeftPreTrainedModel
-from .card import MetricResult, build_card
+from .card import build_card, metric_result
 
 if TYPE_CHECKING:  # importing it takes a second, and `import weftformer` imports this file
     from transformers import Trainer
 
-_NAMES = {"loss": "loss", "exact_match": "exact match", "bleu": "BLEU", "chrf": "chrF"}
+_NAMES = {"exact_match": "exact match", "bleu": "BLEU", "chrf": "chrF"}
 # Arguments of `Trainer.create_model_card` that are a word or several.
 _LISTS = ("language", "tags", "tasks", "dataset_tags", "dataset", "dataset_args")
 # Entries of a Trainer's log that are not metrics.
-_NO_METRICS = (
-    "epoch", "gen_len", "runtime", "samples", "samples_per_second", "steps_per_second", "model_preparation_time",
-)  # fmt: skip
+_NO_METRICS = ["gen_len", "runtime", "samples", "samples_per_second", "steps_per_second", "model_preparation_time"]
 
 
-def measured(
+def evaluation_results(
     metrics: Mapping[str, Any],
     prefix: str,
     dataset: str,
-    *,
     n: int | None = None,
     intervals: Mapping[str, tuple[float, float, str]] | None = None,
-) -> list[MetricResult]:
+) -> list[EvalResult]:
     """
     Return the metrics of a Trainer's evaluation for a card.
 
@@ -49,21 +46,15 @@ def measured(
             For a metric (without the prefix), the ends of its 95 % interval and how it was computed.
 
     Returns:
-        `list[MetricResult]`
+        `list[EvalResult]`
     """
-    results = []
-    for key, value in metrics.items():
-        name = key.removeprefix(f"{prefix}_")
-        if name == key or name in _NO_METRICS or not isinstance(value, (int, float)):
-            continue
-        split = {"eval": "validation"}.get(prefix, prefix)
-        results.append(
-            MetricResult(
-                name, _NAMES.get(name, name), round(value, 6), dataset, (intervals or {}).get(name), n, split,
-                percent=name == "exact_match",
-            )
-        )  # fmt: skip
-    return results
+    split = "validation" if prefix == "eval" else prefix
+    values = {key.removeprefix(f"{prefix}_"): value for key, value in metrics.items() if key.startswith(f"{prefix}_")}
+    return [
+        metric_result(name, _NAMES.get(name, name), round(value, 6), dataset, split, n, (intervals or {}).get(name))
+        for name, value in values.items()
+        if name not in _NO_METRICS and isinstance(value, (int, float))
+    ]
 
 
 def trained_card(trainer: "Trainer", model: WeftPreTrainedModel, **details: Any) -> ModelCard:
@@ -76,8 +67,8 @@ def trained_card(trainer: "Trainer", model: WeftPreTrainedModel, **details: Any)
         model ([`WeftPreTrainedModel`]):
             The model itself, without a wrapper such as DDP.
         details (*optional*):
-            Arguments of `Trainer.create_model_card`, and fields of [`Facts`]. `results` replace those of the trainer's
-            log.
+            Arguments of `Trainer.create_model_card`, and fields of [`Facts`]. `results` replace those of the
+            trainer's log.
 
     Returns:
         `huggingface_hub.ModelCard`
@@ -86,17 +77,21 @@ def trained_card(trainer: "Trainer", model: WeftPreTrainedModel, **details: Any)
     names = ", ".join(f"`{name}`" for name in words["dataset"] or words["dataset_tags"])
     start = str(getattr(model, "name_or_path", "") or "")
     model_name, base = details.pop("model_name", None), details.pop("finetuned_from", None)
-    facts = {
-        "language": words["language"],
-        "license_note": None if details.get("license") else "whoever publishes them chooses it",
+    metadata = {
+        "license": details.pop("license", None),
+        "language": words["language"] or None,
         "tags": words["tags"],
-        "task": next(iter(words["tasks"]), None),
-        "datasets": words["dataset_tags"],
+        "datasets": words["dataset_tags"] or None,
+        "pipeline_tag": next(iter(words["tasks"]), None),
         "base_model": base or (start if start and not Path(start).exists() else None),
+    }
+    facts = {
+        "metadata": metadata,
+        "license_note": None if metadata["license"] else "whoever publishes them chooses it",
         "has_tokenizer": trainer.processing_class is not None,
         "data": f"Data: {names} {' '.join(words['dataset_args'])}".rstrip() + "." if names else None,
         "training": training_table(trainer),
-        "results": _logged(trainer, names),
+        "results": _last_evaluation(trainer, names or "the run"),
     }
     name = str(trainer.hub_model_id or model_name or Path(str(trainer.args.output_dir)).name)
     return build_card(model, name, **(facts | details))
@@ -107,20 +102,19 @@ def training_table(trainer: "Trainer") -> dict[str, Any]:
     from transformers.modelcard import extract_hyperparameters_from_trainer
 
     args, state = trainer.args, trainer.state
-    own = {name: value for name in ("muon", "max_tokens_per_batch") if (value := getattr(args, name, None))}
-    return extract_hyperparameters_from_trainer(trainer) | own | {
-        "optimizer": getattr(args.optim, "value", args.optim),
-        "steps": f"{state.global_step:,} ({state.epoch or 0:.1f} epochs)",
-        "software": f"weftformer {__version__}, transformers {transformers.__version__}, torch {torch.__version__}",
-    }  # fmt: skip
+    rows = {name: value for name in ("muon", "max_tokens_per_batch") if (value := getattr(args, name, None))}
+    rows["optimizer"] = getattr(args.optim, "value", args.optim)
+    rows["steps"] = f"{state.global_step:,} ({state.epoch or 0:.1f} epochs)"
+    rows["software"] = f"weftformer {__version__}, transformers {transformers.__version__}, torch {torch.__version__}"
+    return extract_hyperparameters_from_trainer(trainer) | rows
 
 
-def _logged(trainer: "Trainer", names: str) -> list[MetricResult]:
+def _last_evaluation(trainer: "Trainer", names: str) -> list[EvalResult]:
     """Return the metrics of the last evaluation in the log."""
     entries = [entry for entry in trainer.state.log_history if any(key.startswith("eval_") for key in entry)]
     dataset: Any = trainer.eval_dataset
     n = len(dataset) if hasattr(dataset, "__len__") and not isinstance(dataset, dict) else None
-    return measured(entries[-1], "eval", f"validation data{' of ' + names if names else ''}", n=n) if entries else []
+    return evaluation_results(entries[-1], "eval", f"validation data of {names}", n) if entries else []
 
 
 def _listed(value: str | Sequence[str] | None) -> list[str]:

@@ -18,7 +18,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from ..common.atomic import locked_folder
 from ..configuration import WeftConfig
-from ..hub.card import TRAINING_FIELDS
+from ..configuration.fields import TRAINING_FIELDS
 from ..hub.export import NOT_UPLOADED
 from ..hub.loading import load
 from ..modeling import WeftForConditionalGeneration

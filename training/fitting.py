@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
+from huggingface_hub import EvalResult
 from transformers import IntervalStrategy, PreTrainedTokenizerBase, set_seed
 
-from ..hub import MetricResult, measured
+from ..hub import evaluation_results
 from ..modeling import WeftForConditionalGeneration
 from ..tokenization.checks import decode_texts
 from .arguments import WeftTrainingArguments, check_one_gpu
@@ -212,15 +213,15 @@ def _fit_pairs(
         return model
 
     def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
-        results: list[MetricResult] = []
+        results: list[EvalResult] = []
         if training_args.do_eval:
             scores = (_evaluated(trainer) or trainer.evaluate()) | {"eval_samples": len(data["validation"])}
             report(trainer, "eval", scores)
-            results += _measured(trainer, "eval", scores)
+            results += _results(trainer, "eval", scores)
             if training_args.predict_with_generate:
                 logger.info(metrics.worst())
         if "test" in data:
-            results += _measured(trainer, "test", _predict(trainer, data["test"]))
+            results += _results(trainer, "test", _predict(trainer, data["test"]))
         return _card_details(data_args, results, model_args)
 
     training_args.include_for_metrics = ["inputs"] * training_args.predict_with_generate  # `metrics` shows them
@@ -306,16 +307,16 @@ def _evaluated(trainer: WeftTrainer) -> dict[str, float] | None:
     return {name: value for name, value in last.items() if name.startswith("eval_") or name == "epoch"}
 
 
-def _measured(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> list[MetricResult]:
+def _results(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> list[EvalResult]:
     """Return the last evaluation for the model card: the scores of generated texts with their intervals."""
     n = int(scores[f"{split}_samples"])
     metrics = trainer.compute_metrics
     intervals = metrics.intervals() if isinstance(metrics, TextMetrics) else {}
     pairs = f"{n} {'validation' if split == 'eval' else split} pairs"
-    return measured(scores, split, pairs, n=n, intervals=intervals)
+    return evaluation_results(scores, split, pairs, n, intervals)
 
 
-def _card_details(data_args: DataArguments, results: list[MetricResult], model_args: ModelArguments) -> dict[str, Any]:
+def _card_details(data_args: DataArguments, results: list[EvalResult], model_args: ModelArguments) -> dict[str, Any]:
     """Return the facts for the model card that the trainer does not have: the names of the data, and the results."""
     name = data_args.dataset_name
     facts: dict[str, Any] = {"is_routes": False, "results": results}  # even with the vocabulary of a route model

@@ -9,7 +9,7 @@ from typing import Any
 from ...common.atomic import write_json
 from ...common.overrides import parse_overrides
 from ...configuration import WeftConfig
-from ...hub import MetricResult
+from ...hub import metric_result
 from ...hub.card import writes_routes
 from ...hub.loading import load
 from ...modeling import WeftForConditionalGeneration
@@ -97,11 +97,11 @@ def card_details(
     return {
         "data": f"{data} No test target is the target of a training route.",
         "results": [
-            MetricResult("loss", "loss", round(results["test_loss"], 6), tested, split="test"),
+            metric_result("loss", "loss", round(results["test_loss"], 6), tested, split="test"),
             *(
-                MetricResult(
-                    "exact_match", f"exact route, {name}", share["value"], tested, (share["low"], share["high"], "Wilson"),
-                    share["n"], "test", percent=True,
+                metric_result(
+                    "exact_match", f"exact route, {name}", share["value"], tested, split="test", n=share["n"],
+                    interval=(share["low"], share["high"], "Wilson"),
                 )
                 for name, share in results["exact_route"].items()
             ),

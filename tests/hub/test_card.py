@@ -6,21 +6,21 @@ from huggingface_hub import ModelCard
 
 from weftformer import WeftDecoder, WeftEncoder, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES
-from weftformer.hub import MetricResult, build_card, converted_card, measured
+from weftformer.hub import build_card, converted_card, evaluation_results, metric_result
 from weftformer.hub.card import count_parameters
 from weftformer.tokenization import train_tokenizer
 
 from ..models import tiny_model
 
-SHARE = MetricResult(
-    "exact_match", "top-1", 0.752, "held-out routes", (0.708, 0.792, "Wilson"), 400, "test", percent=True
+SHARE = metric_result(
+    "exact_match", "top-1", 0.752, "held-out routes", split="test", n=400, interval=(0.708, 0.792, "Wilson")
 )
 
 
 def test_a_card_comes_back_as_it_was_written(tmp_path):
     model = tiny_model(decoder_mlp_layer_types="sparse", num_experts=4)
-    known = {"license": "mit", "language": ["de"], "datasets": ["a/b"], "is_routes": True}
-    card = build_card(model, "someone/model", results=[SHARE], **known)
+    metadata = {"license": "mit", "language": ["de"], "datasets": ["a/b"]}
+    card = build_card(model, "someone/model", results=[SHARE], is_routes=True, metadata=metadata)
     card.save(tmp_path / "README.md")
     data = ModelCard.load(tmp_path / "README.md").data
     assert data.to_dict() == card.data.to_dict()
@@ -70,7 +70,7 @@ def test_what_a_card_shows_runs(kind, fields, output, tmp_path, monkeypatch, cap
 def test_parameters_are_counted_as_they_are_without_drawing_random_numbers():
     model = tiny_model(decoder_layers=1, decoder_mlp_layer_types="sparse", num_experts=4, num_experts_per_tok=1)
     before = torch.get_rng_state()
-    total, active = count_parameters(model.config)
+    total, active = count_parameters(model)
     assert torch.equal(torch.get_rng_state(), before)
     experts = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
     assert total == sum(p.numel() for p in model.parameters()) and active == total - experts * 3 // 4
@@ -89,6 +89,11 @@ def test_converted_weights_have_the_citation_and_licence_of_their_source(source,
 def test_only_metrics_are_taken_from_an_evaluation():
     metrics = {"eval_loss": 1.23456789, "eval_bleu": 30.0, "test_loss": 2.0}
     metrics |= {"eval_runtime": 3.0, "eval_gen_len": 4.0, "epoch": 1.0}
-    loss, bleu = measured(metrics, "eval", "pairs", n=5, intervals={"bleu": (28.0, 32.0, "bootstrap")})
-    assert (loss.value, loss.interval, loss.split, loss.n) == (1.234568, None, "validation", 5)
-    assert (bleu.name, bleu.shown_value, bleu.shown_interval) == ("BLEU", "30", "[28, 32], bootstrap")
+    results = evaluation_results(metrics, "eval", "pairs", n=5, intervals={"bleu": (28.0, 32.0, "bootstrap")})
+    loss = results[0]
+    assert len(results) == 2 and (loss.metric_value, loss.metric_args, loss.dataset_split) == (
+        1.234568,
+        {"n": 5},
+        "validation",
+    )
+    assert "| pairs | BLEU | 30 | [28, 32], bootstrap | 5 |" in build_card(tiny_model(), "it", results=results).text
