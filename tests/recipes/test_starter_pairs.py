@@ -7,15 +7,18 @@ from itertools import islice
 import pytest
 
 from weftformer.recipes import starter_sets
-from weftformer.recipes.starter_pairs import Pairs
+from weftformer.recipes.starter_pairs import VERSION, Pairs
+from weftformer.training.building import STARTER
 
 SENTENCES = ["Return the first line of a file.", "Close the stream, and forget what was read"]
 
 
-def test_the_pairs_are_those_that_the_included_starter_was_trained_on():
+def test_a_version_has_its_pairs_and_the_card_of_the_starter_names_its_own():
     pairs = list(islice(Pairs(1, SENTENCES, ["pear", "o'clock"]), 2000))
     digest = hashlib.sha256(repr(pairs).encode()).hexdigest()
-    assert digest == "982915cd0fb1e07e0446c36dc341f8518f01dfd8436d1f9e33e2bbd5ad1f0de5"
+    expected = "61c8d27388335f0897d0248c79286210c40f1f37ccc974fef6700c25f2258dac"
+    assert (VERSION, digest) == (2, expected)  # other pairs are another version
+    assert "of version 1 of `weftformer.recipes.starter_pairs`" in (STARTER / "README.md").read_text("utf8")
 
 
 @pytest.mark.parametrize(("number", "text"), [("1994", "MCMXCIV"), ("9", "IX"), ("2024", "MMXXIV"), ("40", "XL")])
