@@ -305,8 +305,8 @@ def run_case(bench: Bench, name: str, case: str) -> Row:
 
 
 def as_line(row: Row) -> str:
-    texts = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row["figures"].items()}
-    figures = "; ".join(f"{name} {text}" for name, text in texts.items())
+    shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row["figures"].items()}
+    figures = "; ".join(f"{name} {text}" for name, text in shown.items())
     return f"{row['state']} {row['check']:26s} {row['case']:22s} {row['seconds']:6.1f} s  {figures}"
 
 
@@ -333,14 +333,14 @@ def chosen_cases(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    chosen = chosen_cases(arguments.checks or [""])
+    cases = chosen_cases(arguments.checks or [""])
     bench = Bench(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     card = f"{torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}" if bench.is_gpu else "CPU"
     versions = (f"{package.__name__} {package.__version__}" for package in (torch, transformers, weftformer))
     report: Row = {"machine": f"{card}, {os.cpu_count()} CPU cores, {', '.join(versions)}", "rows": []}
     print(report["machine"], flush=True)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    for name, case in chosen:
+    for name, case in cases:
         row = run_case(bench, name, case)
         report["rows"].append(row)
         print(as_line(row), flush=True)

@@ -88,14 +88,14 @@ class SparseTrainingCase(TrainingCase):
 
         peer = directmultistep("flex_20M").train()
         torch.manual_seed(0)
-        own = weftformer.WeftForConditionalGeneration(weftformer.WeftConfig.from_preset("dms-flex-20m"))
+        model = weftformer.WeftForConditionalGeneration(weftformer.WeftConfig.from_preset("dms-flex-20m"))
 
         def loss() -> torch.Tensor:
             return nn.functional.cross_entropy(peer(source, inputs, count).flatten(0, 1), target.flatten())
 
         yield Contender("directmultistep 1.1.3", steps(peer, loss), check=lambda: None)
         yield self.contender("NLLB-MoE (transformers)", nllb_moe(), check=False)
-        yield self.contender("Weft", own, check=False, condition_values=count.float())
+        yield self.contender("Weft", model, check=False, condition_values=count.float())
 
 
 def nllb_moe() -> NllbMoeForConditionalGeneration:

@@ -504,7 +504,8 @@ class WeftConfig(PreTrainedConfig):
         Check each field, and the fields together. This happens at construction and before saving.
 
         Raises:
-            ValueError: a field is not allowed. The message names the field, its value, the allowed values and the remedy.
+            ValueError: a field is not allowed. The message names the field, its value, the allowed values and the
+                remedy.
         """
         for name, rule in rules(WeftConfig).items():
             rule.check(name, getattr(self, name))

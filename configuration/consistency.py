@@ -44,8 +44,8 @@ def _check_heads(config: Any) -> None:
             )
         if config.uses_attention_positions("rotary") and head_dim % 2:
             raise ValueError(
-                f"The {stack}'s heads have the odd width {head_dim}, but rotary positions rotate pairs: choose d_model, heads "
-                "or `head_dim` so that the width is even, or another attention position type."
+                f"The {stack}'s heads have the odd width {head_dim}, but rotary positions rotate pairs: choose "
+                "d_model, heads or `head_dim` so that the width is even, or another attention position type."
             )
     if config.uses_attention_positions("rotary") and config.stack_heads(False)[2] != config.stack_heads(True)[2]:
         raise ValueError(
@@ -86,8 +86,9 @@ def _check_rotated(rope: dict[str, Any], head_dim: int) -> None:
     least = 4 if rope["rope_type"] == "dynamic" else 2
     if factor > 1 or rotated % 2 or rotated < least:
         raise ValueError(
-            f"rope_parameters={rope!r} rotates {rotated} of the {head_dim} numbers of a head, but the number must be even and "
-            f"at least {least}: choose another `partial_rotary_factor` of at most 1, or another width of the heads."
+            f"rope_parameters={rope!r} rotates {rotated} of the {head_dim} numbers of a head, but the number must be "
+            f"even and at least {least}: choose another `partial_rotary_factor` of at most 1, or another width of the "
+            "heads."
         )
 
 
@@ -95,9 +96,9 @@ def _check_buckets(config: Any) -> None:
     buckets, distance = config.relative_attention_num_buckets, config.relative_attention_max_distance
     if config.uses_attention_positions("bucketed") and (buckets % 2 or distance <= buckets // 2):
         raise ValueError(
-            f"relative_attention_num_buckets={buckets} and relative_attention_max_distance={distance} do not fit together: "
-            "one half of the buckets is for one offset each, and the other half for larger offsets up to the distance. Choose an "
-            "even number of buckets, and a distance larger than half of that number."
+            f"relative_attention_num_buckets={buckets} and relative_attention_max_distance={distance} do not fit "
+            "together: one half of the buckets is for one offset each, and the other half for larger offsets up to "
+            "the distance. Choose an even number of buckets, and a distance larger than half of that number."
         )
 
 
@@ -106,7 +107,8 @@ def _check_layer_types(config: Any) -> None:
         types, layers = getattr(config, f"{stack}_mlp_layer_types"), getattr(config, f"{stack}_layers")
         if len(types) != layers:
             raise ValueError(
-                f"{stack}_mlp_layer_types has {len(types)} entries, but {stack}_layers is {layers}: give one entry for "
+                f"{stack}_mlp_layer_types has {len(types)} entries, but {stack}_layers is {layers}: give one entry "
+                "for "
                 'each layer, or one word ("dense" or "sparse") for all.'
             )
     if config.num_experts_per_tok > config.num_experts:
@@ -139,6 +141,7 @@ def _check_inferred_mask(config: Any) -> None:
     pad, ends = config.pad_token_id, config.eos_token_id
     if config.infer_attention_mask and (pad is None or pad in (ends if isinstance(ends, list) else [ends])):
         raise ValueError(
-            f"infer_attention_mask=True does not work with pad_token_id={pad} and eos_token_id={ends}: it needs an id that is "
-            "used only for padding. Change one of the ids, or leave infer_attention_mask out and pass the mask."
+            f"infer_attention_mask=True does not work with pad_token_id={pad} and eos_token_id={ends}: it needs an id "
+            "that is used only for padding. Change one of the ids, or leave infer_attention_mask out and pass the "
+            "mask."
         )

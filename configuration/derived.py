@@ -19,14 +19,14 @@ NUMBERS: dict[str, Callable[[Any], int]] = {
 NUMBER_OF_LAYERS = {"encoder_mlp_layer_types": "encoder_layers", "decoder_mlp_layer_types": "decoder_layers"}
 
 
-def derived(config: Any, name: str, given: Any) -> Any:
-    """Return the value of a field: the given one, a number instead of None, and a list instead of a word for all layers."""
-    if given is None and name in NUMBERS:
+def derived(config: Any, name: str, value: Any) -> Any:
+    """Return the value of a field: as it is, a number instead of None, or a list instead of a word for all layers."""
+    if value is None and name in NUMBERS:
         return NUMBERS[name](config)
-    if name in NUMBER_OF_LAYERS and isinstance(given or "dense", str):
+    if name in NUMBER_OF_LAYERS and isinstance(value or "dense", str):
         layers = getattr(config, NUMBER_OF_LAYERS[name])
-        return [given or "dense"] * (layers if LAYERS.allows(layers) else 0)  # it may not be checked yet
-    return given
+        return [value or "dense"] * (layers if LAYERS.allows(layers) else 0)  # it may not be checked yet
+    return value
 
 
 def numbers_of_whole_model(config: Any) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Rules for the values of a field of a Weft configuration, with the message for a value that is not allowed.
 
-A rule stands on its field in `configuration_weft.py`. The type hint is the rule of a field that is a `bool` or a `Literal`.
+A rule stands on its field in `configuration_weft.py`. The type hint is the rule of a field that is a `bool` or a
+`Literal`.
 """
 
 import dataclasses
@@ -109,8 +110,8 @@ TRAINING_FIELDS = frozenset(
     ["dropout", "attention_dropout", "activation_dropout", "router_aux_loss_coef", "router_z_loss_coef",
      "router_bias_update_rate", "output_router_logits", "use_cache", "init_std"]
 )  # fmt: skip
-# Fields whose edits change a built model, or that `save_pretrained` compares with its modules. All others are only read
-# while a model is built, so that editing them later changes nothing, or half of the model.
+# Fields whose edits change a built model, or that `save_pretrained` compares with its modules. All others are only
+# read while a model is built, so that editing them later changes nothing, or half of the model.
 EDITABLE_FIELDS = (TRAINING_FIELDS - {"router_bias_update_rate"}) | frozenset(
     ["vocab_size", "decoder_vocab_size", "tie_word_embeddings", "lm_head_bias", "encoder_layers", "decoder_layers",
      "max_source_positions", "max_target_positions", "encoder_mlp_layer_types", "decoder_mlp_layer_types",

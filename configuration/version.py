@@ -29,7 +29,7 @@ def without_version(fields: dict[str, Any]) -> dict[str, Any]:
     found, version = rest.pop("weft_format", FORMAT), rest.pop("weft_version", "unknown")
     if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= FORMAT:
         raise ValueError(
-            f"The configuration has format {found!r} and was written by Weft {version}, but Weft {__version__} reads formats "
-            f"up to {FORMAT}: upgrade Weft with `pip install -U weftformer`."
+            f"The configuration has format {found!r} and was written by Weft {version}, but Weft {__version__} reads "
+            f"formats up to {FORMAT}: upgrade Weft with `pip install -U weftformer`."
         )
     return rest

@@ -59,8 +59,8 @@ def detect(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]
     if len(matching) != 1:
         names = ", ".join(f"{source.name} ({source.title})" for source in matching or SOURCES.values())
         raise ValueError(
-            f"{'Several sources have' if matching else 'No source has'} these keys: {', '.join(list(weights)[:5])}, ... "
-            f"{'Choose one of' if matching else 'Supported sources:'} {names}."
+            f"{'Several sources have' if matching else 'No source has'} these keys: {', '.join(list(weights)[:5])}, "
+            f"... {'Choose one of' if matching else 'Supported sources:'} {names}."
             + ("" if matching else " Keys under other names can be mapped with `--rename PATTERN=REPLACEMENT`.")
         )
     return matching[0]

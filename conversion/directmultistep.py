@@ -47,13 +47,13 @@ _STACKS = {
 
 
 def _common(config: WeftConfig) -> list[Rule]:
-    kept = math.isqrt(config.d_model) / math.sqrt(config.d_model)
+    rounding = math.isqrt(config.d_model) / math.sqrt(config.d_model)
     there, here = "<stack>.layers.<layer>", "model.<stack>.layers.<layer>"
     rules = [
         rename(
             "<stack>.tok_embedding.weight",
             "model.<stack>.embed_tokens.weight",
-            operation=scale(lambda heads: kept),
+            operation=scale(lambda heads: rounding),
         ),
         rename("<stack>.pos_embedding.weight", "model.<stack>.embed_positions.weight"),
         *renames(f"{there}.mlp", f"{here}.mlp", _FEED_FORWARD),
@@ -120,21 +120,23 @@ def _own_fields(source_config: Mapping[str, Any]) -> Fields:
     """Return the fields in DirectMultiStep's own configuration, a YAML file with `encoder` and `decoder`."""
     fields: Fields = {}
     for name in ("ff_activation", "top_k"):
-        values = {own[name] for stack in ("encoder", "decoder") if name in (own := source_config[stack])}
+        stacks = (source_config["encoder"], source_config["decoder"])
+        values = {stack[name] for stack in stacks if name in stack}
         if len(values) > 1:
             raise ValueError(
-                f"The stacks differ in {name} ({' and '.join(sorted(map(str, values)))}), but Weft has one value for both."
+                f"The stacks differ in {name} ({' and '.join(sorted(map(str, values)))}), but Weft has one value for "
+                "both."
             )
     for stack in ("encoder", "decoder"):
-        own = source_config[stack]
-        fields[f"{stack}_attention_heads"] = own["n_heads"]
-        fields |= dict.fromkeys(("dropout", "attention_dropout"), own["dropout"])
+        stack_config = source_config[stack]
+        fields[f"{stack}_attention_heads"] = stack_config["n_heads"]
+        fields |= dict.fromkeys(("dropout", "attention_dropout"), stack_config["dropout"])
         # the dropout between the two linear layers, which experts do not have
-        fields["activation_dropout"] = 0.0 if "n_experts" in own else own["dropout"]
-        fields |= {"activation_function": own["ff_activation"], "pad_token_id": own["pad_idx"]}
-        fields |= {"bos_token_id": own["start_idx"], "decoder_start_token_id": own["start_idx"]}
-        if "top_k" in own:
-            fields["num_experts_per_tok"] = own["top_k"]
+        fields["activation_dropout"] = 0.0 if "n_experts" in stack_config else stack_config["dropout"]
+        fields |= {"activation_function": stack_config["ff_activation"], "pad_token_id": stack_config["pad_idx"]}
+        fields |= {"bos_token_id": stack_config["start_idx"], "decoder_start_token_id": stack_config["start_idx"]}
+        if "top_k" in stack_config:
+            fields["num_experts_per_tok"] = stack_config["top_k"]
     return fields | {"num_condition_features": int(source_config["encoder"]["include_steps"])}
 
 

@@ -1,7 +1,8 @@
 """A lecture notebook's transformer, with valid lengths as masks, no biases, and a state per layer for decoding.
 
 The keys are those of its family of notebooks (`blks.block0.attention.W_q`, `addnorm1.ln`, `ffn.dense1`). They also
-show whether a linear layer has a bias. Weft takes masks instead of valid lengths. The state of a layer is its KV cache.
+show whether a linear layer has a bias. Weft takes masks instead of valid lengths. The state of a layer is its KV
+cache.
 
 The notebook's code has an error: its decoder normalises the output of the cross-attention without the residual. The
 notebook's text and figure have the residual, and so has Weft. Weights that were trained with this code convert, but

@@ -48,8 +48,8 @@ SQUEEZE = each(lambda tensor, heads: tensor.reshape(-1, tensor.shape[-1]), lambd
 # Reshapes (1, V) to (V,).
 DROP_FIRST_AXIS = each(lambda tensor, heads: tensor.squeeze(0), lambda tensor, heads: tensor.unsqueeze(0))
 
-# Reorders the rows of a q or k projection: rotary pairs (2i, 2i + 1) become pairs (i, i + K/2). The same permutation in q
-# and k does not change the product of a query and a key.
+# Reorders the rows of a q or k projection: rotary pairs (2i, 2i + 1) become pairs (i, i + K/2). The same permutation
+# in q and k does not change the product of a query and a key.
 PAIRS_TO_HALVES = each(
     lambda tensor, heads: tensor.unflatten(0, (-1, heads.width // 2, 2)).transpose(1, 2).flatten(0, 2),
     lambda tensor, heads: tensor.unflatten(0, (-1, 2, heads.width // 2)).transpose(1, 2).flatten(0, 2),

@@ -240,13 +240,14 @@ def convert(
     weights = {prefix + key: tensor for key, tensor in weights.items()}
     if preset is None and not source.recognises(weights):
         raise ValueError(
-            f"These are not the keys of {source.title}: keys such as {', '.join(source.signature)} are expected, but the first "
-            f"keys are {', '.join(list(weights)[:5])}. `--rename PATTERN=REPLACEMENT` maps keys that differ in names only."
+            f"These are not the keys of {source.title}: keys such as {', '.join(source.signature)} are expected, but "
+            f"the first keys are {', '.join(list(weights)[:5])}. `--rename PATTERN=REPLACEMENT` maps keys that differ "
+            "in names only."
         )
     if source.model_types and source_config.get("model_type") not in source.model_types:
         raise ValueError(
-            f"model_type={source_config.get('model_type')!r} is not supported: expected one of {', '.join(source.model_types)}. Weights of "
-            "this family need their config.json."
+            f"model_type={source_config.get('model_type')!r} is not supported: expected one of "
+            f"{', '.join(source.model_types)}. Weights of this family need their config.json."
         )
     if preset is not None:
         config = WeftConfig.from_preset(preset, **overrides)

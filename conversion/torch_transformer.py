@@ -1,4 +1,5 @@
-"""`torch.nn.Transformer`, `nn.TransformerEncoder`, `nn.TransformerDecoder` and their single layers, and models around them.
+"""`torch.nn.Transformer`, `nn.TransformerEncoder`, `nn.TransformerDecoder` and their single layers, and models around
+them.
 
 These modules have no embeddings and no head. The result is a `WeftModel`, `WeftEncoder` or `WeftDecoder` for
 `inputs_embeds`, with random embedding tables of three tokens (more with `vocab_size`). A model around `nn.Transformer`

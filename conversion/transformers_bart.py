@@ -70,8 +70,8 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     }
     if fields.get("sinusoidal_layout") == "fairseq" and source_config["pad_token_id"] != 1:
         raise ValueError(
-            f"pad_token_id={source_config['pad_token_id']!r} is not supported: this family counts positions from the pad id, "
-            "which Weft supports only for pad_token_id=1."
+            f"pad_token_id={source_config['pad_token_id']!r} is not supported: this family counts positions from the "
+            "pad id, which Weft supports only for pad_token_id=1."
         )
     if family == "nllb-moe":
         fields |= _sparse_fields(source_config)
@@ -93,7 +93,8 @@ def _shares_embeddings(weights: Mapping[str, torch.Tensor], source_config: Mappi
 def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
     if source_config["second_expert_policy"] != "all":
         raise ValueError(
-            f"second_expert_policy={source_config['second_expert_policy']!r} draws the second expert at random, also at "
+            f"second_expert_policy={source_config['second_expert_policy']!r} draws the second expert at random, also "
+            "at "
             'inference: only "all" is supported.'
         )
     if source_config["moe_eval_capacity_token_fraction"] < 1.0:
@@ -140,10 +141,10 @@ def _embeddings(config: WeftConfig) -> Table:
 
 
 def _experts(source_config: Mapping[str, Any]) -> Table:
-    kept = 1.0 - source_config.get("moe_token_dropout", 0.0)
+    share = 1.0 - source_config.get("moe_token_dropout", 0.0)
     layer = "model.<stack>.layers.<layer>"
     there, here = f"{layer}.ffn.experts.expert_<expert>", f"{layer}.mlp.experts"
-    scaled = stack_experts(kept)
+    scaled = stack_experts(share)
     return [
         rename(f"{layer}.ffn.router.classifier.<part>", f"{layer}.mlp.router.classifier.<part>"),
         rename(f"{there}.fc1.weight", f"{here}.up_proj", operation=stack_experts()),

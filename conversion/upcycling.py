@@ -40,7 +40,7 @@ def upcycle(
             The number of experts in each sparse layer.
         num_experts_per_tok (`int`, *optional*, defaults to 2):
             The number of experts that each token is sent to.
-        encoder_mlp_layer_types, decoder_mlp_layer_types (`Sequence[str]` or `str`, *optional*, defaults to `"sparse"`):
+        encoder_mlp_layer_types, decoder_mlp_layer_types (`Sequence[str]` or `str`, defaults to `"sparse"`):
             `"dense"` or `"sparse"` for each layer, or one of the two words for all layers.
         seed (`int`, *optional*, defaults to 0):
             The seed of the routers' initial weights.
@@ -51,8 +51,8 @@ def upcycle(
         [`WeftPreTrainedModel`]: the sparse model, of the class of `model`.
 
     Raises:
-        ValueError: the model is of another family, it has a sparse layer already, no layer would be sparse, or the fields would
-            change the outputs.
+        ValueError: the model is of another family, it has a sparse layer already, no layer would be sparse, or the
+            fields would change the outputs.
     """
     changes: dict[str, Any] = {
         "num_experts": num_experts,

@@ -53,7 +53,7 @@ class SearchGraph(nn.Module):
         self,
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor,
-        room: torch.Tensor,
+        space: torch.Tensor,
         condition_values: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         r"""
@@ -62,7 +62,7 @@ class SearchGraph(nn.Module):
                 Ids of the source tokens, two at least.
             attention_mask (`torch.LongTensor` of shape `(1, source)`):
                 1 for source tokens and 0 for pads, at any position.
-            room (`torch.LongTensor` of shape `(target,)`):
+            space (`torch.LongTensor` of shape `(target,)`):
                 Any values. Its length, two at least, is the largest length of the text with its start token.
             condition_values (`torch.Tensor` of shape `(1, num_condition_features)`, *optional*):
                 The condition values, if the model has any.
@@ -71,10 +71,10 @@ class SearchGraph(nn.Module):
             The ids of the text with its start token `(target,)`, and the number of its tokens `()`.
         """
         _, keys, values = self.source(input_ids, attention_mask, condition_values)
-        longest = torch.ones_like(room).sum()
-        length, cache, *state = self.loop.start(keys, self.start, int(self.pad), room.shape[0])
-        given = keys, values, attention_mask, self.ends, self.pad, longest
-        length, *carried = self.loop(length, cache, *state, *given)
+        longest = torch.ones_like(space).sum()
+        length, cache, *state = self.loop.start(keys, self.start, int(self.pad), space.shape[0])
+        carried_along = keys, values, attention_mask, self.ends, self.pad, longest
+        length, *carried = self.loop(length, cache, *state, *carried_along)
         ids_BST, lengths_BS = self.loop.best(length, *carried)
         return ids_BST[0, 0], lengths_BS[0, 0]
 
@@ -111,9 +111,9 @@ def write_search(model: WeftForConditionalGeneration, folder: Path) -> None:
 
 
 @torch.no_grad()
-def differing_texts(model: WeftForConditionalGeneration, folder: Path) -> float:
+def differing_outputs(model: WeftForConditionalGeneration, folder: Path) -> float:
     """
-    Compare the texts of an exported search with those of `generate`, for sources of several lengths.
+    Compare the outputs of an exported search with those of `generate`, for sources of several lengths.
 
     Args:
         model ([`WeftForConditionalGeneration`]):
@@ -122,14 +122,14 @@ def differing_texts(model: WeftForConditionalGeneration, folder: Path) -> float:
             The folder that [`write_search`] has written for this model.
 
     Returns:
-        `float`: the share of texts that differ, between 0 and 1.
+        `float`: the share of outputs that differ, between 0 and 1.
     """
     search: Any = torch._inductor.aoti_load_package(str(folder / FILE))
     number = 0
     for source, target in _SAMPLES:
-        ids, mask, room, *conditions = _example(model, source, target)
-        given = {"condition_values": conditions[0]} if conditions else {}
-        expected = model.generate(ids, attention_mask=mask, **given, max_length=None, max_new_tokens=target - 1)
-        text, length = search(ids, mask, room, *conditions)
+        ids, mask, space, *conditions = _example(model, source, target)
+        condition = {"condition_values": conditions[0]} if conditions else {}
+        expected = model.generate(ids, attention_mask=mask, **condition, max_length=None, max_new_tokens=target - 1)
+        text, length = search(ids, mask, space, *conditions)
         number += text[:length].tolist() != expected[0].tolist()
     return number / len(_SAMPLES)

@@ -76,13 +76,14 @@ def _cells(result: EvalResult) -> list[str]:
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """
-    Facts on a card that the model itself does not have. If one is omitted, the card says that it is unknown, or omits it.
+    Facts on a card that the model itself does not have. If one is omitted, the card says that it is unknown, or omits
+    it.
 
     Args:
         metadata (`Mapping[str, Any]`, *optional*):
-            Fields of `huggingface_hub.ModelCardData`, such as `license`, `language`, `datasets` and `base_model`. `tags`
-            are added to those of the model. The `pipeline_tag` defaults to none, or to `"feature-extraction"` for a model
-            without a head: no pipeline of transformers 5 takes a text to a text.
+            Fields of `huggingface_hub.ModelCardData`, such as `license`, `language`, `datasets` and `base_model`.
+            `tags` are added to those of the model. The `pipeline_tag` defaults to none, or to `"feature-extraction"`
+            for a model without a head: no pipeline of transformers 5 takes a text to a text.
         summary (`str`, *optional*):
             One paragraph about the model.
         is_routes (`bool`, *optional*):

@@ -1,8 +1,8 @@
 """Checks of inputs. An input that would crash or silently give nonsense raises a ValueError that names the remedy.
 
 Every call checks the names and shapes of its inputs. Reading values waits for the device, so a model on another device
-than the CPU checks the values of its first batch only. No values are read inside `torch.compile`, `torch.export` and the
-transforms of `torch.func`.
+than the CPU checks the values of its first batch only. No values are read inside `torch.compile`, `torch.export` and
+the transforms of `torch.func`.
 """
 
 import inspect
@@ -128,7 +128,8 @@ def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
         ignored = "Use -100 for positions" if name == "labels" else "Only labels may contain -100, for positions"
         raise ValueError(
             f"`{name}` contains the id {low if low < 0 else high}, but the vocabulary has {vocab_size} tokens (0 to "
-            f"{vocab_size - 1}).{origin} Was the text encoded with this model's tokenizer? {ignored} that the loss ignores."
+            f"{vocab_size - 1}).{origin} Was the text encoded with this model's tokenizer? {ignored} that the loss "
+            "ignores."
         )
 
 
@@ -188,8 +189,10 @@ def check_positions(ids: torch.Tensor, limit: int, field: str, length: int | Non
     Args:
         ids: the positions.
         limit, field: the number of rows, and the field that sets it.
-        length: the number of columns, cached ones included, from which positions were counted. None if they were given.
-        reads: whether to read positions that were given. Counted ones are read only if there are more columns than rows.
+        length: the number of columns, cached ones included, from which positions were counted. None if they were
+            given.
+        reads: whether to read positions that were given. Counted ones are read only if there are more columns than
+            rows.
     """
     # in this order: an exported graph would keep the comparison
     if not (reads if length is None else has_values() and length > limit):
@@ -199,8 +202,9 @@ def check_positions(ids: torch.Tensor, limit: int, field: str, length: int | Non
         tokens = min(length or ids.shape[1], high + 1)
         if tokens > limit:
             raise ValueError(
-                f"A sequence of {tokens} tokens is longer than the learned position table of {limit} rows (`{field}`): shorten "
-                "it, or use a model with a longer table or with positions that have no limit (rotary, sinusoidal, relative)."
+                f"A sequence of {tokens} tokens is longer than the learned position table of {limit} rows "
+                f"(`{field}`): shorten it, or use a model with a longer table or with positions that have no limit "
+                "(rotary, sinusoidal, relative)."
             )
     if low < 0 or high >= limit:
         raise ValueError(
@@ -227,8 +231,9 @@ def check_labels(labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> N
     _check_shape(labels, "labels")
     if decoder_inputs is not None and decoder_inputs.shape[:2] != labels.shape:
         raise ValueError(
-            f"`labels` has shape {tuple(labels.shape)}, but the decoder's input has shape {tuple(decoder_inputs.shape)}: give "
-            "one label for each position of the input, or leave the input out (it is then `labels` shifted right)."
+            f"`labels` has shape {tuple(labels.shape)}, but the decoder's input has shape "
+            f"{tuple(decoder_inputs.shape)}: give one label for each position of the input, or leave the input out "
+            "(it is then `labels` shifted right)."
         )
 
 
@@ -238,8 +243,8 @@ def require_labels_for_router_loss(config: WeftConfig) -> None:
         config.router_aux_loss_coef or config.router_z_loss_coef or config.router_bias_update_rate
     ):
         raise ValueError(
-            "The Trainer calls this sparse model without `labels`, so the routers would have no loss and would not be balanced. "
-            "With label_smoothing_factor, use weftformer.training.WeftTrainer, which passes the factor to the model. Instead of "
-            "compute_loss_func, override `WeftTrainer.compute_loss` and add your loss to the model's. Or set "
-            "router_aux_loss_coef, router_z_loss_coef and router_bias_update_rate to 0."
+            "The Trainer calls this sparse model without `labels`, so the routers would have no loss and would not "
+            "be balanced. With label_smoothing_factor, use weftformer.training.WeftTrainer, which passes the factor "
+            "to the model. Instead of compute_loss_func, override `WeftTrainer.compute_loss` and add your loss to "
+            "the model's. Or set router_aux_loss_coef, router_z_loss_coef and router_bias_update_rate to 0."
         )

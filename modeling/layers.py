@@ -20,9 +20,9 @@ class Float32Buffers(nn.Module):
     """
 
     def _apply(self, fn, recurse: bool = True):
-        kept = dict(self.named_buffers(recurse=False))
+        buffers = dict(self.named_buffers(recurse=False))
         super()._apply(fn, recurse)
-        for name, buffer in kept.items():
+        for name, buffer in buffers.items():
             moved = getattr(self, name)
             if moved.dtype != buffer.dtype:
                 setattr(self, name, buffer.to(moved.device))

@@ -130,8 +130,9 @@ class LoadingMixin:
         if info["mismatched_keys"] and not any_size:
             name, shape, expected = min(info["mismatched_keys"])
             raise ValueError(
-                f"{source} has {name} of shape {tuple(shape)}, but the configuration requires {tuple(expected)}: these "
-                "are the weights of another configuration. (ignore_mismatched_sizes=True initializes such weights at random.)"
+                f"{source} has {name} of shape {tuple(shape)}, but the configuration requires {tuple(expected)}: "
+                "these are the weights of another configuration. (ignore_mismatched_sizes=True initializes such "
+                "weights at random.)"
             )
         if not (allow_missing_weights or wants_info or state_dict == {}):
             # transformers lists all names of a table if the file has none of them
@@ -141,8 +142,9 @@ class LoadingMixin:
             heads = [name for name in unexpected if name.startswith("lm_head.") and hasattr(model, "lm_head")]
             if heads:
                 raise ValueError(
-                    f"{source} has another head than {cls.__name__} ({_some(heads)}), so the model would score differently. "
-                    "Load it with allow_missing_weights=True, replace its `lm_head`, and load the weights into it."
+                    f"{source} has another head than {cls.__name__} ({_some(heads)}), so the model would score "
+                    "differently. Load it with allow_missing_weights=True, replace its `lm_head`, and load the "
+                    "weights into it."
                 )
         if (generation := getattr(model, "generation_config", None)) is not None:
             integer(0, optional=True).check("generation_config.pad_token_id", generation.pad_token_id)
@@ -155,7 +157,7 @@ class LoadingMixin:
 
 
 def warn_of_whole_experts(model: Any) -> None:
-    """Warn if a quantizer, which usually replaces `nn.Linear` modules only, has left the experts of a model as they were."""
+    """Warn if a quantizer, which usually replaces `nn.Linear` modules only, has left the experts of a model."""
     experts = [part for module in model.modules() if isinstance(module, ExpertsBase) for part in module.parameters()]
     num_whole = sum(
         weight.numel() for weight in experts if type(weight) is nn.Parameter and weight.is_floating_point()
@@ -181,13 +183,15 @@ def may_be_new(model: Any, missing: set[str]) -> set[str]:
 def _refuse_missing(kind: str, source: str, missing: list[str], unexpected: list[str], any_size: bool) -> None:
     if missing and unexpected:
         raise ValueError(
-            f"{source} does not fit {kind}: it lacks {_some(missing)} and has {_some(unexpected)}. These are the weights "
-            "of another model or configuration. (allow_missing_weights=True initializes missing weights at random.)"
+            f"{source} does not fit {kind}: it lacks {_some(missing)} and has {_some(unexpected)}. These are the "
+            "weights of another model or configuration. (allow_missing_weights=True initializes missing weights at "
+            "random.)"
         )
     if missing and not any_size:
         raise ValueError(
-            f"{source} lacks {len(missing)} of the weights of {kind} ({_some(missing)}): the file is incomplete, or the "
-            "configuration is of a larger model. (allow_missing_weights=True initializes missing weights at random.)"
+            f"{source} lacks {len(missing)} of the weights of {kind} ({_some(missing)}): the file is incomplete, or "
+            "the configuration is of a larger model. (allow_missing_weights=True initializes missing weights at "
+            "random.)"
         )
 
 

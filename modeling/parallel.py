@@ -1,4 +1,4 @@
-"""What splits a Weft model over processes, besides the plans of its classes: checks, and styles that transformers lacks.
+"""Splits a Weft model over processes by the plans of its classes: checks, and the styles that transformers lacks.
 
 The plans split the query, key, value, `up` and `gate` projections by their outputs. The projections after them are
 split by their inputs, and their partial results are summed. Each process therefore has whole heads and a part of each
@@ -33,19 +33,19 @@ def _local_parameters(module: nn.Module, share: float = 1.0) -> Iterator[None]:
     transformers' "replicated_with_grad_allreduce" sums the accumulated gradient, and so counts the first of several
     accumulated batches more than once.
     """
-    own: dict[str, Any] = module._parameters
-    parameters = {name: value for name, value in own.items() if isinstance(value, DTensor)}
+    registered: dict[str, Any] = module._parameters
+    parameters = {name: value for name, value in registered.items() if isinstance(value, DTensor)}
     for name, parameter in parameters.items():
         if parameter.placements == (Replicate(),):
             # a partial gradient is summed on its way back through `redistribute`
             whole = parameter.redistribute(placements=[Replicate()])
-            own[name] = whole.to_local(grad_placements=[Partial()]) * share
+            registered[name] = whole.to_local(grad_placements=[Partial()]) * share
         else:
-            own[name] = parameter.to_local()
+            registered[name] = parameter.to_local()
     try:
         yield
     finally:
-        own.update(parameters)
+        registered.update(parameters)
 
 
 def _distribute(module: nn.Module, name: str, mesh: Any, placement: Any) -> None:
@@ -86,8 +86,8 @@ if torch.distributed.is_available():
 
 def keep_own_rules(model: Any) -> None:
     """Remove the rules that match nothing in a model from its plans, which have the rules of the whole family."""
-    named = chain(model.named_modules(), model.named_parameters())
-    names = {replace_layer_number_by_wildcard(name) for name, _ in named}
+    names_and_parts = chain(model.named_modules(), model.named_parameters())
+    names = {replace_layer_number_by_wildcard(name) for name, _ in names_and_parts}
     for kind in ("_tp_plan", "_ep_plan", "_fsdp_plan"):
         setattr(model, kind, {name: style for name, style in getattr(model, kind).items() if name in names})
 

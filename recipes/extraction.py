@@ -1,9 +1,10 @@
-"""Builds a library of transformations from reactions with atom maps: `python -m weftformer.recipes.extraction MAPPED LIBRARY`.
+"""Builds a library of transformations from reactions with atom maps: `recipes.extraction MAPPED LIBRARY`.
 
-Each line of MAPPED is a JSON object: `mapped` (reaction SMILES with atom maps, or null), `reaction` (the same without), `class` (1-10 or null), `id`
-(or null), such as rxnmapper's maps (https://github.com/rxn4chemistry/rxnmapper) make them. Templates are rdchiral's, with neighbours of one bond
-(Coley et al. 2019, doi 10.1021/acs.jcim.9b00286). A template is kept only if it turns the product of its own reaction into the recorded reactants,
-and if [`is_sound`]. The library also counts the functional groups that stay in these reactions.
+Each line of MAPPED is a JSON object: `mapped` (reaction SMILES with atom maps, or null), `reaction` (the same
+without), `class` (1-10 or null), `id` (or null), such as rxnmapper's maps (https://github.com/rxn4chemistry/rxnmapper)
+make them. Templates are rdchiral's, with neighbours of one bond (Coley et al. 2019, doi 10.1021/acs.jcim.9b00286). A
+template is kept only if it turns the product of its own reaction into the recorded reactants, and if [`is_sound`]. The
+library also counts the functional groups that stay in these reactions.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from weftformer.routes.precedents.transformations import (
 )
 
 EXAMPLES = 3
-# The maps of a Mitsunobu or Chan-Lam reaction are wrong if an arene loses its oxygen atom to an alcohol or a boronic acid.
+# The maps of a Mitsunobu or Chan-Lam reaction are wrong if an arene loses its oxygen atom to an alcohol or a boronic
+# acid.
 _LOST_HYDROXYL = re.compile(r"(^|[.>(])O-\[c;")
 
 
@@ -60,7 +62,7 @@ def extract(record: dict[str, Any]) -> str | None:
 
 
 def is_sound(smarts: str) -> bool:
-    """Return whether a template keeps the stereochemistry of atoms that it does not change, and the oxygen of a phenol.
+    """Return whether a template keeps the stereochemistry of atoms it does not change, and the oxygen of a phenol.
 
     Others come from reactants that were drawn flat, or from wrong maps.
     """
@@ -97,23 +99,23 @@ def build(records: Iterable[dict[str, Any]], templates: Iterable[str | None]) ->
         if smarts is not None:
             used, made = record["reaction"].split(">>")
             found.setdefault((difference(canonical_smiles(made), joined([used])), smarts), []).append(record)
-    for (key, smarts), own in sorted(found.items(), key=lambda item: (-len(item[1]), item[0])):
-        classes = Counter(record["class"] for record in own if record["class"] is not None)
+    for (key, smarts), group in sorted(found.items(), key=lambda item: (-len(item[1]), item[0])):
+        classes = Counter(record["class"] for record in group if record["class"] is not None)
         commonest = next((number for number, _ in classes.most_common(1)), None)
-        examples = [Example(record["reaction"], record["id"]) for record in own]
+        examples = [Example(record["reaction"], record["id"]) for record in group]
         examples.sort(key=lambda example: (example.source is None, len(example.smiles)))
-        yield key, Transformation(smarts, len(own), commonest, tuple(examples[:EXAMPLES]), names.get(smarts))
+        yield key, Transformation(smarts, len(group), commonest, tuple(examples[:EXAMPLES]), names.get(smarts))
 
 
 def with_groups(
     rows: Iterable[tuple[str, Transformation]], reactions: Iterable[tuple[str, str]]
 ) -> Iterator[tuple[str, Transformation]]:
-    """Yield the rows of a library, with the functional groups that stay in reactions: pairs of a product and its reactants.
+    """Yield the rows of a library, with the groups that stay in reactions: pairs of a product and its reactants.
 
     A reaction counts for the transformation that [`Library.match`] finds for it.
     """
     rows = list(rows)
-    library, kept = Library(rows), dict[str, Counter[str]]()
+    library, groups_of = Library(rows), dict[str, Counter[str]]()
     with Progress("counting groups", None, "reactions") as bar:
         for product, reactants in reactions:
             # no group depends on stereochemistry, which takes time
@@ -121,10 +123,10 @@ def with_groups(
             transformation, _, mapped = library.match(product, list(map(without_stereo, reactants.split("."))))
             if transformation is not None:
                 groups = ["", *kept_groups(product, mapped)]
-                kept.setdefault(transformation.smarts, Counter()).update(groups)
+                groups_of.setdefault(transformation.smarts, Counter()).update(groups)
             bar.update(1)
     for key, transformation in rows:
-        yield key, replace(transformation, kept=dict(sorted(kept.get(transformation.smarts, {}).items())))
+        yield key, replace(transformation, kept=dict(sorted(groups_of.get(transformation.smarts, {}).items())))
 
 
 def write(rows: Iterable[tuple[str, Transformation]], path: str | Path) -> None:
@@ -154,9 +156,10 @@ def main() -> None:
     reactions = [(made, used) for used, made in (record["reaction"].split(">>") for record in records)]
     rows = list(with_groups(build(records, [extract(record) for record in records]), reactions))
     write(rows, arguments.library)
-    kept = sum(transformation.count for _, transformation in rows)
+    count = sum(transformation.count for _, transformation in rows)
     print(
-        f"{len(reactions):,} reactions: {kept:,} have a template, {len(rows):,} of them different. Saved to {arguments.library}."
+        f"{len(reactions):,} reactions: {count:,} have a template, {len(rows):,} of them different. "
+        f"Saved to {arguments.library}."
     )
 
 

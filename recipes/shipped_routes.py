@@ -1,12 +1,14 @@
 """Write the models and the stock of `weftformer.routes.shipped`.
 
-Run it with `python -m weftformer.recipes.shipped_routes --model runs/routes routes/shipped/weft-routes` for either model, and with
-`--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock, which is the starting materials of recorded routes. `--groups-of paroutes-n5.jsonl.gz
-uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz` counts the functional
-groups of the library in its reactions. The included library has the counts of 65,466 of them.
+Run it with `python -m weftformer.recipes.shipped_routes --model runs/routes routes/shipped/weft-routes` for either
+model, and with `--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock, which is the starting materials of recorded
+routes. `--groups-of paroutes-n5.jsonl.gz uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude paroutes-n1.jsonl.gz
+uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz` counts the functional groups of the library in its reactions. The
+included library has the counts of 65,466 of them.
 
-The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision. They are still loaded in
-float32, in which CPUs compute faster. The cards (`README.md`) and `about.json` are written by hand.
+The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision.
+They are still loaded in float32, in which CPUs compute faster. The cards (`README.md`) and `about.json` are written by
+hand.
 """
 
 import argparse

@@ -3,14 +3,14 @@
     python -m weftformer.recipes.starter_pairs --rows 100000 --words cmudict.dict --output-file pairs.csv
 
 Six in ten pairs have no instruction: the target is the plausible clean form of the source, such as a title in one case
-without debris, an ISO date, or a number in digits. The others begin with the name of a task (`sort: pear fig`), so that
-the model learns operations that no source reveals. A model that is fine-tuned sees no such names.
+without debris, an ISO date, or a number in digits. The others begin with the name of a task (`sort: pear fig`), so
+that the model learns operations that no source reveals. A model that is fine-tuned sees no such names.
 
-All texts are made, or come with Python: sentences of its docstrings and its language reference (PSF License), and words
-of the same. `--words` adds the words of another file, the first of each line, such as those of the CMU Pronouncing
-Dictionary (BSD-2-Clause). Only the standard library is needed. One seed, one version of Python, one file of words and
-one `VERSION` give the same pairs. The card of a model names its version: the included starter has seen version 1, with
-twice as many kinds.
+All texts are made, or come with Python: sentences of its docstrings and its language reference (PSF License), and
+words of the same. `--words` adds the words of another file, the first of each line, such as those of the CMU
+Pronouncing Dictionary (BSD-2-Clause). Only the standard library is needed. One seed, one version of Python, one file
+of words and one `VERSION` give the same pairs. The card of a model names its version: the included starter has seen
+version 1, with twice as many kinds.
 """
 
 import argparse

@@ -3,9 +3,9 @@
     python -m weftformer.recipes.starter_sets --output-dir runs/sets
 
 Each set has 300 pairs to train on and 500 to test on, with different sources, in NAME-train.csv and NAME-test.csv.
-`titles` also has 3,000 (titles-3000-train.csv). Titles, numbers, dates and names are of kinds that the starter saw while
-it was pretrained (`starter_pairs.py`), in other notations. The other sets were kept apart from it: stock (fields in
-another order), roman numerals, formulas (atoms counted), and inflection.
+`titles` also has 3,000 (titles-3000-train.csv). Titles, numbers, dates and names are of kinds that the starter saw
+while it was pretrained (`starter_pairs.py`), in other notations. The other sets were kept apart from it: stock (fields
+in another order), roman numerals, formulas (atoms counted), and inflection.
 """
 
 import argparse

@@ -23,7 +23,7 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.exporting import (
         TOLERANCE,
         compare_ctranslate2,
-        differing_texts,
+        differing_outputs,
         write_ctranslate2,
         write_search,
     )
@@ -39,7 +39,7 @@ def main(args: argparse.Namespace) -> None:
             measure = "largest difference"
         else:
             write_search(model, staging)
-            difference = differing_texts(model, staging)
+            difference = differing_outputs(model, staging)
             measure = "share of texts that differ"
         comparison = f"{measure} {difference:.1e}"
         if not difference <= TOLERANCE:  # NaN too

@@ -23,7 +23,7 @@ def encode_checked(
     max_length: int | None = None,
 ) -> list[int]:
     """
-    Return the token ids of a text, without truncation or padding, or an error if the tokenizer cannot encode all of it.
+    Return the token ids of a text, without truncation or padding, if the tokenizer can encode all of it.
 
     A character is unknown if the tokenizer raises an error for it (a word-level vocabulary without an unknown token),
     encodes it as the unknown token, or leaves it out (BPE without an unknown token). Special tokens in the text are
@@ -51,8 +51,8 @@ def encode_checked(
         num_tokens = len(encode_checked(tokenizer, beginning, add_special_tokens=False))
         if num_tokens > 2 * max_length:  # the last word of the beginning may be cut into more tokens than it has
             raise ValueError(
-                f"text has {len(text)} characters, of which the first {len(beginning)} are {num_tokens} tokens; at most "
-                f"{max_length} are allowed: {shown(text)}"
+                f"text has {len(text)} characters, of which the first {len(beginning)} are {num_tokens} tokens; at "
+                f"most {max_length} are allowed: {shown(text)}"
             )
     with panics_as_errors(f"the tokenizer fails on {shown(text)}"):
         try:

@@ -204,7 +204,8 @@ def _check_smiles(what: str, smiles: str, limit: int, limit_name: str) -> None:
     """Check that a SMILES fits into the layout. In a SMILES that passes, each character is one token."""
     if hit := _NOT_SMILES.search(smiles):
         raise ValueError(
-            f"{what} contains {hit[0]!r} at index {hit.start()}, which is reserved for the layout and not allowed in SMILES: {smiles!r}"
+            f"{what} contains {hit[0]!r} at index {hit.start()}, which is reserved for the layout and not allowed in "
+            f"SMILES: {smiles!r}"
         )
     length = len(smiles) + _TEMPLATE_TOKENS
     if length > limit:

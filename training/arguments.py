@@ -28,13 +28,13 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
             raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
         if self.train_sampling_strategy == "sequential" and self.max_tokens_per_batch is not None:
             raise ValueError(
-                "--train-sampling-strategy sequential and --max-tokens-per-batch, which shuffles, are mutually exclusive: "
-                "give one."
+                "--train-sampling-strategy sequential and --max-tokens-per-batch, which shuffles, are mutually "
+                "exclusive: give one."
             )
         if self.overwrite_output_dir and self.wants_resume and self.checkpoint_to_resume() is None:
             raise ValueError(
-                "--overwrite-output-dir and --resume-from-checkpoint true are mutually exclusive: give one (set the other "
-                "to false if a file of arguments has it)."
+                "--overwrite-output-dir and --resume-from-checkpoint true are mutually exclusive: give one (set the "
+                "other to false if a file of arguments has it)."
             )
         self._set_dependent_defaults()
         is_default = self.accelerator_config is None
@@ -42,7 +42,8 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         if self.device.type == "cpu":  # otherwise torch warns that there is nothing to pin memory for
             self.dataloader_pin_memory = False
         elif self.device.type == "cuda":
-            # cuDNN plans each new shape for as long as 50 steps, and can give NaN gradients with a mask (pytorch#196678)
+            # cuDNN plans each new shape for as long as 50 steps, and can give NaN gradients with a mask
+            # (pytorch#196678)
             torch.backends.cuda.enable_cudnn_sdp(False)
             if self.tf32 is None and is_torch_tf32_available():
                 # what `tf32=True` calls would let Inductor fail, which reads the setting by this older name
@@ -81,8 +82,8 @@ def refuse_other_engines(args: TrainingArguments) -> None:
     for name, value in (("DEEPSPEED", args.deepspeed), ("FSDP", args.fsdp)):
         if value or parse_flag_from_env(f"ACCELERATE_USE_{name}"):
             raise ValueError(
-                f"--{name.lower()}, or ACCELERATE_USE_{name}=true from the configuration of accelerate, is not supported: "
-                "shard the model by FSDP2 with torchrun and --distributed-config fsdp_size=<processes>."
+                f"--{name.lower()}, or ACCELERATE_USE_{name}=true from the configuration of accelerate, is not "
+                "supported: shard the model by FSDP2 with torchrun and --distributed-config fsdp_size=<processes>."
             )
 
 
@@ -93,7 +94,7 @@ def check_one_gpu(args: TrainingArguments) -> None:
     """
     if args.n_gpu > 1:
         raise ValueError(
-            f"One process cannot train on {args.n_gpu} GPUs: start one process for each GPU with `torchrun --nproc-per-node "
-            f"{args.n_gpu} -m weftformer train ...` (or routes train, or your own script), or choose one GPU with "
-            "CUDA_VISIBLE_DEVICES=0."
+            f"One process cannot train on {args.n_gpu} GPUs: start one process for each GPU with `torchrun "
+            f"--nproc-per-node {args.n_gpu} -m weftformer train ...` (or routes train, or your own script), or choose "
+            "one GPU with CUDA_VISIBLE_DEVICES=0."
         )

@@ -80,8 +80,8 @@ class TokenBudgetSampler(Sampler[list[int]]):
         longest = self.lengths.max(axis=0)
         if longest.max(initial=0) > max_tokens:
             raise ValueError(
-                f"Row {longest.argmax()} has {longest.max()} tokens, more than max_tokens_per_batch={max_tokens}: raise it, "
-                "or leave long rows out."
+                f"Row {longest.argmax()} has {longest.max()} tokens, more than max_tokens_per_batch={max_tokens}: "
+                "raise it, or leave long rows out."
             )
         if len(longest) < num_processes:
             raise ValueError(f"{len(longest)} rows are too few for {num_processes} processes.")

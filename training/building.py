@@ -187,16 +187,16 @@ def build_distributed_config(args: ModelArguments, training_args: WeftTrainingAr
         return None
     if processes != training_args.world_size:
         raise ValueError(
-            f"distributed_config is for {processes} processes (dp_replicate_size={sizes.dp_replicate_size} x fsdp_size="
-            f"{sizes.fsdp_size} x tp_size={sizes.tp_size}), and there are {training_args.world_size}: start it with "
-            f"torchrun --nproc_per_node {processes} -m weftformer train, or give sizes whose product is "
+            f"distributed_config is for {processes} processes (dp_replicate_size={sizes.dp_replicate_size} x "
+            f"fsdp_size={sizes.fsdp_size} x tp_size={sizes.tp_size}), and there are {training_args.world_size}: start "
+            f"it with torchrun --nproc_per_node {processes} -m weftformer train, or give sizes whose product is "
             f"{training_args.world_size}."
         )
     is_cpu = training_args.device.type == "cpu"
     if is_cpu and sizes.tp_size > 1:
         raise ValueError(
-            f"distributed_config tp_size={sizes.tp_size}: the Trainer supports tensor parallelism only on GPUs, but this "
-            "run is on the CPU. Use fsdp_size (with ep_size for experts) instead."
+            f"distributed_config tp_size={sizes.tp_size}: the Trainer supports tensor parallelism only on GPUs, but "
+            "this run is on the CPU. Use fsdp_size (with ep_size for experts) instead."
         )
     if is_cpu and torch.accelerator.is_available():
         raise ValueError(
@@ -250,8 +250,8 @@ def _check_fit(config: WeftConfig, tokenizer: PreTrainedTokenizerBase, num_condi
         ids = getattr(config, name)
         if getattr(tokenizer, name) not in (ids if isinstance(ids, list) else [ids]):
             raise ValueError(
-                f"The tokenizer's {name} is {getattr(tokenizer, name)} and the model's is {ids}: use the tokenizer the "
-                "model was trained with, or change the model's by --config-overrides."
+                f"The tokenizer's {name} is {getattr(tokenizer, name)} and the model's is {ids}: use the tokenizer "
+                "the model was trained with, or change the model's by --config-overrides."
             )
     features = config.num_condition_features
     if num_conditions and num_conditions != features:

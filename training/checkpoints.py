@@ -94,9 +94,9 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
         a run that was killed before its first checkpoint can be started again with the same command.
 
     Raises:
-        ValueError: no checkpoint is complete, or the given one is not (the message names the missing files); there is no
-            checkpoint but a trained model, which would be overwritten; or this process does not see the checkpoint that
-            the first has chosen.
+        ValueError: no checkpoint is complete, or the given one is not (the message names the missing files); there is
+            no checkpoint but a trained model, which would be overwritten; or this process does not see the checkpoint
+            that the first has chosen.
     """
     if not args.wants_resume:
         return None
@@ -113,8 +113,8 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
         raise ValueError(problem)
     if checkpoint is not None and not Path(checkpoint).is_dir():
         raise ValueError(
-            f"Process {args.process_index} does not see {checkpoint}, from which the first process resumes: all nodes need "
-            "the same --output-dir, on a file system that they share."
+            f"Process {args.process_index} does not see {checkpoint}, from which the first process resumes: all nodes "
+            "need the same --output-dir, on a file system that they share."
         )
     return checkpoint
 
@@ -182,8 +182,8 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
 def remove_checkpoints(folder: str | os.PathLike) -> None:
     """Remove the checkpoints and scores of an earlier run.
 
-    Otherwise, this run could be resumed from one of the checkpoints by mistake, and the Trainer would add its scores to
-    the old ones.
+    Otherwise, this run could be resumed from one of the checkpoints by mistake, and the Trainer would add its scores
+    to the old ones.
     """
     for old in checkpoints(folder):
         logger.info(f"Removing {old} of an earlier run (--overwrite-output-dir).")
@@ -218,7 +218,8 @@ def check_same_model(config: WeftConfig, checkpoint: str) -> None:
     ]
     if different:
         raise ValueError(
-            f"{checkpoint} is from a different model: {', '.join(different)}. Resume with the arguments of the first run."
+            f"{checkpoint} is from a different model: {', '.join(different)}. Resume with the arguments of the first "
+            "run."
         )
 
 
@@ -306,11 +307,11 @@ class ShardedModelTrainer(Seq2SeqTrainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
         if not self._is_in_parts:
             return super()._load_from_checkpoint(resume_from_checkpoint, model)
-        files, own = check_weights_files(Path(resume_from_checkpoint)), self.model.state_dict()
+        files, state = check_weights_files(Path(resume_from_checkpoint)), self.model.state_dict()
         if not files:
             raise ValueError(f"{resume_from_checkpoint} has no weights: give another checkpoint.")
         for file in files:
-            weights = {name: _part(value, own[name]) for name, value in load_file(file).items()}
+            weights = {name: _part(value, state[name]) for name, value in load_file(file).items()}
             # not strict, because a file has only some of the weights, and tied weights have one name only
             self.model.load_state_dict(weights, strict=False)
 

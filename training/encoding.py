@@ -76,7 +76,7 @@ class PairEncoder:
         return encoded.remove_columns("row")
 
     def stream(self, rows: IterableDataset, **order: Any) -> ShuffledStream:
-        """Return pairs as a stream of batches, which are encoded while they are read. Rows are numbered in reading order.
+        """Return pairs as a stream of batches, encoded while they are read. Rows are numbered in reading order.
 
         Args:
             rows: the training pairs.
@@ -103,8 +103,9 @@ class PairEncoder:
         if left_out and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                f"{left_out} of {len(rows)} pairs of the stream, from row {rows[0]} on, are skipped: they have an empty text"
-                f"{'' if self.truncate else f' or are too long ({_named(self.limits)})'}. Pairs skipped later are not reported."
+                f"{left_out} of {len(rows)} pairs of the stream, from row {rows[0]} on, are skipped: they have an "
+                f"empty text{'' if self.truncate else f' or are too long ({_named(self.limits)})'}. Pairs skipped "
+                "later are not reported."
             )
         return encoded
 
@@ -127,8 +128,9 @@ class PairEncoder:
             if not forbidden.isdisjoint(labels[:-1]):
                 token = tokenizer.convert_ids_to_tokens(next(i for i in labels if i in forbidden))
                 raise ValueError(
-                    f"Row {row} of {split} contains the special token {token!r} in column {columns.target!r}: the model "
-                    f"would learn to stop or pad there. Remove it from the text {batch[columns.target][index][:80]!r}."
+                    f"Row {row} of {split} contains the special token {token!r} in column {columns.target!r}: the "
+                    "model would learn to stop or pad there. Remove it from the text "
+                    f"{batch[columns.target][index][:80]!r}."
                 )
             if is_empty(batch[columns.source][index], batch[columns.target][index]):
                 continue
@@ -147,9 +149,9 @@ class PairEncoder:
                 )
         return encoded
 
-    def _report(self, split: str, dataset: Dataset, kept: list[int]) -> None:
+    def _report(self, split: str, dataset: Dataset, encoded_rows: list[int]) -> None:
         columns, limits = self.columns, _named(self.limits)
-        if not kept:
+        if not encoded_rows:
             raise ValueError(
                 f"All {len(dataset)} pairs of {split} are empty or too long ({limits}): raise the limits."
             )
@@ -159,7 +161,7 @@ class PairEncoder:
             logger.warning(
                 f"{len(repeats)} of {len(frame)} pairs of {split} repeat an earlier one ({_rows(repeats)})."
             )
-        out = np.setdiff1d(np.arange(len(frame)), kept)
+        out = np.setdiff1d(np.arange(len(frame)), encoded_rows)
         texts = frame.iloc[out]
         empty = np.array([*map(is_empty, texts[columns.source], texts[columns.target])], dtype=bool)
         reasons = [

@@ -85,9 +85,9 @@ def _matching(file: str) -> list[str]:
 def load_file(file: str, target_file: str | None = None, no_header: bool = False) -> Dataset:
     """Load one file of training pairs.
 
-    The ending of the name determines the format. Columns of csv, tsv, txt and xlsx files are always texts: "007" and "NA"
-    are kept as they are. In tsv and txt files, quotation marks are part of the text. A csv file may have semicolons, tabs or
-    bars instead of commas. Texts are UTF-8, UTF-16, or else cp1252 or Latin-1, with a warning.
+    The ending of the name determines the format. Columns of csv, tsv, txt and xlsx files are always texts: "007" and
+    "NA" are kept as they are. In tsv and txt files, quotation marks are part of the text. A csv file may have
+    semicolons, tabs or bars instead of commas. Texts are UTF-8, UTF-16, or else cp1252 or Latin-1, with a warning.
 
     Args:
         file: the file, or a folder of `Dataset.save_to_disk`.
@@ -102,7 +102,8 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         loaded = datasets.load_from_disk(file)
         if isinstance(loaded, DatasetDict):
             raise ValueError(
-                f"{file} has the splits {list_names(loaded)}: give the folder of one, such as {Path(file, next(iter(loaded)))}."
+                f"{file} has the splits {list_names(loaded)}: give the folder of one, such as "
+                f"{Path(file, next(iter(loaded)))}."
             )
         return loaded.flatten()
     check_exist(file, target_file)
@@ -265,8 +266,8 @@ def _kind(file: str) -> str:
     kind = _known_kind(file)
     if kind is None:
         raise ValueError(
-            f"{file} has no known file extension: use one of {', '.join(_KINDS)} (.gz or .zst may follow), or give the "
-            "targets in a second file; both are then read line by line."
+            f"{file} has no known file extension: use one of {', '.join(_KINDS)} (.gz or .zst may follow), or give "
+            "the targets in a second file; both are then read line by line."
         )
     return kind
 

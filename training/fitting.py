@@ -226,17 +226,18 @@ def _fit_pairs(
 
     training_args.include_for_metrics = ["inputs"] * training_args.predict_with_generate  # `metrics` shows them
     metrics = TextMetrics(tokenizer)
+    collator = PairCollator(tokenizer, pairs.limits(config), training_args.device, data_args.pad_to_multiple_of)
     trainer = fit(
         build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
         compute_metrics=metrics if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
-        data_collator=PairCollator(tokenizer, pairs.limits(config), training_args.device, data_args.pad_to_multiple_of),
+        data_collator=collator,
     )  # fmt: skip
     return FittedPairs(trainer, first[0])
 
 
 def _with_starter(args: ModelArguments, training_args: WeftTrainingArguments, pairs: Pairs) -> ModelArguments:
-    """Return the arguments with the included starter as the model, and set the rate and epochs for it, if that is the default."""
+    """Return the arguments with the included starter as the model, with its rate and epochs, if that is the default."""
     if not starts_from_starter(args, pairs):
         return args
     logger.info(
@@ -256,8 +257,8 @@ def _check_stream(
     if train_dataset is not None:
         if not args.streaming or args.train_file or args.dataset_name:
             raise ValueError(
-                "train_dataset replaces the training data of the arguments: pass DataArguments(streaming=True) without train_file and "
-                "dataset_name."
+                "train_dataset replaces the training data of the arguments: pass DataArguments(streaming=True) "
+                "without train_file and dataset_name."
             )
         if not isinstance(train_dataset, datasets.IterableDataset):
             raise ValueError(
@@ -271,8 +272,8 @@ def _check_stream(
     strategy = training_args.train_sampling_strategy
     if strategy != "random":
         raise ValueError(
-            f"--train-sampling-strategy {strategy} needs all lengths before training begins, which a stream does not have: "
-            "use --max-tokens-per-batch instead, which groups the pairs of each shuffle buffer by length."
+            f"--train-sampling-strategy {strategy} needs all lengths before training begins, which a stream does not "
+            "have: use --max-tokens-per-batch instead, which groups the pairs of each shuffle buffer by length."
         )
     if training_args.save_strategy == "epoch":
         logger.warning(

@@ -55,7 +55,8 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
 
 class Muon(torch.optim.AdamW):
     """
-    Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) for matrices, and AdamW for all other weights.
+    Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) for matrices, and AdamW for all other
+    weights.
 
     The update of a matrix is the Nesterov momentum of its gradient (0.95), made orthogonal and multiplied by
     0.2 sqrt(max(rows, columns)). It is thus as large as an update of AdamW (Liu et al. 2025, arXiv:2502.16982), so

@@ -48,8 +48,8 @@ class ModelArguments:
 
     model_name_or_path: str | None = common_option(
         None,
-        "Folder or Hub id of a trained Weft model to continue from. Default: a new model, or the included starter for a few "
-        "short pairs.",
+        "Folder or Hub id of a trained Weft model to continue from. Default: a new model, or the included starter "
+        "for a few short pairs.",
     )
     from_scratch: bool = common_option(
         False,
@@ -83,13 +83,13 @@ class ModelArguments:
             preset_fields(self.preset)
         if self.model_name_or_path and self.preset:
             raise ValueError(
-                f"--preset {self.preset} is for a new model, and --model-name-or-path {self.model_name_or_path} has its "
-                "size already: give one."
+                f"--preset {self.preset} is for a new model, and --model-name-or-path {self.model_name_or_path} has "
+                "its size already: give one."
             )
         if self.model_name_or_path and self.from_scratch:
             raise ValueError(
-                f"--from-scratch is for random weights, and --model-name-or-path {self.model_name_or_path} has trained ones: "
-                "give one."
+                f"--from-scratch is for random weights, and --model-name-or-path {self.model_name_or_path} has "
+                "trained ones: give one."
             )
 
 
@@ -122,7 +122,8 @@ class DataArguments:
     dataset_config_name: str | None = option(None, "Configuration of dataset_name.")
     streaming: bool = common_option(
         False,
-        "Stream pairs that do not fit into memory and tokenize them on the fly. Needs --max-steps. Validation and test pairs are in memory.",
+        "Stream pairs that do not fit into memory and tokenize them on the fly. Needs --max-steps. Validation and "
+        "test pairs are in memory.",
     )
     shuffle_buffer_size: int = common_option(
         10_000, "Pairs in the shuffle buffer of a stream, on each process. 1 keeps the order."
@@ -154,8 +155,8 @@ class DataArguments:
     num_proc: int | None = option(None, "Number of processes that tokenize. Default: one.")
     pad_to_multiple_of: int | None = option(
         None,
-        "Pad batches to a multiple of this length, up to the length limits. Default: 8 on CUDA GPUs, else the longest row. 64 gives "
-        "fewer shapes of long texts.",
+        "Pad batches to a multiple of this length, up to the length limits. Default: 8 on CUDA GPUs, else the "
+        "longest row. 64 gives fewer shapes of long texts.",
     )
 
     def __post_init__(self):
@@ -196,7 +197,7 @@ class DataArguments:
 
 @dataclass
 class TrainingOptions:
-    """The arguments that [`WeftTrainingArguments`] adds to transformers' ones, or whose defaults or help it changes."""
+    """The arguments that [`WeftTrainingArguments`] adds to transformers', or whose defaults or help it changes."""
 
     _argument_group_name = "training"
 
@@ -207,30 +208,31 @@ class TrainingOptions:
     )
     resume_from_checkpoint: str | None = common_option(
         None,
-        "true to continue from the last complete checkpoint, or the folder of one. With true, a new run starts if output_dir "
-        "has no checkpoint yet.",
+        "true to continue from the last complete checkpoint, or the folder of one. With true, a new run starts if "
+        "output_dir has no checkpoint yet.",
         nargs="?",
         const="true",
     )
     max_tokens_per_batch: int | None = common_option(
         None,
-        "Form batches by tokens instead of rows, on each device. Their rows have similar lengths, and the number of rows times "
-        "the longest source or target is at most this. Replaces per_device_train_batch_size.",
+        "Form batches by tokens instead of rows, on each device. Their rows have similar lengths, and the number of "
+        "rows times the longest source or target is at most this. Replaces per_device_train_batch_size.",
     )
     muon: bool = common_option(
         False,
-        "Train the matrices of attention, feed-forward networks and experts with Muon, and the other weights with AdamW. "
-        "Fewer steps may be needed, and each takes longer.",
+        "Train the matrices of attention, feed-forward networks and experts with Muon, and the other weights with "
+        "AdamW. Fewer steps may be needed, and each takes longer.",
     )
     chunked_loss: bool = option(
         True,
-        "With a vocabulary of 4,096 tokens or more: compute the training loss in chunks, so that the logits of a whole "
-        "batch are never in memory. --no-chunked-loss keeps them for code that reads the logits of a training step.",
+        "With a vocabulary of 4,096 tokens or more: compute the training loss in chunks, so that the logits of a "
+        "whole batch are never in memory. --no-chunked-loss keeps them for code that reads the logits of a training "
+        "step.",
     )
     log_expert_statistics: bool = option(
         True,
-        "Log load, entropy, log-Z, drop rate and router losses of each sparse layer to the trackers of report_to and to "
-        "trainer_state.json, which also gets the load of each expert.",
+        "Log load, entropy, log-Z, drop rate and router losses of each sparse layer to the trackers of report_to "
+        "and to trainer_state.json, which also gets the load of each expert.",
     )
 
     max_steps: int = common_option(-1, "Steps instead of epochs.")
@@ -246,20 +248,21 @@ class TrainingOptions:
     push_to_hub: bool = common_option(False, "Push model, tokenizer and card to the Hub.")
     predict_with_generate: bool | None = option(
         None,
-        "Generate in evaluation, and score the texts by exact match, BLEU and chrF. Default: on, but off in a WeftTrainer "
-        "of your own, as in Seq2SeqTrainer.",
+        "Generate in evaluation, and score the texts by exact match, BLEU and chrF. Default: on, but off in a "
+        "WeftTrainer of your own, as in Seq2SeqTrainer.",
     )
     num_train_epochs: float | None = common_option(
         None,
-        "Training epochs (default: 10, or more to reach 2,000 steps, up to 100; from the included starter 10, or more to "
-        "read 20,000 pairs, up to 20).",
+        "Training epochs (default: 10, or more to reach 2,000 steps, up to 100; from the included starter 10, or "
+        "more to read 20,000 pairs, up to 20).",
         aliases=["--epochs"],
     )
     per_device_train_batch_size: int = common_option(32, "Pairs in a batch, on each device.")
     per_device_eval_batch_size: int = option(32, "Pairs in a batch of evaluation, on each device.")
     learning_rate: float | None = common_option(
         None,
-        "Highest learning rate (default: 0.384 / d_model and at most 2e-3; 1e-3 for the included starter; 5e-5 for another trained model).",
+        "Highest learning rate (default: 0.384 / d_model and at most 2e-3; 1e-3 for the included starter; 5e-5 for "
+        "another trained model).",
     )
     warmup_steps: float = option(
         0.05, "Warm-up steps of the learning rate, as a number or (below 1) as a share of all."

@@ -54,8 +54,8 @@ class Pairs:
         self.args, self.origin = args, args.train_file or args.dataset_name or "the stream"
         if args.streaming and args.train_target_file:
             raise ValueError(
-                f"--train-target-file {args.train_target_file} is not supported with --streaming: put sources and targets into one file "
-                "(paste SOURCES TARGETS > pairs.txt)."
+                f"--train-target-file {args.train_target_file} is not supported with --streaming: put sources and "
+                "targets into one file (paste SOURCES TARGETS > pairs.txt)."
             )
         if stream is None and not (args.train_file or args.dataset_name):
             raise ValueError("Give either --train-file or --dataset-name: got neither.")
@@ -105,15 +105,16 @@ class Pairs:
         return splits
 
     def _split_stream(self, rows: IterableDataset) -> IterableDataset:
-        """Move the first rows to the split "validation" if the arguments give a number of them. Return the other rows."""
+        """Move the first rows to "validation" if the arguments give a number of them. Return the other rows."""
         share = self.args.validation_split
         if share >= 1:
             self.held_out["validation"] = _first(self._first_rows(rows, int(share)), self.args.max_eval_samples)
             return rows.skip(int(share))
         if share:
             logger.warning(
-                f"validation_split={share} is a share of the pairs, but a stream has no length: nothing is evaluated. Give "
-                "--validation-file, or --validation-split 1000 for the first 1,000 pairs. 0 turns off this warning."
+                f"validation_split={share} is a share of the pairs, but a stream has no length: nothing is evaluated. "
+                "Give --validation-file, or --validation-split 1000 for the first 1,000 pairs. 0 turns off this "
+                "warning."
             )
         return rows
 
@@ -155,8 +156,9 @@ class Pairs:
             limit, rows = getattr(self.args, f"max_{side}_length"), getattr(config, f"max_{side}_positions")
             if config.has_position_table and limit is not None and limit > rows:
                 raise ValueError(
-                    f"max_{side}_length={limit} is more than the model's max_{side}_positions={rows}, the rows of its position table: "
-                    f"give at most {rows}, or enlarge the table of a new model (--config-overrides max_{side}_positions={limit})."
+                    f"max_{side}_length={limit} is more than the model's max_{side}_positions={rows}, the rows of its "
+                    f"position table: give at most {rows}, or enlarge the table of a new model (--config-overrides "
+                    f"max_{side}_positions={limit})."
                 )
             limits.append(rows if limit is None else limit)
         return limits[0], limits[1]
@@ -170,7 +172,8 @@ class Pairs:
             seed: the seed of the split, and of the order of a stream.
 
         Returns:
-            The encoded rows (`Dataset`, or [`ShuffledStream`] for a stream) of "train", and of "validation" and "test" if there are any.
+            The encoded rows (`Dataset`, or [`ShuffledStream`] for a stream) of "train", and of "validation" and "test"
+            if there are any.
 
         Raises:
             ValueError: as in [`PairEncoder`] and [`split_validation`].
@@ -208,8 +211,8 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
     for name in splits.keys() - {"train"}:
         if seen := sum(key in trained for key in _input_keys(splits[name])):
             logger.warning(
-                f"{seen} of {len(splits[name])} {name} pairs have a source that is also in the training data: their scores do "
-                "not show how well the model does on new texts."
+                f"{seen} of {len(splits[name])} {name} pairs have a source that is also in the training data: their "
+                "scores do not show how well the model does on new texts."
             )
     if "validation" in splits or not args.validation_split:
         return
@@ -263,22 +266,22 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
     num_missing = [source, target].count(None)
     if len(others) < num_missing:
         raise ValueError(
-            f"{origin} needs a source column and a target column, and has {list_names(dataset.column_names)}: in a txt "
-            "file, separate source and target by a tab, or give the targets as a second file "
+            f"{origin} needs a source column and a target column, and has {list_names(dataset.column_names)}: in a "
+            "txt file, separate source and target by a tab, or give the targets as a second file "
             "(--train-target-file)."
         )
     if num_missing and len(others) > num_missing:
         first, second = (shlex.quote(name) for name in (source or others[-num_missing], target or others[-1]))
         raise ValueError(
-            f"{origin} has the columns {list_names(dataset.column_names)}: name the source and the target column, for example "
-            f"--source-column {first} --target-column {second}."
+            f"{origin} has the columns {list_names(dataset.column_names)}: name the source and the target column, for "
+            f"example --source-column {first} --target-column {second}."
         )
     left = iter(others)
     return Columns(source or next(left), target or next(left), tuple(args.condition_names))
 
 
 def trained_columns(model: str) -> dict[str, str]:
-    """Return the names of the columns that a model was trained on, as `source` and `target`, if its tokenizer has them.
+    """Return the columns that a model was trained on, as `source` and `target`, if its tokenizer has their names.
 
     Args:
         model: the folder or Hub id of the model.

@@ -86,8 +86,8 @@ class ShuffledStream(IterableDataset):
                         batch = []
             if is_empty:
                 raise ValueError(
-                    f"{self.name} has no rows to train on: it is empty, or all rows are skipped because they are empty, too short "
-                    f"or too long. Each of {shares} processes and workers reads one row in {shares}."
+                    f"{self.name} has no rows to train on: it is empty, or all rows are skipped because they are "
+                    f"empty, too short or too long. Each of {shares} processes and workers reads one row in {shares}."
                 )
 
     def _windows(self, epoch: int, shares: int) -> Iterator[tuple[int, pa.Table]]:
@@ -107,7 +107,7 @@ class ShuffledStream(IterableDataset):
             raise ValueError(f"{self.name} cannot be read after row {row}: {error.__cause__ or error}") from error
 
     def _encoded(self, table: pa.Table, row: int, share: int, shares: int) -> dict[str, list[np.ndarray]]:
-        """Return the features of a share of a window as columns of arrays, which take a fifth of the memory of lists."""
+        """Return the features of a share of a window as columns of arrays, a fifth of the memory of lists."""
         columns: dict[str, list[np.ndarray]] = {}
         numbers = range(share, len(table), shares)
         for begin in range(0, len(numbers), _ROWS_PER_CALL):

@@ -62,8 +62,8 @@ class WeftTrainer(ShardedModelTrainer):
       order, for any number of processes.
     - With `args.muon`, Muon trains the matrices of the layers ([`Muon`]).
     - With `args.log_expert_statistics`, statistics of the routers are logged ([`ExpertStatisticsCallback`]).
-    - Checkpoints of a model that processes share (`DistributedConfig`) are like those of one process, and can be resumed
-      ([`ShardedModelTrainer`]).
+    - Checkpoints of a model that processes share (`DistributedConfig`) are like those of one process, and can be
+      resumed ([`ShardedModelTrainer`]).
     - A checkpoint gets its name when all its files are written. If saving fails, earlier checkpoints are not changed.
     - A push during training (`args.hub_strategy`) can be loaded where Weft is not installed.
 
@@ -72,7 +72,8 @@ class WeftTrainer(ShardedModelTrainer):
             `eval_dataset`, the default `eval_strategy` of [`WeftTrainingArguments`] is "no".
 
     Raises:
-        ValueError: one process has several GPUs; or in `train`, no trainable parameter gets a gradient in the first step.
+        ValueError: one process has several GPUs; or in `train`, no trainable parameter gets a gradient in the first
+            step.
     """
 
     args: Any
@@ -113,16 +114,16 @@ class WeftTrainer(ShardedModelTrainer):
         _refuse_lost_noise(self.args, config)
         refuse_other_engines(self.args)
         check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
-        own = weft_model(self.model)
-        config = own.config
+        weft = weft_model(self.model)
+        config = weft.config
         if self.args.learning_rate is None:
-            self.args.learning_rate = 5e-5 if own.name_or_path else min(2e-3, 0.384 / config.d_model)
+            self.args.learning_rate = 5e-5 if weft.name_or_path else min(2e-3, 0.384 / config.d_model)
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.add_callback(PushCodeCallback())
-        generation_config = getattr(own, "generation_config", None)
+        generation_config = getattr(weft, "generation_config", None)
         if generation_config is not None:  # now, rather than at the first save
             generation_config.validate(strict=True)
-        own.check_config()
+        weft.check_config()
         is_wanted = getattr(self.args, "log_expert_statistics", False)
         if is_wanted and not self.args.torch_compile and config.has_sparse_layers:
             self.callback_handler.callbacks.insert(0, ExpertStatisticsCallback())
@@ -154,8 +155,8 @@ class WeftTrainer(ShardedModelTrainer):
         dataset, collator = self.train_dataset, self.data_collator
         if not has_length(dataset):
             raise ValueError(
-                f"max_tokens_per_batch={budget} needs all lengths before training begins, and the train_dataset has no length: "
-                "give a ShuffledStream (weftformer.training), or leave it out."
+                f"max_tokens_per_batch={budget} needs all lengths before training begins, and the train_dataset has "
+                "no length: give a ShuffledStream (weftformer.training), or leave it out."
             )
         if isinstance(dataset, Dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
@@ -232,16 +233,18 @@ class WeftTrainer(ShardedModelTrainer):
         if checkpoint is None or not is_plain or self.args.ignore_data_skip:
             return place
         logger.warning(
-            "Resuming in a train_dataset without a length: the run continues exactly if the data set has the same rows in the "
-            "same order in each run. A ShuffledStream (weftformer.training) does."
+            "Resuming in a train_dataset without a length: the run continues exactly if the data set has the same "
+            "rows in the same order in each run. A ShuffledStream (weftformer.training) does."
         )
-        # the Trainer would skip the batches of all passes in the first one; a pass is an epoch of up to `max_steps` steps
+        # the Trainer would skip the batches of all passes in the first one; a pass is an epoch of up to `max_steps`
+        # steps
         saved = TrainerState.load_from_json(str(Path(checkpoint, TRAINER_STATE_NAME)))
         passes = math.ceil(saved.epoch) - 1
         return passes, round((saved.epoch - passes) * saved.max_steps) * self.args.gradient_accumulation_steps
 
     def _run_epoch(self, **arguments):
-        # the Trainer checks for the last step only after a step, so that a finished run would take one more when resumed
+        # the Trainer checks for the last step only after a step, so that a finished run would take one more when
+        # resumed
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
@@ -277,10 +280,10 @@ class WeftTrainer(ShardedModelTrainer):
         # a step without labels has no gradient either
         if self._awaits_gradient and self.accelerator.sync_gradients and num_items_in_batch != 0:
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-            own = (gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients)
+            parts = (gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients)
             # one is enough: experts without tokens and the first matrices of LoRA have none yet
-            found = torch.tensor([int(any(bool(part.any()) for part in own))], device=loss.device)
-            if not self.accelerator.gather(found).any():
+            has_gradient = torch.tensor([int(any(bool(part.any()) for part in parts))], device=loss.device)
+            if not self.accelerator.gather(has_gradient).any():
                 self._refuse_to_train_nothing()
             self._awaits_gradient = False
         return loss
@@ -289,8 +292,8 @@ class WeftTrainer(ShardedModelTrainer):
         names = [name for name, weight in self.model.named_parameters() if weight.requires_grad]
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         raise ValueError(
-            f"None of the {len(names)} trainable parameters ({shown}) has a gradient in the first step, so training would "
-            "change nothing: train parameters that the loss depends on, and detach nothing on the way to it."
+            f"None of the {len(names)} trainable parameters ({shown}) has a gradient in the first step, so training "
+            "would change nothing: train parameters that the loss depends on, and detach nothing on the way to it."
         )
 
     def _get_num_items_in_batch(self, batch_samples, device):
@@ -331,8 +334,8 @@ class WeftTrainer(ShardedModelTrainer):
         rows = len(labels)
         if self.args.world_size == 1 or over <= 0:
             return labels
-        own = max(0, over - self.args.process_index // self.get_tp_size() * rows)
-        return labels.masked_fill(torch.arange(rows, device=labels.device)[:, None] >= own, -100)
+        rows_here = max(0, over - self.args.process_index // self.get_tp_size() * rows)
+        return labels.masked_fill(torch.arange(rows, device=labels.device)[:, None] >= rows_here, -100)
 
     def _count_rows(self, inputs: dict[str, Any]) -> int:
         """Return the number of rows of all processes in this batch of an evaluation, without repeated ones."""
@@ -348,16 +351,17 @@ class WeftTrainer(ShardedModelTrainer):
             if part.ndim == 0:
                 return part
             # processes that share the weights of one layer have the same rows
-            own = part.unflatten(0, (self.args.world_size, -1))[:: self.get_tp_size()]
-            return own.flatten(0, 1)[: self._rows_in_batch]
+            by_process = part.unflatten(0, (self.args.world_size, -1))[:: self.get_tp_size()]
+            return by_process.flatten(0, 1)[: self._rows_in_batch]
 
         return recursively_apply(each_once, self.accelerator.gather(rows))
 
     def evaluation_loop(self, *args, metric_key_prefix="eval", **kwargs):
         self._evaluated, self.gather_function = [], self._gather_rows
         try:
-            # accelerate puts only `forward` into autocast, and `generate` also calls the encoder and, for each token, the
-            # decoder; within one context, each weight is cast once, unless a process does not have the memory for all
+            # accelerate puts only `forward` into autocast, and `generate` also calls the encoder and, for each token,
+            # the decoder; within one context, each weight is cast once, unless a process does not have the memory for
+            # all
             with self.accelerator.autocast(AutocastKwargs(cache_enabled=not is_fully_sharded(self.model))):
                 output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
             evaluated = self._evaluated
@@ -441,11 +445,12 @@ def _default_epochs(args: Any, dataset: Any) -> int:
 
 
 def _refuse_lost_noise(args: Any, config: Any) -> None:
-    """Raise a ValueError for noise on embeddings that transformers would add to a module that the stacks do not call."""
+    """Raise a ValueError for noise on embeddings that transformers would add to a module that the stacks do not
+    call."""
     if args.neftune_noise_alpha is not None and getattr(config, "share_encoder_decoder_embeddings", False):
         raise ValueError(
-            f"neftune_noise_alpha={args.neftune_noise_alpha} does not work with a shared token table: leave it out, or train "
-            "a model with share_encoder_decoder_embeddings=False."
+            f"neftune_noise_alpha={args.neftune_noise_alpha} does not work with a shared token table: leave it out, "
+            "or train a model with share_encoder_decoder_embeddings=False."
         )
 
 
@@ -456,8 +461,8 @@ def _budget_batches(
     lengths = padded(lengths, collator)
     if lengths.max() > budget:
         raise ValueError(
-            f"A pair of the stream has {lengths.max()} tokens on one side, more than max_tokens_per_batch={budget}: raise "
-            "it, or leave long pairs out (--max-source-length, --max-target-length)."
+            f"A pair of the stream has {lengths.max()} tokens on one side, more than max_tokens_per_batch={budget}: "
+            "raise it, or leave long pairs out (--max-source-length, --max-target-length)."
         )
     sources, targets = lengths
     return iter(TokenBudgetSampler(sources, targets, budget, seed=int(rng.integers(2**31))))

@@ -10,7 +10,7 @@ def test_what_differs_is_deleted(small, tmp_path, monkeypatch, capsys):
     small("dms-flash-10m", decoder_layers=1, num_condition_features=0).save_pretrained(folder)
     build_route_tokenizer().save_pretrained(folder)
     monkeypatch.setattr(exporting, "write_search", lambda model, staging: (staging / "search.pt2").touch())
-    monkeypatch.setattr(exporting, "differing_texts", lambda model, staging: 0.25)
+    monkeypatch.setattr(exporting, "differing_outputs", lambda model, staging: 0.25)
     assert main(["export", str(folder), str(tmp_path / "out"), "--format", "search"]) == 1
     assert (
         "differ from those of the original, so the export was deleted: share of texts that differ 2.5e-01"

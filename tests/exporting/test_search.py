@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from weftformer.exporting import SearchGraph, differing_texts, search, write_search
+from weftformer.exporting import SearchGraph, differing_outputs, search, write_search
 from weftformer.modeling.decoding import graph
 
 from ..models import run_loop
@@ -27,9 +27,9 @@ def test_texts_are_those_of_generate(small, monkeypatch, preset, beams):
     written = SearchGraph(model)
     monkeypatch.setattr(graph, "while_loop", run_loop)
     monkeypatch.setattr(search.torch._inductor, "aoti_load_package", lambda file: written)
-    assert differing_texts(model, Path()) == 0
+    assert differing_outputs(model, Path()) == 0
     written.loop = SearchGraph(small(preset, seed=1)).loop
-    assert differing_texts(model, Path()) > 0
+    assert differing_outputs(model, Path()) > 0
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_program_of_the_page_runs_without_python(small, tmp_path):
     model = small("modern-tiny", decoder_layers=1)
     model.generation_config.update(**BEAMS)
     write_search(model, tmp_path)
-    assert differing_texts(model, tmp_path) == 0
+    assert differing_outputs(model, tmp_path) == 0
     text = PAGE.read_text(encoding="utf-8")
     (program,) = re.findall(r"```cpp\n(.*?)```", text, re.DOTALL)
     (tmp_path / "search.cpp").write_text(program)
