@@ -35,11 +35,11 @@ from weftformer.common.atomic import write_json
 from weftformer.conversion import convert, detect
 from weftformer.scripts.cli import Parser, run_script
 
-Row = dict[str, Any]
-Result = tuple[bool, Row]  # whether a case passed, and its figures
+Figures = dict[str, Any]
+Result = tuple[bool, Figures]  # whether a case passed, and its figures
 Batch = dict[str, torch.Tensor]
 
-KINDS: dict[str, Row] = {
+KINDS: dict[str, Figures] = {
     "dense": {"use_qk_norm": True},
     "copying": {"cross_attention_position_type": "rotary"},
     "relative": {"self_attention_position_type": "relative", "cross_attention_position_type": "bucketed"},
@@ -58,7 +58,7 @@ class Size:
     source: int
     target: int
 
-    def fields(self, ffn: int = 4) -> Row:
+    def fields(self, ffn: int = 4) -> Figures:
         """Return the fields of a configuration with two stacks, whose feed-forwards are `ffn` times as wide."""
         heads = max(2, self.width // 64)
         stack = {"layers": self.layers, "attention_heads": heads, "ffn_dim": ffn * self.width}
@@ -193,7 +193,7 @@ def tokens_as_on_a_cpu(bench: Bench, case: str) -> Result:
 
     def tokens(bench: Bench, path: str) -> torch.Tensor:
         ids = prefix.to(bench.device)
-        settings: Row = {"decoder_input_ids": ids, "decoder_attention_mask": ids.ne(0).long()}
+        settings: Figures = {"decoder_input_ids": ids, "decoder_attention_mask": ids.ne(0).long()}
         settings["num_beams"] = 1 if search == "greedy" else 4
         return bench.generate(copy.deepcopy(model).to(bench.device), bench.batch(size), path, **settings).cpu()
 
@@ -210,7 +210,7 @@ def training_beside(bench: Bench, case: str) -> Result:
     """
     name, peer, *compiled = case.split()
     size = bench.size(name)
-    batch, logits, figures = bench.batch(size), [], Row()
+    batch, logits, figures = bench.batch(size), [], Figures()
     for side, model in bench.pair(peer, size).items():
         model.to(bench.device)
         with torch.no_grad():
@@ -282,7 +282,7 @@ def implementations(bench: Bench, case: str) -> Result:
     return is_right and (part == "experts" or largest < 0.1), figures
 
 
-def run_case(bench: Bench, name: str, case: str) -> Row:
+def run_case(bench: Bench, name: str, case: str) -> Figures:
     """Run one case.
 
     Returns:
@@ -304,7 +304,7 @@ def run_case(bench: Bench, name: str, case: str) -> Row:
     return {"check": name, "case": case, "seconds": time.perf_counter() - begun} | row
 
 
-def as_line(row: Row) -> str:
+def as_line(row: Figures) -> str:
     shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row["figures"].items()}
     figures = "; ".join(f"{name} {text}" for name, text in shown.items())
     return f"{row['state']} {row['check']:26s} {row['case']:22s} {row['seconds']:6.1f} s  {figures}"
@@ -337,7 +337,7 @@ def main(arguments: argparse.Namespace) -> int:
     bench = Bench(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     card = f"{torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}" if bench.is_gpu else "CPU"
     versions = (f"{package.__name__} {package.__version__}" for package in (torch, transformers, weftformer))
-    report: Row = {"machine": f"{card}, {os.cpu_count()} CPU cores, {', '.join(versions)}", "rows": []}
+    report: Figures = {"machine": f"{card}, {os.cpu_count()} CPU cores, {', '.join(versions)}", "rows": []}
     print(report["machine"], flush=True)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     for name, case in cases:

@@ -46,7 +46,7 @@ SEED = 7
 
 
 @dataclass(frozen=True)
-class Job:
+class GpuJob:
     """One job.
 
     Args:
@@ -61,11 +61,11 @@ class Job:
     minutes: int
     trainings: dict[str, str]
     checks: tuple[str, ...] = ()
-    prepare: Callable[["Source", Path], None] | None = None
+    prepare: Callable[["RecordedData", Path], None] | None = None
 
 
 @dataclass(frozen=True)
-class Source:
+class RecordedData:
     """The folder of the recorded data, and how many rows to read of each file (None: all)."""
 
     data: Path
@@ -99,10 +99,10 @@ def _call(words: list[Any]) -> None:
 
 def _prepare_reactions(
     names: tuple[str, ...], options: str, aligned: int, holds_out: bool = False
-) -> Callable[[Source, Path], None]:
+) -> Callable[[RecordedData, Path], None]:
     """Return a function that makes `train` and `valid` for a route model or, with `--forward`, a forward model."""
 
-    def prepare(source: Source, folder: Path) -> None:
+    def prepare(source: RecordedData, folder: Path) -> None:
         files = [source.file(name, folder) for name in names]
         excluded = [source.file(name, folder) for name in EXCLUDED]
         if holds_out:
@@ -119,7 +119,7 @@ def _prepare_reactions(
     return prepare
 
 
-def _prepare_multi30k(source: Source, folder: Path) -> None:
+def _prepare_multi30k(source: RecordedData, folder: Path) -> None:
     for part, name in (("train", "train"), ("val", "valid"), ("test_2016_flickr", "test")):
         for language in ("en", "de"):
             with gzip.open(source.file(f"{part}.{language}.gz", folder), "rt", encoding="utf-8") as lines:
@@ -142,14 +142,14 @@ _MULTI30K = (
     " --validation-file {data}/valid.en --validation-target-file {data}/valid.de"
 )
 
-JOBS: dict[str, Job] = {
-    "peers": Job(
+JOBS: dict[str, GpuJob] = {
+    "peers": GpuJob(
         "a training step and decoding beside BART, Marian, T5 and NLLB-MoE: the tables of docs/gpu.md",
         minutes=4,
         trainings={},
         checks=("training_beside", "decoding_beside"),
     ),
-    "routes": Job(
+    "routes": GpuJob(
         "the included route model, trained further on 190,000 more reactions: docs/results.md, README",
         minutes=8,
         trainings={
@@ -157,13 +157,13 @@ JOBS: dict[str, Job] = {
         },
         prepare=_prepare_reactions((*MORE, *ROUTES, *REACTIONS), f"--sub-routes {_SINGLE}", 3, holds_out=True),
     ),
-    "forward": Job(
+    "forward": GpuJob(
         "the included forward model, trained further on the same reactions: docs/results.md",
         minutes=6,
         trainings={"weft-forward": f"{_PAIRS} --model-name-or-path routes/shipped/weft-forward {_MUON} --seed 82"},
         prepare=_prepare_reactions((*MORE, *ROUTES, *REACTIONS), "--forward", 3, holds_out=True),
     ),
-    "uspto-50k": Job(
+    "uspto-50k": GpuJob(
         "a route model on USPTO-50K alone, with each reaction aligned in twenty ways: the row beside published models",
         minutes=8,
         trainings={
@@ -171,7 +171,7 @@ JOBS: dict[str, Job] = {
         },
         prepare=_prepare_reactions(REACTIONS[:1], _SINGLE, 20),
     ),
-    "experts": Job(
+    "experts": GpuJob(
         "dense beside eight experts on reactions, with equal steps and three seeds: docs/results-experts.md",
         minutes=8,
         trainings={
@@ -181,7 +181,7 @@ JOBS: dict[str, Job] = {
         },
         prepare=_prepare_reactions(REACTIONS, _SINGLE, 5),
     ),
-    "multi30k": Job(
+    "multi30k": GpuJob(
         "Multi30k, English to German, with the recipe of Transformer-Tiny: docs/results-translation.md",
         minutes=6,
         trainings={"multi30k": _MULTI30K},
@@ -205,7 +205,7 @@ def prepare(names: list[str], data: Path, rows: int | None, python_version: str)
         folder = FOLDER / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        write(Source(data, rows), folder)
+        write(RecordedData(data, rows), folder)
         archive = _pack(folder, FOLDER / f"{name}.tar.xz")
         size = archive.stat().st_size
         print(f"{archive}: {size / 1e6:.1f} MB", flush=True)
@@ -274,7 +274,7 @@ def _install_missing() -> None:
 
 
 def _train_all(
-    name: str, job: Job, clock: Clock, out: Path, trial_steps: int, on_cpu: bool
+    name: str, job: GpuJob, clock: Clock, out: Path, trial_steps: int, on_cpu: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Time all trainings, train each for as many steps as fit for all, and yield its name and its figures.
 

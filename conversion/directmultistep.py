@@ -24,7 +24,7 @@ from ..configuration.presets import PRESETS, preset_fields
 from .operations import TRANSPOSE, scale, stack_experts
 from .shapes import count, first, has
 from .source import HEADS, Fields, Source
-from .table import Ignored, Rule, Table, rename, renames
+from .table import Ignored, KeyRule, KeyTable, rename, renames
 
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "projection": "out_proj"}
 _FEED_FORWARD = {
@@ -46,7 +46,7 @@ _STACKS = {
 }
 
 
-def _common(config: WeftConfig) -> list[Rule]:
+def _common(config: WeftConfig) -> list[KeyRule]:
     rounding = math.isqrt(config.d_model) / math.sqrt(config.d_model)
     there, here = "<stack>.layers.<layer>", "model.<stack>.layers.<layer>"
     rules = [
@@ -65,7 +65,7 @@ def _common(config: WeftConfig) -> list[Rule]:
     return rules
 
 
-def _stack(stack: str) -> list[Rule]:
+def _stack(stack: str) -> list[KeyRule]:
     there, here = f"{stack}.layers.<layer>", f"model.{stack}.layers.<layer>"
     attentions, norms = _STACKS[stack]
     rules = renames(there, here, norms)
@@ -79,7 +79,7 @@ def _zeros(weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return tokens.new_zeros(1, tokens.shape[1])
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     steps = "encoder.step_embedding.weight"
     return [
         *_common(config),

@@ -26,7 +26,7 @@ from ..configuration import WeftConfig
 from .operations import TRANSPOSE
 from .shapes import first, has, vaswani_fields
 from .source import Fields, Source
-from .table import Rule, Table, Weights, rename
+from .table import KeyRule, KeyTable, Weights, rename
 
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "linear": "out_proj"}
 _LINEARS = {
@@ -81,11 +81,11 @@ def _tensor(key: str, value: Any) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def _linear(there: str, here: str) -> list[Rule]:
+def _linear(there: str, here: str) -> list[KeyRule]:
     return [rename(f"{there}/w", f"{here}.weight", operation=TRANSPOSE), rename(f"{there}/b", f"{here}.bias")]
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     rules = [
         rename("embedding/embeddings", "model.shared.weight"),
         rename("source_embedding/embeddings", "model.encoder.embed_tokens.weight"),

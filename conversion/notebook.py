@@ -17,7 +17,7 @@ import torch
 from ..configuration import WeftConfig
 from .shapes import first, vaswani_fields
 from .source import Fields, Source
-from .table import Rule, Table, rename, renames
+from .table import KeyRule, KeyTable, rename, renames
 
 _ATTENTION = {"W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj"}
 _BLOCKS = {
@@ -32,7 +32,7 @@ _BLOCKS = {
 }
 
 
-def _block(stack: str) -> list[Rule]:
+def _block(stack: str) -> list[KeyRule]:
     there, here = f"{stack}.blks.block<layer>", f"model.{stack}.layers.<layer>"
     rules = []
     for theirs, ours in _BLOCKS[stack].items():
@@ -43,7 +43,7 @@ def _block(stack: str) -> list[Rule]:
     return rules
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     there, here = "<stack>.blks.block<layer>", "model.<stack>.layers.<layer>"
     return [
         rename("<stack>.embedding.weight", "model.<stack>.embed_tokens.weight"),

@@ -10,7 +10,7 @@ import torch
 
 from ..configuration import WeftConfig
 from ..modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
-from .table import Table, TableResult, Weights, from_weft, match, to_weft
+from .table import KeyTable, TableResult, Weights, from_weft, match, to_weft
 
 Fields = dict[str, Any]
 
@@ -71,7 +71,7 @@ class Source:
     title: str
     signature: tuple[str, ...]
     fields: Callable[[Mapping[str, torch.Tensor], Mapping[str, Any]], Fields]
-    table: Callable[[WeftConfig, Mapping[str, Any]], Table]
+    table: Callable[[WeftConfig, Mapping[str, Any]], KeyTable]
     model_types: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     part: Callable[[Mapping[str, torch.Tensor]], tuple[type[WeftPreTrainedModel], str]] = _whole_model

@@ -23,11 +23,11 @@ from ..configuration import WeftConfig
 from .operations import PAIRS_TO_HALVES
 from .shapes import first, has
 from .source import Fields, Source
-from .table import Rule, Table, rename, renames
+from .table import KeyRule, KeyTable, rename, renames
 from .torch_transformer import EMBEDDINGS, fused_attention, stack_fields, stack_part, stack_table
 
 
-def _attention(there: str, here: str, kind: str) -> list[Rule]:
+def _attention(there: str, here: str, kind: str) -> list[KeyRule]:
     if kind == "bucketed":
         raise ValueError('symm-learning has no attention with "bucketed" positions.')
     if kind == "rotary":
@@ -42,10 +42,10 @@ def _attention(there: str, here: str, kind: str) -> list[Rule]:
     ]
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     kinds = {"self_attn": config.self_attention_position_type, "multihead_attn": config.cross_attention_position_type}
 
-    def attention(there: str, here: str) -> list[Rule]:
+    def attention(there: str, here: str) -> list[KeyRule]:
         return _attention(there, here, kinds[there.rpartition(".")[2]])
 
     return stack_table(attention, "feed_forward_block.0", "feed_forward_block.3")

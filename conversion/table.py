@@ -54,7 +54,7 @@ def places_of(pattern: str) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Rule:
+class KeyRule:
     """Converts tensors of the source to tensors of Weft.
 
     Args:
@@ -89,15 +89,15 @@ class Ignored:
     back: Callable[[Weights], torch.Tensor] | None = None
 
 
-Table = Sequence[Rule | Ignored]
+KeyTable = Sequence[KeyRule | Ignored]
 
 
-def rename(source: str, *targets: str, operation: Operation = UNCHANGED) -> Rule:
+def rename(source: str, *targets: str, operation: Operation = UNCHANGED) -> KeyRule:
     """Return a rule. Its operation changes nothing by default."""
-    return Rule(source, targets, operation)
+    return KeyRule(source, targets, operation)
 
 
-def renames(there: str, here: str, names: Mapping[str, str]) -> list[Rule]:
+def renames(there: str, here: str, names: Mapping[str, str]) -> list[KeyRule]:
     """Return rules for the weights and biases of several modules.
 
     `names` maps the source's names within `there` to Weft's names within `here`.
@@ -150,7 +150,7 @@ def heads_of(config: WeftConfig, target: str) -> Heads:
     return Heads(*config.stack_heads(is_decoder=".decoder." in target))
 
 
-def to_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftConfig, shapes: Mapping[str, Sequence[int]],
+def to_weft(weights: Mapping[str, torch.Tensor], table: KeyTable, config: WeftConfig, shapes: Mapping[str, Sequence[int]],
             new: Iterable[str] = ()) -> TableResult:  # fmt: skip
     """Apply the table to a source's weights.
 
@@ -181,9 +181,9 @@ def to_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftConfi
     return result
 
 
-def _origin(key: str, table: Table) -> str:
+def _origin(key: str, table: KeyTable) -> str:
     """Return the key or pattern of the source that one of Weft's keys comes from."""
-    for rule in (entry for entry in table if isinstance(entry, Rule)):
+    for rule in (entry for entry in table if isinstance(entry, KeyRule)):
         for target in rule.targets:
             if (places := match(target, key)) is not None:
                 return fill(rule.source, places)
@@ -199,7 +199,7 @@ def _differs(entry: Ignored, key: str, weights: Mapping[str, torch.Tensor], resu
     return True
 
 
-def _apply(rule: Rule, fitting: dict[str, Places], weights, config, shapes, result: TableResult) -> list[str]:
+def _apply(rule: KeyRule, fitting: dict[str, Places], weights, config, shapes, result: TableResult) -> list[str]:
     """Convert the keys that match a rule, group by group, and return the used ones."""
     groups: dict[tuple, list[str]] = {}
     gathered = rule.gathered
@@ -236,7 +236,7 @@ def _is_finite(tensor: torch.Tensor) -> bool:
     return tensor.is_meta or bool(tensor.isfinite().all())
 
 
-def _targets(rule: Rule, places: Places, shapes) -> list[list[str]]:
+def _targets(rule: KeyRule, places: Places, shapes) -> list[list[str]]:
     """Return Weft's keys for each tensor of the rule, or [] if the model lacks one of the tensors."""
     names = [
         [key for key in shapes if match(pattern, key) is not None]
@@ -251,7 +251,7 @@ def _shapes_of(keys: list[str], weights) -> str:
     return ", ".join(f"{key} {tuple(weights[key].shape)}" for key in keys)
 
 
-def from_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftConfig) -> Weights:
+def from_weft(weights: Mapping[str, torch.Tensor], table: KeyTable, config: WeftConfig) -> Weights:
     """Apply the table backwards, and return Weft's weights by the source's keys.
 
     Raises:
@@ -259,7 +259,7 @@ def from_weft(weights: Mapping[str, torch.Tensor], table: Table, config: WeftCon
     """
     result: Weights = {}
     open_keys = dict.fromkeys(weights)
-    rules = [entry for entry in table if isinstance(entry, Rule)]
+    rules = [entry for entry in table if isinstance(entry, KeyRule)]
     for rule in rules:
         anchors = [(key, places) for key in open_keys if (places := match(rule.targets[0], key)) is not None]
         for key, places in anchors:

@@ -22,7 +22,7 @@ from ..modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, W
 from .operations import SQUEEZE, split
 from .shapes import count, first, has
 from .source import Fields, Source
-from .table import Rule, Table, rename, renames
+from .table import KeyRule, KeyTable, rename, renames
 
 EMBEDDINGS = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 STACKS = {"encoder": "source", "decoder": "target"}
@@ -44,7 +44,7 @@ def stack_part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrained
     return model_class, f"{stack}.layers.0." if "self_attn" in first_words else ""
 
 
-def fused_attention(there: str, here: str) -> list[Rule]:
+def fused_attention(there: str, here: str) -> list[KeyRule]:
     """Return the rules for `nn.MultiheadAttention`."""
     targets = [f"{here}.{name}_proj.<part>" for name in ("q", "k", "v")]
     return [
@@ -53,7 +53,9 @@ def fused_attention(there: str, here: str) -> list[Rule]:
     ]
 
 
-def stack_table(attention: Callable[[str, str], list[Rule]], first_linear: str, second_linear: str) -> list[Rule]:
+def stack_table(
+    attention: Callable[[str, str], list[KeyRule]], first_linear: str, second_linear: str
+) -> list[KeyRule]:
     """Return the table of a transformer without embeddings and head.
 
     Args:
@@ -107,7 +109,7 @@ def stack_fields(weights: Mapping[str, torch.Tensor], first_linear: str) -> Fiel
     return fields
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     return [
         *stack_table(fused_attention, "linear1", "linear2"),
         rename("shared.weight", "model.shared.weight"),

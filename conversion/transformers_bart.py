@@ -23,7 +23,7 @@ from ..configuration import WeftConfig
 from ..configuration.fields import LAYERS
 from .operations import DROP_FIRST_AXIS, skip_rows, stack_experts
 from .source import Fields, Source, base_model_part
-from .table import Ignored, Rule, Table, rename, renames
+from .table import Ignored, KeyRule, KeyTable, rename, renames
 
 _PRE_NORM = {"norm_first": True, "final_norm": True}
 _POST_NORM = {"norm_first": False, "final_norm": False}
@@ -119,11 +119,11 @@ def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
     }
 
 
-def _embeddings(config: WeftConfig) -> Table:
+def _embeddings(config: WeftConfig) -> KeyTable:
     """Return the entries for the embedding tables. A file may have all copies of a shared table, or only one."""
     tied = "model.shared.weight" if config.share_encoder_decoder_embeddings else "model.decoder.embed_tokens.weight"
     copies = "repeats the shared table"
-    entries: list[Rule | Ignored] = []
+    entries: list[KeyRule | Ignored] = []
     if config.share_encoder_decoder_embeddings:
         entries += [
             rename("model.shared.weight", "model.shared.weight"),
@@ -140,7 +140,7 @@ def _embeddings(config: WeftConfig) -> Table:
     return [*entries, rename("final_logits_bias", "lm_head.bias", operation=DROP_FIRST_AXIS)]
 
 
-def _experts(source_config: Mapping[str, Any]) -> Table:
+def _experts(source_config: Mapping[str, Any]) -> KeyTable:
     share = 1.0 - source_config.get("moe_token_dropout", 0.0)
     layer = "model.<stack>.layers.<layer>"
     there, here = f"{layer}.ffn.experts.expert_<expert>", f"{layer}.mlp.experts"
@@ -154,7 +154,7 @@ def _experts(source_config: Mapping[str, Any]) -> Table:
     ]
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     layer = "model.<stack>.layers.<layer>"
     is_sparse_family = source_config.get("model_type") == "nllb-moe"
     feed_forward, norm, cross = ("ffn.", "ff_layer_norm", "cross_attention") if is_sparse_family else (

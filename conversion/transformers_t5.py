@@ -22,7 +22,7 @@ import torch
 from ..configuration import WeftConfig
 from .operations import UNCHANGED, also_scaled, scale
 from .source import Fields, Source
-from .table import Ignored, Rule, Table, rename
+from .table import Ignored, KeyRule, KeyTable, rename
 
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
@@ -66,11 +66,11 @@ def _has_own_head(weights: Mapping[str, torch.Tensor]) -> bool:
     return "lm_head.weight" in weights and not torch.equal(weights["lm_head.weight"], weights["shared.weight"])
 
 
-def _embeddings(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+def _embeddings(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     factor = config.d_model**-0.5 if _scales_output(source_config) else 1.0
     copies = "repeats the shared table"
     if config.tie_word_embeddings:
-        head: Table = [
+        head: KeyTable = [
             rename("shared.weight", "model.shared.weight"),
             Ignored("lm_head.weight", copies, same_as="shared.weight"),
         ]
@@ -90,8 +90,8 @@ def _embeddings(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
     ]
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
-    rules: list[Rule | Ignored] = [*_embeddings(config, source_config)]
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
+    rules: list[KeyRule | Ignored] = [*_embeddings(config, source_config)]
     attentions = {"encoder": ["SelfAttention"], "decoder": ["SelfAttention", "EncDecAttention"]}
     for stack, names in attentions.items():
         there, here = f"{stack}.block.<layer>.layer", f"model.{stack}.layers.<layer>"

@@ -21,7 +21,7 @@ from ..configuration import WeftConfig
 from .operations import split_by_head
 from .shapes import first, vaswani_fields
 from .source import Fields, Source
-from .table import Rule, Table, rename, renames
+from .table import KeyRule, KeyTable, rename, renames
 
 
 def special_tokens(source_vocabulary: Mapping[str, int], target_vocabulary: Mapping[str, int]) -> Fields:
@@ -57,11 +57,11 @@ def _generation(source_config: Mapping[str, Any]) -> Fields:
     return {"pad_token_id": vocabulary["<PAD>"]} if vocabulary else {}
 
 
-def _norm(there: str, here: str) -> list[Rule]:
+def _norm(there: str, here: str) -> list[KeyRule]:
     return [rename(f"{there}.gamma", f"{here}.weight"), rename(f"{there}.beta", f"{here}.bias")]
 
 
-def _self_attention(there: str, here: str) -> list[Rule]:
+def _self_attention(there: str, here: str) -> list[KeyRule]:
     targets = [f"{here}.{name}_proj.<part>" for name in ("q", "k", "v")]
     return [
         rename(f"{there}.qkv_layer.<part>", *targets, operation=split_by_head(3)),
@@ -69,7 +69,7 @@ def _self_attention(there: str, here: str) -> list[Rule]:
     ]
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> Table:
+def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     there, here = "<stack>.layers.<layer>", "model.<stack>.layers.<layer>"
     encoder, decoder = "model.encoder.layers.<layer>", "model.decoder.layers.<layer>"
     cross = "decoder.layers.<layer>.encoder_decoder_attention"

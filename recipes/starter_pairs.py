@@ -100,7 +100,7 @@ def sentences_of_python() -> list[str]:
     return list(dict.fromkeys(part for part in split if re.fullmatch(r"[A-Z][A-Za-z ,'-]{12,110}[.]?", part)))
 
 
-class Pairs:
+class StarterPairs:
     """A stream of pairs, which never ends.
 
     Args:
@@ -269,7 +269,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--words", help="A file whose lines begin with a word, such as cmudict.dict.")
     args = parser.parse_args()
-    pairs = Pairs(args.seed, sentences_of_python(), read_words(args.words) if args.words else ())
+    pairs = StarterPairs(args.seed, sentences_of_python(), read_words(args.words) if args.words else ())
     with open(args.output_file, "w", newline="", encoding="utf8") as file:
         table = csv.writer(file)
         table.writerow(["source", "target"])

@@ -14,9 +14,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 # Rows that are encoded in one call.
 _ROWS_PER_CALL = 1000
 
-Columns = dict[str, list]
+ColumnLists = dict[str, list]
 # maps the columns of some rows and the numbers of these rows to the columns of any number of features
-Encode = Callable[[Columns, list[int]], Columns]
+Encode = Callable[[ColumnLists, list[int]], ColumnLists]
 # maps the lengths of features, (2, features), and a random generator to batches of features
 FormBatches = Callable[[np.ndarray, np.random.Generator], Iterator[Sequence[int]]]
 

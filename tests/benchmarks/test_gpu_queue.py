@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weftformer.benchmarks import gpu, gpu_queue
-from weftformer.benchmarks.gpu_queue import JOBS, Clock, Source
+from weftformer.benchmarks.gpu_queue import JOBS, Clock, RecordedData
 
 
 def test_the_page_lists_all_jobs_with_their_minutes():
@@ -31,7 +31,7 @@ def test_a_command_ends_before_the_time_is_over(tmp_path):
 
 
 @pytest.fixture
-def source(tmp_path, monkeypatch) -> Source:
+def source(tmp_path, monkeypatch) -> RecordedData:
     monkeypatch.setattr(gpu_queue, "FOLDER", tmp_path / "queue")
     monkeypatch.setattr(gpu_queue, "WHEELS", ())
     monkeypatch.setattr(gpu_queue, "_call", lambda words: None)
@@ -40,7 +40,7 @@ def source(tmp_path, monkeypatch) -> Source:
         for language in ("en", "de"):
             with gzip.open(tmp_path / "data" / f"{part}.{language}.gz", "wt") as file:
                 file.writelines(f"A {language} {number}\n" for number in range(9))
-    return Source(tmp_path / "data", 4)
+    return RecordedData(tmp_path / "data", 4)
 
 
 def test_archives_have_the_first_rows_and_a_limited_size(source, monkeypatch):
@@ -59,7 +59,7 @@ def test_held_out_reactions_are_drawn_with_a_seed(source):
     with gzip.open(file, "wt") as rows:
         rows.writelines(json.dumps({"product": "C" * number}) + "\n" for number in range(1, 41))
     gpu_queue.FOLDER.mkdir()
-    whole = Source(source.data, None)
+    whole = RecordedData(source.data, None)
     drawn = [
         gzip.decompress(whole.held_out(file.name, 5, source.data).read_bytes()).split(b"\n")[:-1] for _ in range(2)
     ]

@@ -7,14 +7,14 @@ from itertools import islice
 import pytest
 
 from weftformer.recipes import starter_sets
-from weftformer.recipes.starter_pairs import VERSION, Pairs
+from weftformer.recipes.starter_pairs import VERSION, StarterPairs
 from weftformer.training.building import STARTER
 
 SENTENCES = ["Return the first line of a file.", "Close the stream, and forget what was read"]
 
 
 def test_a_version_has_its_pairs_and_the_card_of_the_starter_names_its_own():
-    pairs = list(islice(Pairs(1, SENTENCES, ["pear", "o'clock"]), 2000))
+    pairs = list(islice(StarterPairs(1, SENTENCES, ["pear", "o'clock"]), 2000))
     digest = hashlib.sha256(repr(pairs).encode()).hexdigest()
     expected = "61c8d27388335f0897d0248c79286210c40f1f37ccc974fef6700c25f2258dac"
     assert (VERSION, digest) == (2, expected)  # other pairs are another version
