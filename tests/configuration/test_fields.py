@@ -1,7 +1,6 @@
 """Every field of the configuration refuses invalid values, each with a helpful message."""
 
 import dataclasses
-import doctest
 import json
 import math
 import re
@@ -123,12 +122,6 @@ def test_every_field_is_documented_with_its_default():
     for name, default in documented().items():
         value = fields[name]
         assert default == (None if value is None else f'"{value}"' if isinstance(value, str) else str(value)), name
-
-
-def test_example_of_the_docstring_runs():
-    example = doctest.DocTestParser().get_doctest(WeftConfig.__doc__.replace("```", ""), {}, "WeftConfig", None, 0)
-    assert example.examples
-    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 @pytest.mark.parametrize("name", ["encoder_layers", "decoder_layers", "num_hidden_layers"])

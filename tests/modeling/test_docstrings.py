@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from weftformer import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
+from weftformer import WeftConfig, WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel
 
 CLASSES = [WeftEncoder, WeftDecoder, WeftModel, WeftForConditionalGeneration]
 
@@ -23,9 +23,9 @@ def test_every_argument_is_documented(owner):
     assert "Raises:" in text
 
 
-@pytest.mark.parametrize("owner", CLASSES)
-def test_examples_of_docstrings_run(owner):
-    text = inspect.getdoc(owner.forward).replace("```python", "").replace("```", "")
-    example = doctest.DocTestParser().get_doctest(text, {}, owner.__name__, None, 0)
+@pytest.mark.parametrize("documented", [WeftConfig, *(owner.forward for owner in CLASSES)])
+def test_examples_of_docstrings_run(documented):
+    text = inspect.getdoc(documented).replace("```python", "").replace("```", "")
+    example = doctest.DocTestParser().get_doctest(text, {}, documented.__name__, None, 0)
     assert example.examples
     assert doctest.DocTestRunner().run(example).failed == 0

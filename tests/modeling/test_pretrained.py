@@ -138,12 +138,6 @@ def test_functional_call_leaves_the_model_unchanged(build, case):
     for one in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         check_sharing(one, together)
         check_works(one)
-    weights = {name: weight.detach() for name, weight in model.named_parameters()}
-    found = torch.func.grad(lambda given: torch.func.functional_call(model, given, kwargs=call).loss)(weights)
-    model.zero_grad()
-    model(**call).loss.backward()
-    for name, weight in model.named_parameters():
-        torch.testing.assert_close(found[name], weight.grad)
 
 
 TRANSFORMED = KINDS | {

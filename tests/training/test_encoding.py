@@ -26,18 +26,12 @@ def _encode(rows, tokenizer, columns=COLUMNS, source=20, target=20, **options):
     return PairEncoder(columns, tokenizer, (source, target), **options).encode("train", rows)
 
 
-def test_a_tokenizer_that_appends_the_eos(bpe):
+def test_labels_end_with_the_eos_and_begin_without_a_bos(bpe, tokenizer):
     (row,) = _encode(_rows(("ab", "cd")), bpe)
-    assert row == {
-        "input_ids": [*bpe.convert_tokens_to_ids(["a", "b"]), 2],
-        "labels": [*bpe.convert_tokens_to_ids(["c", "d"]), 2],
-    }
-
-
-def test_a_tokenizer_that_puts_the_bos_in_front(tokenizer):
+    a, b, c, d = bpe.convert_tokens_to_ids([*"abcd"])
+    assert row == {"input_ids": [a, b, 2], "labels": [c, d, 2]}
     (row,) = _encode(_rows(("CC", "{'smiles':'CC'}")), tokenizer)
-    assert row["input_ids"] == [0, 4, 4, 22]
-    assert row["labels"] == [1, 2, 3, 4, 4, 3, 21, 22]
+    assert row == {"input_ids": [0, 4, 4, 22], "labels": [1, 2, 3, 4, 4, 3, 21, 22]}
 
 
 @pytest.mark.parametrize(
@@ -77,6 +71,8 @@ def test_too_long_and_empty_pairs_are_left_out_and_counted(bpe, caplog):
     assert _truncate([5, 6, 2], 3, {2}) == [5, 6, 2] and _truncate([2, 2, 2, 2], 3, {2}) == [2, 2, 2]
     _encode(_rows(("a", "b"), ("b", "b"), *[("a", "b")] * 6, ("a", "a")), bpe)
     assert "6 of 9 pairs of train repeat an earlier one (rows 2, 3, 4, 5, 6, ...)." in caplog.text
+    with pytest.raises(ValueError, match="All 1 pairs of train are empty or too long"):
+        _encode(_rows(("abcdefgh", "a")), bpe, source=4)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +96,3 @@ def test_conditions_that_are_no_numbers(bpe, value):
     columns = Columns("source", "target", ("n",))
     with pytest.raises(ValueError, match=r"Row 1 of train has .* in condition column 'n'"):
         _encode(_rows(("a", "a"), ("b", "b"), n=["1", value]), bpe, columns)
-
-
-def test_nothing_left(bpe):
-    with pytest.raises(ValueError, match="All 1 pairs of train are empty or too long"):
-        _encode(_rows(("abcdefgh", "a")), bpe, source=4)

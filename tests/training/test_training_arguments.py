@@ -87,22 +87,15 @@ def test_overrides(text, expected):
 
 
 @pytest.mark.parametrize(
-    ("value", "wants", "folder"),
-    [(None, False, None), ("false", False, None), (False, False, None), ("true", True, None), (True, True, None),
-     ("out/checkpoint-5", True, "out/checkpoint-5")],
+    ("words", "wants", "folder"),
+    [([], False, None), (["false"], False, None), (["true"], True, None), ([None], True, None),
+     (["out/checkpoint-5", "--overwrite-output-dir"], True, "out/checkpoint-5")],
 )  # fmt: skip
-def test_resume_as_word_or_folder(value, wants, folder):
-    training_args = WeftTrainingArguments(output_dir="out", resume_from_checkpoint=value, use_cpu=True)
-    assert training_args.wants_resume is wants
-    if wants:
-        assert training_args.checkpoint_to_resume() == folder
-
-
-def test_resume_on_the_command_line():
-    """A run may overwrite a folder and go on from a checkpoint of another."""
-    assert parse_arguments([*NEEDED, "--resume-from-checkpoint"])[2].checkpoint_to_resume() is None
-    given = parse_arguments([*NEEDED, "--overwrite-output-dir", "--resume-from-checkpoint", "other/checkpoint-5"])[2]
-    assert given.overwrite_output_dir and given.checkpoint_to_resume() == "other/checkpoint-5"
+def test_resume_as_word_or_folder(words, wants, folder):
+    option = ["--resume-from-checkpoint", *filter(None, words)] if words else []
+    given = parse_arguments([*NEEDED, *option])[2]
+    assert given.wants_resume is wants and (not wants or given.checkpoint_to_resume() == folder)
+    assert WeftTrainingArguments("out", resume_from_checkpoint=wants, use_cpu=True).wants_resume is wants
 
 
 @pytest.mark.parametrize("given", [{}, {"tf32": False, "accelerator_config": {"non_blocking": False}}])

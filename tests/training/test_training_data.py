@@ -60,6 +60,9 @@ def test_two_files_line_by_line(tmp_path):
         file.write("eins\nzwei\ndrei\n")
     dataset = load_file(str(source), str(target))
     assert dataset[:] == {"source": ["one", "", "three"], "target": ["eins", "zwei", "drei"]}
+    source.write_text("1\n2\n")
+    with pytest.raises(ValueError, match=r"a\.en has 2 lines and .*a\.de\.gz has 3"):
+        load_file(str(source), str(target))
 
 
 def test_a_table_without_header(tmp_path):
@@ -162,13 +165,6 @@ def test_messages_about_files(tmp_path, monkeypatch, name, content, arguments, m
     with pytest.raises((ValueError, FileNotFoundError)) as raised:
         Pairs(DataArguments(train_file=name, **arguments))
     assert message in str(raised.value)
-
-
-def test_lines_that_do_not_match(tmp_path):
-    (tmp_path / "a").write_text("1\n2\n")
-    (tmp_path / "b").write_text("1\n")
-    with pytest.raises(ValueError, match=r"a has 2 lines and .*b has 1"):
-        load_file(str(tmp_path / "a"), str(tmp_path / "b"))
 
 
 def test_limits_are_those_of_the_arguments_or_the_model(tmp_path):

@@ -45,14 +45,15 @@ def test_a_trainer_without_data_to_evaluate_on_evaluates_nothing(tmp_path):
 
 
 def test_a_number_of_steps_sets_the_strategy(tmp_path):
-    given = WeftTrainingArguments(str(tmp_path), save_steps=7, eval_steps=3, use_cpu=True)
-    assert (given.save_strategy, given.save_steps, given.eval_strategy, given.eval_steps) == ("steps", 7, "steps", 3)
-    plain = WeftTrainingArguments(str(tmp_path), use_cpu=True)
-    assert (plain.save_strategy, plain.eval_strategy) == ("epoch", "epoch")
-    copied = dataclasses.replace(plain, learning_rate=0.1)
-    assert (copied.save_strategy, copied.eval_strategy) == ("epoch", "epoch")
-    assert WeftTrainingArguments(str(tmp_path), save_strategy="steps", use_cpu=True).save_steps == 500
-    assert WeftTrainingArguments(str(tmp_path), save_steps=7, save_strategy="no", use_cpu=True).save_strategy == "no"
+    def strategies(**given):
+        found = WeftTrainingArguments(str(tmp_path), use_cpu=True, **given)
+        assert dataclasses.replace(found, learning_rate=0.1).save_strategy == found.save_strategy
+        return found.save_strategy, found.save_steps, found.eval_strategy, found.eval_steps
+
+    assert strategies(save_steps=7, eval_steps=3) == ("steps", 7, "steps", 3)
+    assert strategies() == ("epoch", None, "epoch", None)
+    assert strategies(save_strategy="steps")[:2] == ("steps", 500)
+    assert strategies(save_steps=7, save_strategy="no")[0] == "no"
 
 
 @pytest.mark.parametrize("values", [None, 0.0, 1.0], ids=["no gradient", "zero", "some"])
