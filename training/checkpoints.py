@@ -156,8 +156,10 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
     """Check that the output folder is empty, unless training resumes or the user allows overwriting.
 
     Args:
-        args: the training arguments.
-        inputs: files and folders that training reads. Overwriting must not remove them.
+        args ([`WeftTrainingArguments`]):
+            The training arguments.
+        inputs (`tuple[str | None, ...]`, *optional*):
+            Files and folders that training reads. Overwriting must not remove them.
 
     Raises:
         ValueError: the folder is not empty, or has an input that would be removed.

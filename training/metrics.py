@@ -27,10 +27,14 @@ def corpus_score(name: str, predictions: Sequence[str], references: Sequence[str
     """Return sacrebleu's score, 0 to 100, with its defaults.
 
     Args:
-        name: `bleu` (Post 2018, arXiv:1804.08771) or `chrf` (Popovic 2015).
-        predictions: the generated texts.
-        references: the expected texts, in the same order.
-        options: further arguments of the metric's `corpus_score`.
+        name (`str`):
+            `bleu` (Post 2018, arXiv:1804.08771) or `chrf` (Popovic 2015).
+        predictions (`Sequence[str]`):
+            The generated texts.
+        references (`Sequence[str]`):
+            The expected texts, in the same order.
+        options (*optional*):
+            Further arguments of the metric's `corpus_score`.
     """
     from sacrebleu.metrics import BLEU, CHRF
 
@@ -41,7 +45,8 @@ def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequen
     """Return sacrebleu's bootstrap interval (95 %) of a score (Koehn 2004), from 1,000 resamples with a fixed seed.
 
     Args:
-        name, predictions, references: as in [`corpus_score`].
+        name (`str`), predictions, references (`Sequence[str]`):
+            As in [`corpus_score`].
 
     Returns:
         The two ends of the interval, or None if sacrebleu (2.6) cannot compute it, because all resamples have a score

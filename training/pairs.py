@@ -167,9 +167,12 @@ class Pairs:
         """Encode all splits, and split off validation pairs.
 
         Args:
-            tokenizer: the tokenizer of the model.
-            config: the configuration of the model.
-            seed: the seed of the split, and of the order of a stream.
+            tokenizer (`PreTrainedTokenizerFast`):
+                The tokenizer of the model.
+            config ([`WeftConfig`]):
+                The configuration of the model.
+            seed (`int`, *optional*, defaults to 42):
+                The seed of the split, and of the order of a stream.
 
         Returns:
             The encoded rows (`Dataset`, or [`ShuffledStream`] for a stream) of "train", and of "validation" and "test"
@@ -199,9 +202,12 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
     Pairs with equal inputs stay together. If a split has inputs of the training data, a warning counts them.
 
     Args:
-        splits: the encoded pairs. All columns but `labels` are inputs.
-        args: the arguments.
-        seed: the seed of the draw.
+        splits (`dict[str, Dataset]`):
+            The encoded pairs. All columns but `labels` are inputs.
+        args (`DataArguments`):
+            The arguments.
+        seed (`int`, *optional*, defaults to 42):
+            The seed of the draw.
 
     Raises:
         ValueError: no training pair would be left.
@@ -284,7 +290,8 @@ def trained_columns(model: str) -> dict[str, str]:
     """Return the columns that a model was trained on, as `source` and `target`, if its tokenizer has their names.
 
     Args:
-        model: the folder or Hub id of the model.
+        model (`str`):
+            The folder or Hub id of the model.
     """
     return get_tokenizer_config(model).get("text_columns", {})
 
