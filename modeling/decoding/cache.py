@@ -183,21 +183,21 @@ class DecodingCache:
         return torch.arange(self._width, device=self.device), own
 
     def masks(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Return additive masks (B, capacity) of the shared prefixes and the suffixes, None if nothing is hidden."""
+        """Return masks (B, capacity) of the shared prefixes and the suffixes, None if nothing is hidden."""
         if self._masks is None:
             prefix = suffix = None
             if any(self.prefix_lengths) and min(self.prefix_lengths) < self._width:
-                prefix = self._hidden(self.prefix, self.prefix_lengths, is_behind=True)
+                prefix = self._columns(self.prefix) < self._of_sources(self.prefix_lengths)
             if any(self.starts):
-                suffix = self._hidden(self.suffixes, self.starts, is_behind=False)
+                suffix = self._columns(self.suffixes) >= self._of_sources(self.starts)
             self._masks = prefix, suffix
         return self._masks
 
-    def _hidden(self, states: torch.Tensor, bounds: list[int], is_behind: bool) -> torch.Tensor:
-        columns = torch.arange(states.shape[4], device=self.device)
-        bounds_B1 = torch.tensor(bounds, device=self.device)[:, None]
-        is_hidden = columns >= bounds_B1 if is_behind else columns < bounds_B1
-        return states.new_zeros(is_hidden.shape).masked_fill_(is_hidden, float("-inf"))
+    def _columns(self, states: torch.Tensor) -> torch.Tensor:
+        return torch.arange(states.shape[4], device=self.device)
+
+    def _of_sources(self, numbers: list[int]) -> torch.Tensor:
+        return torch.tensor(numbers, device=self.device)[:, None]
 
     def next_positions(self) -> torch.Tensor:
         """Return the positions of the next tokens, (1, 1) if all are the same, else (W, 1)."""
@@ -211,8 +211,8 @@ class DecodingCache:
             self._make_room(self.suffixes, self.suffixes.shape[2], self.end + 1)
 
     def next_column(self) -> torch.Tensor:
-        """Return the view for the keys and values of the next token (2, L, W, G, K), in the order of the slots."""
-        return self.past()[1][:, :, :, :, self.end]
+        """Return the view for the keys and values of the next token (2, L, W, G, 1, K), in the order of the slots."""
+        return self.past()[1][:, :, :, :, self.end : self.end + 1]
 
     def end_step(self) -> None:
         """Count the token of each beam that was written to the next column."""

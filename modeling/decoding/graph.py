@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -21,13 +21,13 @@ from torch.nn.functional import pad
 from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import logging
 
-from ..attention import CrossAttention
+from ..attention import new_cache
 from ..masks import additive
 from ..positions import TokenPositions, attention_positions, positions_after_pads
-from .cache import by_layer
+from .cache import by_layer, take_states
 from .compiled import load_package, scalar_attrs, write_package
 from .search import NEG_SCORE, stacked
-from .step import DecodeStep
+from .step import DecodeStep, StepCache
 
 logger = logging.get_logger(__name__)
 
@@ -75,9 +75,37 @@ class SourceGraph(nn.Module):
         source = TokenPositions(positions_after_pads(attention_mask, states))
         kind, rotary = self.config.cross_attention_position_type, self.rotary_embedding
         positions = attention_positions(kind, self.config, source, source, source, rotary, states, is_cross=True)
-        layers = [cast(CrossAttention, part)._keys_values(states, positions) for part in self.cross_attentions]
-        keys, values = (torch.stack(tensors) for tensors in zip(*layers, strict=True))
+        cache = new_cache(self.config)
+        for attention in self.cross_attentions:  # their outputs are not used, so the compiler removes them
+            attention(states, states, None, positions, cache=cache)
+        keys, values = take_states(cache.cross_attention_cache)
         return states, keys, values
+
+
+class _Past:
+    """The keys and values of each layer in turn (W, G, T, K), in the order of the parents' rows.
+
+    Args:
+        states: keys and values of the previous tokens.
+        column: the column of the new token.
+        parents_W: the row that each row continues, or None if each continues itself.
+    """
+
+    def __init__(self, states: list[torch.Tensor], column: torch.Tensor, parents_W: torch.Tensor | None):
+        self.states, self.column, self.parents_W = states, column, parents_W
+
+    def update(self, key: torch.Tensor, value: torch.Tensor, layer_idx: int) -> list[torch.Tensor]:
+        """Add a token of each row. Return the keys and values of a layer."""
+        of_layer = slice(2 * layer_idx, 2 * layer_idx + 2)
+        kept = [
+            states if self.parents_W is None else states.index_select(0, self.parents_W)
+            for states in self.states[of_layer]
+        ]
+        # not `where`, which would compute the new states again for each column
+        self.states[of_layer] = [
+            states.index_copy(2, self.column.view(1), added) for states, added in zip(kept, (key, value), strict=True)
+        ]
+        return self.states[of_layer]
 
 
 class _Loop(nn.Module, ABC):
@@ -127,27 +155,16 @@ class _Loop(nn.Module, ABC):
 
         def write(length, *carried):
             last = length - 1
-            past = list(zip(carried[count::2], carried[count + 1 :: 2], strict=True))
-            parents_W, new = self.parents(*carried[:count]), []
-
-            def keep(index, *added_WGK):
-                kept = [states if parents_W is None else states.index_select(0, parents_W) for states in past[index]]
-                # not `where`, which would compute the new states again for each column
-                past[index] = [
-                    states.index_copy(2, last.view(1), added[:, :, None])
-                    for added, states in zip(added_WGK, kept, strict=True)
-                ]
-                new.extend(past[index])
-                return [past[index]]
-
             ids_W, positions = self.last(last, *carried[:count]), last.view(1, 1)
-            mask_T = past[0][0].new_zeros(columns_T.shape).masked_fill(columns_T > last, float("-inf"))
-            mask = mask_T.expand(ids_W.shape[0], 1, 1, -1)
-            of_source = by_layer(source), source_positions, source_mask, self.num_beams
+            past = _Past(list(carried[count:]), last, self.parents(*carried[:count]))
+            cache = StepCache(past, by_layer(source), ids_W.shape[0])
+            mask = (columns_T <= last).expand(ids_W.shape[0], 1, 1, -1)
             # the key position of the last column is that of the last token, which only that token sees
-            logits_WV = self.step.logits(ids_W, positions, [], [columns_T[:-1]], mask, of_source, keep)
+            logits_WV = self.step.logits(
+                ids_W, positions, cache, [columns_T[:-1]], mask, source_positions, source_mask
+            )
             state = self.extend(length, columns_T, logits_WV.float(), settings, *carried[:count])
-            return length + 1, *state, *new
+            return length + 1, *state, *past.states
 
         past = [states.flatten(0, 1).clone() for layer in by_layer(cache) for states in layer]
         length, *carried = while_loop(goes_on, write, (length.clone(), *others[:count], *past))

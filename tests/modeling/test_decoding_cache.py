@@ -41,7 +41,7 @@ def write(cache, numbers):
     by_slot[slice(None) if cache.slots is None else cache.slots] = numbers
     column = cache.next_column()
     for layer in range(LAYERS):
-        states = (by_slot + 1000 * layer)[:, None, None].expand(-1, HEADS, WIDTH)
+        states = (by_slot + 1000 * layer)[:, None, None, None].expand(-1, HEADS, 1, WIDTH)
         column[0, layer], column[1, layer] = states, -states
     cache.end_step()
 
@@ -56,7 +56,7 @@ def seen(cache):
         used = part[:, -1, :, 0, : len(positions), 0]
         assert used.isfinite().all() and torch.equal(used[0], -used[1])
         keys, ranks = (used[0] - 1000 * (LAYERS - 1)).tolist(), len(slots) // part.shape[2]
-        is_seen = None if mask is None else (mask[:, : len(positions)] == 0).tolist()
+        is_seen = None if mask is None else mask[:, : len(positions)].tolist()
         for own, slot in zip(found, slots, strict=True):
             row = keys[slot // ranks]
             own += row if is_seen is None else compress(row, is_seen[slot // cache.beams])
