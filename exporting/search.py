@@ -72,9 +72,8 @@ class SearchGraph(nn.Module):
         """
         _, keys, values = self.source(input_ids, attention_mask, condition_values)
         longest = torch.ones_like(room).sum()
-        length, cache, *state = self.loop.start(keys, self.start, int(self.pad), room.shape[0])
-        given = keys, values, attention_mask, self.ends, self.pad, longest
-        length, *carried = self.loop(length, cache, *state, *given)
+        start = self.loop.start(keys, self.start, int(self.pad), room.shape[0])
+        length, *carried = self.loop(*start, keys, values, attention_mask, self.ends, self.pad, longest)
         ids_BST, lengths_BS = self.loop.best(length, *carried)
         return ids_BST[0, 0], lengths_BS[0, 0]
 

@@ -15,8 +15,7 @@ heads that share keys, K width of a head, T tokens of a suffix, N tokens, M sour
 """
 
 from functools import reduce
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -42,27 +41,31 @@ _NOTHING = 1e-30
 _IN_CACHE: Any = ()
 
 
-class SharedStates(torch.Tensor):
+class SharedStates:
     """Keys or values in parts, each stored once for a source or for a row.
 
-    The attention of the step reads `parts`. For all other code, this is the tensor (W, G, N, K) that they stand for.
+    The attention of the step reads `parts`. All other code gets the tensor (W, G, N, K) that they stand for. (A subclass
+    of `torch.Tensor` could not be exported.)
+
+    Args:
+        parts: tensors (B or W, G, N, K).
+        rows: the number of rows.
     """
 
-    parts: tuple[torch.Tensor, ...]
-    rows: int
+    def __init__(self, parts: tuple[torch.Tensor, ...], rows: int):
+        self.parts, self.rows = parts, rows
 
     @classmethod
-    def of(cls, parts: tuple[torch.Tensor, ...], rows: int) -> torch.Tensor:
-        """Return the states of parts (B or W, G, N, K), which is the only part itself if it has all rows."""
-        if len(parts) == 1 and parts[0].shape[0] == rows:
-            return parts[0]
-        states = parts[-1].as_subclass(cls)
-        states.parts, states.rows = parts, rows
-        return states
+    def of(cls, parts: tuple[torch.Tensor, ...], rows: int) -> Any:
+        """Return the states of parts, or the only part if it has all rows."""
+        return parts[0] if len(parts) == 1 and parts[0].shape[0] == rows else cls(parts, rows)
 
     def whole(self) -> torch.Tensor:
         """Return one tensor (W, G, N, K)."""
         return torch.cat([part.repeat_interleave(self.rows // part.shape[0], dim=0) for part in self.parts], dim=2)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole(), name)
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -70,7 +73,15 @@ class SharedStates(torch.Tensor):
         return function(*args, **kwargs)
 
 
-def parts_of(states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _operator(name: str) -> Any:
+    return lambda states, *others: getattr(states.whole(), name)(*others)
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "matmul", "neg", "getitem", "len"):
+    setattr(SharedStates, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def parts_of(states: Any) -> tuple[torch.Tensor, ...]:
     """Return the parts of keys or values, the tensor itself if it has none."""
     return states.parts if isinstance(states, SharedStates) else (states,)
 
@@ -200,6 +211,15 @@ def layer_of_step(layer: Any, joins: bool) -> Any:
     )
 
 
+class _Layer(NamedTuple):
+    keys: Any
+    values: Any
+
+
+class _Layers(NamedTuple):
+    layers: list[_Layer]
+
+
 class StepCache(EncoderDecoderCache):
     """The past and the source of a step, in the form in which layers read and extend a cache.
 
@@ -211,11 +231,8 @@ class StepCache(EncoderDecoderCache):
 
     def __init__(self, past: Any, source: list[KeysValues], rows: int):
         self.self_attention_cache = past
-        layers = [
-            SimpleNamespace(keys=SharedStates.of((keys,), rows), values=SharedStates.of((values,), rows))
-            for keys, values in source
-        ]
-        self.cross_attention_cache: Any = SimpleNamespace(layers=layers)
+        layers = [_Layer(SharedStates.of((keys,), rows), SharedStates.of((values,), rows)) for keys, values in source]
+        self.cross_attention_cache: Any = _Layers(layers)
         self.is_updated = dict.fromkeys(range(len(layers)), True)
 
 
@@ -348,7 +365,8 @@ class DecodeStep(nn.Module):
         past = _Past(parts, None if into is None else by_layer(into))
         mask = _mask_of_parts(masks, lengths, suffixes)
         cache = StepCache(past, by_layer(source), len(ids_W))
-        logits = self.logits(ids_W, position_ids, cache, key_positions, mask, source_positions, source_mask)
+        positions = torch.cat([*key_positions, position_ids[0]])[None]
+        logits = self.logits(ids_W, position_ids, cache, positions, mask, source_positions, source_mask)
         return logits, torch.stack(past.new, dim=1) if past.new else None
 
     def logits(
@@ -359,7 +377,7 @@ class DecodeStep(nn.Module):
         Args:
             ids_W, position_ids, source_positions, source_mask: as in `forward`.
             cache: the past and the source.
-            key_positions: key positions of all parts but that of the last token.
+            key_positions: key positions of all parts (1, N).
             mask: mask of all parts (W, 1, 1, N), or None.
         """
         decoder, positions, rows = self.decoder, TokenPositions(position_ids), len(ids_W)
@@ -386,7 +404,7 @@ class DecodeStep(nn.Module):
     def _positions(self, positions: TokenPositions, key_positions, source_positions: Any, like: torch.Tensor):
         """Return the position tensors of self-attention and cross-attention, once for all layers."""
         config, rotary = self.config, self.decoder.rotary_embedding
-        keys = TokenPositions(torch.cat([*key_positions, positions.ids_BT[0]])[None])
+        keys = TokenPositions(key_positions)
         past = attention_positions(
             config.self_attention_position_type, config, positions, keys, positions, rotary, like, looks_ahead=False
         )

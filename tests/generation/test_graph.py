@@ -53,7 +53,7 @@ SEARCHES = [
     ids=str,
 )
 def test_tokens_are_those_of_the_plain_path(model, inputs, steps, written, monkeypatch, search):
-    monkeypatch.setattr(graph, "_ROOM", 4)  # grows twice
+    monkeypatch.setattr(graph, "_BLOCK", 3)  # three blocks
     short = {name: value[:1] if name == "condition_values" else value[:1, :1] for name, value in inputs.items()}
     several, expected = (inputs, row_of(inputs, 3), short), []
     for given in several:
