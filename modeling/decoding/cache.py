@@ -64,8 +64,6 @@ class DecodingCache:
 
     # Number of tokens between two comparisons of the beams.
     SHARE_EVERY = 16
-    # A shorter shared prefix has a masked column after it, because graphs are compiled for lengths from 2 on.
-    _SHORTEST = 2
     # The fewest columns to allocate, and the most at first. Unused memory costs nothing until it is written to.
     _CAPACITY, _INITIAL_CAPACITY = 64, 4096
 
@@ -89,7 +87,7 @@ class DecodingCache:
         # The slot of each rank (W,), None if each rank has the slot of its number.
         self.slots: torch.Tensor | None = None
         self.source = SourceCache()
-        self._masks: tuple[torch.Tensor | None, torch.Tensor | None] | None = None
+        self._masks: list[torch.Tensor | None] | None = None  # (B, capacity) of each part of the past
         self._whole: tuple[torch.Tensor, torch.Tensor, list[int]] | None = None
 
     @property
@@ -167,34 +165,31 @@ class DecodingCache:
     @property
     def _width(self) -> int:
         """The number of columns in use in the shared prefix."""
-        return max(self._SHORTEST, *self.prefix_lengths)
+        return max(self.prefix_lengths, default=0)
 
-    def past(self) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Return the shared prefixes, None if there are none, and the suffixes, both with all columns."""
-        suffixes = self.suffixes[:, :, : self.sources * self.beams]
-        return (self.prefix[:, :, : self.sources] if any(self.prefix_lengths) else None), suffixes
+    def past(self) -> list[torch.Tensor]:
+        """Return the columns in use of the shared prefixes, if there are any, and of the suffixes, with the next one."""
+        suffixes = self.suffixes[:, :, : self.sources * self.beams, :, : self.end + 1]
+        return [self.prefix[:, :, : self.sources, :, : self._width], suffixes] if self._width else [suffixes]
 
-    def key_positions(self) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Return the key positions of the columns in use, of the shared prefix (or None) and of the suffixes."""
-        if not any(self.prefix_lengths):
-            return None, torch.arange(self.end, device=self.device)
-        shared = max(self.prefix_lengths)
-        own = torch.arange(shared, shared + self.end, device=self.device)
-        return torch.arange(self._width, device=self.device), own
-
-    def masks(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Return masks (B, capacity) of the shared prefixes and the suffixes, None if nothing is hidden."""
+    def mask(self) -> torch.Tensor | None:
+        """Return which columns of [`past`] each row attends to (W, 1, 1, N), None if no column is hidden."""
         if self._masks is None:
-            prefix = suffix = None
-            if any(self.prefix_lengths) and min(self.prefix_lengths) < self._width:
-                prefix = self._columns(self.prefix) < self._of_sources(self.prefix_lengths)
-            if any(self.starts):
-                suffix = self._columns(self.suffixes) >= self._of_sources(self.starts)
-            self._masks = prefix, suffix
-        return self._masks
-
-    def _columns(self, states: torch.Tensor) -> torch.Tensor:
-        return torch.arange(states.shape[4], device=self.device)
+            self._masks = [
+                columns < self._of_sources(self.prefix_lengths) if min(self.prefix_lengths) < self._width else None
+                for columns in ([torch.arange(self._width, device=self.device)] if self._width else [])
+            ]
+            columns = torch.arange(self.suffixes.shape[4], device=self.device)
+            self._masks.append(columns >= self._of_sources(self.starts) if any(self.starts) else None)
+        if all(mask is None for mask in self._masks):
+            return None
+        parts = [
+            torch.ones(self.sources, part.shape[4], dtype=torch.bool, device=self.device)
+            if mask is None
+            else mask[:, : part.shape[4]]
+            for part, mask in zip(self.past(), self._masks, strict=True)
+        ]
+        return torch.cat(parts, dim=1).repeat_interleave(self.beams, dim=0)[:, None, None]
 
     def _of_sources(self, numbers: list[int]) -> torch.Tensor:
         return torch.tensor(numbers, device=self.device)[:, None]
@@ -212,7 +207,7 @@ class DecodingCache:
 
     def next_column(self) -> torch.Tensor:
         """Return the view for the keys and values of the next token (2, L, W, G, 1, K), in the order of the slots."""
-        return self.past()[1][:, :, :, :, self.end : self.end + 1]
+        return self.past()[-1][:, :, :, :, -1:]
 
     def end_step(self) -> None:
         """Count the token of each beam that was written to the next column."""
@@ -324,7 +319,7 @@ class DecodingCache:
         assert self._whole is not None
         prefix, source, first = self._whole
         written = self.lengths[0] - first[0]  # the same number of tokens for all sources, which joined together
-        suffixes = self.past()[1][:, :, :, :, max(0, self.end - written) : self.end]
+        suffixes = self.past()[-1][:, :, :, :, max(0, self.end - written) : self.end]
         parts = [prefix.repeat_interleave(self.beams, dim=2)]
         if (shared := written - suffixes.shape[4]) > 0:
             own = [self.prefix[:, :, row, :, start : start + shared] for row, start in enumerate(first)]

@@ -74,8 +74,6 @@ def reason_against(model: Any, **settings: Any) -> str | None:
     if (against := model.fast_path.reason_against_model(model)) is not None:
         return against
     config, rotary = model.config, model.model.decoder.rotary_embedding
-    if model.fast_path.is_compiled(model):
-        return "steps are compiled for a fixed number of rows"
     kinds = (config.self_attention_position_type, config.cross_attention_position_type)
     if {"relative", "bucketed"}.intersection(kinds) or (rotary is not None and rotary.rope_type in GROWING_ROTARY):
         return "positions depend on the whole batch"

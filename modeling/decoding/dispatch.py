@@ -1,4 +1,4 @@
-"""Decides when `generate` takes the fast path of decoding, and keeps the compiled steps.
+"""Decides when `generate` takes the fast path of decoding, and keeps the compiled searches.
 
 The fast path takes only models and requests that this file knows to be safe. All others take the plain path.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from types import FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import nn
@@ -27,11 +27,11 @@ from ..masks import KNOWN_IMPLEMENTATIONS
 from ..modeling_weft import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftStack
 from ..transformers_names import CACHE
 from .cache import FastPathRequest
-from .compiled import has_compiled_folder, snapshot
+from .compiled import has_compiled_folder
 from .continuous import needs_more
 from .graph import GraphSearch
 from .search import decode as decode  # for the loop of `generate`, which knows this module alone
-from .step import GROWING_ROTARY, DecodeStep
+from .step import GROWING_ROTARY
 
 logger = logging.get_logger(__name__)
 
@@ -132,8 +132,8 @@ def edited_function() -> str | None:
     return None
 
 
-# For each model passed to `fast_decoding`: on a CPU the compiled step, with a snapshot of what it was made from.
-_CHOSEN: WeakKeyDictionary[nn.Module, tuple[Any, DecodeStep] | None] = WeakKeyDictionary()
+# The models passed to `fast_decoding`.
+_CHOSEN: WeakSet[nn.Module] = WeakSet()
 # For each model on a CPU, its state and its compiled graphs, or None if there cannot be any for this state.
 _GRAPHS: WeakKeyDictionary[nn.Module, tuple[Any, GraphSearch | None]] = WeakKeyDictionary()
 _logged_reasons: set[str] = set()
@@ -289,21 +289,6 @@ def is_prepared(model_kwargs: dict[str, Any]) -> bool:
     return isinstance(model_kwargs.get(CACHE), FastPathRequest)
 
 
-def is_compiled(model: Any) -> bool:
-    """Return whether the model's step is, or will be, compiled."""
-    return model in _CHOSEN and model.device.type == "cpu"
-
-
-def decode_step(model: Any) -> DecodeStep:
-    """Return the step for the model's current weights. A compiled step is kept until the model changes."""
-    if not is_compiled(model):
-        return DecodeStep(model)
-    kept, state, settings = _CHOSEN[model], snapshot([model.model.decoder, model.lm_head]), vars(model.config)
-    if kept is None or kept[0] != (state, settings):
-        kept = _CHOSEN[model] = (state, copy.deepcopy(settings)), DecodeStep(model, compiled=True)
-    return kept[1]
-
-
 def reason_against_graphs(model: Any) -> str | None:
     """Return why the search cannot be compiled for a model, or None if it can."""
     rotary = model.model.decoder.rotary_embedding
@@ -357,11 +342,8 @@ class _State:
 
 
 def graph_search(model: Any) -> GraphSearch | None:
-    """Return the graphs of searches for the model as it is now, or None if there cannot be any.
-
-    A model with a compiled step keeps it: with 10 M parameters and 64 tokens or more, it is 1.3 to 1.9 times as fast.
-    """
-    if is_compiled(model) or model.device.type != "cpu" or not has_compiled_folder():
+    """Return the graphs of searches for the model as it is now, or None if there cannot be any."""
+    if model.device.type != "cpu" or not has_compiled_folder():
         return None
     kept, state = _GRAPHS.get(model), _State(model)
     if kept is None or kept[0] != state:
@@ -442,58 +424,44 @@ def compiled_texts(
     return graphs.write(prepared, *tensors)
 
 
-def fast_decoding(model: Any, compile: bool = True) -> Any:
+def fast_decoding(model: Any, enable: bool = True) -> Any:
     """
-    Compile the decoding step of a model on a CPU, or turn the fast path on for a model on a GPU.
+    Turn the fast path on for a model on a GPU, for all later calls of `model.generate`.
 
-    The setting is for all later calls of `model.generate`. On a CPU, the fast path does not need it.
+    On a CPU, the fast path is always on, so this has no effect. (`weftformer compile` makes it faster there.)
 
-    On a CPU, the first `generate` with a new batch size or number of beams compiles, for about a minute. The result is
-    kept in a file, which later processes load in about two seconds, as long as the weights, the versions, the processor
-    and the number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment
-    variable `WEFT_COMPILED_FOLDER`.
-
-    The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
-    To notice a change, every `generate` hashes the decoder's weights, which takes less time than one token.
-
-    On a GPU, nothing is compiled. The texts are the same in float32. In 16 bits they may differ where tokens have
-    almost equal scores, because sums are in another order. `generate(cache_implementation="static")` lets transformers
-    compile its own greedy search.
+    The outputs are the same in float32. In 16 bits they may differ where tokens have almost equal scores, because sums
+    are in another order. `generate(cache_implementation="static")` lets transformers compile its own greedy search.
 
     Args:
         model (`WeftForConditionalGeneration`):
             The model, in evaluation mode.
-        compile (`bool`, *optional*, defaults to `True`):
+        enable (`bool`, *optional*, defaults to `True`):
             False restores the default.
 
     Returns:
         `WeftForConditionalGeneration`: the model.
 
     Raises:
-        ValueError: the model cannot take the fast path at all (it is in training mode, has adapters or hooks, or has
-            quantised, sharded or offloaded weights, or weights on several devices), or it is on a CPU and its rotary
-            positions change with the length of the text.
+        ValueError: the model cannot take the fast path at all: it is in training mode, has adapters or hooks, or has
+            quantised, sharded or offloaded weights, or weights on several devices.
 
     Example:
 
     ```python
     >>> import weftformer
 
-    >>> model = weftformer.fast_decoding(model.eval())
+    >>> model = weftformer.fast_decoding(model.eval().to("cuda"))
     >>> ids = model.generate(**inputs, num_beams=5)
     ```
     """
-    was_chosen = model in _CHOSEN
-    if not compile:
-        _CHOSEN.pop(model, None)
+    if not enable:
+        _CHOSEN.discard(model)
         return model
-    _CHOSEN.setdefault(model, None)
-    against, rotary = reason_against_model(model), model.model.decoder.rotary_embedding
-    if is_compiled(model) and rotary is not None and rotary.rope_type in GROWING_ROTARY:
-        # a compiled step has frequencies as constants
-        against = f'rotary positions of the type "{rotary.rope_type}" change with the length of the text'
-    if against is not None:
+    was_chosen = model in _CHOSEN
+    _CHOSEN.add(model)
+    if (against := reason_against_model(model)) is not None:
         if not was_chosen:
-            del _CHOSEN[model]
+            _CHOSEN.discard(model)
         raise ValueError(f"`fast_decoding` does not support this model: {against}.")
     return model

@@ -24,6 +24,7 @@ from transformers.modeling_outputs import ModelOutput
 
 from ..transformers_names import CACHE, SORTS_SAMPLED_BEAMS
 from .cache import DecodingCache, FastPathRequest, compaction_order, renumbered, rows_of
+from .step import DecodeStep
 
 # The score of a beam that must not win, as in transformers.
 NEG_SCORE = -1e9
@@ -426,11 +427,9 @@ class Search:
         """
         request: FastPathRequest = model_kwargs[CACHE]
         if self.cache is None:
-            self.decoder = self.model.fast_path.decode_step(self.model)
-            # one package of a compiled step serves all lengths of a shared prefix, but not its absence
-            own_prefix = OWN_PREFIX if self.decoder.compiled is None else 0
+            self.decoder = DecodeStep(self.model)
             length = request.length if room is None else room
-            self.cache = DecodingCache(request.config, request.beams, length, returns_rows(self.settings), own_prefix)
+            self.cache = DecodingCache(request.config, request.beams, length, returns_rows(self.settings), OWN_PREFIX)
         rows, beams = len(ids_WT), request.beams  # all beams of a source have the same prefix
         kwargs = {name: first_beams(value, rows, beams) for name, value in model_kwargs.items()}
         logits = self.model._prefill(ids_WT[::beams], self.settings, kwargs).logits[:, -1].to(ids_WT.device)
@@ -525,9 +524,7 @@ def decode(
     search.texts.prefix_WP = input_ids
     search.prefill(input_ids, model_kwargs, [max_new_tokens] * (len(input_ids) // search.beams))
     has_ends = not isinstance(search.texts, Greedy) or search.texts.pads_ends
-    # a streamer gets all rows, sampling draws for them together, and a compiled step has one package for each number
-    # of rows
-    needs_all = streamer is not None or settings.do_sample or search.decoder.compiled is not None
+    needs_all = streamer is not None or settings.do_sample  # a streamer gets all rows, sampling draws for them together
     can_remove_rows = all(map(supports_row_removal, [*logits_processor, *stopping_criteria]))
     search.may_leave = has_ends and can_remove_rows and not needs_all and not returns_rows(settings)
     sources: list[Written] = []

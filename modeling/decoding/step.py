@@ -28,7 +28,6 @@ from ..layers import at_least_float32
 from ..masks import additive
 from ..positions import TokenPositions, attention_positions
 from .cache import DecodingCache, by_layer
-from .compiled import CompiledStep
 
 # Rotary types whose frequencies transformers changes as a sequence grows.
 GROWING_ROTARY = ("dynamic", "longrope")
@@ -240,25 +239,19 @@ class _Past:
     """The tokens of [`DecodingCache`], and a column for the new ones.
 
     Args:
-        parts: for each part, the keys and values of each layer (B or W, G, T, K). The last has the new column too,
-            if there is one.
-        column: the new column of each layer (W, G, 1, K), None to keep the new states apart in `new`.
+        parts: for each part, the keys and values of each layer (B or W, G, T, K). The last has the new column too.
+        column: the new column of each layer (W, G, 1, K).
     """
 
-    def __init__(self, parts: list[list[KeysValues]], column: list[KeysValues] | None):
+    def __init__(self, parts: list[list[KeysValues]], column: list[KeysValues]):
         self.parts, self.column = list(zip(*parts, strict=True)), column
-        self.new: list[torch.Tensor] = []
 
-    def update(self, key: torch.Tensor, value: torch.Tensor, layer_idx: int) -> KeysValues:
-        parts = self.parts[layer_idx]
-        if self.column is None:
-            self.new.append(torch.stack([key[:, :, 0], value[:, :, 0]]))
-            parts = (*parts, (key, value))
-        else:
-            keys, values = self.column[layer_idx]
-            keys.copy_(key)
-            values.copy_(value)
-        all_keys, all_values = zip(*parts, strict=True)
+    def update(self, key: torch.Tensor, value: torch.Tensor, layer_idx: int) -> tuple[Any, Any]:
+        """Add a token of each row. Return the keys and values of a layer."""
+        keys, values = self.column[layer_idx]
+        keys.copy_(key)
+        values.copy_(value)
+        all_keys, all_values = zip(*self.parts[layer_idx], strict=True)
         return SharedStates.of(all_keys, key.shape[0]), SharedStates.of(all_values, key.shape[0])
 
 
@@ -268,19 +261,14 @@ class DecodeStep(nn.Module):
     Args:
         model: a `WeftForConditionalGeneration` that may take the fast path. Its weights must not change while the step
             is in use.
-        compiled: whether to run one compiled graph, with the weights as constants in the layout of the kernels.
         joined: whether to project queries, keys and values with joined copies of their weights.
     """
 
-    def __init__(self, model: Any, compiled: bool = False, joined: bool = True):
+    def __init__(self, model: Any, joined: bool = True):
         super().__init__()
         self.decoder, self.lm_head, self.config = model.model.decoder, model.lm_head, model.config
         # in a tuple, because their weights are those of the decoder
         self.layers = tuple(layer_of_step(layer, joined) for layer in self.decoder.layers)
-        # with relative positions, all rows need the same position
-        kinds = (self.config.self_attention_position_type, self.config.cross_attention_position_type)
-        self.has_relative = any(kind in ("relative", "bucketed") for kind in kinds)
-        self.compiled = CompiledStep(self) if compiled else None
         rotary = self.decoder.rotary_embedding
         # Inference mode saves bookkeeping, a twentieth of a step, but frequencies that the model keeps must not be
         # made in it.
@@ -301,73 +289,17 @@ class DecodeStep(nn.Module):
             ids_W.copy_(ids_W1[:, 0])
         else:  # from the order of the ranks to the order of the slots
             ids_W.index_copy_(0, cache.slots, ids_W1[:, 0])
-        position_ids = cache.next_positions()
-        compiled = self.compiled if cache.end > 1 else None  # compiled steps take lengths from 2 on
-        prefix, suffixes = cache.past()
-        prefix_mask, suffix_mask = cache.masks()
-        if compiled is not None:
-            if not self.has_relative:  # one shape, whether rows differ or not
-                position_ids = position_ids.expand(len(ids_W), 1)
-            if prefix is not None and prefix_mask is None:
-                prefix_mask = torch.ones(prefix.shape[2], prefix.shape[4], dtype=torch.bool)
-        past = (prefix, suffixes, *cache.key_positions(), prefix_mask, suffix_mask)
-        arguments = (ids_W, position_ids, *past, cache.source.states, cache.source.positions, cache.source.mask)
-        if compiled is not None:
-            logits, states = compiled(arguments)
-            cache.next_column()[..., 0, :] = states
-        else:
-            with self.without_gradients():
-                logits, _ = self(*arguments, into=cache.next_column())
-            logits = logits.clone()  # processors of the user may change it
+        with self.without_gradients():
+            parts, source = cache.past(), cache.source
+            past = _Past([by_layer(part) for part in parts], by_layer(cache.next_column()))
+            states = StepCache(past, by_layer(source.states), len(ids_W))
+            columns = torch.arange(sum(part.shape[4] for part in parts), device=ids_W.device)[None]
+            logits = self.logits(
+                ids_W, cache.next_positions(), states, columns, cache.mask(), source.positions, source.mask
+            )
+        logits = logits.clone()  # processors of the user may change it
         cache.end_step()
         return logits if cache.slots is None else logits.index_select(0, cache.slots)
-
-    def forward(
-        self,
-        ids_W,
-        position_ids,
-        prefix,
-        suffixes,
-        prefix_positions,
-        suffix_positions,
-        prefix_mask,
-        suffix_mask,
-        source,
-        source_positions,
-        source_mask,
-        into=None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the logits (W, vocabulary) and, without `into`, the new keys and values (2, L, W, G, K).
-
-        Args:
-            ids_W: the last token of each row.
-            position_ids: its positions, of shape (1, 1) or (W, 1).
-            prefix: the shared prefix of shape (2, L, B, G, capacity, K), None if there is none.
-            suffixes: the suffixes of shape (2, L, W, G, capacity, K).
-            prefix_positions, suffix_positions: key positions of the columns in use, of the shared prefix (None if
-                there is none) and of the suffixes.
-            prefix_mask, suffix_mask: masks (B, capacity) of the shared prefix and of the suffixes, or None.
-            source: keys and values of the source (2, L, B, G, M, K).
-            source_positions: key positions of the source (B or 1, M).
-            source_mask: mask of the source (B, 1, 1, M), or None.
-            into: the next column of the suffixes, to which the new keys and values are written. A compiled graph
-                returns them instead, because a graph that writes to an input copies it.
-        """
-        key_positions = [suffix_positions] if prefix is None else [prefix_positions, suffix_positions]
-        parts = [by_layer(suffixes[:, :, :, :, : suffix_positions.shape[0] + int(into is not None)])]
-        masks = [suffix_mask]
-        if prefix is not None:
-            parts.insert(0, by_layer(prefix[:, :, :, :, : prefix_positions.shape[0]]))
-            masks.insert(0, prefix_mask)
-        lengths = [part[0][0].shape[2] for part in parts]
-        if into is None:  # the new tokens are a part of their own
-            masks, lengths = [*masks, None], [*lengths, 1]
-        past = _Past(parts, None if into is None else by_layer(into))
-        mask = _mask_of_parts(masks, lengths, suffixes)
-        cache = StepCache(past, by_layer(source), len(ids_W))
-        positions = torch.cat([*key_positions, position_ids[0]])[None]
-        logits = self.logits(ids_W, position_ids, cache, positions, mask, source_positions, source_mask)
-        return logits, torch.stack(past.new, dim=1) if past.new else None
 
     def logits(
         self, ids_W, position_ids, cache: StepCache, key_positions, mask, source_positions, source_mask
@@ -375,10 +307,13 @@ class DecodeStep(nn.Module):
         """Return the logits (W, vocabulary).
 
         Args:
-            ids_W, position_ids, source_positions, source_mask: as in `forward`.
+            ids_W: the last token of each row.
+            position_ids: its positions, of shape (1, 1) or (W, 1).
             cache: the past and the source.
-            key_positions: key positions of all parts (1, N).
-            mask: mask of all parts (W, 1, 1, N), or None.
+            key_positions: key positions of all parts of the past and of the last token (1, N).
+            mask: their mask (W, 1, 1, N), or None.
+            source_positions: key positions of the source (B or 1, M).
+            source_mask: mask of the source (B, 1, 1, M), or None.
         """
         decoder, positions, rows = self.decoder, TokenPositions(position_ids), len(ids_W)
         hidden_W1D = decoder.embed(decoder.embed_tokens(ids_W[:, None]), positions)
@@ -419,20 +354,6 @@ def _of_rows(states: torch.Tensor | None, rows: int) -> torch.Tensor | None:
     return (
         states if states is None or len(states) in (1, rows) else states.repeat_interleave(rows // len(states), dim=0)
     )
-
-
-def _mask_of_parts(masks: list[torch.Tensor | None], lengths: list[int], like: torch.Tensor) -> torch.Tensor | None:
-    """Join masks (B, capacity) or None of parts to one mask (W, 1, 1, N). Return None if nothing is masked."""
-    if all(mask is None for mask in masks):
-        return None
-    rows = like.shape[2]
-    parts_WN = [
-        torch.ones(rows, length, dtype=torch.bool, device=like.device)
-        if mask is None
-        else mask[:, :length].repeat_interleave(rows // len(mask), dim=0)
-        for mask, length in zip(masks, lengths, strict=True)
-    ]
-    return torch.cat(parts_WN, dim=1)[:, None, None]
 
 
 def _with_bias(

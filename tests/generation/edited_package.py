@@ -25,14 +25,14 @@ PREFIX = torch.tensor([[1, 5, 6], [0, 1, 7], [0, 0, 1]])
 def results() -> dict:
     """Return the tokens of the plain path, the fast path and the graph of the search, and who wrote them."""
     import weftformer
-    from weftformer.modeling.decoding import dispatch, graph, search
+    from weftformer.modeling.decoding import dispatch, graph, search, step
 
     torch.manual_seed(0)
     config = weftformer.WeftConfig(**FIELDS)
     model = weftformer.WeftForConditionalGeneration._from_config(config, experts_implementation="eager")
     model = model.eval().double()
-    steps, own = [], dispatch.DecodeStep.step
-    dispatch.DecodeStep.step = lambda self, *given: steps.append(self) or own(self, *given)
+    steps, own = [], step.DecodeStep.step
+    step.DecodeStep.step = lambda self, *given: steps.append(self) or own(self, *given)
     search.OWN_PREFIX = 2  # a longer prefix is shared by beams
 
     def looped(goes_on, write, state):

@@ -182,9 +182,12 @@ def test_models_on_other_devices_take_the_fast_path_only_if_asked(build):
     model = build("rotary").to("meta")
     assert "`fast_decoding` was not called" in dispatch.reason_against_model(model)
     assert weftformer.fast_decoding(model) is model
-    assert dispatch.reason_against_model(model) is None and not dispatch.is_compiled(model)
-    weftformer.fast_decoding(model, compile=False)
+    assert dispatch.reason_against_model(model) is None
+    weftformer.fast_decoding(model, enable=False)
     assert dispatch.reason_against_model(model) is not None
+    assert weftformer.fast_decoding(build("rotary")) is not None  # which has no effect on a CPU
+    with pytest.raises(ValueError, match="training mode"):
+        weftformer.fast_decoding(build("rotary").train())
     split = build("rotary", tie_word_embeddings=False)
     split.lm_head.to("meta")
     with pytest.raises(ValueError, match="weights are on cpu and meta"):

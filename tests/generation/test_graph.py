@@ -70,8 +70,6 @@ def test_a_batch_of_a_server_is_written_by_graphs(build, source, written):
     assert "compiled graphs" in reason_against(model, num_beams=1)
     compiled_folder().rmdir()
     assert reason_against(model, num_beams=1) is None
-    weftformer.fast_decoding(model)  # its compiled step is for every search
-    assert "steps are compiled" in reason_against(model, num_beams=1)
 
 
 def test_the_trainer_evaluates_with_graphs_and_the_current_weights(build, source, written, tmp_path):
@@ -143,7 +141,6 @@ def test_models_that_graphs_do_not_fit_take_the_ordinary_way(build, source, writ
     compiled_folder().rmdir()
     assert dispatch.compiled_texts(build("rotary"), source, None, (), settings) is None
     compiled_folder().mkdir()
-    assert dispatch.compiled_texts(weftformer.fast_decoding(build("rotary")), source, None, (), settings) is None
     growing = build("rotary", rope_parameters={"rope_type": "dynamic", "factor": 2.0})
     assert dispatch.compiled_texts(growing, source, None, (), settings) is None
     hooked = build("rotary")
