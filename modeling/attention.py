@@ -15,7 +15,7 @@ from .layers import HeadRMSNorm, at_least_float32
 from .masks import cross_attention_implementation, mask_and_bias
 from .positions import AttentionPositions, TokenPositions, rotate
 from .recorders import Recorded
-from .transformers_names import ALL_ATTENTION_FUNCTIONS
+from .transformers_names import ALL_ATTENTION_FUNCTIONS, attention_implementation
 
 KeysValues = tuple[torch.Tensor, torch.Tensor]
 
@@ -59,8 +59,8 @@ def repeated_cache(cache: Cache, batch: int, repeats: int) -> Cache:
         return cache
     if rows != {batch}:
         raise ValueError(
-            f"The `cache` (`past_key_values`) has {', '.join(map(str, sorted(rows)))} rows, but must have {batch}, one for each "
-            f"source, or {batch * repeats}, one for each sequence: fill it with the same batch."
+            f"The `cache` (`past_key_values`) has {', '.join(map(str, sorted(rows)))} rows, but must have {batch}, one "
+            f"for each source, or {batch * repeats}, one for each sequence: fill it with the same batch."
         )
     cache = copied_cache(cache)
     for layer in cache.layers:
@@ -149,7 +149,7 @@ class AttentionBase(Recorded, nn.Module):
     @property
     def implementation(self) -> str:
         """The name of the attention implementation."""
-        return self.config._attn_implementation
+        return attention_implementation(self.config)
 
     @property
     def compute(self) -> Callable:

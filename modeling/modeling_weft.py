@@ -278,7 +278,7 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     # with weights has none.
     parallelism: ClassVar[ModuleType | None] = None
     # Whether the values of a batch have been checked, see `checks.py`.
-    _has_checked_values = False
+    has_checked_values = False
 
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
@@ -1082,6 +1082,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         ```
         """
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
+        attention_mask = inferred_mask(self.config, attention_mask, input_ids)  # here, because the losses read it too
         if labels is None and num_items_in_batch is not None and self.training:
             require_labels_for_router_loss(self.config)
         if labels is not None:

@@ -168,7 +168,7 @@ class DecodingCache:
         return max(self.prefix_lengths, default=0)
 
     def past(self) -> list[torch.Tensor]:
-        """Return the columns in use of the shared prefixes, if there are any, and of the suffixes, with the next one."""
+        """Return the columns in use of the shared prefixes, if there are any, and of the suffixes and the next one."""
         suffixes = self.suffixes[:, :, : self.sources * self.beams, :, : self.end + 1]
         return [self.prefix[:, :, : self.sources, :, : self._width], suffixes] if self._width else [suffixes]
 

@@ -25,10 +25,11 @@ import torch
 import transformers
 import xxhash
 from filelock import FileLock
-from torch import nn
+from torch import _inductor, nn
 from transformers.utils import logging
 
 from ...common.atomic import atomic_write
+from ..transformers_names import attention_implementation
 
 logger = logging.get_logger(__name__)
 
@@ -76,7 +77,7 @@ class Package:
     """
 
     def __init__(self, file: Path):
-        self.code = torch._inductor.aoti_load_package(str(file))
+        self.code = _inductor.aoti_load_package(str(file))
         self.inputs: list[tuple[str, list[int | str]]] = json.loads(self.code.get_metadata()["inputs"])
         # In compiled code, a second thread would wait with Python's lock, which an operator written in Python needs.
         self._lock = threading.Lock()
@@ -94,8 +95,8 @@ class Package:
         self._process, threads = self._process or os.getpid(), torch.get_num_threads()
         if self._process != os.getpid() and threads > 1:  # it would wait for ever
             raise RuntimeError(
-                f"This process was forked after compiled code had run, and lacks its {threads} threads: start processes "
-                "with the method `spawn`, or call `torch.set_num_threads(1)` in this one."
+                f"This process was forked after compiled code had run, and lacks its {threads} threads: start "
+                "processes with the method `spawn`, or call `torch.set_num_threads(1)` in this one."
             )
         with self._lock:
             return self.code(*arguments)
@@ -160,7 +161,7 @@ def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], Non
     fields = json.loads(config.to_json_string(use_diff=False))
     facts = facts | {
         "config": {name: value for name, value in fields.items() if name not in IGNORED_KEYS},
-        "implementations": [config._attn_implementation, getattr(config, "_experts_implementation", None)],
+        "implementations": [attention_implementation(config), getattr(config, "_experts_implementation", None)],
         "code": _hash_of_code(),
         "versions": [torch.__version__, transformers.__version__],
         "processor": _processor(),
@@ -240,7 +241,7 @@ def write_package(program: torch.export.ExportedProgram, package: Path, settings
         # a new dictionary, because torch adds to it
         settings = settings | _PRINTED | {"aot_inductor.metadata": {"inputs": json.dumps(described_inputs(program))}}
         try:
-            torch._inductor.aoti_compile_and_package(program, package_path=content, inductor_configs=settings)
+            _inductor.aoti_compile_and_package(program, package_path=content, inductor_configs=settings)
         except Exception as error:  # raised again below: torch would leave its files
             failure = error
     if failure is not None:

@@ -4,9 +4,9 @@ The weights are not part of a graph, which reads them where the model has them. 
 configuration, also while they are trained, and all numbers and lengths of texts, except that a single text has graphs
 of its own, and so has each kind of beam search.
 
-Shape suffixes: L layers, B texts, S beams of each, W = B * S rows, C candidates of each text, G key-value heads, K width
-of a head, M source tokens, N columns of ids, P columns of the past, T columns of the suffixes, E end tokens, V tokens of
-the vocabulary.
+Shape suffixes: L layers, B texts, S beams of each, W = B * S rows, C candidates of each text, G key-value heads, K
+width of a head, M source tokens, N columns of ids, P columns of the past, T columns of the suffixes, E end tokens, V
+tokens of the vocabulary.
 """
 
 from abc import ABC, abstractmethod
@@ -26,6 +26,7 @@ from transformers.utils import logging
 from ..attention import new_cache
 from ..masks import additive
 from ..positions import TokenPositions, attention_positions, positions_after_pads
+from ..transformers_names import check_early_stop, special_tokens, update_finished_beams
 from .cache import by_layer, take_states
 from .compiled import load_package, scalar_attrs, write_package
 from .search import NEG_SCORE, stacked
@@ -36,7 +37,7 @@ logger = logging.get_logger(__name__)
 # The number of tokens that a loop writes before their keys and values are added to the past.
 _BLOCK = 32
 # The most rows whose products are sums.
-_FEW_ROWS = 8
+_FEW_ROWS = 12
 # The fewest columns of the past, because graphs are compiled for lengths from 2 on.
 _SHORTEST = 2
 # Without the weights.
@@ -151,8 +152,8 @@ class _Loop(nn.Module, ABC):
             shared: the number of columns in use in the past.
             past: keys and values that all rows of a text share (2, L, B, G, P, K).
             suffix: keys and values of the tokens after them but the last (2, L, B, G, T, S, K).
-            others: the state; keys and values (L, B, G, M, K) and mask (B, M) of the source; ids of the end tokens (E,),
-                id of the pad token, and the largest number of tokens.
+            others: the state; keys and values (L, B, G, M, K) and mask (B, M) of the source; ids of the end tokens
+                (E,), id of the pad token, and the largest number of tokens.
         """
         count = len(self.state)
         keys_LBGMK, values_LBGMK, source_mask_BM, *settings = others[count:]
@@ -179,9 +180,7 @@ class _Loop(nn.Module, ABC):
             mask = torch.cat([in_past, in_suffix], dim=3)
             positions_T = (columns_T + shared)[:, None].expand(-1, self.num_beams).flatten()
             positions = torch.cat([columns_P, positions_T])[None]
-            logits_WV = self.step.logits(
-                ids_W, last.view(1, 1), cache, positions, mask, source_positions, source_mask
-            )
+            logits_WV = self.step.logits(ids_W, last.view(1, 1), cache, positions, mask, source_positions, source_mask)
             state = self.extend(length, columns_N, logits_WV.float(), settings, *state)
             return length + 1, *state, *states.states
 
@@ -218,9 +217,16 @@ class _Loop(nn.Module, ABC):
         return suffix
 
     def next_block(
-        self, length: int, shared: int, past: torch.Tensor, suffix: torch.Tensor, state: list[torch.Tensor], room: int, fill: int
+        self,
+        length: int,
+        shared: int,
+        past: torch.Tensor,
+        suffix: torch.Tensor,
+        state: list[torch.Tensor],
+        room: int,
+        fill: int,
     ) -> list[Any]:
-        """Return the arguments of the next block, after the columns that all rows of each text share moved to the past.
+        """Return the arguments of the next block. The columns that all rows of each text share move to the past.
 
         Args:
             length, shared, past, suffix, state: those of the block that is over.
@@ -236,14 +242,18 @@ class _Loop(nn.Module, ABC):
         suffix = pad(rows[:, :, :, :, count:], (0, 0, 0, 0, 0, _BLOCK))
         beams_BST = torch.arange(self.num_beams)[:, None].expand(rows.shape[2], -1, suffix.shape[4])
         state = [
-            beams_BST if dims == "BST" else pad(part, (0, room - part.shape[-1]), value=fill) if dims[-1:] == "N" else part
+            beams_BST
+            if dims == "BST"
+            else pad(part, (0, room - part.shape[-1]), value=fill)
+            if dims[-1:] == "N"
+            else part
             for part, dims in zip(state, self.state, strict=True)
         ]
         return [torch.tensor(length), torch.tensor(shared + count), past, suffix, *state]
 
 
 class GreedyGraph(_Loop):
-    """The loop of greedy search. The arguments are as in [`_Loop`], and the state is ids, ended texts, finite logits."""
+    """The loop of greedy search. The arguments are as in [`_Loop`]. The state is ids, ended texts, finite logits."""
 
     state = ("BN", "B", "")
 
@@ -268,14 +278,19 @@ class GreedyGraph(_Loop):
         return state[0][:, None], length.expand(len(state[0]), 1)
 
 
-class _Gather:
-    """The method that transformers' rules call on a model. `GenerationMixin` has one that cannot be exported for any size."""
+def gather_beams(states: torch.Tensor, picks: torch.Tensor) -> torch.Tensor:
+    """Return the picked beams (B, X) of states (B, S, ...)."""
+    index = picks if states.ndim == 2 else picks[:, :, None].expand(-1, -1, states.shape[2])
+    return states.gather(1, index)
 
-    @staticmethod
-    def _gather_beams(states: torch.Tensor, picks: torch.Tensor) -> torch.Tensor:
-        """Return the picked beams (B, X) of states (B, S, ...)."""
-        index = picks if states.ndim == 2 else picks[:, :, None].expand(-1, -1, states.shape[2])
-        return states.gather(1, index)
+
+class _Rules(GenerationMixin):
+    """transformers' rules of beam search. Their own `_gather_beams` cannot be exported for any size."""
+
+    _gather_beams = staticmethod(gather_beams)
+
+
+_RULES = _Rules()
 
 
 class BeamGraph(_Loop):
@@ -286,8 +301,8 @@ class BeamGraph(_Loop):
         num_beams, num_ends, length_penalty, early_stopping: the settings of the search, and the number of end tokens.
     """
 
-    # the running texts, their scores, and the beam of each column of the suffixes that they continue; the best texts, their scores, lengths and whether they have
-    # ended; whether they can improve; finite logits
+    # the running texts, their scores, and the beam of each column of the suffixes that they continue; the best texts,
+    # their scores, lengths and whether they have ended; whether they can improve; finite logits
     state = ("BSN", "BS", "BST", "BSN", "BS", "BS1", "BS", "B1", "")
 
     def __init__(
@@ -303,7 +318,8 @@ class BeamGraph(_Loop):
         ids_BSN[:, :, 0] = start
         scores_BS, beams_S = torch.zeros(shape), torch.arange(self.num_beams)
         return [
-            ids_BSN, scores_BS.masked_fill(beams_S > 0, NEG_SCORE), torch.zeros((*shape, room)).long(), ids_BSN.clone(),
+            ids_BSN, scores_BS.masked_fill(beams_S > 0, NEG_SCORE), torch.zeros((*shape, room)).long(),
+            ids_BSN.clone(),
             torch.full(shape, NEG_SCORE), torch.zeros((*shape, 1)).long(), torch.zeros(shape).bool(),
             torch.ones((texts, 1)).bool(), torch.ones(()).bool(),
         ]  # fmt: skip
@@ -336,32 +352,34 @@ class BeamGraph(_Loop):
         top_BC, picks_BC = scores_BSV.flatten(1).topk(self.num_candidates)
         parents_BC, tokens_BC = picks_BC // vocabulary, picks_BC % vocabulary
         ends_BC = (tokens_BC[:, :, None] == ends_E).any(dim=-1) | (length + 1 >= longest)
-        texts_BCN = _Gather._gather_beams(running_BSN, parents_BC)
+        texts_BCN = gather_beams(running_BSN, parents_BC)
         texts_BCN = torch.where(columns_N == length, tokens_BC[:, :, None], texts_BCN)
         rules = {
             "cur_len": length.double(), "decoder_prompt_len": 1, "length_penalty": self.length_penalty,
             "early_stopping": self.early_stopping, "is_early_stop_heuristic_unsatisfied": can_improve_B1,
         }  # fmt: skip
-        best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS = GenerationMixin._update_finished_beams(
-            _Gather,
-            sequences=best_BSN, beam_scores=best_scores_BS, beam_indices=best_lengths_BS1, is_sent_finished=has_ended_BS,
+        best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS = update_finished_beams(
+            _RULES, sequences=best_BSN, beam_scores=best_scores_BS, beam_indices=best_lengths_BS1,
+            is_sent_finished=has_ended_BS,
             topk_running_sequences=texts_BCN, topk_log_probs=top_BC,
-            topk_running_beam_indices=(length + 1).expand(*tokens_BC.shape, 1), next_token_hits_stopping_criteria=ends_BC,
+            topk_running_beam_indices=(length + 1).expand(*tokens_BC.shape, 1),
+            next_token_hits_stopping_criteria=ends_BC,
             top_num_beam_mask=torch.arange(self.num_candidates, device=top_BC.device) < self.num_beams,
             num_beams=self.num_beams, **rules,
         )  # fmt: skip
         running_scores_BS, order_BS = (top_BC + ends_BC.float() * NEG_SCORE).topk(self.num_beams)
-        running_BSN = _Gather._gather_beams(texts_BCN, order_BS)
+        running_BSN = gather_beams(texts_BCN, order_BS)
         may_stop_B = ends_BC.any(dim=1) | has_ended_BS.any(dim=1)
-        goes_on_B1 = GenerationMixin._check_early_stop_heuristic(
-            running_beam_scores=running_scores_BS, beam_scores=best_scores_BS, is_sent_finished=has_ended_BS,
+        goes_on_B1 = check_early_stop(
+            _RULES, running_beam_scores=running_scores_BS, beam_scores=best_scores_BS, is_sent_finished=has_ended_BS,
             max_length=longest.double(), **(rules | {"cur_len": length.double() + 1}),
         )  # fmt: skip
         is_full_B = has_ended_BS.all(dim=1) & (self.early_stopping is True)
         is_done_B = may_stop_B & (~goes_on_B1[:, 0] | is_full_B | ends_BC.all(dim=1))
         return (
-            running_BSN, running_scores_BS, _Gather._gather_beams(beams_BST, parents_BC.gather(1, order_BS)),
-            best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS, can_improve_B1 & ~is_done_B[:, None], is_finite & _is_finite(logits_WV),
+            running_BSN, running_scores_BS, gather_beams(beams_BST, parents_BC.gather(1, order_BS)),
+            best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS, can_improve_B1 & ~is_done_B[:, None],
+            is_finite & _is_finite(logits_WV),
         )  # fmt: skip
 
     def best(self, length, *state):
@@ -379,7 +397,7 @@ def _product(states, weight, bias=None):
     if not isinstance(rows, int) or rows > _FEW_ROWS:
         return NotImplemented
     width = states.shape[-1]
-    # `as_strided` makes inductor write the states to memory first, and not compute them again for each number of the output
+    # `as_strided` makes inductor write the states to memory first, and not compute them again for each output
     states_R1D = states.contiguous().as_strided((rows, 1, width), (width, width, 1))
     product = (states_R1D * weight).sum(-1).view(*states.shape[:-1], len(weight))
     return product if bias is None else product + bias
@@ -404,10 +422,10 @@ def for_single(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 
 
 def kind_of(settings: GenerationConfig) -> tuple:
-    """Return the arguments of [`BeamGraph`] for the settings of a search with end tokens, nothing for greedy search."""
+    """Return the arguments of [`BeamGraph`] for settings with end tokens, none of them for greedy search."""
     if settings.num_beams == 1:
         return ()
-    return settings.num_beams, len(settings._eos_token_tensor), settings.length_penalty, settings.early_stopping
+    return settings.num_beams, len(special_tokens(settings).ends), settings.length_penalty, settings.early_stopping
 
 
 class GraphSearch:
@@ -515,7 +533,7 @@ class GraphSearch:
         if packages is None:
             return None
         source, loop, graph = packages
-        ends, pad_id, longest = settings._eos_token_tensor, settings._pad_token_tensor, settings.max_length
+        (start, ends, pad_id), longest = special_tokens(settings), settings.max_length
         # the id after the end of a beam, as in transformers
         fill = int(pad_id or ends[0]) if graph.num_beams > 1 else int(pad_id)
         if (of_source := source(*inputs)) is None:
@@ -523,8 +541,7 @@ class GraphSearch:
         logger.warning_once("The search runs as compiled code.")
         _, keys, values = of_source
         mask, settings_of_loop = inputs[1], (ends.repeat(2), pad_id, torch.tensor(longest))
-        start, room = settings._decoder_start_token_tensor, min(longest, _BLOCK + 1)
-        length, shared, past, suffix, *state = graph.start(keys, start, fill, room)
+        length, shared, past, suffix, *state = graph.start(keys, start, fill, min(longest, _BLOCK + 1))
         numbers = torch.arange(len(input_ids))
         texts: dict[int, torch.Tensor] = {}
         while True:

@@ -43,8 +43,8 @@ _IN_CACHE: Any = ()
 class SharedStates:
     """Keys or values in parts, each stored once for a source or for a row.
 
-    The attention of the step reads `parts`. All other code gets the tensor (W, G, N, K) that they stand for. (A subclass
-    of `torch.Tensor` could not be exported.)
+    The attention of the step reads `parts`. All other code gets the tensor (W, G, N, K) that they stand for. (A
+    subclass of `torch.Tensor` could not be exported.)
 
     Args:
         parts: tensors (B or W, G, N, K).

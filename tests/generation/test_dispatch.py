@@ -102,8 +102,12 @@ def test_replaced_forward_takes_the_plain_path(build, source, steps, monkeypatch
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(attention.AttentionBase, "queries"), (attention.SelfAttention, "attend"), (modeling_weft.ResidualLayer, "pre_norm")],
-)  # fmt: skip
+    [
+        (attention.AttentionBase, "queries"),
+        (attention.SelfAttention, "attend"),
+        (modeling_weft.ResidualLayer, "pre_norm"),
+    ],
+)
 def test_replaced_method_takes_the_plain_path(build, source, steps, before, monkeypatch, kind, name):
     monkeypatch.setattr(kind, name, louder_outputs(getattr(kind, name)))
     model = build("rotary")

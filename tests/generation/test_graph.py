@@ -8,7 +8,6 @@ import pytest
 import torch
 from transformers import GenerationConfig, LogitsProcessor, default_data_collator
 
-import weftformer
 from weftformer.common.watching import Watch
 from weftformer.modeling.decoding import compiled, dispatch, graph, reason_against
 from weftformer.modeling.decoding.compiled import compiled_folder, load_package
