@@ -36,6 +36,8 @@ logger = logging.get_logger(__name__)
 
 # The number of tokens that a loop writes before their keys and values are added to the past.
 _BLOCK = 32
+# Marks of columns of the past that belong to no single beam.
+_ALL_BEAMS, _NO_BEAM = -1, -2
 # The most rows whose products are sums.
 _FEW_ROWS = 12
 # The fewest columns of the past, because graphs are compiled for lengths from 2 on.
@@ -92,7 +94,7 @@ class _Suffix:
     """The suffixes of a loop, with the past before them, as the layers extend and read them.
 
     Args:
-        past: keys and values that all rows of a text share (2, L, B, G, P, K).
+        past: keys and values of the tokens before the suffixes (2, L, B, G, P, K).
         states: keys and values of each layer in turn (B, G, T, S, K).
         column: the column of the new token.
     """
@@ -117,8 +119,9 @@ class _Loop(nn.Module, ABC):
     """A loop that writes tokens until half of the texts have ended or there is no column left.
 
     The loop copies what it changes for each token. So the past is only read, and new keys and values go to suffixes of
-    a few columns, which [`GraphSearch`] adds to the past afterwards. Each beam keeps its column of the suffixes,
-    whatever beams continue it, and a mask shows each beam the columns that it continues.
+    a few columns, which [`next_block`] adds to the past afterwards. The past has the columns that all beams of a text
+    share, and then those of each beam. What a beam has written stays where it is, whatever beams continue it, and a
+    mask shows each beam what it continues.
 
     Args:
         step: the step of the model, without joined projections.
@@ -137,20 +140,22 @@ class _Loop(nn.Module, ABC):
         layers, texts, groups, _, width = keys_LBGMK.shape
         past = keys_LBGMK.new_zeros(2, layers, texts, groups, _SHORTEST, width)
         suffix = keys_LBGMK.new_zeros(2, layers, texts, groups, room, self.num_beams, width)
-        length = torch.ones(()).long()
-        return [length, length - 1, past, suffix, *self._start(texts, start, fill, room)]
+        length, positions_P = torch.ones(()).long(), torch.zeros(_SHORTEST).long()
+        place = [length, length - 1, positions_P, positions_P + _NO_BEAM]
+        return [*place, past, suffix, *self._start(texts, start, fill, room)]
 
     @abstractmethod
     def _start(self, texts: int, start: torch.Tensor, fill: int, room: int) -> list[torch.Tensor]:
         """Return the state of texts that consist of the start token, with room for more tokens."""
 
-    def forward(self, length, shared, past, suffix, *others):
+    def forward(self, length, first, positions_P, beams_P, past, suffix, *others):
         """Return the new length, the new state, and the suffixes (B, G, T, S, K) of each layer in turn.
 
         Args:
             length: the number of tokens that each row has, at least the start token.
-            shared: the number of columns in use in the past.
-            past: keys and values that all rows of a text share (2, L, B, G, P, K).
+            first: the position of the first column of the suffixes.
+            positions_P, beams_P: the position and the beam of each column of the past, `_ALL_BEAMS` if all share it.
+            past: keys and values of the tokens before the suffixes (2, L, B, G, P, K).
             suffix: keys and values of the tokens after them but the last (2, L, B, G, T, S, K).
             others: the state; keys and values (L, B, G, M, K) and mask (B, M) of the source; ids of the end tokens
                 (E,), id of the pad token, and the largest number of tokens.
@@ -159,9 +164,11 @@ class _Loop(nn.Module, ABC):
         keys_LBGMK, values_LBGMK, source_mask_BM, *settings = others[count:]
         source, source_mask = torch.stack([keys_LBGMK, values_LBGMK]), source_mask_BM.bool()[:, None, None]
         source_positions = positions_after_pads(source_mask_BM, source_mask_BM)
-        columns_N, columns_P, columns_T = (
-            torch.arange(size, device=past.device) for size in (others[0].shape[-1], past.shape[4], suffix.shape[4])
+        columns_N, columns_T = (
+            torch.arange(size, device=past.device) for size in (others[0].shape[-1], suffix.shape[4])
         )
+        positions_T = (columns_T + first)[:, None].expand(-1, self.num_beams).flatten()
+        positions = torch.cat([positions_P, positions_T])[None]
         num_before = self.has_ended(*others[:count]).sum()
 
         def goes_on(length, *carried):
@@ -170,16 +177,12 @@ class _Loop(nn.Module, ABC):
 
         def write(length, *carried):
             last = length - 1
-            column = last - shared
+            column = last - first
             state = self.begin(column, columns_T, *carried[:count])
             ids_W = self.last(last, *state)
             states = _Suffix(past, carried[count:], column)
             cache = StepCache(states, by_layer(source), ids_W.shape[0])
-            in_suffix = self.visible(columns_T <= column, *state)
-            in_past = (columns_P < shared).expand(*in_suffix.shape[:3], -1)
-            mask = torch.cat([in_past, in_suffix], dim=3)
-            positions_T = (columns_T + shared)[:, None].expand(-1, self.num_beams).flatten()
-            positions = torch.cat([columns_P, positions_T])[None]
+            mask = torch.cat(self.visible(beams_P, columns_T <= column, *state), dim=-1).flatten(0, 1)[:, None, None]
             logits_WV = self.step.logits(ids_W, last.view(1, 1), cache, positions, mask, source_positions, source_mask)
             state = self.extend(length, columns_N, logits_WV.float(), settings, *state)
             return length + 1, *state, *states.states
@@ -196,9 +199,9 @@ class _Loop(nn.Module, ABC):
         """Return the state with a new column of the suffixes."""
         return state
 
-    def visible(self, is_written_T: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
-        """Return which keys of the suffixes each row attends to (W, 1, 1, T * S)."""
-        return is_written_T.expand(state[0].shape[0], 1, 1, -1)
+    def visible(self, beams_P, is_written_T, *state: torch.Tensor) -> list[torch.Tensor]:
+        """Return which keys of the past (B, S, P) and of the suffixes (B, S, T * S) each row attends to."""
+        return [part.expand(state[0].shape[0], 1, -1) for part in (beams_P == _ALL_BEAMS, is_written_T)]
 
     @abstractmethod
     def last(self, last: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
@@ -212,44 +215,55 @@ class _Loop(nn.Module, ABC):
     def best(self, length: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the ids of the best texts of each source, best first (B, S, N), and their lengths (B, S)."""
 
-    def rows(self, suffix: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
-        """Return the suffixes that each row attends to (2, L, B, G, T, S, K)."""
+    def by_row(self, own: torch.Tensor, suffix: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
+        """Return what each row continues of the beams' columns of the past (2, L, B, G, Q, S, K) and of the suffixes."""
         return suffix
 
     def next_block(
         self,
         length: int,
-        shared: int,
+        first: int,
+        beams_P: torch.Tensor,
         past: torch.Tensor,
         suffix: torch.Tensor,
         state: list[torch.Tensor],
         room: int,
         fill: int,
     ) -> list[Any]:
-        """Return the arguments of the next block. The columns that all rows of each text share move to the past.
+        """Return the arguments of the next block, with the suffixes as part of the past.
 
         Args:
-            length, shared, past, suffix, state: those of the block that is over.
+            length, first, beams_P, past, suffix, state: those of the block that is over.
             room: the number of columns of ids.
             fill: the id in columns that are not written.
         """
-        rows = self.rows(suffix[:, :, :, :, : length - 1 - shared], *state)
-        ids_BSN = state[0][..., shared : length - 1].view(rows.shape[2], self.num_beams, -1)
+        num_shared = int((beams_P == _ALL_BEAMS).sum())
+        own = past[:, :, :, :, num_shared : int((beams_P != _NO_BEAM).sum())].unflatten(4, (-1, self.num_beams))
+        own = self.by_row(own, suffix[:, :, :, :, : length - 1 - first], *state)
+        ids_BSN = state[0][..., num_shared : length - 1].view(own.shape[2], self.num_beams, -1)
         is_same_BN = (ids_BSN == ids_BSN[:, :1]).all(dim=1)
         count = int(is_same_BN.long().cumprod(dim=1).sum(dim=1).min())
-        past = torch.cat([past[:, :, :, :, :shared], rows[:, :, :, :, :count, 0]], dim=4)
-        past = pad(past, (0, 0, 0, max(0, _SHORTEST - past.shape[4])))
-        suffix = pad(rows[:, :, :, :, count:], (0, 0, 0, 0, 0, _BLOCK))
-        beams_BST = torch.arange(self.num_beams)[:, None].expand(rows.shape[2], -1, suffix.shape[4])
+        shared = torch.cat([past[:, :, :, :, :num_shared], own[:, :, :, :, :count, 0]], dim=4)
+        num_shared += count
+        past = torch.cat([shared, own[:, :, :, :, count:].flatten(4, 5)], dim=4)
+        beams_P = torch.cat([
+            torch.full((num_shared,), _ALL_BEAMS), torch.arange(self.num_beams).repeat(length - 1 - num_shared)
+        ])  # fmt: skip
+        positions = torch.arange(length - 1)
+        positions_P = torch.cat([positions[:num_shared], positions[num_shared:].repeat_interleave(self.num_beams)])
+        missing = max(0, _SHORTEST - len(beams_P))
+        past, positions_P = pad(past, (0, 0, 0, missing)), pad(positions_P, (0, missing))
+        beams_P = pad(beams_P, (0, missing), value=_NO_BEAM)
+        suffix = past.new_zeros(*past.shape[:4], _BLOCK, self.num_beams, past.shape[5])
         state = [
-            beams_BST
-            if dims == "BST"
-            else pad(part, (0, room - part.shape[-1]), value=fill)
-            if dims[-1:] == "N"
-            else part
-            for part, dims in zip(state, self.state, strict=True)
+            pad(part, (0, room - part.shape[-1]), value=fill) if dims[-1:] == "N" else part
+            for part, dims in zip(self.restarted(state), self.state, strict=True)
         ]
-        return [torch.tensor(length), torch.tensor(shared + count), past, suffix, *state]
+        return [torch.tensor(length), torch.tensor(length - 1), positions_P, beams_P, past, suffix, *state]
+
+    def restarted(self, state: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the state for new suffixes."""
+        return state
 
 
 class GreedyGraph(_Loop):
@@ -301,9 +315,9 @@ class BeamGraph(_Loop):
         num_beams, num_ends, length_penalty, early_stopping: the settings of the search, and the number of end tokens.
     """
 
-    # the running texts, their scores, and the beam of each column of the suffixes that they continue; the best texts,
-    # their scores, lengths and whether they have ended; whether they can improve; finite logits
-    state = ("BSN", "BS", "BST", "BSN", "BS", "BS1", "BS", "B1", "")
+    # the running texts, their scores, the beams of the suffixes that they continue in each column, and those of the
+    # past; the best texts, their scores, lengths and whether they have ended; whether they can improve; finite logits
+    state = ("BSN", "BS", "BST", "BS", "BSN", "BS", "BS1", "BS", "B1", "")
 
     def __init__(
         self, step: DecodeStep, num_beams: int, num_ends: int, length_penalty: float, early_stopping: bool | str
@@ -319,33 +333,42 @@ class BeamGraph(_Loop):
         scores_BS, beams_S = torch.zeros(shape), torch.arange(self.num_beams)
         return [
             ids_BSN, scores_BS.masked_fill(beams_S > 0, NEG_SCORE), torch.zeros((*shape, room)).long(),
-            ids_BSN.clone(),
-            torch.full(shape, NEG_SCORE), torch.zeros((*shape, 1)).long(), torch.zeros(shape).bool(),
+            beams_S.repeat(texts, 1),
+            ids_BSN.clone(), torch.full(shape, NEG_SCORE), torch.zeros((*shape, 1)).long(), torch.zeros(shape).bool(),
             torch.ones((texts, 1)).bool(), torch.ones(()).bool(),
         ]  # fmt: skip
 
     def has_ended(self, *state):
-        return ~state[7][:, 0]
+        return ~state[8][:, 0]
 
     def begin(self, column, columns_T, *state):
         beams_S1 = torch.arange(self.num_beams, device=column.device)[:, None]
         return *state[:2], torch.where(columns_T == column, beams_S1, state[2]), *state[3:]
 
-    def visible(self, is_written_T, *state):
-        beams_S = torch.arange(self.num_beams, device=is_written_T.device)
-        is_continued_BSTS = (state[2][..., None] == beams_S) & is_written_T[:, None]
-        return is_continued_BSTS.flatten(2).flatten(0, 1)[:, None, None]
+    def visible(self, beams_P, is_written_T, *state):
+        beams_S = torch.arange(self.num_beams, device=beams_P.device)
+        in_past_BSP = (beams_P == _ALL_BEAMS) | (state[3][..., None] == beams_P)
+        in_suffix_BSTS = (state[2][..., None] == beams_S) & is_written_T[:, None]
+        return [in_past_BSP, in_suffix_BSTS.flatten(2)]
 
-    def rows(self, suffix, *state):
-        beams_BTS = state[2][:, :, : suffix.shape[4]].transpose(1, 2)
-        return suffix.gather(5, beams_BTS[None, None, :, None, :, :, None].expand(suffix.shape))
+    def by_row(self, own, suffix, *state):
+        rows = []
+        for states, beams_BST in ((own, state[3][..., None]), (suffix, state[2][..., : suffix.shape[4]])):
+            index = beams_BST.transpose(1, 2)[None, None, :, None, :, :, None]
+            rows.append(states.gather(5, index.expand(states.shape)))
+        return torch.cat(rows, dim=4)
+
+    def restarted(self, state):
+        texts = state[2].shape[0]
+        beams_BST = state[2].new_zeros(texts, self.num_beams, _BLOCK)
+        return [*state[:2], beams_BST, torch.arange(self.num_beams).repeat(texts, 1), *state[4:]]
 
     def last(self, last, *state):
         return state[0].gather(2, last.expand(*state[0].shape[:2], 1)).flatten()
 
     def extend(self, length, columns_N, logits_WV, settings, *state):
-        running_BSN, running_scores_BS, beams_BST, best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS = state[:7]
-        can_improve_B1, is_finite = state[7:]
+        running_BSN, running_scores_BS, *beams = state[:4]
+        best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS, can_improve_B1, is_finite = state[4:]
         ends_E, _, longest = settings
         vocabulary = logits_WV.shape[-1]
         scores_BSV = logits_WV.log_softmax(dim=-1).unflatten(0, (-1, self.num_beams)) + running_scores_BS[:, :, None]
@@ -377,13 +400,13 @@ class BeamGraph(_Loop):
         is_full_B = has_ended_BS.all(dim=1) & (self.early_stopping is True)
         is_done_B = may_stop_B & (~goes_on_B1[:, 0] | is_full_B | ends_BC.all(dim=1))
         return (
-            running_BSN, running_scores_BS, gather_beams(beams_BST, parents_BC.gather(1, order_BS)),
+            running_BSN, running_scores_BS, *(gather_beams(part, parents_BC.gather(1, order_BS)) for part in beams),
             best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS, can_improve_B1 & ~is_done_B[:, None],
             is_finite & _is_finite(logits_WV),
         )  # fmt: skip
 
     def best(self, length, *state):
-        return state[3], state[5][..., 0]
+        return state[4], state[6][..., 0]
 
 
 def _is_finite(logits_WV: torch.Tensor) -> torch.Tensor:
@@ -492,12 +515,12 @@ class GraphSearch:
             zero = torch.zeros(()).long()
             given = keys, values, arguments[1], zero.expand(4).contiguous(), zero, zero + 9
             arguments = (*graph.start(keys, zero, 0, 7), *given)
-            dims = ("", "", "2LBGPK", "2LBGTSK", *graph.state, "LBGMK", "LBGMK", "BM", "E", "", "")
+            dims = ("", "", "P", "P", "2LBGPK", "2LBGTSK", *graph.state, "LBGMK", "LBGMK", "BM", "E", "", "")
         shapes = [
             {dim: any_length for dim, letter in enumerate(letters) if letter in free}
             for letters, _ in zip(dims, arguments, strict=False)
         ]
-        nested = (*shapes[:4], tuple(shapes[4:])) if isinstance(graph, _Loop) else tuple(shapes)
+        nested = (*shapes[:6], tuple(shapes[6:])) if isinstance(graph, _Loop) else tuple(shapes)
         return torch.export.export(graph, arguments, dynamic_shapes=nested, strict=False)
 
     def _source(self, input_ids, attention_mask=None, condition_values=None) -> tuple[torch.Tensor, ...]:
@@ -541,11 +564,14 @@ class GraphSearch:
         logger.warning_once("The search runs as compiled code.")
         _, keys, values = of_source
         mask, settings_of_loop = inputs[1], (ends.repeat(2), pad_id, torch.tensor(longest))
-        length, shared, past, suffix, *state = graph.start(keys, start, fill, min(longest, _BLOCK + 1))
+        length, first, positions_P, beams_P, past, suffix, *state = graph.start(
+            keys, start, fill, min(longest, _BLOCK + 1)
+        )
         numbers = torch.arange(len(input_ids))
         texts: dict[int, torch.Tensor] = {}
         while True:
-            carried = loop(length, shared, past, suffix, *state, keys, values, mask, *settings_of_loop)
+            given = length, first, positions_P, beams_P, past, suffix
+            carried = loop(*given, *state, keys, values, mask, *settings_of_loop)
             if carried is None:
                 return None
             length, *carried = carried
@@ -564,6 +590,6 @@ class GraphSearch:
             state = [part[left] if dims else part for part, dims in zip(state, graph.state, strict=True)]
             numbers, keys, values, mask = numbers[left], keys[:, left], values[:, left], mask[left]
             suffix = torch.stack([torch.stack(suffixes[::2]), torch.stack(suffixes[1::2])])[:, :, left]
-            length, shared, past, suffix, *state = graph.next_block(
-                int(length), int(shared), past[:, :, left], suffix, state, min(longest, int(length) + _BLOCK), fill
-            )
+            given = int(length), int(first), beams_P, past[:, :, left], suffix, state
+            room = min(longest, int(length) + _BLOCK)
+            length, first, positions_P, beams_P, past, suffix, *state = graph.next_block(*given, room, fill)
