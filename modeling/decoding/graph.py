@@ -590,6 +590,7 @@ class GraphSearch:
             state = [part[left] if dims else part for part, dims in zip(state, graph.state, strict=True)]
             numbers, keys, values, mask = numbers[left], keys[:, left], values[:, left], mask[left]
             suffix = torch.stack([torch.stack(suffixes[::2]), torch.stack(suffixes[1::2])])[:, :, left]
-            given = int(length), int(first), beams_P, past[:, :, left], suffix, state
             room = min(longest, int(length) + _BLOCK)
-            length, first, positions_P, beams_P, past, suffix, *state = graph.next_block(*given, room, fill)
+            length, first, positions_P, beams_P, past, suffix, *state = graph.next_block(
+                int(length), int(first), beams_P, past[:, :, left], suffix, state, room, fill
+            )
