@@ -163,7 +163,7 @@ class Bench:
         """Generate by transformers' loop with a growing cache ("plain") or a static one, or by Weft's loop ("fast")."""
         if path != "fast":  # a request that names a cache never takes the fast path
             settings["cache_implementation"] = "dynamic" if path == "plain" else path
-        elif self.is_gpu and model not in _FAST:  # on a CPU, this would compile a step
+        elif model not in _FAST:
             _FAST.add(weftformer.fast_decoding(model))
         if path == "static" and not self.is_gpu:
             config = settings["compile_config"] = CompileConfig(backend="eager")

@@ -5,8 +5,8 @@ configuration, also while they are trained, and all numbers and lengths of texts
 of its own, and so has each kind of beam search.
 
 Shape suffixes: L layers, B texts, S beams of each, W = B * S rows, C candidates of each text, G key-value heads, K
-width of a head, M source tokens, N columns of ids, P columns of the past, T columns of the suffixes, E end tokens, V
-tokens of the vocabulary.
+width of a head, M source tokens, N columns of ids, P columns that all beams share, Q columns of each beam before the
+suffixes, T columns of the suffixes, E end tokens, V tokens of the vocabulary.
 """
 
 from abc import ABC, abstractmethod
@@ -36,8 +36,6 @@ logger = logging.get_logger(__name__)
 
 # The number of tokens that a loop writes before their keys and values are added to the past.
 _BLOCK = 32
-# Marks of columns of the past that belong to no single beam.
-_ALL_BEAMS, _NO_BEAM = -1, -2
 # The most rows whose products are sums.
 _FEW_ROWS = 12
 # The fewest columns of the past, because graphs are compiled for lengths from 2 on.
@@ -90,28 +88,34 @@ class SourceGraph(nn.Module):
         return states, keys, values
 
 
-class _Suffix:
-    """The suffixes of a loop, with the past before them, as the layers extend and read them.
+class _Past:
+    """The keys and values of a loop, as the layers extend and read them.
 
     Args:
-        past: keys and values of the tokens before the suffixes (2, L, B, G, P, K).
-        states: keys and values of each layer in turn (B, G, T, S, K).
-        column: the column of the new token.
+        shared: those that all rows of a text share (2, L, B, G, P, K).
+        own: those of each row after them (2, L, B, S, G, Q, K).
+        origins_W: the row of `own` that each row continues, None to leave `own` out.
+        suffixes: for each layer in turn, keys and values of all rows after them (B, G, T, S, K).
+        column: the column of the new token in the suffixes.
     """
 
-    def __init__(self, past: torch.Tensor, states: Sequence[torch.Tensor], column: torch.Tensor):
-        self.past, self.states, self.column = by_layer(past), list(states), column
+    def __init__(self, shared, own, origins_W, suffixes: Sequence[torch.Tensor], column: torch.Tensor):
+        self.shared, self.own, self.origins_W = by_layer(shared), by_layer(own.flatten(2, 3)), origins_W
+        self.suffixes, self.column = list(suffixes), column
 
     def update(self, key: torch.Tensor, value: torch.Tensor, layer_idx: int) -> list[Any]:
         """Add a token of each row (W, G, 1, K). Return the keys and values of a layer."""
         both = []
         for kind, added in enumerate((key, value)):
-            states = self.states[2 * layer_idx + kind]
-            added_BSGK = added[:, :, 0].unflatten(0, (-1, states.shape[3]))
+            suffix = self.suffixes[2 * layer_idx + kind]
+            added_BSGK = added[:, :, 0].unflatten(0, (-1, suffix.shape[3]))
             # not `where`, which would compute the new states again for each column
-            states = states.index_copy(2, self.column.view(1), added_BSGK.transpose(1, 2)[:, :, None])
-            self.states[2 * layer_idx + kind] = states
-            both.append(SharedStates.of((self.past[layer_idx][kind], states.flatten(2, 3)), key.shape[0]))
+            suffix = suffix.index_copy(2, self.column.view(1), added_BSGK.transpose(1, 2)[:, :, None])
+            self.suffixes[2 * layer_idx + kind] = suffix
+            parts = [self.shared[layer_idx][kind], suffix.flatten(2, 3)]
+            if self.origins_W is not None:  # read in place, where inductor writes products as sums
+                parts.insert(1, self.own[layer_idx][kind].index_select(0, self.origins_W))
+            both.append(SharedStates.of(tuple(parts), key.shape[0]))
         return both
 
 
@@ -119,9 +123,8 @@ class _Loop(nn.Module, ABC):
     """A loop that writes tokens until half of the texts have ended or there is no column left.
 
     The loop copies what it changes for each token. So the past is only read, and new keys and values go to suffixes of
-    a few columns, which [`next_block`] adds to the past afterwards. The past has the columns that all beams of a text
-    share, and then those of each beam. What a beam has written stays where it is, whatever beams continue it, and a
-    mask shows each beam what it continues.
+    a few columns, which [`next_block`] adds to the past afterwards. What a beam has written stays where it is, whatever
+    beams continue it, and indices and a mask show each beam what it continues.
 
     Args:
         step: the step of the model, without joined projections.
@@ -138,24 +141,25 @@ class _Loop(nn.Module, ABC):
     def start(self, keys_LBGMK: torch.Tensor, start: torch.Tensor, fill: int, room: int) -> list[torch.Tensor]:
         """Return the length, the cache and the state of texts that consist of the start token."""
         layers, texts, groups, _, width = keys_LBGMK.shape
-        past = keys_LBGMK.new_zeros(2, layers, texts, groups, _SHORTEST, width)
+        shared = keys_LBGMK.new_zeros(2, layers, texts, groups, _SHORTEST, width)
+        own = keys_LBGMK.new_zeros(2, layers, texts, self.num_beams, groups, _SHORTEST, width)
         suffix = keys_LBGMK.new_zeros(2, layers, texts, groups, room, self.num_beams, width)
-        length, positions_P = torch.ones(()).long(), torch.zeros(_SHORTEST).long()
-        place = [length, length - 1, positions_P, positions_P + _NO_BEAM]
-        return [*place, past, suffix, *self._start(texts, start, fill, room)]
+        length = torch.ones(()).long()
+        return [length, length - 1, length - 1, shared, own, suffix, *self._start(texts, start, fill, room)]
 
     @abstractmethod
     def _start(self, texts: int, start: torch.Tensor, fill: int, room: int) -> list[torch.Tensor]:
         """Return the state of texts that consist of the start token, with room for more tokens."""
 
-    def forward(self, length, first, positions_P, beams_P, past, suffix, *others):
+    def forward(self, length, num_shared, first, shared, own, suffix, *others):
         """Return the new length, the new state, and the suffixes (B, G, T, S, K) of each layer in turn.
 
         Args:
             length: the number of tokens that each row has, at least the start token.
+            num_shared: the number of columns in use in `shared`.
             first: the position of the first column of the suffixes.
-            positions_P, beams_P: the position and the beam of each column of the past, `_ALL_BEAMS` if all share it.
-            past: keys and values of the tokens before the suffixes (2, L, B, G, P, K).
+            shared: keys and values that all rows of a text share (2, L, B, G, P, K).
+            own: keys and values of each row after them (2, L, B, S, G, Q, K).
             suffix: keys and values of the tokens after them but the last (2, L, B, G, T, S, K).
             others: the state; keys and values (L, B, G, M, K) and mask (B, M) of the source; ids of the end tokens
                 (E,), id of the pad token, and the largest number of tokens.
@@ -164,11 +168,14 @@ class _Loop(nn.Module, ABC):
         keys_LBGMK, values_LBGMK, source_mask_BM, *settings = others[count:]
         source, source_mask = torch.stack([keys_LBGMK, values_LBGMK]), source_mask_BM.bool()[:, None, None]
         source_positions = positions_after_pads(source_mask_BM, source_mask_BM)
-        columns_N, columns_T = (
-            torch.arange(size, device=past.device) for size in (others[0].shape[-1], suffix.shape[4])
+        columns_N, columns_P, columns_Q, columns_T = (
+            torch.arange(size, device=shared.device)
+            for size in (others[0].shape[-1], shared.shape[4], own.shape[5], suffix.shape[4])
         )
         positions_T = (columns_T + first)[:, None].expand(-1, self.num_beams).flatten()
-        positions = torch.cat([positions_P, positions_T])[None]
+        parts = [(columns_P, columns_P < num_shared), (columns_Q + num_shared, columns_Q < first - num_shared)]
+        parts = parts if self.num_beams > 1 else parts[:1]
+        positions = torch.cat([*(positions for positions, _ in parts), positions_T])[None]
         num_before = self.has_ended(*others[:count]).sum()
 
         def goes_on(length, *carried):
@@ -180,15 +187,17 @@ class _Loop(nn.Module, ABC):
             column = last - first
             state = self.begin(column, columns_T, *carried[:count])
             ids_W = self.last(last, *state)
-            states = _Suffix(past, carried[count:], column)
-            cache = StepCache(states, by_layer(source), ids_W.shape[0])
-            mask = torch.cat(self.visible(beams_P, columns_T <= column, *state), dim=-1).flatten(0, 1)[:, None, None]
+            past = _Past(shared, own, self.origins(*state), carried[count:], column)
+            cache = StepCache(past, by_layer(source), ids_W.shape[0])
+            in_suffix = self.visible(columns_T <= column, *state)
+            in_past = [is_used.expand(*in_suffix.shape[:3], -1) for _, is_used in parts]
+            mask = torch.cat([*in_past, in_suffix], dim=3)
             logits_WV = self.step.logits(ids_W, last.view(1, 1), cache, positions, mask, source_positions, source_mask)
             state = self.extend(length, columns_N, logits_WV.float(), settings, *state)
-            return length + 1, *state, *states.states
+            return length + 1, *state, *past.suffixes
 
-        states = [states.clone() for layer in by_layer(suffix) for states in layer]
-        length, *carried = while_loop(goes_on, write, (length.clone(), *others[:count], *states))
+        suffixes = [states.clone() for layer in by_layer(suffix) for states in layer]
+        length, *carried = while_loop(goes_on, write, (length.clone(), *others[:count], *suffixes))
         return length, *carried
 
     @abstractmethod
@@ -199,9 +208,13 @@ class _Loop(nn.Module, ABC):
         """Return the state with a new column of the suffixes."""
         return state
 
-    def visible(self, beams_P, is_written_T, *state: torch.Tensor) -> list[torch.Tensor]:
-        """Return which keys of the past (B, S, P) and of the suffixes (B, S, T * S) each row attends to."""
-        return [part.expand(state[0].shape[0], 1, -1) for part in (beams_P == _ALL_BEAMS, is_written_T)]
+    def origins(self, *state: torch.Tensor) -> torch.Tensor | None:
+        """Return the row before the suffixes that each row continues (W,), None if rows share all columns before them."""
+        return None
+
+    def visible(self, is_written_T: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
+        """Return which keys of the suffixes each row attends to (W, 1, 1, T * S)."""
+        return is_written_T.expand(state[0].shape[0], 1, 1, -1)
 
     @abstractmethod
     def last(self, last: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
@@ -216,50 +229,43 @@ class _Loop(nn.Module, ABC):
         """Return the ids of the best texts of each source, best first (B, S, N), and their lengths (B, S)."""
 
     def by_row(self, own: torch.Tensor, suffix: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
-        """Return what each row continues of the beams' columns of the past (2, L, B, G, Q, S, K) and of the suffixes."""
+        """Return the keys and values of `own` and of suffixes (2, L, B, S, G, T, K) that each row continues."""
         return suffix
 
     def next_block(
         self,
-        length: int,
-        first: int,
-        beams_P: torch.Tensor,
-        past: torch.Tensor,
+        place: tuple[int, int, int],
+        shared: torch.Tensor,
+        own: torch.Tensor,
         suffix: torch.Tensor,
         state: list[torch.Tensor],
         room: int,
         fill: int,
     ) -> list[Any]:
-        """Return the arguments of the next block, with the suffixes as part of the past.
+        """Return the arguments of the next block, with empty suffixes.
 
         Args:
-            length, first, beams_P, past, suffix, state: those of the block that is over.
+            place: the length, the number of shared columns and the first position of the suffixes.
+            shared, own, suffix, state: those of the block that is over, as the place is.
             room: the number of columns of ids.
             fill: the id in columns that are not written.
         """
-        num_shared = int((beams_P == _ALL_BEAMS).sum())
-        own = past[:, :, :, :, num_shared : int((beams_P != _NO_BEAM).sum())].unflatten(4, (-1, self.num_beams))
-        own = self.by_row(own, suffix[:, :, :, :, : length - 1 - first], *state)
-        ids_BSN = state[0][..., num_shared : length - 1].view(own.shape[2], self.num_beams, -1)
+        length, num_shared, first = place
+        written = suffix[:, :, :, :, : length - 1 - first].movedim(5, 3)
+        own = self.by_row(own[:, :, :, :, :, : first - num_shared], written, *state)
+        ids_BSN = state[0][..., num_shared : length - 1].view(*own.shape[2:4], -1)
         is_same_BN = (ids_BSN == ids_BSN[:, :1]).all(dim=1)
         count = int(is_same_BN.long().cumprod(dim=1).sum(dim=1).min())
-        shared = torch.cat([past[:, :, :, :, :num_shared], own[:, :, :, :, :count, 0]], dim=4)
-        num_shared += count
-        past = torch.cat([shared, own[:, :, :, :, count:].flatten(4, 5)], dim=4)
-        beams_P = torch.cat([
-            torch.full((num_shared,), _ALL_BEAMS), torch.arange(self.num_beams).repeat(length - 1 - num_shared)
-        ])  # fmt: skip
-        positions = torch.arange(length - 1)
-        positions_P = torch.cat([positions[:num_shared], positions[num_shared:].repeat_interleave(self.num_beams)])
-        missing = max(0, _SHORTEST - len(beams_P))
-        past, positions_P = pad(past, (0, 0, 0, missing)), pad(positions_P, (0, missing))
-        beams_P = pad(beams_P, (0, missing), value=_NO_BEAM)
-        suffix = past.new_zeros(*past.shape[:4], _BLOCK, self.num_beams, past.shape[5])
+        shared = torch.cat([shared[:, :, :, :, :num_shared], own[:, :, :, 0, :, :count]], dim=4)
+        own = own[:, :, :, :, :, count:]
+        shared, own = (pad(part, (0, 0, 0, max(0, _SHORTEST - part.shape[-2]))) for part in (shared, own))
+        suffix = shared.new_zeros(*shared.shape[:4], _BLOCK, self.num_beams, shared.shape[5])
         state = [
             pad(part, (0, room - part.shape[-1]), value=fill) if dims[-1:] == "N" else part
             for part, dims in zip(self.restarted(state), self.state, strict=True)
         ]
-        return [torch.tensor(length), torch.tensor(length - 1), positions_P, beams_P, past, suffix, *state]
+        numbers = [torch.tensor(number) for number in (length, num_shared + count, length - 1)]
+        return [*numbers, shared, own, suffix, *state]
 
     def restarted(self, state: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return the state for new suffixes."""
@@ -345,18 +351,21 @@ class BeamGraph(_Loop):
         beams_S1 = torch.arange(self.num_beams, device=column.device)[:, None]
         return *state[:2], torch.where(columns_T == column, beams_S1, state[2]), *state[3:]
 
-    def visible(self, beams_P, is_written_T, *state):
-        beams_S = torch.arange(self.num_beams, device=beams_P.device)
-        in_past_BSP = (beams_P == _ALL_BEAMS) | (state[3][..., None] == beams_P)
-        in_suffix_BSTS = (state[2][..., None] == beams_S) & is_written_T[:, None]
-        return [in_past_BSP, in_suffix_BSTS.flatten(2)]
+    def origins(self, *state):
+        origins_BS = state[3]
+        first_B1 = torch.arange(origins_BS.shape[0], device=origins_BS.device)[:, None] * self.num_beams
+        return (origins_BS + first_B1).flatten()
+
+    def visible(self, is_written_T, *state):
+        beams_S = torch.arange(self.num_beams, device=is_written_T.device)
+        is_continued_BSTS = (state[2][..., None] == beams_S) & is_written_T[:, None]
+        return is_continued_BSTS.flatten(2).flatten(0, 1)[:, None, None]
 
     def by_row(self, own, suffix, *state):
         rows = []
-        for states, beams_BST in ((own, state[3][..., None]), (suffix, state[2][..., : suffix.shape[4]])):
-            index = beams_BST.transpose(1, 2)[None, None, :, None, :, :, None]
-            rows.append(states.gather(5, index.expand(states.shape)))
-        return torch.cat(rows, dim=4)
+        for states, beams_BST in ((own, state[3][..., None]), (suffix, state[2][..., : suffix.shape[5]])):
+            rows.append(states.gather(3, beams_BST[None, None, :, :, None, :, None].expand(states.shape)))
+        return torch.cat(rows, dim=5)
 
     def restarted(self, state):
         texts = state[2].shape[0]
@@ -509,13 +518,13 @@ class GraphSearch:
         """Export a graph for one text or for several, of any lengths from 2 on."""
         arguments = self._source(torch.full((1 if is_single else 3, 5), 3))
         dims: tuple[str, ...] = "BM", "BM", "BC"
-        any_length, free = torch.export.Dim.DYNAMIC, "MNPTE" if is_single else "BMNPTE"
+        any_length, free = torch.export.Dim.DYNAMIC, "MNPQTE" if is_single else "BMNPQTE"
         if isinstance(graph, _Loop):
             _, keys, values = self.source(*arguments)
             zero = torch.zeros(()).long()
             given = keys, values, arguments[1], zero.expand(4).contiguous(), zero, zero + 9
             arguments = (*graph.start(keys, zero, 0, 7), *given)
-            dims = ("", "", "P", "P", "2LBGPK", "2LBGTSK", *graph.state, "LBGMK", "LBGMK", "BM", "E", "", "")
+            dims = ("", "", "", "2LBGPK", "2LBSGQK", "2LBGTSK", *graph.state, "LBGMK", "LBGMK", "BM", "E", "", "")
         shapes = [
             {dim: any_length for dim, letter in enumerate(letters) if letter in free}
             for letters, _ in zip(dims, arguments, strict=False)
@@ -564,14 +573,14 @@ class GraphSearch:
         logger.warning_once("The search runs as compiled code.")
         _, keys, values = of_source
         mask, settings_of_loop = inputs[1], (ends.repeat(2), pad_id, torch.tensor(longest))
-        length, first, positions_P, beams_P, past, suffix, *state = graph.start(
+        length, num_shared, first, shared, own, suffix, *state = graph.start(
             keys, start, fill, min(longest, _BLOCK + 1)
         )
         numbers = torch.arange(len(input_ids))
         texts: dict[int, torch.Tensor] = {}
         while True:
-            given = length, first, positions_P, beams_P, past, suffix
-            carried = loop(*given, *state, keys, values, mask, *settings_of_loop)
+            past = length, num_shared, first, shared, own, suffix
+            carried = loop(*past, *state, keys, values, mask, *settings_of_loop)
             if carried is None:
                 return None
             length, *carried = carried
@@ -591,6 +600,7 @@ class GraphSearch:
             numbers, keys, values, mask = numbers[left], keys[:, left], values[:, left], mask[left]
             suffix = torch.stack([torch.stack(suffixes[::2]), torch.stack(suffixes[1::2])])[:, :, left]
             room = min(longest, int(length) + _BLOCK)
-            length, first, positions_P, beams_P, past, suffix, *state = graph.next_block(
-                int(length), int(first), beams_P, past[:, :, left], suffix, state, room, fill
+            shared, own = shared[:, :, left], own[:, :, left]
+            length, num_shared, first, shared, own, suffix, *state = graph.next_block(
+                (int(length), int(num_shared), int(first)), shared, own, suffix, state, room, fill
             )
