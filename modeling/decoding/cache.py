@@ -87,7 +87,6 @@ class DecodingCache:
         # The slot of each rank (W,), None if each rank has the slot of its number.
         self.slots: torch.Tensor | None = None
         self.source = SourceCache()
-        self._masks: list[torch.Tensor | None] | None = None  # (B, capacity) of each part of the past
         self._whole: tuple[torch.Tensor, torch.Tensor, list[int]] | None = None
 
     @property
@@ -128,7 +127,6 @@ class DecodingCache:
         self.lengths += lengths
         if self.slots is not None:
             self.slots = torch.cat([self.slots, torch.arange(rows.start, rows.stop, device=self.device)])
-        self._masks = None
 
     @property
     def _capacity(self) -> int:
@@ -143,7 +141,6 @@ class DecodingCache:
         elif self.writers.shape != shape:
             more = [new - old for new, old in zip(shape, self.writers.shape, strict=True)]
             self.writers = pad(self.writers, (0, more[1], 0, more[0]))
-            self._masks = None
 
     def _shift_right(self, columns: int) -> None:
         """Shift the suffixes to the right, which frees columns in front of them."""
@@ -174,25 +171,12 @@ class DecodingCache:
 
     def mask(self) -> torch.Tensor | None:
         """Return which columns of [`past`] each row attends to (W, 1, 1, N), None if no column is hidden."""
-        if self._masks is None:
-            self._masks = [
-                columns < self._of_sources(self.prefix_lengths) if min(self.prefix_lengths) < self._width else None
-                for columns in ([torch.arange(self._width, device=self.device)] if self._width else [])
-            ]
-            columns = torch.arange(self.suffixes.shape[4], device=self.device)
-            self._masks.append(columns >= self._of_sources(self.starts) if any(self.starts) else None)
-        if all(mask is None for mask in self._masks):
+        if not any(self.starts) and min(self.prefix_lengths, default=0) == self._width:
             return None
-        parts = [
-            torch.ones(self.sources, part.shape[4], dtype=torch.bool, device=self.device)
-            if mask is None
-            else mask[:, : part.shape[4]]
-            for part, mask in zip(self.past(), self._masks, strict=True)
-        ]
+        numbers = [torch.arange(part.shape[4], device=self.device) for part in self.past()]
+        starts, ends = (torch.tensor(own, device=self.device)[:, None] for own in (self.starts, self.prefix_lengths))
+        parts = [*(columns < ends for columns in numbers[:-1]), numbers[-1] >= starts]
         return torch.cat(parts, dim=1).repeat_interleave(self.beams, dim=0)[:, None, None]
-
-    def _of_sources(self, numbers: list[int]) -> torch.Tensor:
-        return torch.tensor(numbers, device=self.device)[:, None]
 
     def next_positions(self) -> torch.Tensor:
         """Return the positions of the next tokens, (1, 1) if all are the same, else (W, 1)."""
@@ -247,7 +231,6 @@ class DecodingCache:
         self.lengths = [self.lengths[source] for source in sources]
         self.source.batch_select_indices(sources)
         self._drop_columns()
-        self._masks = None
 
     def _branch(self, wanted: list[int]) -> list[int]:
         """Return a slot for each rank: the one it continues, or a free one with a copy if an earlier rank has that."""
@@ -301,7 +284,6 @@ class DecodingCache:
             self.starts[source] += count
         self._blank_prefixes()
         self._drop_columns()
-        self._masks = None
 
     def _drop_columns(self) -> None:
         """Remove the columns that no source uses any more from the suffixes."""

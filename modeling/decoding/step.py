@@ -1,6 +1,6 @@
 """The decoding step of the fast path: one more token for every beam, with fewer operations than a whole forward pass.
 
-The step calls the model's own layers and attention, with a cache of its own ([`StepCache`]) and with two functions for
+The step calls the model's own layers and attention, with a cache of its own ([`StepCache`]) and with one function for
 attention in place of those in transformers' registry. The plain path is the reference:
 `tests/generation/test_decoding.py` compares this step with it. The results are the same, because only repeated or
 useless work is saved:
@@ -85,12 +85,13 @@ def parts_of(states: Any) -> tuple[torch.Tensor, ...]:
     return states.parts if isinstance(states, SharedStates) else (states,)
 
 
-def attention_over_past(
+def attention_over_parts(
     module: Any, query, key, value, mask, scaling: float, dropout: float = 0.0, position_bias=None, **kwargs
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Compute self-attention of one query (W, H, 1, K) of each row over all parts of its past, with one softmax.
+    """Compute attention of one query (W, H, 1, K) of each row over all parts of keys and values, with one softmax.
 
-    The arguments are those of a function in transformers' registry.
+    The beams of a source and the heads of a group are rows of one query of a part that they share. The arguments are
+    those of a function in transformers' registry.
     """
     if module.implementation == "eager":
         return eager_attention_forward(module, query, key, value, mask, scaling, dropout, position_bias, **kwargs)
@@ -98,8 +99,12 @@ def attention_over_past(
     keys, values = parts_of(key), parts_of(value)
     query_WGRK = query.reshape(rows, keys[0].shape[1], -1, width)
     mask = _with_bias(mask, position_bias, query_WGRK)
-    if len(keys) == 1 and keys[0].shape[0] == rows:
-        mixed = scaled_dot_product_attention(query_WGRK, keys[0], values[0], attn_mask=mask, scale=scaling)
+    if len(keys) == 1:
+        beams = rows // keys[0].shape[0]
+        if mask is not None and mask.shape[0] == rows:
+            mask = _by_source(mask.expand(-1, -1, query_WGRK.shape[2], -1), beams)
+        states = _by_source(query_WGRK, beams)
+        mixed = _by_row(scaled_dot_product_attention(states, keys[0], values[0], mask, scale=scaling), beams)
         return mixed.reshape(rows, 1, heads, width), None
     query_WGRK = query_WGRK * scaling
     scores = [_scores(query_WGRK, part) for part in keys]
@@ -113,27 +118,6 @@ def attention_over_past(
     return reduce(torch.add, summands).reshape(rows, 1, heads, width), None
 
 
-def attention_over_source(
-    module: Any, query, key, value, mask, scaling: float, dropout: float = 0.0, position_bias=None, **kwargs
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Compute cross-attention, with the beams of a source and the heads of a group as rows of one query.
-
-    The arguments are those of a function in transformers' registry.
-    """
-    if module.implementation == "eager":
-        return eager_attention_forward(module, query, key, value, mask, scaling, dropout, position_bias, **kwargs)
-    rows, heads, _, width = query.shape
-    (keys_BGMK,), (values_BGMK,) = parts_of(key), parts_of(value)
-    beams = rows // keys_BGMK.shape[0]
-    query_WGRK = query.reshape(rows, keys_BGMK.shape[1], -1, width)
-    mask = _with_bias(mask, position_bias, query_WGRK)
-    if mask is not None and mask.shape[0] == rows:
-        mask = _by_source(mask.expand(-1, -1, query_WGRK.shape[2], -1), beams)
-    states = _by_source(query_WGRK, beams)
-    mixed = scaled_dot_product_attention(states, keys_BGMK, values_BGMK, attn_mask=mask, scale=scaling)
-    return _by_row(mixed, beams).reshape(rows, 1, heads, width), None
-
-
 class _Unhooked:
     """A mixin for modules without hooks, which are called without the overhead of hooks."""
 
@@ -145,12 +129,12 @@ class _Unhooked:
 
 class _SelfAttention(_Unhooked, SelfAttention):
     implementation = ""  # an attribute of each object: reading it from the configuration takes longer
-    compute = staticmethod(attention_over_past)
+    compute = staticmethod(attention_over_parts)
 
 
 class _CrossAttention(_Unhooked, CrossAttention):
     implementation = ""
-    compute = staticmethod(attention_over_source)
+    compute = staticmethod(attention_over_parts)
 
 
 class _Product:
@@ -385,15 +369,11 @@ def _by_row(states_BGQX: torch.Tensor, beams: int) -> torch.Tensor:
 
 def _scores(query_WGRK: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """Return the scores (W, G, R, N) over the keys of each source or of each row (B or W, G, N, K)."""
-    if keys.shape[2] == 1:
-        return (query_WGRK * keys).sum(dim=-1, keepdim=True)
     beams = query_WGRK.shape[0] // keys.shape[0]
     return _by_row(torch.matmul(_by_source(query_WGRK, beams), keys.transpose(2, 3)), beams)
 
 
 def _mixed(weights_WGRN: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Return the weighted sums (W, G, R, K) of the values of each source or of each row (B or W, G, N, K)."""
-    if values.shape[2] == 1:
-        return weights_WGRN * values
     beams = weights_WGRN.shape[0] // values.shape[0]
     return _by_row(torch.matmul(_by_source(weights_WGRN, beams), values), beams)
