@@ -148,7 +148,7 @@ class Bench:
         """Generate by transformers' loop with a growing cache ("plain") or a static one, or by the fast path."""
         if path != "fast":  # a request that names a cache never takes the fast path
             settings["cache_implementation"] = "dynamic" if path == "plain" else path
-        elif self.is_gpu:  # on a CPU, this would compile a step
+        elif self.is_gpu:  # a CPU takes the fast path by itself
             weftformer.fast_decoding(model)
         source = {name: batch[name] for name in ("input_ids", "attention_mask")}
         return model.generate(**source, min_new_tokens=tokens, max_new_tokens=tokens, do_sample=False, **settings)

@@ -1,14 +1,16 @@
 """The contenders of `python -m weftformer.benchmarks`: functions that run Weft and its peers with the same weights."""
 
-import copy
 import io
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import torch
 from transformers import BartConfig, BartForConditionalGeneration
@@ -16,6 +18,9 @@ from transformers import BartConfig, BartForConditionalGeneration
 import weftformer
 from weftformer.conversion import SOURCES, convert
 from weftformer.exporting.ctranslate2 import check_expressible, load_translator, vocabularies
+from weftformer.modeling.decoding.compiled import compiled_folder
+from weftformer.modeling.decoding.continuous import continuous_settings
+from weftformer.modeling.decoding.graph import GraphSearch, kind_of
 from weftformer.tokenization import build_route_tokenizer
 
 PAD, START, END = 52, 0, 22
@@ -52,7 +57,7 @@ class Case:
     """The inputs and settings of generation. Here, random weights write texts of a fixed length.
 
     Sources have `source` tokens, of which `real` are non-pad tokens. The pads are in the middle. The first `prefix`
-    tokens of the target are given.
+    tokens of the target are given, the start token included.
     """
 
     # whether a text may end before it has `new_tokens`
@@ -64,7 +69,7 @@ class Case:
     new_tokens: int = 500
     source: int = 280
     real: int = 60
-    prefix: int = 60
+    prefix: int = 1
 
     @property
     def name(self) -> str:
@@ -89,12 +94,15 @@ class Case:
         source = torch.randint(1, END, (self.batch, self.source), generator=generator)
         half = self.real // 2
         source[:, half : self.source // 2] = source[:, self.source // 2 + self.real - half :] = PAD
-        prefix = torch.randint(1, END, (self.batch, self.prefix), generator=generator)
-        prefix[:, 0] = START
-        return [{"input_ids": source, "attention_mask": (source != PAD).long(), "decoder_input_ids": prefix}]
+        batch = {"input_ids": source, "attention_mask": (source != PAD).long()}
+        if self.prefix > 1:
+            prefix = torch.randint(1, END, (self.batch, self.prefix), generator=generator)
+            prefix[:, 0] = START
+            batch["decoder_input_ids"] = prefix
+        return [batch]
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
-        """Yield the peer, Weft on the plain path, on the fast path and compiled, and CTranslate2."""
+        """Yield the peer, Weft on the plain path, on the fast path and with a compiled search, and CTranslate2."""
         title, peer, model, tokenizer = self.models()
         batches = self.batches()
         if peer is not None:
@@ -102,8 +110,9 @@ class Case:
         yield Contender("Weft, plain path", self.generating(model, batches, cache_implementation="dynamic"))
         yield Contender("Weft", self.generating(model, batches))
         if compiled:
-            own = weftformer.fast_decoding(copy.deepcopy(model))
-            yield Contender("Weft, compiled", self.generating(own, batches))
+            kind = kind_of(continuous_settings(model, self.settings()))
+            GraphSearch(model).packages(kind, self.batch == 1, compiles=True)
+            yield Contender("Weft, compiled", self.generating(model, batches, folder=compiled_folder()))
         if find_spec("ctranslate2") is None:
             print(f"{self.name}: CTranslate2 is left out: pip install weftformer[export].")
             return
@@ -116,19 +125,32 @@ class Case:
         translate = cache(lambda: self.translating(model, tokenizer, batches))
         yield Contender("CTranslate2", lambda: translate()(), is_apart=True)
 
-    def generating(self, model: Any, batches: list[Any], **extra: Any) -> Callable[[], Tokens]:
-        """Return a function that generates with a model. Texts have neither the prefix nor what follows their end."""
-        settings = {
-            "max_new_tokens": self.new_tokens, "min_new_tokens": None if self.may_end else self.new_tokens, "num_beams": self.beams,
-            "max_length": None, "do_sample": False, "length_penalty": float(self.may_end) if self.beams > 1 else None,
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of `generate`."""
+        return {
+            "max_new_tokens": self.new_tokens, "num_beams": self.beams, "max_length": None, "do_sample": False,
+            "length_penalty": float(self.may_end) if self.beams > 1 else None,
             "early_stopping": self.may_end and self.beams > 1,
         }  # fmt: skip
+
+    def generating(
+        self, model: Any, batches: list[Any], folder: str | Path = os.devnull, **extra: Any
+    ) -> Callable[[], Tokens]:
+        """Return a function that generates with a model. Texts have neither the prefix nor what follows their end.
+
+        Args:
+            model, batches: the model and the inputs of `generate`.
+            folder: the folder of compiled searches. By default there is none.
+            extra: more settings of `generate`.
+        """
+        settings = self.settings() | extra
         ends = torch.as_tensor(model.generation_config.eos_token_id)
 
         def run() -> Tokens:
             texts: Tokens = []
             for batch in batches:
-                ids = model.generate(**batch, **(settings | extra))[:, self.prefix :]
+                with patch.dict(os.environ, {"WEFT_COMPILED_FOLDER": str(folder)}):
+                    ids = model.generate(**batch, **settings)[:, self.prefix :]
                 has_ended = torch.isin(ids, ends).cumsum(dim=1) > 0
                 texts += [row[~ended].tolist() for row, ended in zip(ids, has_ended, strict=True)]
             return texts
@@ -174,10 +196,11 @@ def _lively(model: torch.nn.Module) -> None:
 
 
 def bart() -> BartForConditionalGeneration:
-    """Build BART with the dimensions of `dms-flash-10m`."""
+    """Build BART with the dimensions of `dms-flash-10m`, whose texts never end."""
     torch.manual_seed(0)
     model = BartForConditionalGeneration(BartConfig(**DIMENSIONS, forced_eos_token_id=None, init_std=0.1)).eval()
     _lively(model)
+    model.final_logits_bias[:, END] = -1e4
     return model
 
 
@@ -200,7 +223,8 @@ class SparseCase(Case):
             model = weftformer.WeftForConditionalGeneration(
                 weftformer.WeftConfig.from_preset(preset, **overrides)
             ).eval()
-            run = self.generating(model, self.batches(), condition_values=torch.full((self.batch, 1), 3.0))
+            conditions = torch.full((self.batch, 1), 3.0)
+            run = self.generating(model, self.batches(), condition_values=conditions, min_new_tokens=self.new_tokens)
             yield Contender(name, run, check=lambda: None)
 
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import yaml
 
-import weftformer
 from weftformer.benchmarks.peers import Contender, directmultistep, quiet
 from weftformer.conversion import SOURCES, export
 from weftformer.routes import Route, read_routes
@@ -71,10 +70,6 @@ class RoutesCase(FileCase):
         yield Contender("directmultistep 1.1.3, generate_routes", self._published(planner.model), is_slow=True)
         yield Contender("Weft", self._planning(planner, grammar=False))
         yield Contender("Weft, with the grammar", self._planning(planner), check=lambda: None)
-        if compiled:
-            planner = RoutePlanner.from_pretrained(self.model)
-            weftformer.fast_decoding(planner.model)
-            yield Contender("Weft, compiled", self._planning(planner, grammar=False))
 
     def _planning(self, planner: RoutePlanner, **settings: Any) -> Callable[[], Texts]:
         def run() -> Texts:

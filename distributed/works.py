@@ -69,7 +69,6 @@ class PlanWork:
         n_steps, starting_material, stock: as in [`RoutePlanner.stream`].
         forward_model: as in [`load_forward`].
         device: the device of the model.
-        use_fast_decoding: whether to use `fast_decoding`.
         dtype: the precision of the models, as in `load_task`.
         options: the options as given by the user.
         on_first: as in [`RoutePlanner.stream`], in this process.
@@ -82,7 +81,6 @@ class PlanWork:
     stock: Stock | None = None
     forward_model: str | None = None
     device: str | None = None
-    use_fast_decoding: bool = False
     dtype: str = "auto"
     options: dict[str, Any] = field(default_factory=dict)
     on_first: Callable[[Any, Route], None] | None = None
@@ -93,7 +91,7 @@ class PlanWork:
         from ..routes.serve import load_forward
         from ..serving.tasks import load_on
 
-        self._planner = load_on(self.model, "routes", self.device, self.use_fast_decoding, self.dtype).planner
+        self._planner = load_on(self.model, "routes", self.device, self.dtype).planner
         self._forward = load_forward(self.forward_model, self.device, self.dtype)
         # the settings, which are the same for all targets, are checked with any target
         self._planner.requests(["C"], self.settings, on_error="skip", **self._asked)
@@ -161,7 +159,6 @@ class TextWork:
         with_scores: whether to compute the log-probabilities of the texts.
         num_conditions: the number of conditions of a line.
         device: the device of the model.
-        use_fast_decoding: whether to use `fast_decoding`.
         dtype: the precision of the model, as in `load_task`.
         options: the options as given by the user.
     """
@@ -173,7 +170,6 @@ class TextWork:
     with_scores: bool = False
     num_conditions: int = 0
     device: str | None = None
-    use_fast_decoding: bool = False
     dtype: str = "auto"
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -187,7 +183,7 @@ class TextWork:
     def load(self) -> None:
         from ..serving.tasks import load_on
 
-        self.task = load_on(self.model, "texts", self.device, self.use_fast_decoding, self.dtype)
+        self.task = load_on(self.model, "texts", self.device, self.dtype)
         self.task.check_conditions(self.num_conditions)
         self.settings = self.task.settings(**self.asked)
 

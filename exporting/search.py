@@ -11,9 +11,10 @@ from torch import nn
 
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.decoding.compiled import write_package
-from ..modeling.decoding.continuous import needs_more, prepared_settings
+from ..modeling.decoding.continuous import continuous_settings, needs_more
 from ..modeling.decoding.dispatch import reason_against_graphs
 from ..modeling.decoding.graph import GraphSearch, for_single, kind_of
+from ..modeling.transformers_names import special_tokens
 
 FILE = "search.pt2"
 # numbers of source tokens and of target tokens of the samples of a comparison, which are not those of the export
@@ -34,11 +35,11 @@ class SearchGraph(nn.Module):
 
     def __init__(self, model: WeftForConditionalGeneration):
         super().__init__()
-        settings = prepared_settings(model, {})
+        settings = continuous_settings(model, {})
         reason = reason_against_graphs(model)
         if model.generation_config.do_sample:
             reason = "the saved settings sample texts (do_sample=True)"
-        if reason is None and settings._eos_token_tensor is None:
+        if reason is None and special_tokens(settings).ends is None:
             reason = "the model has no end token"
         if reason is None and needs_more(model, settings):
             reason = "the saved settings need logits processors or other criteria than the end tokens"
@@ -46,8 +47,7 @@ class SearchGraph(nn.Module):
             raise ValueError(f"The search cannot be exported: {reason}.")
         graphs = GraphSearch(model)
         self.source, self.loop = graphs.source, graphs.loop(kind_of(settings))
-        self.start, self.ends = settings._decoder_start_token_tensor, settings._eos_token_tensor
-        self.pad = settings._pad_token_tensor
+        self.start, self.ends, self.pad = special_tokens(settings)
 
     def forward(
         self,
@@ -72,9 +72,8 @@ class SearchGraph(nn.Module):
         """
         _, keys, values = self.source(input_ids, attention_mask, condition_values)
         longest = torch.ones_like(space).sum()
-        length, cache, *state = self.loop.start(keys, self.start, int(self.pad), space.shape[0])
-        carried_along = keys, values, attention_mask, self.ends, self.pad, longest
-        length, *carried = self.loop(length, cache, *state, *carried_along)
+        start = self.loop.start(keys, self.start, int(self.pad), space.shape[0])
+        length, *carried = self.loop(*start, keys, values, attention_mask, self.ends, self.pad, longest)
         ids_BST, lengths_BS = self.loop.best(length, *carried)
         return ids_BST[0, 0], lengths_BS[0, 0]
 

@@ -15,7 +15,7 @@ from .layers import HeadRMSNorm, at_least_float32
 from .masks import cross_attention_implementation, mask_and_bias
 from .positions import AttentionPositions, TokenPositions, rotate
 from .recorders import Recorded
-from .transformers_names import ALL_ATTENTION_FUNCTIONS
+from .transformers_names import ALL_ATTENTION_FUNCTIONS, attention_implementation
 
 KeysValues = tuple[torch.Tensor, torch.Tensor]
 
@@ -59,8 +59,8 @@ def repeated_cache(cache: Cache, batch: int, repeats: int) -> Cache:
         return cache
     if rows != {batch}:
         raise ValueError(
-            f"The `cache` (`past_key_values`) has {', '.join(map(str, sorted(rows)))} rows, but must have {batch}, one for each "
-            f"source, or {batch * repeats}, one for each sequence: fill it with the same batch."
+            f"The `cache` (`past_key_values`) has {', '.join(map(str, sorted(rows)))} rows, but must have {batch}, one "
+            f"for each source, or {batch * repeats}, one for each sequence: fill it with the same batch."
         )
     cache = copied_cache(cache)
     for layer in cache.layers:
@@ -148,9 +148,15 @@ class AttentionBase(Recorded, nn.Module):
 
     @property
     def implementation(self) -> str:
-        return self.config._attn_implementation
+        """The name of the attention implementation."""
+        return attention_implementation(self.config)
 
-    def _with_positions(self, states_BTD: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
+    @property
+    def compute(self) -> Callable:
+        """The function that computes attention from queries, keys and values, as in transformers' registry."""
+        return ALL_ATTENTION_FUNCTIONS.get_interface(self.implementation, eager_attention_forward)
+
+    def with_positions(self, states_BTD: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
         """Return the states plus their rows of the additive position table.
 
         Queries and keys are projected from the result, values from the states alone.
@@ -160,29 +166,32 @@ class AttentionBase(Recorded, nn.Module):
         added_BTD = table(positions.indices_BT)
         return states_BTD + (added_BTD if positions.mask_BT is None else added_BTD * positions.mask_BT[..., None])
 
-    def _heads(self, states_BTD: torch.Tensor) -> torch.Tensor:
-        return states_BTD.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+    def split_heads(self, states_BTD: torch.Tensor) -> torch.Tensor:
+        """Return states (B, T, H * K) as (B, H, T, K)."""
+        return states_BTD.view(*states_BTD.shape[:2], -1, self.head_dim).transpose(1, 2)
 
-    def _queries(self, hidden_states: torch.Tensor, positions: AttentionPositions | None) -> torch.Tensor:
+    def queries(self, hidden_states: torch.Tensor, positions: AttentionPositions | None) -> torch.Tensor:
+        """Return the queries (B, H, L, K) of states (B, L, D)."""
         if self.position_table is not None and positions is not None:
-            hidden_states = self._with_positions(hidden_states, positions.query)
-        query = self._heads(self.q_proj(hidden_states))
+            hidden_states = self.with_positions(hidden_states, positions.query)
+        query = self.split_heads(self.q_proj(hidden_states))
         query = query if self.q_norm is None else self.q_norm(query)
         if positions is None or positions.query_rotation is None:
             return query
         return rotate(query, positions.query_rotation)
 
-    def _keys_values(self, states_BTD: torch.Tensor, positions: AttentionPositions | None) -> KeysValues:
+    def keys_values(self, states_BTD: torch.Tensor, positions: AttentionPositions | None) -> KeysValues:
+        """Return the keys and the values (B, G, T, K) of states (B, T, D), with G key-value heads."""
         positioned_BTD = states_BTD
         if self.position_table is not None and positions is not None:
-            positioned_BTD = self._with_positions(states_BTD, positions.key)
-        key, value = self._heads(self.k_proj(positioned_BTD)), self._heads(self.v_proj(states_BTD))
+            positioned_BTD = self.with_positions(states_BTD, positions.key)
+        key, value = self.split_heads(self.k_proj(positioned_BTD)), self.split_heads(self.v_proj(states_BTD))
         key = key if self.k_norm is None else self.k_norm(key)
         if positions is None or positions.key_rotation is None:
             return key, value
         return rotate(key, positions.key_rotation), value
 
-    def _bias(self, query: torch.Tensor, positions: AttentionPositions | None) -> torch.Tensor | None:
+    def bias(self, query: torch.Tensor, positions: AttentionPositions | None) -> torch.Tensor | None:
         """Return the relative bias (B, H, L, M), or None if this attention has none."""
         if self.relative_bias is None or positions is None:
             return None
@@ -195,10 +204,18 @@ class AttentionBase(Recorded, nn.Module):
         # under tensor parallelism a process has only some of the heads, and the query has only those
         return bias_BHLM.expand(query.shape[0], query.shape[1], -1, -1)
 
-    def _attend(self, query, key, value, attention_mask, positions, **kwargs):
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(self.implementation, eager_attention_forward)
-        mask, bias = mask_and_bias(self.implementation, attention_mask, self._bias(query, positions), query)
-        output, weights = attention(
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        positions: AttentionPositions | None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the mixed values (B, L, H * K) and, with the eager implementation, the weights (B, H, L, M)."""
+        mask, bias = mask_and_bias(self.implementation, attention_mask, self.bias(query, positions), query)
+        output, weights = self.compute(
             self,
             query,
             key,
@@ -209,7 +226,7 @@ class AttentionBase(Recorded, nn.Module):
             **({} if bias is None else {"position_bias": bias}),
             **kwargs,
         )
-        return self.out_proj(output.flatten(-2)), weights
+        return output.flatten(-2), weights
 
 
 class SelfAttention(AttentionBase):
@@ -228,12 +245,13 @@ class SelfAttention(AttentionBase):
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the output (B, L, D) and, with the eager implementation, the weights (B, H, L, M)."""
-        query = self._queries(hidden_states, positions)
-        key, value = self._keys_values(hidden_states, positions)
-        own = self_attention_cache(cache)
-        if own is not None:
-            key, value = own.update(key, value, self.layer_idx)
-        return self._attend(query, key, value, attention_mask, positions, **kwargs)
+        query = self.queries(hidden_states, positions)
+        key, value = self.keys_values(hidden_states, positions)
+        past = self_attention_cache(cache)
+        if past is not None:
+            key, value = past.update(key, value, self.layer_idx)
+        mixed, weights = self.attend(query, key, value, attention_mask, positions, **kwargs)
+        return self.out_proj(mixed), weights
 
 
 class CrossAttention(AttentionBase):
@@ -259,6 +277,7 @@ class CrossAttention(AttentionBase):
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the output (B, L, D) and, with the eager implementation, the weights (B, H, L, M)."""
-        query = self._queries(hidden_states, positions)
-        key, value = reuse_or_fill(cache, self.layer_idx, lambda: self._keys_values(encoder_hidden_states, positions))
-        return self._attend(query, key, value, attention_mask, positions, **kwargs)
+        query = self.queries(hidden_states, positions)
+        key, value = reuse_or_fill(cache, self.layer_idx, lambda: self.keys_values(encoder_hidden_states, positions))
+        mixed, weights = self.attend(query, key, value, attention_mask, positions, **kwargs)
+        return self.out_proj(mixed), weights

@@ -51,7 +51,7 @@ def reads_values(model: Any, device: torch.device) -> bool:
     """Return whether to check the values of inputs on this device in this call of a model."""
     if not has_values():
         return False
-    is_first, model._has_checked_values = not model._has_checked_values, True
+    is_first, model.has_checked_values = not model.has_checked_values, True
     return is_first or device.type in READABLE_DEVICES
 
 

@@ -86,8 +86,10 @@ def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     On a CPU, torch draws a float for each element, which takes a tenth of a training step or more. Here one random
     integer of 64 bits serves four elements, so `p` is rounded to a multiple of 2^-16.
     """
-    if not training or p <= 0 or p >= 1 or states.device.type != "cpu" or torch.compiler.is_compiling():
-        return nn.functional.dropout(states, p=p, training=training)
+    if not training:
+        return states
+    if p <= 0 or p >= 1 or states.device.type != "cpu" or torch.compiler.is_compiling():
+        return nn.functional.dropout(states, p=p)
     words = torch.randint(-(1 << 63), (1 << 63) - 1, (-(-states.numel() // 4),), device=states.device)
     dropped = min(max(round(p * (1 << 16)), 1), (1 << 16) - 1)
     is_kept = words.view(torch.int16)[: states.numel()].view(states.shape) >= dropped - (1 << 15)

@@ -11,7 +11,13 @@ import torch
 from transformers import Cache
 
 from ..configuration.configuration_weft import WeftConfig
-from .transformers_names import ALL_ATTENTION_FUNCTIONS, CACHE, create_bidirectional_mask, create_causal_mask
+from .transformers_names import (
+    ALL_ATTENTION_FUNCTIONS,
+    CACHE,
+    attention_implementation,
+    create_bidirectional_mask,
+    create_causal_mask,
+)
 
 # Implementations in transformers' registry that compute the same attention as "eager".
 KNOWN_IMPLEMENTATIONS = (
@@ -44,7 +50,7 @@ def takes_bias(implementation: str) -> bool:
 
 def refuse_lost_bias(config: WeftConfig) -> None:
     """Raise a ValueError if the model has a relative bias and the attention implementation would ignore it."""
-    own, cross = config._attn_implementation, cross_attention_implementation(config)
+    own, cross = attention_implementation(config), cross_attention_implementation(config)
     for field, implementation in (("self_attention_position_type", own), ("cross_attention_position_type", cross)):
         kind = getattr(config, field)
         if kind in ("relative", "bucketed") and not takes_bias(implementation):
@@ -59,7 +65,7 @@ def cross_attention_implementation(config: WeftConfig) -> str:
     """Return the attention implementation of cross-attention, which is never flash attention."""
     # transformers' flash attention unpads the queries with the mask of the keys. That is wrong if the two are
     # different sequences and the source is padded. SDPA chooses its own flash kernel where the mask allows it.
-    return "sdpa" if "flash" in (config._attn_implementation or "") else config._attn_implementation
+    return "sdpa" if "flash" in (attention_implementation(config) or "") else attention_implementation(config)
 
 
 def additive(mask_BHLM: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -119,7 +125,7 @@ def decoder_mask(
     """Return the mask of the decoder's self-attention. It is causal unless `config.is_causal` is False."""
     refuse_lost_bias(config)
     if attention_mask is not None and attention_mask.ndim == 4:
-        return _user_mask(attention_mask, config._attn_implementation, inputs_embeds.dtype)
+        return _user_mask(attention_mask, attention_implementation(config), inputs_embeds.dtype)
     return create_causal_mask(
         config=config,
         inputs_embeds=inputs_embeds,
@@ -148,7 +154,7 @@ def bidirectional_mask(
     """Return the mask of the encoder's self-attention, or with the encoder's states that of the decoder's cross-attention."""
     refuse_lost_bias(config)  # not only when the model is built: the implementation may be switched later
     is_cross = encoder_hidden_states is not None
-    implementation = cross_attention_implementation(config) if is_cross else config._attn_implementation
+    implementation = cross_attention_implementation(config) if is_cross else attention_implementation(config)
     if attention_mask is not None and attention_mask.ndim == 4:
         return _user_mask(attention_mask, implementation, inputs_embeds.dtype)
     return create_bidirectional_mask(

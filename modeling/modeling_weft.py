@@ -182,10 +182,10 @@ class ResidualLayer(Recorded, GradientCheckpointingLayer):
         self.config = config
         self.norm_first = config.norm_first
 
-    def _pre_norm(self, norm: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
+    def pre_norm(self, norm: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
         return norm(hidden_states) if self.norm_first else hidden_states
 
-    def _add_residual(self, norm: nn.Module, residual: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
+    def add_residual(self, norm: nn.Module, residual: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
         hidden_states = residual + dropout(hidden_states, self.config.dropout, self.training)
         return hidden_states if self.norm_first else norm(hidden_states)
 
@@ -209,12 +209,12 @@ class WeftEncoderLayer(ResidualLayer):
         **kwargs,
     ) -> torch.Tensor:
         residual = hidden_states
-        hidden_states = self._pre_norm(self.self_attn_layer_norm, residual)
+        hidden_states = self.pre_norm(self.self_attn_layer_norm, residual)
         hidden_states, _ = self.self_attn(hidden_states, attention_mask, positions, **kwargs)
-        hidden_states = self._add_residual(self.self_attn_layer_norm, residual, hidden_states)
+        hidden_states = self.add_residual(self.self_attn_layer_norm, residual, hidden_states)
         residual = hidden_states
-        hidden_states = self.mlp(self._pre_norm(self.final_layer_norm, residual), token_mask)
-        return self._add_residual(self.final_layer_norm, residual, hidden_states)
+        hidden_states = self.mlp(self.pre_norm(self.final_layer_norm, residual), token_mask)
+        return self.add_residual(self.final_layer_norm, residual, hidden_states)
 
 
 class WeftDecoderLayer(ResidualLayer):
@@ -246,13 +246,13 @@ class WeftDecoderLayer(ResidualLayer):
         if given_cache is not None:  # checkpointing runs this again, which must not add keys and values a second time
             cache = copied_cache(given_cache)
         residual = hidden_states
-        hidden_states = self._pre_norm(self.self_attn_layer_norm, residual)
+        hidden_states = self.pre_norm(self.self_attn_layer_norm, residual)
         causality = {} if is_causal is None else {"is_causal": is_causal}
         hidden_states, _ = self.self_attn(hidden_states, attention_mask, positions, cache=cache, **causality, **kwargs)
-        hidden_states = self._add_residual(self.self_attn_layer_norm, residual, hidden_states)
+        hidden_states = self.add_residual(self.self_attn_layer_norm, residual, hidden_states)
         if encoder_hidden_states is not None:
             residual = hidden_states
-            hidden_states = self._pre_norm(self.encoder_attn_layer_norm, residual)
+            hidden_states = self.pre_norm(self.encoder_attn_layer_norm, residual)
             hidden_states, _ = self.encoder_attn(
                 hidden_states,
                 encoder_hidden_states,
@@ -261,10 +261,10 @@ class WeftDecoderLayer(ResidualLayer):
                 cache=cache,
                 **kwargs,
             )
-            hidden_states = self._add_residual(self.encoder_attn_layer_norm, residual, hidden_states)
+            hidden_states = self.add_residual(self.encoder_attn_layer_norm, residual, hidden_states)
         residual = hidden_states
-        hidden_states = self.mlp(self._pre_norm(self.final_layer_norm, residual), token_mask)
-        return self._add_residual(self.final_layer_norm, residual, hidden_states)
+        hidden_states = self.mlp(self.pre_norm(self.final_layer_norm, residual), token_mask)
+        return self.add_residual(self.final_layer_norm, residual, hidden_states)
 
 
 class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
@@ -282,7 +282,7 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     _supports_flex_attn = True
     _can_compile_fullgraph = True
     # Whether the values of a batch have been checked, see `checks.py`.
-    _has_checked_values = False
+    has_checked_values = False
 
     def __init__(self, config: WeftConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
@@ -514,7 +514,7 @@ class WeftStack(WeftPreTrainedModel):
             rows = getattr(self.config, self.positions_field)
             check_positions(positions.indices_BT, rows, self.positions_field, length, reads)
 
-    def _embed(
+    def embed(
         self, inputs_embeds: torch.Tensor, positions: TokenPositions, condition: torch.Tensor | None = None
     ) -> torch.Tensor:
         hidden_states = inputs_embeds * self.embed_scale
@@ -526,7 +526,7 @@ class WeftStack(WeftPreTrainedModel):
             hidden_states = self.layernorm_embedding(hidden_states)
         return dropout(hidden_states, self.config.dropout, self.training)
 
-    def _finish(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def finish(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return hidden_states if self.layer_norm is None else self.layer_norm(hidden_states)
 
 
@@ -631,7 +631,7 @@ class WeftEncoder(WeftStack):
         condition = None
         if self.condition_proj is not None and condition_values is not None:
             condition = self.condition_proj(condition_values.to(embeds.dtype))[:, None]
-        hidden_states = self._embed(embeds, positions, condition)
+        hidden_states = self.embed(embeds, positions, condition)
         mask = bidirectional_mask(self.config, embeds, attention_mask)
         layer_positions = attention_positions(
             kind, self.config, positions, positions, positions, self.rotary_embedding, embeds
@@ -639,7 +639,7 @@ class WeftEncoder(WeftStack):
         token_mask = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, layer_positions, token_mask=token_mask, **kwargs)
-        return MoEModelOutput(last_hidden_state=self._finish(hidden_states))
+        return MoEModelOutput(last_hidden_state=self.finish(hidden_states))
 
 
 class WeftDecoder(WeftStack):
@@ -765,7 +765,7 @@ class WeftDecoder(WeftStack):
         key_positions = self._key_positions(positions, position_ids is not None, visible_mask, own_cache)
 
         embeds = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        hidden_states = self._embed(embeds, positions)
+        hidden_states = self.embed(embeds, positions)
         mask = decoder_mask(self._masking(is_causal), embeds, attention_mask, own_cache)
         self_positions = attention_positions(
             self.config.self_attention_position_type, self.config,
@@ -799,7 +799,7 @@ class WeftDecoder(WeftStack):
             )
         # with gradient checkpointing, a given cache is read, but not filled
         cache = None if is_checkpointed else cache
-        return WeftDecoderOutput(last_hidden_state=self._finish(hidden_states), **{CACHE: cache})
+        return WeftDecoderOutput(last_hidden_state=self.finish(hidden_states), **{CACHE: cache})
 
     def _resize_token_embeddings(self, *args, **kwargs):
         table = super()._resize_token_embeddings(*args, **kwargs)
@@ -1132,6 +1132,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         ```
         """
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
+        attention_mask = inferred_mask(self.config, attention_mask, input_ids)  # here, because the losses read it too
         if labels is None and num_items_in_batch is not None and self.training:
             require_labels_for_router_loss(self.config)
         if labels is not None:

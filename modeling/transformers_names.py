@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import transformers
@@ -124,3 +124,55 @@ def layer_recorder(layer_class: type, layers_field: str) -> OutputRecorder:
 def named_arguments(method: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call of transformers' method by the names of its parameters."""
     return inspect.signature(method).bind_partial(*args, **kwargs).arguments
+
+
+def attention_implementation(config: Any) -> Any:
+    """Return the name of the attention implementation of a configuration."""
+    return config._attn_implementation
+
+
+class SpecialTokens(NamedTuple):
+    """Ids of special tokens as tensors, None for those that a request has not."""
+
+    start: Any
+    ends: Any
+    pad: Any
+
+
+def special_tokens(settings: Any) -> SpecialTokens:
+    """Return the special tokens of settings that `generate` or [`prepared_settings`] has prepared."""
+    return SpecialTokens(settings._decoder_start_token_tensor, settings._eos_token_tensor, settings._pad_token_tensor)
+
+
+def prepared_settings(model: Any, generation_config: Any, settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the settings of a search as `generate` prepares them, and the keywords that are no settings."""
+    prepared, others = model._prepare_generation_config(generation_config, **settings)
+    model._prepare_special_tokens(prepared, True, device=model.device, batch_size=1)
+    return prepared, others
+
+
+def processors_of(model: Any, settings: Any) -> list[Any]:
+    """Return the logits processors that `generate` makes for settings."""
+    return model._get_logits_processor(
+        settings,
+        input_ids_seq_length=1,
+        encoder_input_ids=torch.zeros(1, 1, dtype=torch.long),
+        prefix_allowed_tokens_fn=None,
+        logits_processor=transformers.LogitsProcessorList(),
+        device="cpu",
+    )
+
+
+def prefill(model: Any, *args: Any) -> Any:
+    """Return the output of the first forward pass of a search."""
+    return model._prefill(*args)
+
+
+def update_finished_beams(model: Any, **states: Any) -> tuple[torch.Tensor, ...]:
+    """Return the best finished beams of a beam search after a step."""
+    return model._update_finished_beams(**states)
+
+
+def check_early_stop(model: Any, **states: Any) -> torch.Tensor:
+    """Return which searches with beams may still find better ones."""
+    return model._check_early_stop_heuristic(**states)

@@ -28,7 +28,7 @@ def main(args: argparse.Namespace) -> None:
 
     from weftformer.hub.loading import check_family, load
     from weftformer.modeling.decoding.compiled import compiled_folder
-    from weftformer.modeling.decoding.continuous import prepared_settings
+    from weftformer.modeling.decoding.continuous import continuous_settings
     from weftformer.modeling.decoding.dispatch import reason_against_graphs
     from weftformer.modeling.decoding.graph import GraphSearch, kind_of
 
@@ -36,7 +36,7 @@ def main(args: argparse.Namespace) -> None:
     model = load(AutoModelForSeq2SeqLM, args.model).eval()
     if reason := reason_against_graphs(model):
         raise ValueError(f"{args.model}: {reason}.")
-    settings = prepared_settings(model, {} if args.beams is None else {"num_beams": args.beams})
+    settings = continuous_settings(model, {} if args.beams is None else {"num_beams": args.beams})
     graphs = GraphSearch(model)
     for is_single in (True, False):
         graphs.packages(kind_of(settings), is_single, compiles=True)

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json-lines", action="store_true",
         help="write JSON lines: source, text, and score, the log-probability of the whole text")  # fmt: skip
     add("--batch-size", type=positive, metavar="N", help="lines per batch (default: up to 4,096 tokens)")
-    add_model_options(add, compiles=True)
+    add_model_options(add)
     add = parser.add_argument_group("generation").add_argument
     add("--max-new-tokens", type=positive, metavar="N",
         help="longest text, in tokens (default: as saved with the model, else 256)")  # fmt: skip
@@ -262,5 +262,5 @@ def _work(args: argparse.Namespace) -> TextWork:
         options["dtype"] = args.dtype
     return TextWork(
         args.model, asked, args.batch_size, args.seed, args.json_lines, len(_names(args.condition_columns)),
-        args.device, args.compile, args.dtype, options,
+        args.device, args.dtype, options,
     )  # fmt: skip

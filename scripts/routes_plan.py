@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--show", type=int, default=3, metavar="N", help="routes to print for each target (default: %(default)s)")
     add("--html", type=new_file, metavar="FILE", help="draw all routes on one page for a browser")
     add("--picture", type=new_file, metavar="FILE", help="draw the best route of each target, as .svg or .png")
-    add_model_options(add, compiles=True)
+    add_model_options(add)
     files = parser.add_argument_group("files")
     add = files.add_argument
     add("--output-file", type=output_place, metavar="FILE",
@@ -211,7 +211,7 @@ def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:
     check_models(args)
     stock = read_stock(args.stock, not args.no_progress, column=args.stock_column, is_strict=args.stock_strict)
     return PlanWork(
-        args.model, settings, args.steps, args.starting_material, stock, args.forward_model, args.device, args.compile,
+        args.model, settings, args.steps, args.starting_material, stock, args.forward_model, args.device,
         args.dtype, _given(args),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -92,33 +93,31 @@ def load_task(model: str, *, kind: str | None = None, dtype: str = "auto", **opt
     return make(loaded, tokenizer, **{name: value for name, value in offered.items() if name in names})
 
 
-def load_on(
-    model: str, kind: str, device: str | None = None, use_fast_decoding: bool = False, dtype: str = "auto"
-) -> Any:
-    """Load the task of a model on a device, optionally with [`fast_decoding`].
+def load_on(model: str, kind: str, device: str | None = None, dtype: str = "auto") -> Any:
+    """Load the task of a model on a device.
 
     Args:
         model, kind, dtype: as in [`load_task`].
-        device, use_fast_decoding: as in [`move_to`].
+        device: as in [`move_to`].
 
     Raises:
         ValueError: as in [`load_task`] and [`move_to`].
         OSError: there is no such model.
     """
     task = load_task(model, kind=kind, dtype=dtype)
-    move_to(task.model, device, use_fast_decoding)
+    move_to(task.model, device)
     return task
 
 
-def move_to(model: Any, device: str | None, use_fast_decoding: bool = False) -> None:
-    """Move a model to a device, by default a GPU if there is one, and optionally enable [`fast_decoding`].
+def move_to(model: Any, device: str | None) -> None:
+    """Move a model to a device, by default a GPU if there is one, where [`fast_decoding`] is turned on if possible.
 
     Raises:
-        ValueError: there is no such device, or [`fast_decoding`] does not support the model.
+        ValueError: there is no such device.
     """
     try:
         model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except (RuntimeError, AssertionError) as error:  # raised by torch for a missing device
         raise ValueError(f"--device {device}: {error}") from error
-    if use_fast_decoding:
+    with suppress(ValueError):  # the model cannot take the fast path
         fast_decoding(model.eval())

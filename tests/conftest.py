@@ -124,7 +124,7 @@ def default_dtype(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(autouse=True)
 def compiled_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep compiled steps out of the user's folder, in one that a test makes when it compiles."""
+    """Keep compiled code out of the user's folder, in one that a test makes when it compiles."""
     monkeypatch.setenv("WEFT_COMPILED_FOLDER", f"{os.environ['HF_DATASETS_CACHE']}/compiled-{next(NUMBERS)}")
 
 

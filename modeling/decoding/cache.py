@@ -64,8 +64,6 @@ class DecodingCache:
 
     # Number of tokens between two comparisons of the beams.
     SHARE_EVERY = 16
-    # A shorter shared prefix has a masked column after it, because graphs are compiled for lengths from 2 on.
-    _SHORTEST = 2
     # The fewest columns to allocate, and the most at first. Unused memory costs nothing until it is written to.
     _CAPACITY, _INITIAL_CAPACITY = 64, 4096
 
@@ -89,7 +87,6 @@ class DecodingCache:
         # The slot of each rank (W,), None if each rank has the slot of its number.
         self.slots: torch.Tensor | None = None
         self.source = SourceCache()
-        self._masks: tuple[torch.Tensor | None, torch.Tensor | None] | None = None
         self._whole: tuple[torch.Tensor, torch.Tensor, list[int]] | None = None
 
     @property
@@ -130,7 +127,6 @@ class DecodingCache:
         self.lengths += lengths
         if self.slots is not None:
             self.slots = torch.cat([self.slots, torch.arange(rows.start, rows.stop, device=self.device)])
-        self._masks = None
 
     @property
     def _capacity(self) -> int:
@@ -145,7 +141,6 @@ class DecodingCache:
         elif self.writers.shape != shape:
             more = [new - old for new, old in zip(shape, self.writers.shape, strict=True)]
             self.writers = pad(self.writers, (0, more[1], 0, more[0]))
-            self._masks = None
 
     def _shift_right(self, columns: int) -> None:
         """Shift the suffixes to the right, which frees columns in front of them."""
@@ -167,37 +162,21 @@ class DecodingCache:
     @property
     def _width(self) -> int:
         """The number of columns in use in the shared prefix."""
-        return max(self._SHORTEST, *self.prefix_lengths)
+        return max(self.prefix_lengths, default=0)
 
-    def past(self) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Return the shared prefixes, None if there are none, and the suffixes, both with all columns."""
-        suffixes = self.suffixes[:, :, : self.sources * self.beams]
-        return (self.prefix[:, :, : self.sources] if any(self.prefix_lengths) else None), suffixes
+    def past(self) -> list[torch.Tensor]:
+        """Return the columns in use of the shared prefixes, if there are any, and of the suffixes and the next one."""
+        suffixes = self.suffixes[:, :, : self.sources * self.beams, :, : self.end + 1]
+        return [self.prefix[:, :, : self.sources, :, : self._width], suffixes] if self._width else [suffixes]
 
-    def key_positions(self) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Return the key positions of the columns in use, of the shared prefix (or None) and of the suffixes."""
-        if not any(self.prefix_lengths):
-            return None, torch.arange(self.end, device=self.device)
-        shared = max(self.prefix_lengths)
-        own = torch.arange(shared, shared + self.end, device=self.device)
-        return torch.arange(self._width, device=self.device), own
-
-    def masks(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Return additive masks (B, capacity) of the shared prefixes and the suffixes, None if nothing is hidden."""
-        if self._masks is None:
-            prefix = suffix = None
-            if any(self.prefix_lengths) and min(self.prefix_lengths) < self._width:
-                prefix = self._hidden(self.prefix, self.prefix_lengths, is_behind=True)
-            if any(self.starts):
-                suffix = self._hidden(self.suffixes, self.starts, is_behind=False)
-            self._masks = prefix, suffix
-        return self._masks
-
-    def _hidden(self, states: torch.Tensor, bounds: list[int], is_behind: bool) -> torch.Tensor:
-        columns = torch.arange(states.shape[4], device=self.device)
-        bounds_B1 = torch.tensor(bounds, device=self.device)[:, None]
-        is_hidden = columns >= bounds_B1 if is_behind else columns < bounds_B1
-        return states.new_zeros(is_hidden.shape).masked_fill_(is_hidden, float("-inf"))
+    def mask(self) -> torch.Tensor | None:
+        """Return which columns of [`past`] each row attends to (W, 1, 1, N), None if no column is hidden."""
+        if not any(self.starts) and min(self.prefix_lengths, default=0) == self._width:
+            return None
+        numbers = [torch.arange(part.shape[4], device=self.device) for part in self.past()]
+        starts, ends = (torch.tensor(own, device=self.device)[:, None] for own in (self.starts, self.prefix_lengths))
+        parts = [*(columns < ends for columns in numbers[:-1]), numbers[-1] >= starts]
+        return torch.cat(parts, dim=1).repeat_interleave(self.beams, dim=0)[:, None, None]
 
     def next_positions(self) -> torch.Tensor:
         """Return the positions of the next tokens, (1, 1) if all are the same, else (W, 1)."""
@@ -211,8 +190,8 @@ class DecodingCache:
             self._make_room(self.suffixes, self.suffixes.shape[2], self.end + 1)
 
     def next_column(self) -> torch.Tensor:
-        """Return the view for the keys and values of the next token (2, L, W, G, K), in the order of the slots."""
-        return self.past()[1][:, :, :, :, self.end]
+        """Return the view for the keys and values of the next token (2, L, W, G, 1, K), in the order of the slots."""
+        return self.past()[-1][:, :, :, :, -1:]
 
     def end_step(self) -> None:
         """Count the token of each beam that was written to the next column."""
@@ -252,7 +231,6 @@ class DecodingCache:
         self.lengths = [self.lengths[source] for source in sources]
         self.source.batch_select_indices(sources)
         self._drop_columns()
-        self._masks = None
 
     def _branch(self, wanted: list[int]) -> list[int]:
         """Return a slot for each rank: the one it continues, or a free one with a copy if an earlier rank has that."""
@@ -306,7 +284,6 @@ class DecodingCache:
             self.starts[source] += count
         self._blank_prefixes()
         self._drop_columns()
-        self._masks = None
 
     def _drop_columns(self) -> None:
         """Remove the columns that no source uses any more from the suffixes."""
@@ -324,7 +301,7 @@ class DecodingCache:
         assert self._whole is not None
         prefix, source, first = self._whole
         written = self.lengths[0] - first[0]  # the same number of tokens for all sources, which joined together
-        suffixes = self.past()[1][:, :, :, :, max(0, self.end - written) : self.end]
+        suffixes = self.past()[-1][:, :, :, :, max(0, self.end - written) : self.end]
         parts = [prefix.repeat_interleave(self.beams, dim=2)]
         if (shared := written - suffixes.shape[4]) > 0:
             own = [self.prefix[:, :, row, :, start : start + shared] for row, start in enumerate(first)]

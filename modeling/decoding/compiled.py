@@ -1,12 +1,9 @@
-"""Compiled code, kept in files so that later processes load it instead of compiling, and compiled decoding steps.
-
-A step is exported and compiled ahead of time, to one AOTInductor package for each shape of its inputs. Lengths from 2
-on are not part of the shape, so one package serves them all.
+"""Compiled code, kept in files so that later processes load it instead of compiling.
 
 The name of a package is a hash of everything that it depends on, so a change of the model, versions, processor or
-number of threads compiles a new one. A compiled step contains the weights, so a change of them does too. Loading a
-package runs its code, so the folder must be one that only its user may write to, and each name also has a hash of the
-content: a package that is damaged, or that stands under another's name, is not loaded.
+number of threads compiles a new one. Loading a package runs its code, so the folder must be one that only its user may
+write to, and each name also has a hash of the content: a package that is damaged, or that stands under another's name,
+is not loaded.
 """
 
 import hashlib
@@ -18,9 +15,8 @@ import stat
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache, cached_property, partial
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,10 +25,11 @@ import torch
 import transformers
 import xxhash
 from filelock import FileLock
-from torch import nn
+from torch import _inductor, nn
 from transformers.utils import logging
 
 from ...common.atomic import atomic_write
+from ..transformers_names import attention_implementation
 
 logger = logging.get_logger(__name__)
 
@@ -40,29 +37,12 @@ logger = logging.get_logger(__name__)
 warnings.filterwarnings("ignore", "TypedStorage is deprecated", module="torch._inductor")
 warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec.` is deprecated", FutureWarning)
 
-# Weights as constants in the layout of the kernels, and inductor's own C++ products, which are faster than the BLAS
-# library for a few rows.
-_COMPILER = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
 # Turns off what inductor prints for its own developers.
 _PRINTED = {"autotune_num_choices_displayed": 0, "max_autotune_report_choices_stats": False}
 # torch exports and compiles one graph at a time, because it changes state that all threads share.
 _COMPILING = threading.Lock()
 # The number of packages that stay in the folder, the most recently used ones.
 MAX_PACKAGES = 50
-# The inputs, each with the dimension that is a length. A package takes any length from 2 on.
-_LENGTHS: dict[str, int | None] = {
-    "ids_W": None,
-    "position_ids": None,
-    "prefix": 4,
-    "suffixes": 4,
-    "prefix_positions": 0,
-    "suffix_positions": 0,
-    "prefix_mask": 1,
-    "suffix_mask": 1,
-    "source": 4,
-    "source_positions": 1,
-    "source_mask": 3,
-}
 # The types of attributes that [`scalar_attrs`] returns.
 _SCALARS = frozenset((bool, int, float, str))
 # Fields of a configuration that record where a model comes from, and the dtype, which the weights record themselves.
@@ -72,7 +52,7 @@ _IGNORED_ATTRIBUTES = frozenset(("gradient_checkpointing", "name_or_path"))
 
 
 def compiled_folder() -> Path:
-    """Return the folder of compiled steps: `WEFT_COMPILED_FOLDER`, or `weftformer/compiled` in the user's cache."""
+    """Return the folder of compiled code: `WEFT_COMPILED_FOLDER`, or `weftformer/compiled` in the user's cache."""
     if named := os.environ.get("WEFT_COMPILED_FOLDER"):
         return Path(named)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -80,55 +60,11 @@ def compiled_folder() -> Path:
 
 
 def has_compiled_folder() -> bool:
-    """Return whether there is a folder of compiled steps that this user may see."""
+    """Return whether there is a folder of compiled code that this user may see."""
     try:
         return compiled_folder().is_dir()
     except (OSError, RuntimeError):  # no right to the folder above, a name that is too long, or no home
         return False
-
-
-class CompiledStep:
-    """Runs the `forward` of a step as compiled code.
-
-    Args:
-        step: the `DecodeStep`. Its weights must not change while the compiled step is in use.
-    """
-
-    def __init__(self, step: Any):
-        self.step = step
-        self.packages: dict[tuple, Callable] = {}
-
-    def __call__(self, arguments: tuple) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the outputs of `DecodeStep.forward` for these arguments, without `into`."""
-        arguments = tuple(None if argument is None else argument.contiguous() for argument in arguments)
-        shape = _shape_of(arguments)
-        if shape not in self.packages:
-            self.packages[shape] = self._package(shape, arguments)
-        return self.packages[shape](*arguments)
-
-    def _package(self, shape: tuple, arguments: tuple) -> Callable:
-        """Load the package of a shape, which is compiled first if there is none. If it cannot be, return the step."""
-        try:
-            facts = self.facts | {"inputs": repr(shape)}
-            package = load_package(facts, self.step.config, partial(_build, self.step, arguments))
-        except ValueError as error:
-            logger.warning_once(str(error))
-            package = None
-        return package or self._uncompiled
-
-    @torch.no_grad()
-    def _uncompiled(self, *arguments: torch.Tensor | None) -> Any:
-        return self.step.forward(*arguments)
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """The facts that the compiled code depends on, except the shape of the inputs and the number of threads."""
-        return {
-            # with the buffers that are not saved, such as rotary frequencies
-            "weights": repr(hashes_of([*self.step.parameters(), *self.step.buffers()])),
-            "scalars": scalar_attrs([self.step.decoder, self.step.lm_head]),
-            "compiler": _COMPILER,
-        }
 
 
 class Package:
@@ -141,7 +77,7 @@ class Package:
     """
 
     def __init__(self, file: Path):
-        self.code = torch._inductor.aoti_load_package(str(file))
+        self.code = _inductor.aoti_load_package(str(file))
         self.inputs: list[tuple[str, list[int | str]]] = json.loads(self.code.get_metadata()["inputs"])
         # In compiled code, a second thread would wait with Python's lock, which an operator written in Python needs.
         self._lock = threading.Lock()
@@ -159,8 +95,8 @@ class Package:
         self._process, threads = self._process or os.getpid(), torch.get_num_threads()
         if self._process != os.getpid() and threads > 1:  # it would wait for ever
             raise RuntimeError(
-                f"This process was forked after compiled code had run, and lacks its {threads} threads: start processes "
-                "with the method `spawn`, or call `torch.set_num_threads(1)` in this one."
+                f"This process was forked after compiled code had run, and lacks its {threads} threads: start "
+                "processes with the method `spawn`, or call `torch.set_num_threads(1)` in this one."
             )
         with self._lock:
             return self.code(*arguments)
@@ -225,7 +161,7 @@ def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], Non
     fields = json.loads(config.to_json_string(use_diff=False))
     facts = facts | {
         "config": {name: value for name, value in fields.items() if name not in IGNORED_KEYS},
-        "implementations": [config._attn_implementation, getattr(config, "_experts_implementation", None)],
+        "implementations": [attention_implementation(config), getattr(config, "_experts_implementation", None)],
         "code": _hash_of_code(),
         "versions": [torch.__version__, transformers.__version__],
         "processor": _processor(),
@@ -291,26 +227,6 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def exported(step: nn.Module, arguments: tuple) -> torch.export.ExportedProgram:
-    """Export the `forward` of a step for arguments of the same shape, with any lengths."""
-    any_length = torch.export.Dim.AUTO
-    shapes = tuple(
-        None if argument is None else {} if length is None else {length: any_length}
-        for length, argument in zip(_LENGTHS.values(), arguments, strict=True)
-    )
-    with torch.no_grad():
-        return torch.export.export(step, arguments, dynamic_shapes=shapes, strict=False)
-
-
-def _build(step: nn.Module, arguments: tuple, package: Path) -> None:
-    """Compile a step for the shape of some arguments, and write the package."""
-    rows = len(arguments[0])
-    logger.warning_once(
-        f"Compiling the decoding step for {rows} row{'s' * (rows > 1)}, which takes about a minute. It is written to {package}."
-    )
-    write_package(exported(step, arguments), package, _COMPILER)
-
-
 def write_package(program: torch.export.ExportedProgram, package: Path, settings: dict[str, Any]) -> None:
     """Compile an exported program, and write the package.
 
@@ -325,26 +241,13 @@ def write_package(program: torch.export.ExportedProgram, package: Path, settings
         # a new dictionary, because torch adds to it
         settings = settings | _PRINTED | {"aot_inductor.metadata": {"inputs": json.dumps(described_inputs(program))}}
         try:
-            torch._inductor.aoti_compile_and_package(program, package_path=content, inductor_configs=settings)
+            _inductor.aoti_compile_and_package(program, package_path=content, inductor_configs=settings)
         except Exception as error:  # raised again below: torch would leave its files
             failure = error
     if failure is not None:
         raise failure
     with atomic_write(package) as file:
         file.write_bytes(content.getvalue())
-
-
-def _shape_of(arguments: tuple) -> tuple:
-    """Return the types and sizes of all arguments, with each length replaced by whether it is 1.
-
-    Export treats a size of 1 as a constant.
-    """
-    shape: list[tuple] = []
-    for (name, length), argument in zip(_LENGTHS.items(), arguments, strict=True):
-        if argument is not None:
-            sizes = [size if dim != length else size == 1 for dim, size in enumerate(argument.shape)]
-            shape.append((name, argument.dtype, *sizes))
-    return tuple(shape)
 
 
 @cache
@@ -362,28 +265,6 @@ def _processor() -> list[str]:
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else [platform.processor()]
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), lines[0])
     return [platform.system(), platform.machine(), flags]
-
-
-def snapshot(parts: Sequence[nn.Module]) -> tuple[list[Any], ...]:
-    """Return the state that modules compute with: modules, hashes of tensors, and the scalars among their attributes.
-
-    No cheaper check detects every change: version counters do not count writes through `.data`. A hash takes a third
-    of the time of a token.
-    """
-    modules = [module for part in parts for module in part.modules()]
-    tensors = {id(tensor): tensor for part in parts for tensor in (*part.parameters(), *part.buffers())}
-    return modules, scalar_attrs(parts), hashes_of(list(tensors.values()))  # the head may have the table's
-
-
-def hashes_of(tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype, bytes]]:
-    """Return the shape and type of each tensor and a hash of its values, computed in as many threads as torch has."""
-
-    def hash_of(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype, bytes]:
-        values = tensor.detach().contiguous().flatten().view(torch.uint8)
-        return tensor.shape, tensor.dtype, xxhash.xxh3_128_digest(values.numpy().data)
-
-    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-        return list(threads.map(hash_of, tensors))
 
 
 def scalar_attrs(parts: Sequence[nn.Module]) -> list[list[Any]]:

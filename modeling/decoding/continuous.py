@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
-from transformers import GenerationConfig, LogitsProcessorList
+from transformers import GenerationConfig
 from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
 
 from ..generation import RefuseNonFiniteScores
-from ..transformers_names import CACHE
+from ..transformers_names import CACHE, prepared_settings, processors_of, special_tokens
 from .cache import compaction_order, rows_of
 from .graph import kind_of
 from .search import Greedy, Search
@@ -74,17 +74,15 @@ def reason_against(model: Any, **settings: Any) -> str | None:
     if (against := model.fast_path.reason_against_model(model)) is not None:
         return against
     config, rotary = model.config, model.model.decoder.rotary_embedding
-    if model.fast_path.is_compiled(model):
-        return "steps are compiled for a fixed number of rows"
     kinds = (config.self_attention_position_type, config.cross_attention_position_type)
     if {"relative", "bucketed"}.intersection(kinds) or (rotary is not None and rotary.rope_type in GROWING_ROTARY):
         return "positions depend on the whole batch"
-    prepared = prepared_settings(model, settings)
+    prepared = continuous_settings(model, settings)
     if prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH):
         return "the mode is neither greedy search nor beam search"
     if needs_more(model, prepared):
         return "the settings need processors or stopping criteria that do not support sources added later"
-    graphs = model.fast_path.graph_search(model) if prepared._eos_token_tensor is not None else None
+    graphs = model.fast_path.graph_search(model) if special_tokens(prepared).ends is not None else None
     if graphs is not None and graphs.packages(kind_of(prepared), False):
         return "compiled graphs write the texts of a batch"
     return None
@@ -92,19 +90,14 @@ def reason_against(model: Any, **settings: Any) -> str | None:
 
 def needs_more(model: Any, settings: GenerationConfig) -> bool:
     """Return whether settings need a processor, or a criterion other than end tokens and the largest length."""
-    processors = model._get_logits_processor(
-        settings, input_ids_seq_length=1, encoder_input_ids=torch.zeros(1, 1, dtype=torch.long),
-        prefix_allowed_tokens_fn=None, logits_processor=LogitsProcessorList(), device="cpu",
-    )  # fmt: skip
-    return len(processors) > 0 or settings.max_time is not None or settings.stop_strings is not None
+    return (
+        len(processors_of(model, settings)) > 0 or settings.max_time is not None or settings.stop_strings is not None
+    )
 
 
-def prepared_settings(model: Any, settings: dict[str, Any]) -> GenerationConfig:
-    """Return the settings of a search with their tensors of special tokens: those given, and those saved with a model."""
-    request = settings | {"do_sample": False, "max_new_tokens": 1, "max_length": None}
-    prepared, _ = model._prepare_generation_config(None, **request)
-    model._prepare_special_tokens(prepared, True, device=model.device, batch_size=1)
-    return prepared
+def continuous_settings(model: Any, settings: dict[str, Any]) -> GenerationConfig:
+    """Return the settings of a search with their special tokens: those given, and those saved with a model."""
+    return prepared_settings(model, None, settings | {"do_sample": False, "max_new_tokens": 1, "max_length": None})[0]
 
 
 class ContinuousSearch(Search):
@@ -119,8 +112,8 @@ class ContinuousSearch(Search):
 
     def __init__(self, model: Any, *, processors: Sequence[IncrementalProcessor] = (), **settings: Any):
         self.request = settings
-        prepared = prepared_settings(model, settings)
-        ends = prepared._eos_token_tensor
+        prepared = continuous_settings(model, settings)
+        ends = special_tokens(prepared).ends
         super().__init__(model, prepared, processors, [] if ends is None else [EosTokenCriteria(ends)])
         self.may_leave = True
         if isinstance(self.texts, Greedy):

@@ -1,20 +1,21 @@
-"""Decides when `generate` takes the fast path of decoding, and keeps the compiled steps.
+"""Decides when `generate` takes the fast path of decoding, and keeps the compiled searches.
 
 The fast path takes only models and requests that this file knows to be safe. All others take the plain path.
 """
 
 import copy
+import hashlib
 import inspect
 import operator
 from collections.abc import Iterable
 from functools import cache
 from types import FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import nn
-from torch.nn.modules import module as torch_modules
+from torch.nn.modules.module import _has_any_global_hook as has_global_hook
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.generation import GenerationMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -24,13 +25,13 @@ from ...common.watching import Watch
 from .. import attention, layers, modeling_weft, moe, positions
 from ..masks import KNOWN_IMPLEMENTATIONS
 from ..modeling_weft import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftStack
-from ..transformers_names import CACHE
+from ..transformers_names import CACHE, attention_implementation, prepared_settings, special_tokens
 from .cache import FastPathRequest
-from .compiled import has_compiled_folder, snapshot
+from .compiled import has_compiled_folder
 from .continuous import needs_more
 from .graph import GraphSearch
 from .search import decode as decode  # for the loop of `generate`, which knows this module alone
-from .step import GROWING_ROTARY, DecodeStep
+from .step import GROWING_ROTARY
 
 logger = logging.get_logger(__name__)
 
@@ -40,8 +41,8 @@ _MODES = (
     GenerationMode.BEAM_SEARCH,
     GenerationMode.BEAM_SAMPLE,
 )
-# The methods of `GenerationMixin` that the searches replace or call, with their parameters. If a later transformers has
-# others, all requests take the plain path.
+# The methods of `GenerationMixin` that the searches replace or call, with their parameters. If a later transformers
+# has others, all requests take the plain path.
 _SEARCH = ("input_ids", "logits_processor", "stopping_criteria", "generation_config", "synced_gpus")
 _METHODS = {
     "_sample": (*_SEARCH, "streamer", "model_kwargs"),
@@ -60,8 +61,8 @@ _METHODS = {
 }  # fmt: skip
 # Methods that the plain path calls for each token, and that the fast path does not call.
 _KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
-# The modules that a decoder is made of: some of torch, and those defined in these places. Whoever adds a module to the model
-# that the step takes apart must teach it to the step, or refuse it in `reason_against_model`.
+# The modules that a decoder is made of: some of torch, and those defined in these places. Whoever adds a module that
+# the step does not call must teach it to the step, or refuse it in `reason_against_model`.
 _TORCH_MODULES = (nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm)
 _SOURCES = (
     WeftModel.__module__.removesuffix("modeling_weft"),
@@ -107,8 +108,32 @@ def _replaced_code(kinds: Iterable[type]) -> str | None:
     return None
 
 
-# For each model passed to `fast_decoding`: on a CPU the compiled step, with a snapshot of what it was made from.
-_CHOSEN: WeakKeyDictionary[nn.Module, tuple[Any, DecodeStep] | None] = WeakKeyDictionary()
+# The functions that the step and the search stand in for, and a hash of the source of each. A change of one of them
+# must be made there too. Then the new hash, which `edited_function` logs, is written here.
+_STOOD_IN_FOR = {
+    WeftDecoder.forward: "697417be",
+    WeftModel.forward: "44e17994",
+    WeftForConditionalGeneration.forward: "264e9e07",
+    WeftForConditionalGeneration.prepare_inputs_for_generation: "be75a443",
+    attention.CrossAttention.forward: "4f5144fb",  # the step has no states of the source, only their keys and values
+}
+
+
+@cache
+def edited_function() -> str | None:
+    """Return the name of a function whose source is not what the step stands in for, if there is one."""
+    for function, known in _STOOD_IN_FOR.items():
+        # without the docstring
+        code = "".join(inspect.getsource(inspect.unwrap(function)).split('"""')[::2])
+        found = hashlib.sha256(code.encode()).hexdigest()[:8]
+        if found != known:
+            logger.debug(f"{function.__qualname__} has the hash {found}.")
+            return function.__qualname__
+    return None
+
+
+# The models passed to `fast_decoding`.
+_CHOSEN: WeakSet[nn.Module] = WeakSet()
 # For each model on a CPU, its state and its compiled graphs, or None if there cannot be any for this state.
 _GRAPHS: WeakKeyDictionary[nn.Module, tuple[Any, GraphSearch | None]] = WeakKeyDictionary()
 _logged_reasons: set[str] = set()
@@ -134,6 +159,7 @@ def changed_method() -> str | None:
 
 def _is_observed(module: nn.Module) -> bool:
     """Return whether a module has hooks, other than the recorders that transformers never removes."""
+    # torch has no public names for hooks
     hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
     return any(getattr(hook, "__module__", None) != output_capturing.__name__ for hook in hooks)
 
@@ -157,24 +183,24 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
             return "the model is in training mode (`model.eval()` ends it)"
         if _is_observed(module) or not _METHODS_OF.get(type(module), _FORWARD).isdisjoint(module.__dict__):
             return f"a {type(module).__name__} has a hook, or a method of it was replaced (offloaded weights do both)"
-    if torch_modules._has_any_global_hook():
+    if has_global_hook():
         return "all modules have a global hook"
     for name in _KNOWN_METHODS:  # a subclass or an adapter may have replaced the method
         if getattr(getattr(model, name), "__func__", None) is not getattr(WeftForConditionalGeneration, name):
             return f"the model's `{name}` is not Weft's own"
     if type(model.model) is not WeftModel:
         return f"there is a {type(model.model).__name__} in the model"
-    # The step calls the submodules of some modules, and not the modules themselves. It would ignore an adapter in place
-    # of one, or the `forward` of a subclass.
+    # The step calls the submodules of some modules, and not the modules themselves. It would ignore an adapter in
+    # place of one, or the `forward` of a subclass.
+    if edited := edited_function():
+        return f"the source of {edited} was edited"
     kinds = dict.fromkeys(type(module) for module in (model.lm_head, *modules))
     if replaced := _replaced_code(kinds):
         return f"the code of {replaced} was replaced"
     for kind in kinds:
         if kind not in _TORCH_MODULES and not kind.__module__.startswith(_SOURCES):
             return f"there is a {kind.__name__} in the model (an adapter, or a module of another package)"
-    # `parameters` would walk the modules again
-    parameters = [parameter for module in (model.lm_head, *modules) for parameter in module._parameters.values()]
-    weights = [weight for weight in parameters if weight is not None]
+    weights = [weight for module in (model.lm_head, *modules) for weight in module.parameters(recurse=False)]
     types = {type(weight).__name__ for weight in weights if type(weight) is not nn.Parameter}
     if types:
         return f"weights are of type {', '.join(sorted(types))} (quantised or sharded)"
@@ -186,7 +212,7 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
     if any(getattr(module, "capacity_factor", None) is not None for module in modules):
         # the fast path passes other tokens to the experts in a call: one beam of a prefix, and beams by their slots
         return "experts have a limited capacity, so that the tokens of a call decide what is dropped"
-    name = model.config._attn_implementation
+    name = attention_implementation(model.config)
     if name not in KNOWN_IMPLEMENTATIONS or _is_foreign(ALL_ATTENTION_FUNCTIONS.get(name)):
         return f'the attention "{name}" is not one of transformers\' own'
     return None
@@ -262,21 +288,6 @@ def is_prepared(model_kwargs: dict[str, Any]) -> bool:
     return isinstance(model_kwargs.get(CACHE), FastPathRequest)
 
 
-def is_compiled(model: Any) -> bool:
-    """Return whether the model's step is, or will be, compiled."""
-    return model in _CHOSEN and model.device.type == "cpu"
-
-
-def decode_step(model: Any) -> DecodeStep:
-    """Return the step for the model's current weights. A compiled step is kept until the model changes."""
-    if not is_compiled(model):
-        return DecodeStep(model)
-    kept, state, settings = _CHOSEN[model], snapshot([model.model.decoder, model.lm_head]), vars(model.config)
-    if kept is None or kept[0] != (state, settings):
-        kept = _CHOSEN[model] = (state, copy.deepcopy(settings)), DecodeStep(model, compiled=True)
-    return kept[1]
-
-
 def reason_against_graphs(model: Any) -> str | None:
     """Return why the search cannot be compiled for a model, or None if it can."""
     rotary = model.model.decoder.rotary_embedding
@@ -315,8 +326,8 @@ class _State:
             places += [(one.data_ptr(), one.dtype, one.shape, one.stride()) for one in own]
         methods = [getattr(getattr(model, name), "__func__", None) for name in _KNOWN_METHODS]
         methods.append(_replaced_code({type(module) for module in modules}))
-        attention = ALL_ATTENTION_FUNCTIONS.get(model.config._attn_implementation)
-        has_hook, threads = torch_modules._has_any_global_hook(), torch.get_num_threads()
+        attention = ALL_ATTENTION_FUNCTIONS.get(attention_implementation(model.config))
+        has_hook, threads = has_global_hook(), torch.get_num_threads()
         defaults = torch.get_default_dtype(), torch.get_default_device()
         self.others = places, methods, attention, has_hook, threads, defaults, vars(model.config)
 
@@ -330,11 +341,8 @@ class _State:
 
 
 def graph_search(model: Any) -> GraphSearch | None:
-    """Return the graphs of searches for the model as it is now, or None if there cannot be any.
-
-    A model with a compiled step keeps it: with 10 M parameters and 64 tokens or more, it is 1.3 to 1.9 times as fast.
-    """
-    if is_compiled(model) or model.device.type != "cpu" or not has_compiled_folder():
+    """Return the graphs of searches for the model as it is now, or None if there cannot be any."""
+    if model.device.type != "cpu" or not has_compiled_folder():
         return None
     kept, state = _GRAPHS.get(model), _State(model)
     if kept is None or kept[0] != state:
@@ -345,12 +353,10 @@ def graph_search(model: Any) -> GraphSearch | None:
 
 def _search_settings(model: Any, generation_config: GenerationConfig | None, settings: dict[str, Any]) -> Any:
     """Return the settings of a search, with tensors of special tokens, or None if graphs do not support them."""
-    prepared, others = model._prepare_generation_config(generation_config, **settings)
-    model._prepare_special_tokens(prepared, True, device=model.device, batch_size=1)
+    prepared, others = prepared_settings(model, generation_config, settings)
     if prepared.max_new_tokens is not None:
         prepared.max_length = prepared.max_new_tokens + 1
-    size, ends = model.config.target_vocab_size, prepared._eos_token_tensor
-    tokens = prepared._decoder_start_token_tensor, prepared._pad_token_tensor
+    size, (start, ends, pad) = model.config.target_vocab_size, special_tokens(prepared)
     if (
         others  # the plain path refuses names that it does not know
         or prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
@@ -360,7 +366,7 @@ def _search_settings(model: Any, generation_config: GenerationConfig | None, set
         or ends is None
         # the plain path has its own errors for these
         or any(getattr(prepared, name, None) for name in _REFUSED)
-        or not all(token.ndim == 0 and 0 <= int(token) < size for token in tokens)
+        or not all(token.ndim == 0 and 0 <= int(token) < size for token in (start, pad))
         or 1 + len(ends) > size
         or not isinstance(prepared.max_length, int)
         or not 2 <= prepared.max_length < 2**62
@@ -415,58 +421,44 @@ def compiled_texts(
     return graphs.write(prepared, *tensors)
 
 
-def fast_decoding(model: Any, compile: bool = True) -> Any:
+def fast_decoding(model: Any, enable: bool = True) -> Any:
     """
-    Compile the decoding step of a model on a CPU, or turn the fast path on for a model on a GPU.
+    Turn the fast path on for a model on a GPU, for all later calls of `model.generate`.
 
-    The setting is for all later calls of `model.generate`. On a CPU, the fast path does not need it.
+    On a CPU, the fast path is always on, so this has no effect. (`weftformer compile` makes it faster there.)
 
-    On a CPU, the first `generate` with a new batch size or number of beams compiles, for about a minute. The result is
-    kept in a file, which later processes load in about two seconds, as long as the weights, the versions, the processor
-    and the number of threads are the same. The folder is `~/.cache/weftformer/compiled`, or the value of the environment
-    variable `WEFT_COMPILED_FOLDER`.
-
-    The weights become constants of the compiled step. If they change in any way, the next `generate` compiles again.
-    To notice a change, every `generate` hashes the decoder's weights, which takes less time than one token.
-
-    On a GPU, nothing is compiled. The texts are the same in float32. In 16 bits they may differ where tokens have
-    almost equal scores, because sums are in another order. `generate(cache_implementation="static")` lets transformers
-    compile its own greedy search.
+    The outputs are the same in float32. In 16 bits they may differ where tokens have almost equal scores, because sums
+    are in another order. `generate(cache_implementation="static")` lets transformers compile its own greedy search.
 
     Args:
         model (`WeftForConditionalGeneration`):
             The model, in evaluation mode.
-        compile (`bool`, *optional*, defaults to `True`):
+        enable (`bool`, *optional*, defaults to `True`):
             False restores the default.
 
     Returns:
         `WeftForConditionalGeneration`: the model.
 
     Raises:
-        ValueError: the model cannot take the fast path at all (it is in training mode, has adapters or hooks, or has
-            quantised, sharded or offloaded weights, or weights on several devices), or it is on a CPU and its rotary
-            positions change with the length of the text.
+        ValueError: the model cannot take the fast path at all: it is in training mode, has adapters or hooks, or has
+            quantised, sharded or offloaded weights, or weights on several devices.
 
     Example:
 
     ```python
     >>> import weftformer
 
-    >>> model = weftformer.fast_decoding(model.eval())
+    >>> model = weftformer.fast_decoding(model.eval().to("cuda"))
     >>> ids = model.generate(**inputs, num_beams=5)
     ```
     """
-    was_chosen = model in _CHOSEN
-    if not compile:
-        _CHOSEN.pop(model, None)
+    if not enable:
+        _CHOSEN.discard(model)
         return model
-    _CHOSEN.setdefault(model, None)
-    against, rotary = reason_against_model(model), model.model.decoder.rotary_embedding
-    if is_compiled(model) and rotary is not None and rotary.rope_type in GROWING_ROTARY:
-        # a compiled step has frequencies as constants
-        against = f'rotary positions of the type "{rotary.rope_type}" change with the length of the text'
-    if against is not None:
+    was_chosen = model in _CHOSEN
+    _CHOSEN.add(model)
+    if (against := reason_against_model(model)) is not None:
         if not was_chosen:
-            del _CHOSEN[model]
+            _CHOSEN.discard(model)
         raise ValueError(f"`fast_decoding` does not support this model: {against}.")
     return model

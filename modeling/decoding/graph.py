@@ -4,15 +4,17 @@ The weights are not part of a graph, which reads them where the model has them. 
 configuration, also while they are trained, and all numbers and lengths of texts, except that a single text has graphs
 of its own, and so has each kind of beam search.
 
-Shape suffixes: L layers, B texts, S beams of each, W = B * S rows, C candidates of each text, G key-value heads, K width
-of a head, M source tokens, T tokens, E end tokens, V tokens of the vocabulary.
+Shape suffixes: L layers, B texts, S beams of each, W = B * S rows, C candidates of each text, G key-value heads, K
+width of a head, M source tokens, N columns of ids, P columns that all beams share, Q columns of each beam before the
+suffixes, T columns of the suffixes, E end tokens, V tokens of the vocabulary.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -21,19 +23,23 @@ from torch.nn.functional import pad
 from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import logging
 
-from ..attention import CrossAttention
+from ..attention import new_cache
 from ..masks import additive
 from ..positions import TokenPositions, attention_positions, positions_after_pads
-from .cache import by_layer
+from ..transformers_names import check_early_stop, special_tokens, update_finished_beams
+from .cache import by_layer, take_states
 from .compiled import load_package, scalar_attrs, write_package
 from .search import NEG_SCORE, stacked
-from .step import DecodeStep
+from .step import DecodeStep, SharedStates, StepCache
 
 logger = logging.get_logger(__name__)
 
-# The number of tokens that a loop has room for at first: the start token and 32 others. It doubles, because each token
-# copies all of the room.
-_ROOM = 33
+# The number of tokens that a loop writes before their keys and values are added to the past.
+_BLOCK = 32
+# The most rows whose products are sums.
+_FEW_ROWS = 12
+# The fewest columns of the past, because graphs are compiled for lengths from 2 on.
+_SHORTEST = 2
 # Without the weights.
 _COMPILER = {"aot_inductor.package_constants_in_so": False}
 
@@ -75,20 +81,57 @@ class SourceGraph(nn.Module):
         source = TokenPositions(positions_after_pads(attention_mask, states))
         kind, rotary = self.config.cross_attention_position_type, self.rotary_embedding
         positions = attention_positions(kind, self.config, source, source, source, rotary, states, is_cross=True)
-        layers = [cast(CrossAttention, part)._keys_values(states, positions) for part in self.cross_attentions]
-        keys, values = (torch.stack(tensors) for tensors in zip(*layers, strict=True))
+        cache = new_cache(self.config)
+        for attention in self.cross_attentions:  # their outputs are not used, so the compiler removes them
+            attention(states, states, None, positions, cache=cache)
+        keys, values = take_states(cache.cross_attention_cache)
         return states, keys, values
 
 
+class _Past:
+    """The keys and values of a loop, as the layers extend and read them.
+
+    Args:
+        shared: those that all rows of a text share (2, L, B, G, P, K).
+        own: those of each row after them (2, L, B, S, G, Q, K).
+        origins_W: the row of `own` that each row continues, None to leave `own` out.
+        suffixes: for each layer in turn, keys and values of all rows after them (B, G, T, S, K).
+        column: the column of the new token in the suffixes.
+    """
+
+    def __init__(self, shared, own, origins_W, suffixes: Sequence[torch.Tensor], column: torch.Tensor):
+        self.shared, self.own, self.origins_W = by_layer(shared), by_layer(own.flatten(2, 3)), origins_W
+        self.suffixes, self.column = list(suffixes), column
+
+    def update(self, key: torch.Tensor, value: torch.Tensor, layer_idx: int) -> list[Any]:
+        """Add a token of each row (W, G, 1, K). Return the keys and values of a layer."""
+        both = []
+        for kind, added in enumerate((key, value)):
+            suffix = self.suffixes[2 * layer_idx + kind]
+            added_BSGK = added[:, :, 0].unflatten(0, (-1, suffix.shape[3]))
+            # not `where`, which would compute the new states again for each column
+            suffix = suffix.index_copy(2, self.column.view(1), added_BSGK.transpose(1, 2)[:, :, None])
+            self.suffixes[2 * layer_idx + kind] = suffix
+            parts = [self.shared[layer_idx][kind], suffix.flatten(2, 3)]
+            if self.origins_W is not None:  # read in place, where inductor writes products as sums
+                parts.insert(1, self.own[layer_idx][kind].index_select(0, self.origins_W))
+            both.append(SharedStates.of(tuple(parts), key.shape[0]))
+        return both
+
+
 class _Loop(nn.Module, ABC):
-    """A loop that writes tokens until half of the texts have ended or the room is full.
+    """A loop that writes tokens until half of the texts have ended or there is no column left.
+
+    The loop copies what it changes for each token. So the past is only read, and new keys and values go to suffixes of
+    a few columns, which [`next_block`] adds to the past afterwards. What a beam has written stays where it is, whatever
+    beams continue it, and indices and a mask show each beam what it continues.
 
     Args:
         step: the step of the model, without joined projections.
         num_beams: the number of rows of each text.
     """
 
-    # The dimensions of each tensor of the state.
+    # The dimensions of each tensor of the state. The first has the ids.
     state: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, step: DecodeStep, num_beams: int = 1):
@@ -98,86 +141,141 @@ class _Loop(nn.Module, ABC):
     def start(self, keys_LBGMK: torch.Tensor, start: torch.Tensor, fill: int, room: int) -> list[torch.Tensor]:
         """Return the length, the cache and the state of texts that consist of the start token."""
         layers, texts, groups, _, width = keys_LBGMK.shape
-        cache = keys_LBGMK.new_zeros(2, layers, texts, self.num_beams, groups, room, width)
-        return [torch.ones(()).long(), cache, *self._start(texts, start, fill, room)]
+        shared = keys_LBGMK.new_zeros(2, layers, texts, groups, _SHORTEST, width)
+        own = keys_LBGMK.new_zeros(2, layers, texts, self.num_beams, groups, _SHORTEST, width)
+        suffix = keys_LBGMK.new_zeros(2, layers, texts, groups, room, self.num_beams, width)
+        length = torch.ones(()).long()
+        return [length, length - 1, length - 1, shared, own, suffix, *self._start(texts, start, fill, room)]
 
     @abstractmethod
     def _start(self, texts: int, start: torch.Tensor, fill: int, room: int) -> list[torch.Tensor]:
         """Return the state of texts that consist of the start token, with room for more tokens."""
 
-    def forward(self, length, cache, *others):
-        """Return the new length, the new state, and the keys and values (W, G, T, K) of each layer in turn.
+    def forward(self, length, num_shared, first, shared, own, suffix, *others):
+        """Return the new length, the new state, and the suffixes (B, G, T, S, K) of each layer in turn.
 
         Args:
             length: the number of tokens that each row has, at least the start token.
-            cache: keys and values of all tokens but the last (2, L, B, S, G, T, K).
-            others: the state; keys and values (L, B, G, M, K) and mask (B, M) of the source; ids of the end tokens (E,),
-                id of the pad token, and the largest number of tokens.
+            num_shared: the number of columns in use in `shared`.
+            first: the position of the first column of the suffixes.
+            shared: keys and values that all rows of a text share (2, L, B, G, P, K).
+            own: keys and values of each row after them (2, L, B, S, G, Q, K).
+            suffix: keys and values of the tokens after them but the last (2, L, B, G, T, S, K).
+            others: the state; keys and values (L, B, G, M, K) and mask (B, M) of the source; ids of the end tokens
+                (E,), id of the pad token, and the largest number of tokens.
         """
         count = len(self.state)
         keys_LBGMK, values_LBGMK, source_mask_BM, *settings = others[count:]
         source, source_mask = torch.stack([keys_LBGMK, values_LBGMK]), source_mask_BM.bool()[:, None, None]
         source_positions = positions_after_pads(source_mask_BM, source_mask_BM)
-        columns_T = torch.arange(cache.shape[5], device=cache.device)
+        columns_N, columns_P, columns_Q, columns_T = (
+            torch.arange(size, device=shared.device)
+            for size in (others[0].shape[-1], shared.shape[4], own.shape[5], suffix.shape[4])
+        )
+        positions_T = (columns_T + first)[:, None].expand(-1, self.num_beams).flatten()
+        parts = [(columns_P, columns_P < num_shared), (columns_Q + num_shared, columns_Q < first - num_shared)]
+        parts = parts if self.num_beams > 1 else parts[:1]
+        positions = torch.cat([*(positions for positions, _ in parts), positions_T])[None]
         num_before = self.has_ended(*others[:count]).sum()
 
         def goes_on(length, *carried):
             has_ended_B = self.has_ended(*carried[:count])
-            return (length < columns_T.shape[0]) & ((has_ended_B.sum() - num_before) * 2 < has_ended_B.shape[0])
+            return (length < columns_N.shape[0]) & ((has_ended_B.sum() - num_before) * 2 < has_ended_B.shape[0])
 
         def write(length, *carried):
             last = length - 1
-            past = list(zip(carried[count::2], carried[count + 1 :: 2], strict=True))
-            parents_W, new = self.parents(*carried[:count]), []
+            column = last - first
+            state = self.begin(column, columns_T, *carried[:count])
+            ids_W = self.last(last, *state)
+            past = _Past(shared, own, self.origins(*state), carried[count:], column)
+            cache = StepCache(past, by_layer(source), ids_W.shape[0])
+            in_suffix = self.visible(columns_T <= column, *state)
+            in_past = [is_used.expand(*in_suffix.shape[:3], -1) for _, is_used in parts]
+            mask = torch.cat([*in_past, in_suffix], dim=3)
+            logits_WV = self.step.logits(ids_W, last.view(1, 1), cache, positions, mask, source_positions, source_mask)
+            state = self.extend(length, columns_N, logits_WV.float(), settings, *state)
+            return length + 1, *state, *past.suffixes
 
-            def keep(index, *added_WGK):
-                kept = [states if parents_W is None else states.index_select(0, parents_W) for states in past[index]]
-                # not `where`, which would compute the new states again for each column
-                past[index] = [
-                    states.index_copy(2, last.view(1), added[:, :, None])
-                    for added, states in zip(added_WGK, kept, strict=True)
-                ]
-                new.extend(past[index])
-                return [past[index]]
-
-            ids_W, positions = self.last(last, *carried[:count]), last.view(1, 1)
-            mask_T = past[0][0].new_zeros(columns_T.shape).masked_fill(columns_T > last, float("-inf"))
-            mask = mask_T.expand(ids_W.shape[0], 1, 1, -1)
-            of_source = by_layer(source), source_positions, source_mask, self.num_beams
-            # the key position of the last column is that of the last token, which only that token sees
-            logits_WV = self.step.logits(ids_W, positions, [], [columns_T[:-1]], mask, of_source, keep)
-            state = self.extend(length, columns_T, logits_WV.float(), settings, *carried[:count])
-            return length + 1, *state, *new
-
-        past = [states.flatten(0, 1).clone() for layer in by_layer(cache) for states in layer]
-        length, *carried = while_loop(goes_on, write, (length.clone(), *others[:count], *past))
+        suffixes = [states.clone() for layer in by_layer(suffix) for states in layer]
+        length, *carried = while_loop(goes_on, write, (length.clone(), *others[:count], *suffixes))
         return length, *carried
 
     @abstractmethod
     def has_ended(self, *state: torch.Tensor) -> torch.Tensor:
         """Return which texts have ended."""
 
-    def parents(self, *state: torch.Tensor) -> torch.Tensor | None:
-        """Return the row that each row continues, or None if each continues itself."""
+    def begin(self, column, columns_T, *state: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the state with a new column of the suffixes."""
+        return state
+
+    def origins(self, *state: torch.Tensor) -> torch.Tensor | None:
+        """Return the row before the suffixes that each row continues (W,), None if rows share all columns before them."""
         return None
+
+    def visible(self, is_written_T: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
+        """Return which keys of the suffixes each row attends to (W, 1, 1, T * S)."""
+        return is_written_T.expand(state[0].shape[0], 1, 1, -1)
 
     @abstractmethod
     def last(self, last: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
         """Return the token of each row in the column `last`."""
 
     @abstractmethod
-    def extend(self, length, columns_T, logits_WV, settings, *state) -> tuple[torch.Tensor, ...]:
+    def extend(self, length, columns_N, logits_WV, settings, *state) -> tuple[torch.Tensor, ...]:
         """Return the state with another token."""
 
     @abstractmethod
     def best(self, length: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the ids of the best texts of each source, best first (B, S, T), and their lengths (B, S)."""
+        """Return the ids of the best texts of each source, best first (B, S, N), and their lengths (B, S)."""
+
+    def by_row(self, own: torch.Tensor, suffix: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
+        """Return the keys and values of `own` and of suffixes (2, L, B, S, G, T, K) that each row continues."""
+        return suffix
+
+    def next_block(
+        self,
+        place: tuple[int, int, int],
+        shared: torch.Tensor,
+        own: torch.Tensor,
+        suffix: torch.Tensor,
+        state: list[torch.Tensor],
+        room: int,
+        fill: int,
+    ) -> list[Any]:
+        """Return the arguments of the next block, with empty suffixes.
+
+        Args:
+            place: the length, the number of shared columns and the first position of the suffixes.
+            shared, own, suffix, state: those of the block that is over, as the place is.
+            room: the number of columns of ids.
+            fill: the id in columns that are not written.
+        """
+        length, num_shared, first = place
+        written = suffix[:, :, :, :, : length - 1 - first].movedim(5, 3)
+        own = self.by_row(own[:, :, :, :, :, : first - num_shared], written, *state)
+        ids_BSN = state[0][..., num_shared : length - 1].view(*own.shape[2:4], -1)
+        is_same_BN = (ids_BSN == ids_BSN[:, :1]).all(dim=1)
+        count = int(is_same_BN.long().cumprod(dim=1).sum(dim=1).min())
+        shared = torch.cat([shared[:, :, :, :, :num_shared], own[:, :, :, 0, :, :count]], dim=4)
+        own = own[:, :, :, :, :, count:]
+        shared, own = (pad(part, (0, 0, 0, max(0, _SHORTEST - part.shape[-2]))) for part in (shared, own))
+        suffix = shared.new_zeros(*shared.shape[:4], _BLOCK, self.num_beams, shared.shape[5])
+        state = [
+            pad(part, (0, room - part.shape[-1]), value=fill) if dims[-1:] == "N" else part
+            for part, dims in zip(self.restarted(state), self.state, strict=True)
+        ]
+        numbers = [torch.tensor(number) for number in (length, num_shared + count, length - 1)]
+        return [*numbers, shared, own, suffix, *state]
+
+    def restarted(self, state: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the state for new suffixes."""
+        return state
 
 
 class GreedyGraph(_Loop):
-    """The loop of greedy search. The arguments are as in [`_Loop`], and the state is ids, ended texts, finite logits."""
+    """The loop of greedy search. The arguments are as in [`_Loop`]. The state is ids, ended texts, finite logits."""
 
-    state = ("BT", "B", "")
+    state = ("BN", "B", "")
 
     def _start(self, texts, start, fill, room):
         return [start.expand(texts, room).contiguous(), torch.zeros(texts, dtype=torch.bool), torch.ones(()).bool()]
@@ -188,26 +286,31 @@ class GreedyGraph(_Loop):
     def last(self, last, *state):
         return state[0].gather(1, last.expand(len(state[0]), 1))[:, 0]
 
-    def extend(self, length, columns_T, logits_BV, settings, *state):
-        ids_BT, has_ended_B, is_finite = state
+    def extend(self, length, columns_N, logits_BV, settings, *state):
+        ids_BN, has_ended_B, is_finite = state
         ends_E, pad_id, _ = settings
         tokens_B = torch.where(has_ended_B, pad_id, logits_BV.argmax(dim=-1))
-        ids_BT = torch.where(columns_T == length, tokens_B[:, None], ids_BT)
+        ids_BN = torch.where(columns_N == length, tokens_B[:, None], ids_BN)
         has_ended_B = has_ended_B | (tokens_B[:, None] == ends_E).any(dim=1)
-        return ids_BT, has_ended_B, is_finite & _is_finite(logits_BV)
+        return ids_BN, has_ended_B, is_finite & _is_finite(logits_BV)
 
     def best(self, length, *state):
         return state[0][:, None], length.expand(len(state[0]), 1)
 
 
-class _Gather:
-    """The method that transformers' rules call on a model. `GenerationMixin` has one that cannot be exported for any size."""
+def gather_beams(states: torch.Tensor, picks: torch.Tensor) -> torch.Tensor:
+    """Return the picked beams (B, X) of states (B, S, ...)."""
+    index = picks if states.ndim == 2 else picks[:, :, None].expand(-1, -1, states.shape[2])
+    return states.gather(1, index)
 
-    @staticmethod
-    def _gather_beams(states: torch.Tensor, picks: torch.Tensor) -> torch.Tensor:
-        """Return the picked beams (B, X) of states (B, S, ...)."""
-        index = picks if states.ndim == 2 else picks[:, :, None].expand(-1, -1, states.shape[2])
-        return states.gather(1, index)
+
+class _Rules(GenerationMixin):
+    """transformers' rules of beam search. Their own `_gather_beams` cannot be exported for any size."""
+
+    _gather_beams = staticmethod(gather_beams)
+
+
+_RULES = _Rules()
 
 
 class BeamGraph(_Loop):
@@ -218,9 +321,9 @@ class BeamGraph(_Loop):
         num_beams, num_ends, length_penalty, early_stopping: the settings of the search, and the number of end tokens.
     """
 
-    # the running texts, their scores and their parents; the best texts, their scores, lengths and whether they have
-    # ended; whether they can improve; finite logits
-    state = ("BST", "BS", "BS", "BST", "BS", "BS1", "BS", "B1", "")
+    # the running texts, their scores, the beams of the suffixes that they continue in each column, and those of the
+    # past; the best texts, their scores, lengths and whether they have ended; whether they can improve; finite logits
+    state = ("BSN", "BS", "BST", "BS", "BSN", "BS", "BS1", "BS", "B1", "")
 
     def __init__(
         self, step: DecodeStep, num_beams: int, num_ends: int, length_penalty: float, early_stopping: bool | str
@@ -231,65 +334,88 @@ class BeamGraph(_Loop):
 
     def _start(self, texts, start, fill, room):
         shape = texts, self.num_beams
-        ids_BST = torch.full((*shape, room), fill)
-        ids_BST[:, :, 0] = start
-        scores_BS, columns_BS = torch.zeros(shape), torch.arange(self.num_beams).expand(shape)
+        ids_BSN = torch.full((*shape, room), fill)
+        ids_BSN[:, :, 0] = start
+        scores_BS, beams_S = torch.zeros(shape), torch.arange(self.num_beams)
         return [
-            ids_BST, scores_BS.masked_fill(columns_BS > 0, NEG_SCORE), columns_BS.contiguous(), ids_BST.clone(),
-            torch.full(shape, NEG_SCORE), torch.zeros((*shape, 1)).long(), torch.zeros(shape).bool(),
+            ids_BSN, scores_BS.masked_fill(beams_S > 0, NEG_SCORE), torch.zeros((*shape, room)).long(),
+            beams_S.repeat(texts, 1),
+            ids_BSN.clone(), torch.full(shape, NEG_SCORE), torch.zeros((*shape, 1)).long(), torch.zeros(shape).bool(),
             torch.ones((texts, 1)).bool(), torch.ones(()).bool(),
         ]  # fmt: skip
 
     def has_ended(self, *state):
-        return ~state[7][:, 0]
+        return ~state[8][:, 0]
 
-    def parents(self, *state):
-        parents_BS = state[2]
-        first_B1 = torch.arange(parents_BS.shape[0], device=parents_BS.device)[:, None] * self.num_beams
-        return (parents_BS + first_B1).flatten()
+    def begin(self, column, columns_T, *state):
+        beams_S1 = torch.arange(self.num_beams, device=column.device)[:, None]
+        return *state[:2], torch.where(columns_T == column, beams_S1, state[2]), *state[3:]
+
+    def origins(self, *state):
+        origins_BS = state[3]
+        first_B1 = torch.arange(origins_BS.shape[0], device=origins_BS.device)[:, None] * self.num_beams
+        return (origins_BS + first_B1).flatten()
+
+    def visible(self, is_written_T, *state):
+        beams_S = torch.arange(self.num_beams, device=is_written_T.device)
+        is_continued_BSTS = (state[2][..., None] == beams_S) & is_written_T[:, None]
+        return is_continued_BSTS.flatten(2).flatten(0, 1)[:, None, None]
+
+    def by_row(self, own, suffix, *state):
+        rows = []
+        for states, beams_BST in ((own, state[3][..., None]), (suffix, state[2][..., : suffix.shape[5]])):
+            rows.append(states.gather(3, beams_BST[None, None, :, :, None, :, None].expand(states.shape)))
+        return torch.cat(rows, dim=5)
+
+    def restarted(self, state):
+        texts = state[2].shape[0]
+        beams_BST = state[2].new_zeros(texts, self.num_beams, _BLOCK)
+        return [*state[:2], beams_BST, torch.arange(self.num_beams).repeat(texts, 1), *state[4:]]
 
     def last(self, last, *state):
         return state[0].gather(2, last.expand(*state[0].shape[:2], 1)).flatten()
 
-    def extend(self, length, columns_T, logits_WV, settings, *state):
-        running_BST, running_scores_BS, _, best_BST, best_scores_BS, best_lengths_BS1, has_ended_BS = state[:7]
-        can_improve_B1, is_finite = state[7:]
+    def extend(self, length, columns_N, logits_WV, settings, *state):
+        running_BSN, running_scores_BS, *beams = state[:4]
+        best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS, can_improve_B1, is_finite = state[4:]
         ends_E, _, longest = settings
         vocabulary = logits_WV.shape[-1]
         scores_BSV = logits_WV.log_softmax(dim=-1).unflatten(0, (-1, self.num_beams)) + running_scores_BS[:, :, None]
         top_BC, picks_BC = scores_BSV.flatten(1).topk(self.num_candidates)
         parents_BC, tokens_BC = picks_BC // vocabulary, picks_BC % vocabulary
         ends_BC = (tokens_BC[:, :, None] == ends_E).any(dim=-1) | (length + 1 >= longest)
-        texts_BCT = _Gather._gather_beams(running_BST, parents_BC)
-        texts_BCT = torch.where(columns_T == length, tokens_BC[:, :, None], texts_BCT)
+        texts_BCN = gather_beams(running_BSN, parents_BC)
+        texts_BCN = torch.where(columns_N == length, tokens_BC[:, :, None], texts_BCN)
         rules = {
             "cur_len": length.double(), "decoder_prompt_len": 1, "length_penalty": self.length_penalty,
             "early_stopping": self.early_stopping, "is_early_stop_heuristic_unsatisfied": can_improve_B1,
         }  # fmt: skip
-        best_BST, best_scores_BS, best_lengths_BS1, has_ended_BS = GenerationMixin._update_finished_beams(
-            _Gather,
-            sequences=best_BST, beam_scores=best_scores_BS, beam_indices=best_lengths_BS1, is_sent_finished=has_ended_BS,
-            topk_running_sequences=texts_BCT, topk_log_probs=top_BC,
-            topk_running_beam_indices=(length + 1).expand(*tokens_BC.shape, 1), next_token_hits_stopping_criteria=ends_BC,
+        best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS = update_finished_beams(
+            _RULES, sequences=best_BSN, beam_scores=best_scores_BS, beam_indices=best_lengths_BS1,
+            is_sent_finished=has_ended_BS,
+            topk_running_sequences=texts_BCN, topk_log_probs=top_BC,
+            topk_running_beam_indices=(length + 1).expand(*tokens_BC.shape, 1),
+            next_token_hits_stopping_criteria=ends_BC,
             top_num_beam_mask=torch.arange(self.num_candidates, device=top_BC.device) < self.num_beams,
             num_beams=self.num_beams, **rules,
         )  # fmt: skip
         running_scores_BS, order_BS = (top_BC + ends_BC.float() * NEG_SCORE).topk(self.num_beams)
-        running_BST = _Gather._gather_beams(texts_BCT, order_BS)
+        running_BSN = gather_beams(texts_BCN, order_BS)
         may_stop_B = ends_BC.any(dim=1) | has_ended_BS.any(dim=1)
-        goes_on_B1 = GenerationMixin._check_early_stop_heuristic(
-            running_beam_scores=running_scores_BS, beam_scores=best_scores_BS, is_sent_finished=has_ended_BS,
+        goes_on_B1 = check_early_stop(
+            _RULES, running_beam_scores=running_scores_BS, beam_scores=best_scores_BS, is_sent_finished=has_ended_BS,
             max_length=longest.double(), **(rules | {"cur_len": length.double() + 1}),
         )  # fmt: skip
         is_full_B = has_ended_BS.all(dim=1) & (self.early_stopping is True)
         is_done_B = may_stop_B & (~goes_on_B1[:, 0] | is_full_B | ends_BC.all(dim=1))
         return (
-            running_BST, running_scores_BS, parents_BC.gather(1, order_BS), best_BST, best_scores_BS, best_lengths_BS1,
-            has_ended_BS, can_improve_B1 & ~is_done_B[:, None], is_finite & _is_finite(logits_WV),
+            running_BSN, running_scores_BS, *(gather_beams(part, parents_BC.gather(1, order_BS)) for part in beams),
+            best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS, can_improve_B1 & ~is_done_B[:, None],
+            is_finite & _is_finite(logits_WV),
         )  # fmt: skip
 
     def best(self, length, *state):
-        return state[3], state[5][..., 0]
+        return state[4], state[6][..., 0]
 
 
 def _is_finite(logits_WV: torch.Tensor) -> torch.Tensor:
@@ -298,10 +424,14 @@ def _is_finite(logits_WV: torch.Tensor) -> torch.Tensor:
 
 
 def _product(states, weight, bias=None):
-    """A linear layer for one row as a sum, which inductor joins with what is around it. BLAS takes twice as long."""
-    if states.numel() != states.shape[-1]:
+    """A linear layer for a few rows as sums, which inductor joins with what is around it. BLAS takes twice as long."""
+    rows = states.numel() // states.shape[-1]
+    if not isinstance(rows, int) or rows > _FEW_ROWS:
         return NotImplemented
-    product = (states.reshape(1, -1) * weight).sum(-1).view(*states.shape[:-1], len(weight))
+    width = states.shape[-1]
+    # `as_strided` makes inductor write the states to memory first, and not compute them again for each output
+    states_R1D = states.contiguous().as_strided((rows, 1, width), (width, width, 1))
+    product = (states_R1D * weight).sum(-1).view(*states.shape[:-1], len(weight))
     return product if bias is None else product + bias
 
 
@@ -324,10 +454,10 @@ def for_single(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 
 
 def kind_of(settings: GenerationConfig) -> tuple:
-    """Return the arguments of [`BeamGraph`] for the settings of a search with end tokens, nothing for greedy search."""
+    """Return the arguments of [`BeamGraph`] for settings with end tokens, none of them for greedy search."""
     if settings.num_beams == 1:
         return ()
-    return settings.num_beams, len(settings._eos_token_tensor), settings.length_penalty, settings.early_stopping
+    return settings.num_beams, len(special_tokens(settings).ends), settings.length_penalty, settings.early_stopping
 
 
 class GraphSearch:
@@ -388,18 +518,18 @@ class GraphSearch:
         """Export a graph for one text or for several, of any lengths from 2 on."""
         arguments = self._source(torch.full((1 if is_single else 3, 5), 3))
         dims: tuple[str, ...] = "BM", "BM", "BC"
-        any_length, free = torch.export.Dim.DYNAMIC, "MTE" if is_single else "BMTE"
+        any_length, free = torch.export.Dim.DYNAMIC, "MNPQTE" if is_single else "BMNPQTE"
         if isinstance(graph, _Loop):
             _, keys, values = self.source(*arguments)
             zero = torch.zeros(()).long()
             given = keys, values, arguments[1], zero.expand(4).contiguous(), zero, zero + 9
             arguments = (*graph.start(keys, zero, 0, 7), *given)
-            dims = ("", "2LBSGTK", *graph.state, "LBGMK", "LBGMK", "BM", "E", "", "")
+            dims = ("", "", "", "2LBGPK", "2LBSGQK", "2LBGTSK", *graph.state, "LBGMK", "LBGMK", "BM", "E", "", "")
         shapes = [
             {dim: any_length for dim, letter in enumerate(letters) if letter in free}
             for letters, _ in zip(dims, arguments, strict=False)
         ]
-        nested = (*shapes[:2], tuple(shapes[2:])) if isinstance(graph, _Loop) else tuple(shapes)
+        nested = (*shapes[:6], tuple(shapes[6:])) if isinstance(graph, _Loop) else tuple(shapes)
         return torch.export.export(graph, arguments, dynamic_shapes=nested, strict=False)
 
     def _source(self, input_ids, attention_mask=None, condition_values=None) -> tuple[torch.Tensor, ...]:
@@ -435,7 +565,7 @@ class GraphSearch:
         if packages is None:
             return None
         source, loop, graph = packages
-        ends, pad_id, longest = settings._eos_token_tensor, settings._pad_token_tensor, settings.max_length
+        (start, ends, pad_id), longest = special_tokens(settings), settings.max_length
         # the id after the end of a beam, as in transformers
         fill = int(pad_id or ends[0]) if graph.num_beams > 1 else int(pad_id)
         if (of_source := source(*inputs)) is None:
@@ -443,33 +573,34 @@ class GraphSearch:
         logger.warning_once("The search runs as compiled code.")
         _, keys, values = of_source
         mask, settings_of_loop = inputs[1], (ends.repeat(2), pad_id, torch.tensor(longest))
-        start, room = settings._decoder_start_token_tensor, min(longest, _ROOM)
-        length, cache, *state = graph.start(keys, start, fill, room)
+        length, num_shared, first, shared, own, suffix, *state = graph.start(
+            keys, start, fill, min(longest, _BLOCK + 1)
+        )
         numbers = torch.arange(len(input_ids))
         texts: dict[int, torch.Tensor] = {}
         while True:
-            carried = loop(length, cache, *state, keys, values, mask, *settings_of_loop)
+            past = length, num_shared, first, shared, own, suffix
+            carried = loop(*past, *state, keys, values, mask, *settings_of_loop)
             if carried is None:
                 return None
             length, *carried = carried
-            state, past = carried[: len(graph.state)], carried[len(graph.state) :]
+            state, suffixes = carried[: len(graph.state)], carried[len(graph.state) :]
             if not state[-1]:
                 return None
             has_ended = graph.has_ended(*state)
             is_over = bool(length == longest or has_ended.all())
             kept = settings.num_return_sequences
-            ids_BST, lengths_BS = graph.best(length, *state)
-            texts |= zip(numbers.tolist(), ids_BST[:, :kept, : int(lengths_BS[:, :kept].max())], strict=True)
+            ids_BSN, lengths_BS = graph.best(length, *state)
+            texts |= zip(numbers.tolist(), ids_BSN[:, :kept, : int(lengths_BS[:, :kept].max())], strict=True)
             if is_over:
                 return stacked([texts[number] for number in range(len(texts))], fill)
             # a graph for several texts needs two
             left = has_ended.long().argsort(stable=True)[: max(2, int((~has_ended).sum()))]
-            more = min(room, longest - room) if length == room else 0
-            state = [
-                pad(part[left], (0, more), value=fill) if dims.endswith("T") else part[left] if dims else part
-                for part, dims in zip(state, graph.state, strict=True)
-            ]
+            state = [part[left] if dims else part for part, dims in zip(state, graph.state, strict=True)]
             numbers, keys, values, mask = numbers[left], keys[:, left], values[:, left], mask[left]
-            cache = torch.stack([torch.stack(past[::2]), torch.stack(past[1::2])])
-            cache = pad(cache.unflatten(2, (-1, graph.num_beams))[:, :, left], (0, 0, 0, more))
-            room += more
+            suffix = torch.stack([torch.stack(suffixes[::2]), torch.stack(suffixes[1::2])])[:, :, left]
+            room = min(longest, int(length) + _BLOCK)
+            shared, own = shared[:, :, left], own[:, :, left]
+            length, num_shared, first, shared, own, suffix, *state = graph.next_block(
+                (int(length), int(num_shared), int(first)), shared, own, suffix, state, room, fill
+            )

@@ -1,7 +1,8 @@
 """transformers' greedy search, sampling and beam search on the fast path, with fewer operations per token.
 
 Sources join and leave between two tokens. [`decode`], which `generate` calls, adds all of its sources at once, and
-[`ContinuousSearch`] adds them as they arrive. transformers' own functions handle the rare steps in which a sequence ends or the search may end.
+[`ContinuousSearch`] adds them as they arrive. transformers' own functions handle the rare
+steps in which a sequence ends or the search may end.
 
 A source that is done leaves, because its rows would be computed for nothing, and the last source takes its place. The
 result is the same, but the numbers of the rows change. So no source leaves if the request returns values for each row
@@ -22,8 +23,16 @@ from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.modeling_outputs import ModelOutput
 
-from ..transformers_names import CACHE, SORTS_SAMPLED_BEAMS
+from ..transformers_names import (
+    CACHE,
+    SORTS_SAMPLED_BEAMS,
+    check_early_stop,
+    prefill,
+    special_tokens,
+    update_finished_beams,
+)
 from .cache import DecodingCache, FastPathRequest, compaction_order, renumbered, rows_of
+from .step import DecodeStep
 
 # The score of a beam that must not win, as in transformers.
 NEG_SCORE = -1e9
@@ -106,7 +115,7 @@ class Texts:
 
     def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any]):
         self.model, self.settings, self.count = model, settings, settings.num_beams or 1
-        ends: torch.Tensor | None = settings._eos_token_tensor
+        ends = special_tokens(settings).ends
         # a user's criterion of one of these classes replaces the one that `generate` makes
         own_ends = [rule for rule in criteria if type(rule) is EosTokenCriteria and rule.eos_token_id is ends]
         lengths = [
@@ -183,7 +192,8 @@ class Greedy(Texts):
         super().__init__(model, settings, criteria)
         # a user's criterion may have end tokens too
         self.pads_ends = any(hasattr(rule, "eos_token_id") for rule in criteria)
-        self.fill = 0 if settings._pad_token_tensor is None else int(settings._pad_token_tensor)
+        pad = special_tokens(settings).pad
+        self.fill = 0 if pad is None else int(pad)
 
     def add(self, max_len: Sequence[int], device: torch.device | None = None) -> None:
         zeros = torch.zeros(len(max_len), dtype=torch.float32, device=device)
@@ -239,7 +249,10 @@ class Beams(Texts):
         model, settings, criteria: as in [`Texts`].
     """
 
-    by_source = ("running", "running_rows", "running_scores", "best", "best_rows", "best_scores", "has_ended", "can_improve", "first_rows")  # fmt: skip
+    by_source = (
+        "running", "running_rows", "running_scores", "best", "best_rows", "best_scores", "has_ended", "can_improve",
+        "first_rows",
+    )  # fmt: skip
     by_token = ("running", "running_rows", "best", "best_rows")
     running: torch.Tensor  # (B, S, T)
     running_rows: torch.Tensor  # each token's row among the logits of its step
@@ -253,10 +266,10 @@ class Beams(Texts):
 
     def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = ()):
         super().__init__(model, settings, criteria)
-        ends: torch.Tensor | None = settings._eos_token_tensor
+        _, ends, pad = special_tokens(settings)
         self.candidates = max(2, 1 + (0 if ends is None else len(ends))) * self.count
         self.any_ended = False
-        self.fill = -1 if ends is None else int(settings._pad_token_tensor or ends[0])
+        self.fill = -1 if ends is None else int(pad or ends[0])
 
     def add(self, max_len: Sequence[int], device: torch.device | None = None) -> None:
         shape, columns = (len(max_len), self.count), self._columns()
@@ -268,7 +281,8 @@ class Beams(Texts):
             "running": texts, "running_rows": rows, "running_scores": scores, "best": texts, "best_rows": rows,
             "best_scores": torch.full_like(scores, NEG_SCORE), "has_ended": torch.zeros_like(scores, dtype=torch.bool),
             "can_improve": torch.ones((len(max_len), 1), dtype=torch.bool, device=device),
-            "first_rows": torch.arange(self.num_added, self.num_added + len(max_len), device=device)[:, None] * self.count,
+            "first_rows": self.count
+            * torch.arange(self.num_added, self.num_added + len(max_len), device=device)[:, None],
         }  # fmt: skip
         self._join(new, max_len)
 
@@ -347,8 +361,9 @@ class Beams(Texts):
         some = ends_BC.any(dim=1).nonzero()[:, 0]
         texts, rows = self._grown(some, parents_BC[some], tokens_BC[some])
         chosen = some.tolist()
-        states = self.model._update_finished_beams(
-            sequences=self.best[some], beam_scores=self.best_scores[some], beam_indices=self.best_rows[some],
+        states = update_finished_beams(
+            self.model, sequences=self.best[some], beam_scores=self.best_scores[some],
+            beam_indices=self.best_rows[some],
             is_sent_finished=self.has_ended[some], is_early_stop_heuristic_unsatisfied=self.can_improve[some],
             topk_running_sequences=texts, topk_log_probs=top_BC[some], topk_running_beam_indices=rows,
             next_token_hits_stopping_criteria=ends_BC[some],
@@ -363,8 +378,8 @@ class Beams(Texts):
         """Return whether each source is done, by transformers' conditions."""
         settings = self.settings
         asked_B = ends_BC.any(dim=1) | self.has_ended.any(dim=1)
-        can_improve = self.model._check_early_stop_heuristic(
-            is_early_stop_heuristic_unsatisfied=self.can_improve, running_beam_scores=self.running_scores,
+        can_improve = check_early_stop(
+            self.model, is_early_stop_heuristic_unsatisfied=self.can_improve, running_beam_scores=self.running_scores,
             beam_scores=self.best_scores, is_sent_finished=self.has_ended, cur_len=self.length,
             max_length=self._by_source(self.limits), decoder_prompt_len=self._by_source(self.starts),
             early_stopping=settings.early_stopping, length_penalty=settings.length_penalty,
@@ -426,14 +441,12 @@ class Search:
         """
         request: FastPathRequest = model_kwargs[CACHE]
         if self.cache is None:
-            self.decoder = self.model.fast_path.decode_step(self.model)
-            # one package of a compiled step serves all lengths of a shared prefix, but not its absence
-            own_prefix = OWN_PREFIX if self.decoder.compiled is None else 0
+            self.decoder = DecodeStep(self.model)
             length = request.length if room is None else room
-            self.cache = DecodingCache(request.config, request.beams, length, returns_rows(self.settings), own_prefix)
+            self.cache = DecodingCache(request.config, request.beams, length, returns_rows(self.settings), OWN_PREFIX)
         rows, beams = len(ids_WT), request.beams  # all beams of a source have the same prefix
         kwargs = {name: first_beams(value, rows, beams) for name, value in model_kwargs.items()}
-        logits = self.model._prefill(ids_WT[::beams], self.settings, kwargs).logits[:, -1].to(ids_WT.device)
+        logits = prefill(self.model, ids_WT[::beams], self.settings, kwargs).logits[:, -1].to(ids_WT.device)
         logits_WV = logits.float().repeat_interleave(beams, dim=0)
         self.next_logits_WV = torch.cat([self.next_logits_WV, logits_WV]) if self.cache.sources else logits_WV
         self.cache.add(request)
@@ -525,9 +538,9 @@ def decode(
     search.texts.prefix_WP = input_ids
     search.prefill(input_ids, model_kwargs, [max_new_tokens] * (len(input_ids) // search.beams))
     has_ends = not isinstance(search.texts, Greedy) or search.texts.pads_ends
-    # a streamer gets all rows, sampling draws for them together, and a compiled step has one package for each number
-    # of rows
-    needs_all = streamer is not None or settings.do_sample or search.decoder.compiled is not None
+    needs_all = (
+        streamer is not None or settings.do_sample
+    )  # a streamer gets all rows, sampling draws for them together
     can_remove_rows = all(map(supports_row_removal, [*logits_processor, *stopping_criteria]))
     search.may_leave = has_ends and can_remove_rows and not needs_all and not returns_rows(settings)
     sources: list[Written] = []

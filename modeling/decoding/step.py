@@ -1,7 +1,9 @@
 """The decoding step of the fast path: one more token for every beam, with fewer operations than a whole forward pass.
 
-The plain path is the reference: `tests/generation/test_decoding.py` compares this step with it. The results are the
-same, because only repeated or useless work is saved:
+The step calls the model's own layers and attention, with a cache of its own ([`StepCache`]) and with one function for
+attention in place of those in transformers' registry. The plain path is the reference:
+`tests/generation/test_decoding.py` compares this step with it. The results are the same, because only repeated or
+useless work is saved:
 
 - The beams of a source have the same source, and the same target tokens up to where they branch. Keys and values of
   both are stored once (`cache.py`), and the beams become rows of one query.
@@ -13,18 +15,19 @@ heads that share keys, K width of a head, T tokens of a suffix, N tokens, M sour
 """
 
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.functional import scaled_dot_product_attention, threshold
+from torch.nn.functional import linear, scaled_dot_product_attention, threshold
+from torch.utils._pytree import tree_map_only
+from transformers import EncoderDecoderCache
 
-from ..attention import AttentionBase, KeysValues
+from ..attention import CrossAttention, KeysValues, SelfAttention, eager_attention_forward
 from ..layers import at_least_float32
 from ..masks import additive
-from ..positions import TokenPositions, attention_positions, embed_positions, rotate
+from ..positions import TokenPositions, attention_positions
 from .cache import DecodingCache, by_layer
-from .compiled import CompiledStep
 
 # Rotary types whose frequencies transformers changes as a sequence grows.
 GROWING_ROTARY = ("dynamic", "longrope")
@@ -33,28 +36,223 @@ GROWING_ROTARY = ("dynamic", "longrope")
 _NOTHING = 1e-30
 
 
+# Stands for the states of the source, which cross-attention reads only where a cache lacks their keys and values.
+_IN_CACHE: Any = ()
+
+
+class SharedStates:
+    """Keys or values in parts, each stored once for a source or for a row.
+
+    The attention of the step reads `parts`. All other code gets the tensor (W, G, N, K) that they stand for. (A
+    subclass of `torch.Tensor` could not be exported.)
+
+    Args:
+        parts: tensors (B or W, G, N, K).
+        rows: the number of rows.
+    """
+
+    def __init__(self, parts: tuple[torch.Tensor, ...], rows: int):
+        self.parts, self.rows = parts, rows
+
+    @classmethod
+    def of(cls, parts: tuple[torch.Tensor, ...], rows: int) -> Any:
+        """Return the states of parts, or the only part if it has all rows."""
+        return parts[0] if len(parts) == 1 and parts[0].shape[0] == rows else cls(parts, rows)
+
+    def whole(self) -> torch.Tensor:
+        """Return one tensor (W, G, N, K)."""
+        return torch.cat([part.repeat_interleave(self.rows // part.shape[0], dim=0) for part in self.parts], dim=2)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole(), name)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        args, kwargs = tree_map_only(cls, cls.whole, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+
+def _operator(name: str) -> Any:
+    return lambda states, *others: getattr(states.whole(), name)(*others)
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "matmul", "neg", "getitem", "len"):
+    setattr(SharedStates, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def parts_of(states: Any) -> tuple[torch.Tensor, ...]:
+    """Return the parts of keys or values, the tensor itself if it has none."""
+    return states.parts if isinstance(states, SharedStates) else (states,)
+
+
+def attention_over_parts(
+    module: Any, query, key, value, mask, scaling: float, dropout: float = 0.0, position_bias=None, **kwargs
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Compute attention of one query (W, H, 1, K) of each row over all parts of keys and values, with one softmax.
+
+    The beams of a source and the heads of a group are rows of one query of a part that they share. The arguments are
+    those of a function in transformers' registry.
+    """
+    if module.implementation == "eager":
+        return eager_attention_forward(module, query, key, value, mask, scaling, dropout, position_bias, **kwargs)
+    rows, heads, _, width = query.shape
+    keys, values = parts_of(key), parts_of(value)
+    query_WGRK = query.reshape(rows, keys[0].shape[1], -1, width)
+    mask = _with_bias(mask, position_bias, query_WGRK)
+    if len(keys) == 1:
+        beams = rows // keys[0].shape[0]
+        if mask is not None and mask.shape[0] == rows:
+            mask = _by_source(mask.expand(-1, -1, query_WGRK.shape[2], -1), beams)
+        states = _by_source(query_WGRK, beams)
+        mixed = _by_row(scaled_dot_product_attention(states, keys[0], values[0], mask, scale=scaling), beams)
+        return mixed.reshape(rows, 1, heads, width), None
+    query_WGRK = query_WGRK * scaling
+    scores = [_scores(query_WGRK, part) for part in keys]
+    joined = torch.cat(scores, dim=-1)
+    if mask is not None:
+        joined = joined.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else joined + mask
+    weights = joined.softmax(dim=-1, dtype=at_least_float32(joined.dtype))
+    weights = threshold(weights, _NOTHING, 0.0).to(query.dtype)
+    by_part = torch.split(weights, [part.shape[-1] for part in scores], dim=-1)
+    summands = [_mixed(part, states) for part, states in zip(by_part, values, strict=True)]
+    return reduce(torch.add, summands).reshape(rows, 1, heads, width), None
+
+
+class _Unhooked:
+    """A mixin for modules without hooks, which are called without the overhead of hooks."""
+
+    forward: Any
+
+    def __call__(self, *args, **kwargs):
+        return self.forward(*args, **kwargs)
+
+
+class _SelfAttention(_Unhooked, SelfAttention):
+    implementation = ""  # an attribute of each object: reading it from the configuration takes longer
+    compute = staticmethod(attention_over_parts)
+
+
+class _CrossAttention(_Unhooked, CrossAttention):
+    implementation = ""
+    compute = staticmethod(attention_over_parts)
+
+
+class _Product:
+    """The product of states with the weights of several linear layers."""
+
+    def __init__(self, parts: list[nn.Linear]):
+        self.weight = torch.cat([part.weight.detach() for part in parts])
+        self.bias = None if parts[0].bias is None else torch.cat([part.bias.detach() for part in parts])
+        self.widths = [len(part.weight) for part in parts]
+        self.states: torch.Tensor | None = None
+        self.outputs: tuple[torch.Tensor, ...] = ()
+
+    def output(self, number: int, states: torch.Tensor) -> torch.Tensor:
+        """Return the output of one of the layers. Those of the others are kept for the same states."""
+        if states is not self.states:
+            self.states = states
+            self.outputs = linear(states, self.weight, self.bias).split(self.widths, dim=-1)
+        return self.outputs[number]
+
+
+class _PartOfProduct(_Unhooked, nn.Linear):
+    product: _Product
+    number: int
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return self.product.output(self.number, input)
+
+
+def twin(module: Any, kind: type | None = None, **attributes: Any) -> Any:
+    """Return an object with the weights and submodules of a module, of another class or with other attributes."""
+    copied: Any = object.__new__(kind or type(module))
+    # submodules as plain attributes: torch looks for those in `_modules` last
+    vars(copied).update(vars(module) | dict(module.named_children()) | attributes)
+    return copied
+
+
+def layer_of_step(layer: Any, joins: bool) -> Any:
+    """Return a twin of a decoder layer whose attention is that of the step.
+
+    Args:
+        layer: the layer.
+        joins: whether to project queries, keys and values in one product.
+    """
+    own = layer.self_attn
+    projections: dict[str, Any] = {}
+    # with a position table, values are projected from other states than queries and keys
+    if joins and own.position_table is None:
+        product = _Product([own.q_proj, own.k_proj, own.v_proj])
+        for number, name in enumerate(("q_proj", "k_proj", "v_proj")):
+            projections[name] = twin(getattr(own, name), _PartOfProduct, product=product, number=number)
+    attention = twin(own, _SelfAttention, implementation=own.implementation, **projections)
+    cross = layer.encoder_attn
+    return twin(
+        layer,
+        self_attn=attention,
+        encoder_attn=twin(cross, _CrossAttention, implementation=cross.implementation),
+    )
+
+
+class _Layer(NamedTuple):
+    keys: Any
+    values: Any
+
+
+class _Layers(NamedTuple):
+    layers: list[_Layer]
+
+
+class StepCache(EncoderDecoderCache):
+    """The past and the source of a step, in the form in which layers read and extend a cache.
+
+    Args:
+        past: an object whose `update` takes the new keys and values of a layer, and returns those of all tokens.
+        source: keys and values of the source of each layer (B, G, M, K).
+        rows: the number of rows.
+    """
+
+    def __init__(self, past: Any, source: list[KeysValues], rows: int):
+        self.self_attention_cache = past
+        layers = [_Layer(SharedStates.of((keys,), rows), SharedStates.of((values,), rows)) for keys, values in source]
+        self.cross_attention_cache: Any = _Layers(layers)
+        self.is_updated = dict.fromkeys(range(len(layers)), True)
+
+
+class _Past:
+    """The tokens of [`DecodingCache`], and a column for the new ones.
+
+    Args:
+        parts: for each part, the keys and values of each layer (B or W, G, T, K). The last has the new column too.
+        column: the new column of each layer (W, G, 1, K).
+    """
+
+    def __init__(self, parts: list[list[KeysValues]], column: list[KeysValues]):
+        self.parts, self.column = list(zip(*parts, strict=True)), column
+
+    def update(self, key: torch.Tensor, value: torch.Tensor, layer_idx: int) -> tuple[Any, Any]:
+        """Add a token of each row. Return the keys and values of a layer."""
+        keys, values = self.column[layer_idx]
+        keys.copy_(key)
+        values.copy_(value)
+        all_keys, all_values = zip(*self.parts[layer_idx], strict=True)
+        return SharedStates.of(all_keys, key.shape[0]), SharedStates.of(all_values, key.shape[0])
+
+
 class DecodeStep(nn.Module):
     """The decoder and its head, for one more token of each row.
 
     Args:
         model: a `WeftForConditionalGeneration` that may take the fast path. Its weights must not change while the step
             is in use.
-        compiled: whether to run one compiled graph, with the weights as constants in the layout of the kernels.
         joined: whether to project queries, keys and values with joined copies of their weights.
     """
 
-    def __init__(self, model: Any, compiled: bool = False, joined: bool = True):
+    def __init__(self, model: Any, joined: bool = True):
         super().__init__()
         self.decoder, self.lm_head, self.config = model.model.decoder, model.lm_head, model.config
-        self.heads, self.groups, self.width = self.config.stack_heads(is_decoder=True)
-        # with an additive position table, values are projected from other states than queries and keys
-        self.has_table = self.config.self_attention_position_type == "additive"
-        # with relative positions, all rows need the same position
-        kinds = (self.config.self_attention_position_type, self.config.cross_attention_position_type)
-        self.has_relative = any(kind in ("relative", "bucketed") for kind in kinds)
-        # for each layer, the projections of queries, keys and values
-        self.projections = projections(self.decoder, joined)
-        self.compiled = CompiledStep(self) if compiled else None
+        # in a tuple, because their weights are those of the decoder
+        self.layers = tuple(layer_of_step(layer, joined) for layer in self.decoder.layers)
         rotary = self.decoder.rotary_embedding
         # Inference mode saves bookkeeping, a twentieth of a step, but frequencies that the model keeps must not be
         # made in it.
@@ -75,131 +273,57 @@ class DecodeStep(nn.Module):
             ids_W.copy_(ids_W1[:, 0])
         else:  # from the order of the ranks to the order of the slots
             ids_W.index_copy_(0, cache.slots, ids_W1[:, 0])
-        position_ids = cache.next_positions()
-        compiled = self.compiled if cache.end > 1 else None  # compiled steps take lengths from 2 on
-        prefix, suffixes = cache.past()
-        prefix_mask, suffix_mask = cache.masks()
-        if compiled is not None:
-            if not self.has_relative:  # one shape, whether rows differ or not
-                position_ids = position_ids.expand(len(ids_W), 1)
-            if prefix is not None and prefix_mask is None:
-                prefix_mask = prefix.new_zeros(prefix.shape[2], prefix.shape[4])
-        past = (prefix, suffixes, *cache.key_positions(), prefix_mask, suffix_mask)
-        arguments = (ids_W, position_ids, *past, cache.source.states, cache.source.positions, cache.source.mask)
-        if compiled is not None:
-            logits, states = compiled(arguments)
-            cache.next_column().copy_(states)
-        else:
-            with self.without_gradients():
-                logits, _ = self(*arguments, into=cache.next_column())
-            logits = logits.clone()  # processors of the user may change it
+        with self.without_gradients():
+            parts, source = cache.past(), cache.source
+            past = _Past([by_layer(part) for part in parts], by_layer(cache.next_column()))
+            states = StepCache(past, by_layer(source.states), len(ids_W))
+            columns = torch.arange(sum(part.shape[4] for part in parts), device=ids_W.device)[None]
+            logits = self.logits(
+                ids_W, cache.next_positions(), states, columns, cache.mask(), source.positions, source.mask
+            )
+        logits = logits.clone()  # processors of the user may change it
         cache.end_step()
         return logits if cache.slots is None else logits.index_select(0, cache.slots)
 
-    def forward(
-        self,
-        ids_W,
-        position_ids,
-        prefix,
-        suffixes,
-        prefix_positions,
-        suffix_positions,
-        prefix_mask,
-        suffix_mask,
-        source,
-        source_positions,
-        source_mask,
-        into=None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the logits (W, vocabulary) and, without `into`, the new keys and values (2, L, W, G, K).
+    def logits(
+        self, ids_W, position_ids, cache: StepCache, key_positions, mask, source_positions, source_mask
+    ) -> torch.Tensor:
+        """Return the logits (W, vocabulary).
 
         Args:
             ids_W: the last token of each row.
             position_ids: its positions, of shape (1, 1) or (W, 1).
-            prefix: the shared prefix of shape (2, L, B, G, capacity, K), None if there is none.
-            suffixes: the suffixes of shape (2, L, W, G, capacity, K).
-            prefix_positions, suffix_positions: key positions of the columns in use, of the shared prefix (None if
-                there is none) and of the suffixes.
-            prefix_mask, suffix_mask: additive masks (B, capacity) of the shared prefix and of the suffixes, or None.
-            source: keys and values of the source (2, L, B, G, M, K).
+            cache: the past and the source.
+            key_positions: key positions of all parts of the past and of the last token (1, N).
+            mask: their mask (W, 1, 1, N), or None.
             source_positions: key positions of the source (B or 1, M).
             source_mask: mask of the source (B, 1, 1, M), or None.
-            into: the next column of the suffixes, to which the new keys and values are written. A compiled graph
-                returns them instead, because a graph that writes to an input copies it.
         """
-        key_positions = [suffix_positions] if prefix is None else [prefix_positions, suffix_positions]
-        past = [by_layer(suffixes[:, :, :, :, : suffix_positions.shape[0] + int(into is not None)])]
-        masks = [suffix_mask]
-        if prefix is not None:
-            past.insert(0, by_layer(prefix[:, :, :, :, : prefix_positions.shape[0]]))
-            masks.insert(0, prefix_mask)
-        lengths = [part[0][0].shape[2] for part in past]
-        new: list[torch.Tensor] = []
-        if into is None:  # the new tokens are a part of their own
-            masks, lengths = [*masks, None], [*lengths, 1]
+        decoder, positions, rows = self.decoder, TokenPositions(position_ids), len(ids_W)
+        hidden_W1D = decoder.embed(decoder.embed_tokens(ids_W[:, None]), positions)
+        past_positions, cross_positions = self._positions(
+            positions, key_positions, _of_rows(source_positions, rows), hidden_W1D
+        )
+        source_mask = _of_rows(source_mask, rows)
+        if self.layers[0].self_attn.implementation != "sdpa":  # the form of masks that `decoder_mask` makes
+            mask, source_mask = (None if m is None else additive(m, hidden_W1D.dtype) for m in (mask, source_mask))
+        for layer in self.layers:
+            # not as a module: without the overhead of hooks, of which there are none
+            hidden_W1D = layer.forward(
+                hidden_W1D,
+                mask,
+                past_positions,
+                encoder_hidden_states=_IN_CACHE,
+                encoder_attention_mask=source_mask,
+                cross_positions=cross_positions,
+                cache=cache,
+            )
+        return self.lm_head(decoder.finish(hidden_W1D))[:, 0]
 
-            def write(index, key_WGK, value_WGK):
-                new.append(torch.stack([key_WGK, value_WGK]))
-                return [(key_WGK[:, :, None], value_WGK[:, :, None])]
-        else:
-            columns = by_layer(into)
-
-            def write(index, key_WGK, value_WGK):
-                columns[index][0].copy_(key_WGK)
-                columns[index][1].copy_(value_WGK)
-                return []
-
-        mask = _joined_mask(masks, lengths, suffixes)
-        beams = len(ids_W) // source.shape[2]
-        source = by_layer(source), source_positions, source_mask, beams
-        logits = self.logits(ids_W, position_ids, past, key_positions, mask, source, write)
-        return logits, torch.stack(new, dim=1) if new else None
-
-    def logits(self, ids_W, position_ids, past, key_positions, mask, source, write) -> torch.Tensor:
-        """Return the logits (W, vocabulary).
-
-        Args:
-            ids_W, position_ids: as in `forward`.
-            past: for each part of the past, the keys and values of each layer (B or W, G, T, K).
-            key_positions: key positions of all parts but that of the last token.
-            mask: additive mask of all parts (W, 1, 1, N), or None.
-            source: keys and values of the source of each layer, their positions and their mask, as in `forward`, and the
-                number of rows of each source.
-            write: gets the number of a layer and the key and value (W, G, K) of the last token. It writes them to
-                `past`, or returns them as further parts.
-        """
-        positions = TokenPositions(position_ids)
-        hidden_WD = self._embed(ids_W, positions)
-        source, source_positions, source_mask, beams = source
-        past_positions, cross_positions = self._positions(positions, key_positions, source_positions, hidden_WD)
-        for index, layer in enumerate(self.decoder.layers):
-            residual = hidden_WD
-            hidden_WD = layer._pre_norm(layer.self_attn_layer_norm, residual)
-            query_WHK, key_WGK, value_WGK = self._projected(index, hidden_WD, past_positions)
-            parts = [*(part[index] for part in past), *write(index, key_WGK, value_WGK)]
-            hidden_WD = self._over_past(layer.self_attn, query_WHK, parts, past_positions, mask)
-            hidden_WD = layer._add_residual(layer.self_attn_layer_norm, residual, hidden_WD)
-            residual = hidden_WD
-            hidden_WD = layer._pre_norm(layer.encoder_attn_layer_norm, residual)
-            of_source = source[index], cross_positions, source_mask, beams
-            hidden_WD = self._over_source(layer.encoder_attn, hidden_WD, *of_source)
-            hidden_WD = layer._add_residual(layer.encoder_attn_layer_norm, residual, hidden_WD)
-            residual = hidden_WD
-            hidden_WD = layer.mlp(layer._pre_norm(layer.final_layer_norm, residual))
-            hidden_WD = layer._add_residual(layer.final_layer_norm, residual, hidden_WD)
-        return self.lm_head(self.decoder._finish(hidden_WD))
-
-    def _embed(self, ids_W: torch.Tensor, positions: TokenPositions) -> torch.Tensor:
-        decoder = self.decoder
-        hidden_WD = decoder.embed_tokens(ids_W) * decoder.embed_scale
-        if decoder.embed_positions is not None:
-            hidden_WD = hidden_WD + embed_positions(decoder.embed_positions, positions, hidden_WD.dtype)[:, 0]
-        return hidden_WD if decoder.layernorm_embedding is None else decoder.layernorm_embedding(hidden_WD)
-
-    def _positions(self, positions: TokenPositions, key_positions, source_positions: torch.Tensor, like: torch.Tensor):
+    def _positions(self, positions: TokenPositions, key_positions, source_positions: Any, like: torch.Tensor):
         """Return the position tensors of self-attention and cross-attention, once for all layers."""
         config, rotary = self.config, self.decoder.rotary_embedding
-        keys = TokenPositions(torch.cat([*key_positions, positions.ids_BT[0]])[None])
+        keys = TokenPositions(key_positions)
         past = attention_positions(
             config.self_attention_position_type, config, positions, keys, positions, rotary, like, looks_ahead=False
         )
@@ -208,89 +332,22 @@ class DecodeStep(nn.Module):
             config.cross_attention_position_type, config, positions, keys, positions, rotary, like, is_cross=True
         )
 
-    def _projected(self, index: int, hidden_WD: torch.Tensor, positions):
-        """Return the query (W, H, K), and key and value (W, G, K), of the new token."""
-        attention: AttentionBase = self.decoder.layers[index].self_attn
-        states_WD = hidden_WD
-        if self.has_table:
-            states_WD = attention._with_positions(hidden_WD[:, None], positions.query)[:, 0]
-        heads = self.projections[index](states_WD).view(len(hidden_WD), -1, self.width)
-        if self.has_table:
-            query, key = heads.split([self.heads, self.groups], dim=1)
-            value = attention.v_proj(hidden_WD).view(-1, self.groups, self.width)
-        else:
-            query, key, value = heads.split([self.heads, self.groups, self.groups], dim=1)
-        if attention.k_norm is not None:
-            key = attention.k_norm(key)
-        if positions is not None and positions.query_rotation is not None:
-            key = rotate(key[:, :, None], positions.query_rotation)[:, :, 0]
-        return self._rotated(attention, query, positions), key, value
 
-    def _over_past(
-        self, attention: AttentionBase, query_WHK, parts: list[KeysValues], positions, mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Compute self-attention over the given parts, with one softmax over all of them.
-
-        The parts are the shared prefix, if there is one, the suffixes, and the new tokens, if they are not in the
-        suffixes. `mask` (W, 1, 1, N) is for all of them.
-        """
-        query_WGRK = query_WHK.view(query_WHK.shape[0], self.groups, -1, self.width)
-        bias: torch.Tensor | None = attention._bias(query_WHK[:1, :, None], positions)
-        if bias is not None:  # (1, G, R, N), the same for all rows: rows with different padding take the plain path
-            bias = bias.view(1, self.groups, -1, bias.shape[-1])
-        if len(parts) == 1:
-            mask = bias if mask is None else mask if bias is None else mask + bias
-            mixed = scaled_dot_product_attention(query_WGRK, *parts[0], attn_mask=mask, scale=attention.scaling)
-            return attention.out_proj(mixed.reshape(query_WHK.shape[0], -1))
-        query_WGRK = query_WGRK * attention.scaling
-        scores = [_scores(query_WGRK, keys) for keys, _ in parts]
-        joined = torch.cat(scores, dim=-1)
-        joined = joined if mask is None else joined + mask
-        joined = joined if bias is None else joined + bias
-        weights = joined.softmax(dim=-1, dtype=at_least_float32(joined.dtype))
-        weights = threshold(weights, _NOTHING, 0.0).to(query_WHK.dtype)
-        by_part = torch.split(weights, [part.shape[-1] for part in scores], dim=-1)
-        summands = [_mixed(part, values) for part, (_, values) in zip(by_part, parts, strict=True)]
-        return attention.out_proj(reduce(torch.add, summands).flatten(1))
-
-    def _rotated(self, attention: AttentionBase, query_WHK, positions) -> torch.Tensor:
-        if attention.q_norm is not None:
-            query_WHK = attention.q_norm(query_WHK)
-        if positions is not None and positions.query_rotation is not None:
-            query_WHK = rotate(query_WHK[:, :, None], positions.query_rotation)[:, :, 0]
-        return query_WHK
-
-    def _over_source(self, attention: AttentionBase, hidden_WD, keys_values, positions, mask, beams) -> torch.Tensor:
-        """Compute cross-attention.
-
-        The beams of a source and the heads of a group are rows of one query (B, G, S * R, K).
-        """
-        if attention.position_table is not None:
-            hidden_WD = attention._with_positions(hidden_WD[:, None], positions.query)[:, 0]
-        rows, (keys_BGMK, values_BGMK) = hidden_WD.shape[0], keys_values
-        query_WHK = self._rotated(attention, attention.q_proj(hidden_WD).view(rows, -1, self.width), positions)
-        query = _by_source(query_WHK.view(rows, self.groups, -1, self.width), beams)
-        bias_BHLM = attention._bias(query_WHK[: len(keys_BGMK), :, None], positions)
-        if bias_BHLM is not None:
-            by_group = bias_BHLM.unflatten(1, (self.groups, -1)).transpose(2, 3)  # (B, G, 1, R, M)
-            bias = by_group.expand(-1, -1, beams, -1, -1).flatten(2, 3)
-            mask = bias if mask is None else bias + additive(mask, bias.dtype)
-        mixed = scaled_dot_product_attention(query, keys_BGMK, values_BGMK, attn_mask=mask, scale=attention.scaling)
-        return attention.out_proj(_by_row(mixed, beams).flatten(1))
+def _of_rows(states: torch.Tensor | None, rows: int) -> torch.Tensor | None:
+    """Return values of each source (B, ...) as values of each row (W, ...). One source stands for all."""
+    return (
+        states if states is None or len(states) in (1, rows) else states.repeat_interleave(rows // len(states), dim=0)
+    )
 
 
-def _joined_mask(masks: list[torch.Tensor | None], lengths: list[int], suffixes: torch.Tensor) -> torch.Tensor | None:
-    """Join masks (B, capacity) or None of parts to one mask (W, 1, 1, N). Return None if nothing is masked."""
-    if all(mask is None for mask in masks):
-        return None
-    rows = suffixes.shape[2]
-    parts_WN = [
-        suffixes.new_zeros(rows, length)
-        if mask is None
-        else mask[:, :length].repeat_interleave(rows // len(mask), dim=0)
-        for mask, length in zip(masks, lengths, strict=True)
-    ]
-    return torch.cat(parts_WN, dim=1)[:, None, None]
+def _with_bias(
+    mask: torch.Tensor | None, bias_WH1N: torch.Tensor | None, query_WGRK: torch.Tensor
+) -> torch.Tensor | None:
+    """Return mask (W, 1, 1, N) and relative bias as one mask (W, G or 1, R or 1, N), or None."""
+    if bias_WH1N is None:
+        return mask
+    bias = bias_WH1N.squeeze(2).unflatten(1, query_WGRK.shape[1:3])
+    return bias if mask is None else bias + mask
 
 
 def _by_source(states_WGRX: torch.Tensor, beams: int) -> torch.Tensor:
@@ -312,48 +369,11 @@ def _by_row(states_BGQX: torch.Tensor, beams: int) -> torch.Tensor:
 
 def _scores(query_WGRK: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """Return the scores (W, G, R, N) over the keys of each source or of each row (B or W, G, N, K)."""
-    if keys.shape[2] == 1:
-        return (query_WGRK * keys).sum(dim=-1, keepdim=True)
     beams = query_WGRK.shape[0] // keys.shape[0]
     return _by_row(torch.matmul(_by_source(query_WGRK, beams), keys.transpose(2, 3)), beams)
 
 
 def _mixed(weights_WGRN: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Return the weighted sums (W, G, R, K) of the values of each source or of each row (B or W, G, N, K)."""
-    if values.shape[2] == 1:
-        return weights_WGRN * values
     beams = weights_WGRN.shape[0] // values.shape[0]
     return _by_row(torch.matmul(_by_source(weights_WGRN, beams), values), beams)
-
-
-def projections(decoder: Any, joined: bool) -> nn.ModuleList:
-    """Return the projection of queries, keys and values for each layer, without values if it has a position table.
-
-    Args:
-        decoder: the decoder.
-        joined: whether each is one linear layer with a copy of the weights.
-    """
-    projections = nn.ModuleList()
-    for layer in decoder.layers:
-        own = layer.self_attn
-        has_table = own.position_table is not None
-        parts = [own.q_proj, own.k_proj] if has_table else [own.q_proj, own.k_proj, own.v_proj]
-        projections.append(_joined(parts) if joined else _Parts(parts))
-    return projections
-
-
-class _Parts(nn.ModuleList):
-    """Linear layers whose outputs are concatenated."""
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return torch.cat([part(states) for part in self], dim=-1)
-
-
-def _joined(parts: list[nn.Linear]) -> nn.Linear:
-    """Return one linear layer whose output is the concatenated outputs of several."""
-    weight = torch.cat([part.weight.detach() for part in parts])
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-    linear.weight = nn.Parameter(weight, requires_grad=False)
-    if parts[0].bias is not None:
-        linear.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]), requires_grad=False)
-    return linear

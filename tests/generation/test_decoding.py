@@ -14,10 +14,8 @@ from transformers import (
 )
 from transformers.generation import EosTokenCriteria, MaxLengthCriteria, MaxTimeCriteria
 
-import weftformer
-from weftformer.modeling.decoding import ContinuousSearch, compiled
+from weftformer.modeling.decoding import ContinuousSearch
 from weftformer.modeling.decoding.cache import DecodingCache
-from weftformer.modeling.decoding.compiled import CompiledStep
 
 from .conftest import CLOSE, FEW, KINDS, PAD, PADDED, START, few_kinds
 
@@ -158,22 +156,6 @@ def test_a_mask_of_the_decoder_alone_moves_no_source_token(model, inputs, name):
         with_scores(model, inputs, REQUESTS[name] | {"encoder_attention_mask": mask}, **way) for way in ({}, PLAIN)
     )
     assert_same(found, plain)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(("model", "name"), [("learned", "greedy"), ("bucketed", "beams")], indirect=["model"])
-def test_one_exported_step_serves_all_lengths(model, inputs, monkeypatch, name):
-    def exported(self, shape, given):
-        shapes.append(shape)
-        return compiled.exported(self.step, given).module()
-
-    plain, shapes = with_scores(model, inputs, REQUESTS[name], **PLAIN), []
-    monkeypatch.setattr(CompiledStep, "_package", exported)
-    weftformer.fast_decoding(model)
-    assert_same(with_scores(model, inputs, REQUESTS[name]), plain)
-    generate(model, inputs | {"input_ids": inputs["input_ids"][:, :-1]}, REQUESTS[name])
-    assert len(shapes) == 1
-    weftformer.fast_decoding(model, compile=False)
 
 
 def assert_same(found, plain):

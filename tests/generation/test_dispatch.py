@@ -1,5 +1,7 @@
 """Which requests take the fast path, and the messages when they do not."""
 
+from types import MethodType
+
 import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_hook
@@ -9,7 +11,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import weftformer
 from weftformer import WeftForConditionalGeneration
-from weftformer.modeling import attention, layers, modeling_weft
+from weftformer.modeling import attention, modeling_weft
 from weftformer.modeling.decoding import continuous, dispatch
 
 from .conftest import PADDED
@@ -48,34 +50,76 @@ def test_registered_attention_takes_the_plain_path(build, source, steps, before,
     assert_plain_with_change(model, source, steps, before)
 
 
-CODE = [
-    (attention.SelfAttention, "forward"), (attention.CrossAttention, "forward"), (attention.AttentionBase, "_queries"),
-    (attention.SelfAttention, "_attend"), (layers.FeedForward, "forward"), (modeling_weft.WeftDecoderLayer, "forward"),
-    (modeling_weft.ResidualLayer, "_add_residual"), (torch.nn.RMSNorm, "forward"), (torch.nn.Linear, "forward"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("kind", "name"), CODE, ids=lambda value: getattr(value, "__name__", value))
-def test_replaced_code_takes_the_plain_path(build, source, steps, before, monkeypatch, kind, name):
-    model, own = build("rotary"), getattr(kind, name)
-
+def louder_outputs(forward):
     def replaced(self, *args, **kwargs):
-        output = own(self, *args, **kwargs)
-        return (output[0] * 3, *output[1:]) if isinstance(output, tuple) else output * 3
+        output = forward(self, *args, **kwargs)
+        if not isinstance(output, tuple):
+            return output * 3
+        return tuple(
+            part * 3 if isinstance(part, torch.Tensor) and part.is_floating_point() else part for part in output
+        )
 
+    return replaced
+
+
+def by_subclass(module, monkeypatch):
+    kind = type(module)
+    module.__class__ = type(kind.__name__, (kind,), {"forward": louder_outputs(kind.forward)})
+
+
+def by_object(module, monkeypatch):
+    module.forward = MethodType(louder_outputs(type(module).forward), module)
+
+
+def by_class(module, monkeypatch):
+    monkeypatch.setattr(type(module), "forward", louder_outputs(type(module).forward))
+
+
+PARTS = {
+    "self-attention": lambda layers: layers[0].self_attn,
+    "cross-attention": lambda layers: layers[0].encoder_attn,
+    "feed-forward": lambda layers: layers[1].mlp,
+    "sparse feed-forward": lambda layers: layers[0].mlp,
+    "router": lambda layers: layers[0].mlp.router,
+    "layer": lambda layers: layers[0],
+    "norm": lambda layers: layers[1].final_layer_norm,
+    "projection": lambda layers: layers[0].self_attn.v_proj,
+}
+
+
+@pytest.mark.parametrize("change", [by_subclass, by_object, by_class])
+@pytest.mark.parametrize("part", PARTS)
+def test_replaced_forward_takes_the_plain_path(build, source, steps, monkeypatch, part, change):
+    model, settings = build("sparse"), {"min_new_tokens": 12, "max_new_tokens": 12}
+    before, state = model.generate(source, **settings), dispatch._State(model)
     assert dispatch.reason_against_model(model, with_encoder=True) is None
-    state = dispatch._State(model)
-    monkeypatch.setattr(kind, name, replaced)
-    assert kind.__name__ in dispatch.reason_against_model(model)
+    steps.clear()
+    change(PARTS[part](model.model.decoder.layers), monkeypatch)
+    assert dispatch.reason_against_model(model)
     assert dispatch._State(model) != state  # which compiled searches are kept for
+    assert_plain_with_change(model, source, steps, before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (attention.AttentionBase, "queries"),
+        (attention.SelfAttention, "attend"),
+        (modeling_weft.ResidualLayer, "pre_norm"),
+    ],
+)
+def test_replaced_method_takes_the_plain_path(build, source, steps, before, monkeypatch, kind, name):
+    monkeypatch.setattr(kind, name, louder_outputs(getattr(kind, name)))
+    model = build("rotary")
+    assert kind.__name__ in dispatch.reason_against_model(model)
     assert_plain_with_change(model, source, steps, before)
 
 
 def replaces_a_part_of_attention(model):
     """Replace a method that `forward` calls, for one layer."""
     attention = model.model.decoder.layers[0].self_attn
-    own = attention._attend
-    attention._attend = lambda *args, **kwargs: (own(*args, **kwargs)[0] * 3, None)
+    own = attention.attend
+    attention.attend = lambda *args, **kwargs: (own(*args, **kwargs)[0] * 3, None)
 
 
 def replaces_a_method(model):
@@ -94,17 +138,6 @@ def hooks_the_table(model):
     model.model.decoder.embed_tokens.register_forward_hook(lambda module, args, output: output.flip(-1))
 
 
-def replaces_forward(model):
-    attention = model.model.decoder.layers[0].encoder_attn
-    own = attention.forward
-    attention.forward = lambda *args, **kwargs: (own(*args, **kwargs)[0] * 3, None)
-
-
-class Thrice(torch.nn.Linear):
-    def forward(self, states):
-        return super().forward(states) * 3
-
-
 class Quiet(torch.nn.Module):
     def forward(self, states):
         return states * 0.1
@@ -121,9 +154,7 @@ CHANGES = [
     replaces_a_part_of_attention,
     replaces_a_method,
     hooks_the_table,
-    replaces_forward,
     lambda model: setattr(model, "__class__", Softer),
-    lambda model: setattr(model.model.decoder.layers[0].self_attn.v_proj, "__class__", Thrice),
     lambda model: setattr(model.model.decoder.layers[1].mlp, "act_fn", Quiet()),
 ]
 
@@ -155,9 +186,12 @@ def test_models_on_other_devices_take_the_fast_path_only_if_asked(build):
     model = build("rotary").to("meta")
     assert "`fast_decoding` was not called" in dispatch.reason_against_model(model)
     assert weftformer.fast_decoding(model) is model
-    assert dispatch.reason_against_model(model) is None and not dispatch.is_compiled(model)
-    weftformer.fast_decoding(model, compile=False)
+    assert dispatch.reason_against_model(model) is None
+    weftformer.fast_decoding(model, enable=False)
     assert dispatch.reason_against_model(model) is not None
+    assert weftformer.fast_decoding(build("rotary")) is not None  # which has no effect on a CPU
+    with pytest.raises(ValueError, match="training mode"):
+        weftformer.fast_decoding(build("rotary").train())
     split = build("rotary", tie_word_embeddings=False)
     split.lm_head.to("meta")
     with pytest.raises(ValueError, match="weights are on cpu and meta"):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from transformers import GenerationConfig, LogitsProcessor, default_data_collator
 
-import weftformer
 from weftformer.common.watching import Watch
 from weftformer.modeling.decoding import compiled, dispatch, graph, reason_against
 from weftformer.modeling.decoding.compiled import compiled_folder, load_package
@@ -53,7 +52,7 @@ SEARCHES = [
     ids=str,
 )
 def test_tokens_are_those_of_the_plain_path(model, inputs, steps, written, monkeypatch, search):
-    monkeypatch.setattr(graph, "_ROOM", 4)  # grows twice
+    monkeypatch.setattr(graph, "_BLOCK", 3)  # three blocks
     short = {name: value[:1] if name == "condition_values" else value[:1, :1] for name, value in inputs.items()}
     several, expected = (inputs, row_of(inputs, 3), short), []
     for given in several:
@@ -70,8 +69,6 @@ def test_a_batch_of_a_server_is_written_by_graphs(build, source, written):
     assert "compiled graphs" in reason_against(model, num_beams=1)
     compiled_folder().rmdir()
     assert reason_against(model, num_beams=1) is None
-    weftformer.fast_decoding(model)  # its compiled step is for every search
-    assert "steps are compiled" in reason_against(model, num_beams=1)
 
 
 def test_the_trainer_evaluates_with_graphs_and_the_current_weights(build, source, written, tmp_path):
@@ -143,7 +140,6 @@ def test_models_that_graphs_do_not_fit_take_the_ordinary_way(build, source, writ
     compiled_folder().rmdir()
     assert dispatch.compiled_texts(build("rotary"), source, None, (), settings) is None
     compiled_folder().mkdir()
-    assert dispatch.compiled_texts(weftformer.fast_decoding(build("rotary")), source, None, (), settings) is None
     growing = build("rotary", rope_parameters={"rope_type": "dynamic", "factor": 2.0})
     assert dispatch.compiled_texts(growing, source, None, (), settings) is None
     hooked = build("rotary")

@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -176,9 +177,9 @@ def test_a_compiler_that_fails_is_an_error_of_one_line(monkeypatch):
     assert not list(compiled_folder().glob("*.pt2"))
 
 
-def test_a_step_that_cannot_be_compiled_runs_uncompiled(build, source, monkeypatch):
-    model, request = build("rotary"), {"max_new_tokens": 6, "min_new_tokens": 6}
-    expected = model.generate(source, **request)
-    compiled_folder().mkdir()
-    compiled_folder().chmod(0o777)
-    assert torch.equal(weftformer.fast_decoding(model).generate(source, **request), expected)
+def test_the_folder_keeps_the_packages_used_last(code, monkeypatch):
+    monkeypatch.setattr(compiled, "MAX_PACKAGES", 2)
+    for number in (1, 2, 1, 3):
+        time.sleep(0.02)  # file systems record times in steps
+        assert load_package({"number": number}, CONFIG, write_code)
+    assert [bool(load_package({"number": number}, CONFIG, None)) for number in (1, 2, 3)] == [True, False, True]

@@ -41,7 +41,7 @@ def write(cache, numbers):
     by_slot[slice(None) if cache.slots is None else cache.slots] = numbers
     column = cache.next_column()
     for layer in range(LAYERS):
-        states = (by_slot + 1000 * layer)[:, None, None].expand(-1, HEADS, WIDTH)
+        states = (by_slot + 1000 * layer)[:, None, None, None].expand(-1, HEADS, 1, WIDTH)
         column[0, layer], column[1, layer] = states, -states
     cache.end_step()
 
@@ -50,16 +50,15 @@ def seen(cache):
     """Return what each rank attends to: the keys of the last layer that no mask hides."""
     slots = range(cache.sources * cache.beams) if cache.slots is None else cache.slots.tolist()
     found = [[] for _ in slots]
-    for part, mask, positions in zip(cache.past(), cache.masks(), cache.key_positions(), strict=True):
-        if part is None:
-            continue
-        used = part[:, -1, :, 0, : len(positions), 0]
-        assert used.isfinite().all() and torch.equal(used[0], -used[1])
-        keys, ranks = (used[0] - 1000 * (LAYERS - 1)).tolist(), len(slots) // part.shape[2]
-        is_seen = None if mask is None else (mask[:, : len(positions)] == 0).tolist()
-        for own, slot in zip(found, slots, strict=True):
-            row = keys[slot // ranks]
-            own += row if is_seen is None else compress(row, is_seen[slot // cache.beams])
+    cache.grow()
+    *prefix, suffixes = (part[:, -1, :, 0, :, 0] for part in cache.past())  # of the last layer
+    parts = [*prefix, suffixes[:, :, :-1]]  # without the column of the next token
+    assert all(part.isfinite().all() and torch.equal(part[0], -part[1]) for part in parts)
+    by_slot = [part[0].repeat_interleave(len(slots) // part.shape[1], dim=0) for part in parts]
+    keys = (torch.cat(by_slot, dim=1) - 1000 * (LAYERS - 1)).tolist()
+    mask = cache.mask()
+    for own, slot in zip(found, slots, strict=True):
+        own += keys[slot] if mask is None else compress(keys[slot], mask[slot, 0, 0].tolist())
     return found
 
 
@@ -115,7 +114,7 @@ def test_ranks_see_their_history(monkeypatch, beams, together, habit, own_prefix
         assert seen(cache) == histories
         assert len(cache.source.lengths) == len(histories) // beams
     if together:  # no mask, and the common past of all beams of a source is kept once
-        assert cache.masks() == (None, None)
+        assert cache.mask() is None
         assert habit == "apart" or cache.prefix_lengths[0] > 60
     assert cache.suffixes.shape[4] == 64 or beams == 1 or habit == "apart"
 

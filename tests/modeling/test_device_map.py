@@ -63,7 +63,7 @@ def test_model_split_over_two_devices(build, two_devices, kind):
     with torch.device("lazy:0"), initialization.no_init_weights():
         model = build(attention="sdpa", **KINDS[kind])
     for part in (model, model.model.encoder, model.model.decoder):
-        part._has_checked_values = True  # fake tensors have none
+        part.has_checked_values = True  # fake tensors have none
     if kind == "sparse":
         model.set_experts_implementation("batched_mm")  # fake grouped products take 16 bits alone
     model = dispatched(model)

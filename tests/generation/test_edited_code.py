@@ -1,0 +1,80 @@
+"""Edits of the model's source in place: all decoders follow them, or the request takes the plain path."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ATTENTION, MODEL = "modeling/attention.py", "modeling/modeling_weft.py"
+UPDATED = "            key, value = past.update(key, value, self.layer_idx)\n"
+SINK = """        key, value = (nn.functional.pad(states, (0, 0, 1, 0), value=0.3) for states in (key, value))
+        if attention_mask is not None:
+            attention_mask = nn.functional.pad(attention_mask, (1, 0), value=attention_mask.dtype == torch.bool)
+"""
+SELF = UPDATED + "        mixed, weights = self.attend(query, key, value, attention_mask, positions, **kwargs)\n"
+# Edits that the step and the compiled search follow.
+FOLLOWED = {
+    "a gate in self-attention": [(ATTENTION, SELF, SELF + "        mixed = mixed * hidden_states.mean(-1, keepdim=True)\n")],
+    "a sink in self-attention": [(ATTENTION, UPDATED, UPDATED + SINK)],
+    "clipped queries": [(ATTENTION, "self.q_proj(hidden_states)", "self.q_proj(hidden_states).clamp(-0.5, 0.5)")],
+    "clipped values": [(ATTENTION, "self.v_proj(states_BTD)", "self.v_proj(states_BTD).clamp(-0.5, 0.5)")],
+    "a scale in attention": [(ATTENTION, "output.flatten(-2), weights", "output.flatten(-2) * 2, weights")],
+    "an order of the layer": [
+        (MODEL, "residual + dropout(hidden_states,", "residual * 0.5 + dropout(hidden_states,"),
+    ],
+    "a layer of the decoder": [
+        (MODEL, "            residual = hidden_states\n            hidden_states = self.pre_norm(self.encoder",
+         "            residual = hidden_states * 2\n            hidden_states = self.pre_norm(self.encoder"),
+    ],
+    "the feed-forward": [("modeling/layers.py", "return self.down_proj(up)", "return self.down_proj(up) * 2")],
+    "the router": [("modeling/moe.py", "weights_NK = scores_NE.gather(-1, ids_NK)", "weights_NK = scores_NE.gather(-1, ids_NK) ** 2")],
+    "a norm": [("modeling/layers.py", "rms_norm(heads, ", "rms_norm(heads + 0.5, ")],
+    "the embedding": [(MODEL, "hidden_states = inputs_embeds * self.embed_scale", "hidden_states = inputs_embeds * 2.0")],
+}  # fmt: skip
+# Edits of what the step stands in for.
+KEYS = "lambda: self.keys_values(encoder_hidden_states, positions))\n"
+REFUSED = {
+    "a gate in cross-attention": [(ATTENTION, KEYS, KEYS + "        query = query * hidden_states.mean(-1)[:, None, :, None]\n")],
+    "capped logits": [(MODEL, "else self.lm_head(scored)", "else self.lm_head(scored).roll(1, -1)")],
+    "the decoder": [(MODEL, "hidden_states = self.embed(embeds, positions)\n        mask", "hidden_states = self.embed(embeds * 2, positions)\n        mask")],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What each edit makes of the package, and the package as it is under the name None."""
+    copy = tmp_path_factory.mktemp("edited") / "weftformer"
+    shutil.copytree(ROOT, copy, ignore=lambda folder, names: {
+        name for name in names if not name.endswith(".py") and name in {"tests", "docs", ".venv", ".git", "shared"}
+    })  # fmt: skip
+    program = Path(__file__).with_name("edited_package.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(copy)],
+        input=json.dumps({"none": []} | FOLLOWED | REFUSED), capture_output=True, text=True, timeout=600, check=True,
+    )  # fmt: skip
+    return dict(map(json.loads, done.stdout.splitlines()))
+
+
+def test_the_package_is_what_the_step_was_written_for(results):
+    found = results["none"]
+    assert found["reason"] is None and found["takes_step"]
+    assert found["fast"] == found["plain"] and found["graph"] == found["plain"][:2]
+
+
+@pytest.mark.parametrize("edit", FOLLOWED)
+def test_decoders_follow_edited_source(results, edit):
+    found = results[edit]
+    assert found["plain"] != results["none"]["plain"]
+    assert found["reason"] is None and found["takes_step"]
+    assert found["fast"] == found["plain"] and found["graph"] == found["plain"][:2]
+
+
+@pytest.mark.parametrize("edit", REFUSED)
+def test_edits_of_what_the_step_stands_in_for_take_the_plain_path(results, edit):
+    found = results[edit]
+    assert found["plain"] != results["none"]["plain"] and found["fast"] == found["plain"]
+    assert "was edited" in found["reason"] and not found["takes_step"]
