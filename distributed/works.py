@@ -70,7 +70,7 @@ class PlanWork:
         forward_model: as in [`load_forward`].
         device: the device of the model.
         use_fast_decoding: whether to use `fast_decoding`.
-        dtype: the precision of the models, as in `load_task`.
+        dtype: the precision of the models, as in `load_generator`.
         options: the options as given by the user.
         on_first: as in [`RoutePlanner.stream`], in this process.
     """
@@ -90,10 +90,15 @@ class PlanWork:
 
     def load(self) -> None:
         """Load the models."""
-        from ..routes.serve import load_forward
-        from ..serving.tasks import load_on
+        from ..hub.loading import load_generator
+        from ..routes.planning.planner import RoutePlanner
+        from ..routes.scoring.round_trip import load_forward
 
-        self._planner = load_on(self.model, "routes", self.device, self.use_fast_decoding, self.dtype).planner
+        self._planner = RoutePlanner(
+            *load_generator(
+                self.model, "routes", device=self.device, dtype=self.dtype, use_fast_decoding=self.use_fast_decoding
+            )
+        )
         self._forward = load_forward(self.forward_model, self.device, self.dtype)
         # the settings, which are the same for all targets, are checked with any target
         self._planner.requests(["C"], self.settings, on_error="skip", **self._asked)
@@ -162,7 +167,7 @@ class TextWork:
         num_conditions: the number of conditions of a line.
         device: the device of the model.
         use_fast_decoding: whether to use `fast_decoding`.
-        dtype: the precision of the model, as in `load_task`.
+        dtype: the precision of the model, as in `load_generator`.
         options: the options as given by the user.
     """
 
@@ -185,9 +190,14 @@ class TextWork:
         return 1 if self.asked["sampling"] is None else window_of(self.batch_size)
 
     def load(self) -> None:
-        from ..serving.tasks import load_on
+        from ..hub.loading import load_generator
+        from ..serving import TextTask
 
-        self.task = load_on(self.model, "texts", self.device, self.use_fast_decoding, self.dtype)
+        self.task = TextTask(
+            *load_generator(
+                self.model, "texts", device=self.device, dtype=self.dtype, use_fast_decoding=self.use_fast_decoding
+            )
+        )
         self.task.check_conditions(self.num_conditions)
         self.settings = self.task.settings(**self.asked)
 

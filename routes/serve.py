@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 from ..common.options import request_fields
 from ..serving.limits import Limits
-from ..serving.tasks import move_to
 from ..serving.texts import disable_padding
 from .planning.settings import RULES, Constraints, PlanSettings
 
@@ -41,43 +40,26 @@ _FORM = {
 }  # fmt: skip
 
 
-def load_forward(model: str | None, device: str | None = None, dtype: str = "auto") -> Any:
-    """Load the model that predicts products, on a device.
-
-    Args:
-        model: folder or Hub id; None for the included one, "none" for no model.
-        device: as in [`move_to`].
-        dtype: as in [`load_task`].
-
-    Raises:
-        ValueError, OSError: there is no such model or device.
-    """
-    if model == "none":
-        return None
-    from .scoring.round_trip import ForwardModel
-
-    forward = ForwardModel.from_pretrained(model, dtype=dtype)
-    move_to(forward.model, device)
-    return forward
-
-
 def route_task(
     model: Any,
     tokenizer: Any,
     max_new_tokens: int | None = None,
     stock: Optional["Stock"] = None,
     forward_model: str | None = "none",
+    device: str | None = None,
     dtype: str = "auto",
 ) -> "RouteTask":
     """Make the task of a loaded model, for [`load_task`].
 
     Args:
         model, tokenizer, stock, max_new_tokens: as in [`RouteTask`].
-        forward_model, dtype: as in [`load_forward`].
+        forward_model, device, dtype: as in [`load_forward`].
     """
     from .planning.planner import RoutePlanner
+    from .scoring.round_trip import load_forward
 
-    return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, load_forward(forward_model, dtype=dtype))
+    forward = load_forward(forward_model, device, dtype)
+    return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward)
 
 
 class RouteTask:
@@ -104,7 +86,6 @@ class RouteTask:
         from .planning.requests import no_material_because
 
         self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
-        self.models = [self.model] if forward is None else [self.model, forward.model]
         positions = self.model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
         disable_padding(planner.tokenizer)

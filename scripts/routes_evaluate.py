@@ -113,10 +113,11 @@ def _planned(
     args: argparse.Namespace, settings: PlanSettings, references: list[tuple[Route, str]], stock: Stock | None
 ) -> dict[str, list[Prediction]]:
     from weftformer.common.atomic import partial_file
+    from weftformer.hub.loading import load_generator
+    from weftformer.routes.planning.planner import RoutePlanner
     from weftformer.routes.scoring.predicting import conditions_of, predict
-    from weftformer.serving.tasks import load_on
 
-    planner = load_on(args.model, "routes", args.device, dtype=args.dtype).planner
+    planner = RoutePlanner(*load_generator(args.model, "routes", device=args.device, dtype=args.dtype))
     conditions = conditions_of(planner.model, args.conditions)
     file = args.save_predictions
     with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:

@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ...hub.loading import load
+from ...hub.loading import load, to_device
 from ...serving.texts import GeneratedText, TextInput, TextSettings, TextTask
 from ..data.alignment import aligned_route
 from ..molecules import canonical_smiles
@@ -115,6 +115,24 @@ class ForwardModel:
             for candidate in plan.candidates
         ]
         return replace(plan, candidates=candidates)
+
+
+def load_forward(model: str | None, device: str | None = None, dtype: str = "auto") -> ForwardModel | None:
+    """Load the model that predicts products, on a device.
+
+    Args:
+        model: folder or Hub id; None for the included one, "none" for no model.
+        device: as in [`~hub.loading.to_device`].
+        dtype: the precision of the weights, as in `from_pretrained`.
+
+    Raises:
+        ValueError, OSError: there is no such model or device.
+    """
+    if model == "none":
+        return None
+    forward = ForwardModel.from_pretrained(model, dtype=dtype)
+    to_device(forward.model, device)
+    return forward
 
 
 def _rank(product: str, texts: Iterable[GeneratedText]) -> int:

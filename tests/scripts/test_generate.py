@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from weftformer.hub import loading
 from weftformer.modeling.decoding import graph
 from weftformer.modeling.decoding.compiled import compiled_folder
 from weftformer.modeling.decoding.graph import GraphSearch
 from weftformer.scripts import cli
 from weftformer.serving import lines as serving_lines
-from weftformer.serving import load_task, tasks
+from weftformer.serving import load_task
 
 from ..conftest import save_both
 from ..models import run_loop, tiny_text_model
@@ -139,8 +140,8 @@ def test_scores_are_log_probabilities(folder, capsys):
 
 
 def test_weights_have_the_given_dtype(folder, monkeypatch, capsys):
-    seen, move = [], tasks.move_to
-    monkeypatch.setattr(tasks, "move_to", lambda model, *rest: seen.append(model.dtype) or move(model, *rest))
+    seen, move = [], loading.to_device
+    monkeypatch.setattr(loading, "to_device", lambda model, *rest: seen.append(model.dtype) or move(model, *rest))
     for words in ([], ["--dtype", "bfloat16"]):
         assert run(folder, "one two", *words) == 0
     assert seen == [torch.float32, torch.bfloat16]
