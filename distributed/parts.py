@@ -115,11 +115,12 @@ class Parts:
             self._write(f"part-{time.time_ns():020}-{uuid.uuid4().hex[:8]}.jsonl", "".join(self._waiting))
             self._waiting, self._written = [], time.monotonic()
 
-    def rows(self, command: str) -> Iterator[dict[str, Any]]:
-        """Yield all rows in the order of the input, each once.
+    def rows(self, command: str, is_whole: bool = True) -> Iterator[dict[str, Any]]:
+        """Return the finished rows in the order of the input, each once.
 
         Args:
             command: "routes plan" or "generate".
+            is_whole: whether no row may be missing.
 
         Raises:
             ValueError: no such job is in the folder, a file is damaged, or rows are missing; the message names them.
@@ -130,7 +131,8 @@ class Parts:
         places = dict[int, tuple[str, int, int]]()
         for index, _, *place in self._places():
             places.setdefault(index, tuple(place))  # type: ignore[arg-type]  # two runs of a shard may both have it
-        if missing := [number for number in range(1, job["rows"] + 1) if number - 1 not in places]:
+        missing = [number for number in range(1, job["rows"] + 1) if number - 1 not in places]
+        if is_whole and missing:
             named = ", ".join(map(str, missing[:_MOST_NAMED])) + (", ..." if len(missing) > _MOST_NAMED else "")
             raise ValueError(
                 f"{self.place} lacks {len(missing):,} of {job['rows']:,} rows, numbers {named}: repeat the command that started it "

@@ -43,6 +43,11 @@ def add_model_options(add: Any, what: str = "model", compiles: bool = False) -> 
             "operations, without compiling")  # fmt: skip
 
 
+def loading_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `load_generator` from the options that [`add_model_options`] added."""
+    return {"device": args.device, "dtype": args.dtype, "use_fast_decoding": getattr(args, "compile", False)}
+
+
 def positive(text: str) -> int:
     """Convert an argument to a number of at least 1."""
     if not text.isdecimal() or int(text) < 1:

@@ -4,7 +4,7 @@ output. `weftformer routes evaluate` scores routes."""
 import argparse
 import sys
 
-from weftformer.scripts.arguments import add_model_options, check_model, new_file, positive
+from weftformer.scripts.arguments import add_model_options, check_model, loading_options, new_file, positive
 from weftformer.training.options import check_exist
 
 
@@ -38,7 +38,7 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.training.options import DataArguments
     from weftformer.training.pairs import Pairs, trained_columns
 
-    task = TextTask(*load_generator(args.model, "texts", device=args.device, dtype=args.dtype))
+    task = TextTask(*load_generator(args.model, "texts", **loading_options(args)))
     trained = trained_columns(args.model)
     data = DataArguments(
         train_file=args.file,

@@ -14,6 +14,7 @@ from weftformer.routes.scoring.conditions import CONDITIONS
 from weftformer.scripts.arguments import (
     add_model_options,
     check_model,
+    loading_options,
     new_file,
     plain_file,
     positive,
@@ -117,7 +118,7 @@ def _planned(
     from weftformer.routes.planning.planner import RoutePlanner
     from weftformer.routes.scoring.predicting import conditions_of, predict
 
-    planner = RoutePlanner(*load_generator(args.model, "routes", device=args.device, dtype=args.dtype))
+    planner = RoutePlanner(*load_generator(args.model, "routes", **loading_options(args)))
     conditions = conditions_of(planner.model, args.conditions)
     file = args.save_predictions
     with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .works import Items, Row, Work
+from .tasks import Items, Row, Task
 
 # An item is left out after it has ended, or failed in, this many workers.
 MAX_FAILURES = 2
@@ -26,7 +26,7 @@ _ANSWER, _LOOK = 5.0, 1.0
 
 
 @dataclass(frozen=True)
-class Workers:
+class WorkerSettings:
     """The number of workers, and where they run.
 
     Args:
@@ -44,7 +44,7 @@ class Workers:
 
 
 @contextmanager
-def _connected(workers: Workers) -> Iterator[tuple[Any, str]]:
+def _connected(workers: WorkerSettings) -> Iterator[tuple[Any, str]]:
     """Connect to Ray, or start it on this machine. An existing connection is used, and stays open.
 
     Args:
@@ -54,7 +54,7 @@ def _connected(workers: Workers) -> Iterator[tuple[Any, str]]:
         The package `ray`, and the device of the workers.
 
     Raises:
-        ValueError: Ray is not installed, no cluster answers at the address, or it has no room for the workers.
+        ValueError: Ray is not installed, no cluster answers at the address, or it is too small for the workers.
     """
     try:
         import ray
@@ -66,19 +66,19 @@ def _connected(workers: Workers) -> Iterator[tuple[Any, str]]:
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         device = workers.device or ("cuda" if any(node.get("GPU") for node in nodes) else "cpu")
-        _check_room(workers, nodes, device)
+        _check_size(workers, nodes, device)
         yield ray, device
     finally:
         if is_ours:
             ray.shutdown()
 
 
-def _connect(ray: Any, workers: Workers) -> None:
+def _connect(ray: Any, workers: WorkerSettings) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise, Ray sends usage reports to its makers
     address = workers.address or os.environ.get("RAY_ADDRESS") or "local"
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
-        _check_room(workers, [{"CPU": os.cpu_count() or 1}], "cpu")
+        _check_size(workers, [{"CPU": os.cpu_count() or 1}], "cpu")
         options |= {"num_cpus": workers.count * workers.threads, "include_dashboard": False}
     else:
         _check_answers(address)
@@ -112,9 +112,9 @@ def _unreachable(address: str, reason: str) -> ValueError:
 
 
 def run(
-    work: Work,
+    task: Task,
     items: Items,
-    workers: Workers,
+    workers: WorkerSettings,
     watch: Callable[[], None] | None = None,
 ) -> Iterator[list[Row]]:
     """Process items on workers, and yield their rows batch by batch, as they are done.
@@ -123,20 +123,20 @@ def run(
     `failed`. The loss of a node does not count as a failure.
 
     Args:
-        work: the work on an item.
-        items: the inputs of the work.
+        task: what to do with the items.
+        items: the items.
         workers: the number of workers, and where they run.
         watch: called about once a second.
 
     Raises:
-        ValueError: no cluster answers, it has no room for so many workers, or the model cannot be loaded.
+        ValueError: no cluster answers, it is too small for so many workers, or the model cannot be loaded.
     """
     with _connected(workers) as (ray, device):
-        crew = _Crew(ray, work, workers, device)
+        pool = _WorkerPool(ray, task, workers, device)
         try:
-            yield from crew.run(work.batches(items, workers.count), watch or (lambda: None))
+            yield from pool.run(task.batches(items, workers.count), watch or (lambda: None))
         finally:
-            crew.stop()
+            pool.stop()
 
 
 def _gpus_of(device: str | None) -> int:
@@ -144,23 +144,23 @@ def _gpus_of(device: str | None) -> int:
     return int((device or "").startswith("cuda"))
 
 
-def _check_room(workers: Workers, nodes: list[dict[str, float]], device: str) -> None:
+def _check_size(workers: WorkerSettings, nodes: list[dict[str, float]], device: str) -> None:
     """Check that the workers fit. Ray would wait for ever for CPUs that no node has."""
-    rooms = [int(node.get("CPU", 0) // workers.threads) for node in nodes]
+    sizes = [int(node.get("CPU", 0) // workers.threads) for node in nodes]
     if gpus := _gpus_of(device):
-        rooms = [min(room, int(node.get("GPU", 0))) for room, node in zip(rooms, nodes, strict=True)]
-    if sum(rooms) < workers.count:
+        sizes = [min(size, int(node.get("GPU", 0))) for size, node in zip(sizes, nodes, strict=True)]
+    if sum(sizes) < workers.count:
         each = f"{workers.threads} CPU{'s' if workers.threads > 1 else ''}{' and a GPU' if gpus else ''} each"
         raise ValueError(
             f"--workers {workers.count} with {each} do not fit: {len(nodes)} node{'s' if len(nodes) > 1 else ''} can take "
-            f"{sum(rooms)}."
+            f"{sum(sizes)}."
         )
 
 
 class _Worker:
     """The class of the actors."""
 
-    def load(self, work: Work, threads: int, device: str) -> str:
+    def load(self, task: Task, threads: int, device: str) -> str:
         """Load the model, and return the id of this node."""
         import importlib
 
@@ -170,13 +170,13 @@ class _Worker:
         for module_name in ("family", "routes.registration"):
             importlib.import_module(f"weftformer.{module_name}").register()
         torch.set_num_threads(threads)
-        self.work = work
-        work.device = device
-        work.load()
+        self.task = task
+        task.loading |= {"device": device}
+        task.load()
         return ray.get_runtime_context().get_node_id()
 
     def do(self, items: Items) -> list[Row]:
-        return [row for rows in self.work(items) for row in rows]
+        return [row for rows in self.task(items) for row in rows]
 
 
 @dataclass
@@ -188,12 +188,12 @@ class Assignment:
     deadline: float = float("inf")
 
 
-class _Crew:
-    def __init__(self, ray: Any, work: Work, workers: Workers, device: str):
-        self.ray, self.work, self.workers, self.device = ray, work, workers, device
+class _WorkerPool:
+    def __init__(self, ray: Any, task: Task, workers: WorkerSettings, device: str):
+        self.ray, self.task, self.workers, self.device = ray, task, workers, device
         # only actors reserve CPUs: whatever else Ray runs does not have to wait for a pool that takes all of them
         self._kind = ray.remote(num_cpus=workers.threads, num_gpus=_gpus_of(device), max_restarts=0)(_Worker)
-        self._shared = ray.put(work)  # stored once, because the stock may be large
+        self._shared = ray.put(task)  # stored once, because the stock may be large
         self._assignments: dict[Any, Assignment] = {}  # by the references of their results
         self._idle: list[Any] = []
         self._nodes: dict[Any, str] = {}  # by the actor
@@ -230,7 +230,7 @@ class _Crew:
     def _assign(self) -> None:
         while self._waiting and self._idle:
             actor, batch = self._idle.pop(), self._waiting.popleft()
-            seconds = self.work.seconds(batch)
+            seconds = self.task.seconds(batch)
             deadline = float("inf") if seconds is None else time.monotonic() + seconds
             self._assignments[actor.do.remote(batch)] = Assignment(actor, batch, deadline)
 
@@ -245,7 +245,7 @@ class _Crew:
                 ) from error
             self._idle.append(assignment.actor)
             return self._repeat(
-                assignment.batch, f"raised {type(error.cause).__name__}: {error.cause}", is_its_own=True
+                assignment.batch, f"raised {type(error.cause).__name__}: {error.cause}", is_failure=True
             )
         except self.ray.exceptions.RayError as error:
             return self._died(assignment, error)
@@ -270,14 +270,14 @@ class _Crew:
             return []
         is_late = time.monotonic() > assignment.deadline
         reason = "took too long" if is_late else "ended its worker (out of memory, or a crash)"
-        rows = self._repeat(assignment.batch, reason, is_its_own=self._nodes.pop(assignment.actor, "") in alive)
+        rows = self._repeat(assignment.batch, reason, is_failure=self._nodes.pop(assignment.actor, "") in alive)
         if self._waiting:
             self._start_worker()
         return rows
 
-    def _repeat(self, batch: Items, reason: str, is_its_own: bool) -> list[Row]:
+    def _repeat(self, batch: Items, reason: str, is_failure: bool) -> list[Row]:
         """Queue a batch again, and return the rows of the items that have failed too often."""
-        if not is_its_own:
+        if not is_failure:
             self._waiting.appendleft(batch)
             return []
         rows = []
@@ -285,7 +285,7 @@ class _Crew:
         for index, item in reversed(batch):
             if self._failures[index] >= MAX_FAILURES:
                 rows.append(
-                    self.work.failed(
+                    self.task.failed(
                         index, item, f"Left out after {MAX_FAILURES} failed attempts. The last attempt {reason}."
                     )
                 )
