@@ -162,13 +162,9 @@ class _Worker:
 
     def load(self, task: Task, threads: int, device: str) -> str:
         """Load the model, and return the id of this node."""
-        import importlib
-
         import ray
         import torch
 
-        for module_name in ("family", "routes.registration"):
-            importlib.import_module(f"weftformer.{module_name}").register()
         torch.set_num_threads(threads)
         self.task = task
         task.loading |= {"device": device}

@@ -37,6 +37,7 @@ from typing import Any
 
 from weftformer.common.panics import is_panic
 from weftformer.configuration.version import __version__
+from weftformer.scripts.parsing import GROUP, Parser
 
 # The commands with their short help, in the order of the help.
 COMMANDS = {
@@ -55,7 +56,6 @@ COMMANDS = {
     "routes train": "train a model that writes synthesis routes",
     "routes prepare": "make training data from route files",
 }
-GROUP = "routes"
 # The optional packages that commands import without a message of their own, by the extra that installs them.
 _EXTRAS = {
     "chem": ("rdkit", "rdchiral", "PIL", "jinja2", "resvg_py"),
@@ -64,47 +64,6 @@ _EXTRAS = {
 
 USAGE_ERROR = 2
 INTERRUPTED, CLOSED_PIPE = 130, 141  # as in shells: 128 and the number of the signal
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """A formatter that leaves texts as they are, has room for long options, and titles the group."""
-
-    def __init__(self, prog: str, **kwargs: Any):
-        super().__init__(prog, max_help_position=32, **kwargs)
-
-    def _format_action(self, action: argparse.Action) -> str:
-        # argparse has one heading for all commands of a parser
-        return ("\ncommands for molecules:\n" if action.metavar == GROUP else "") + super()._format_action(action)
-
-
-class Parser(argparse.ArgumentParser):
-    """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does.
-
-    Attributes:
-        is_only_help (`bool`): whether it only answers `--help`, and returns the words as they are, as `words`.
-    """
-
-    is_only_help = False
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(**{"formatter_class": _Formatter} | kwargs)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words = list(sys.argv[1:] if args is None else args)
-        if self.is_only_help:
-            if {"-h", "--help"} & set(words):
-                self.print_help()
-                self.exit()
-            return argparse.Namespace(words=words), []
-        end = words.index("--") if "--" in words else len(words)
-        return super().parse_known_args([*map(_hyphens, words[:end]), *words[end:]], namespace)
-
-
-def _hyphens(word: str) -> str:
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, Parser]]:
@@ -139,11 +98,12 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"weftformer.scripts.{re.sub('[ -]', '_', name)}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, import_package: Callable[[], object] = lambda: None) -> int:
     """Run `weftformer COMMAND [arguments]`.
 
     Args:
         argv: the words after `weftformer` (default: those of this process).
+        import_package: imports the package, of which only parts were imported so far.
 
     Returns:
         The exit code: 0, 1 for an error the user can act on, 2 for an unknown command.
@@ -165,14 +125,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{message}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
     args = build_parser([name])[1][name].parse_args(rest)
-    return run_script(name, partial(_check_and_run, _module(name)), args)
+    return run_script(name, partial(_check_and_run, _module(name), import_package), args)
 
 
-def _check_and_run(module: ModuleType, args: argparse.Namespace) -> int | None:
+def _check_and_run(module: ModuleType, import_package: Callable[[], object], args: argparse.Namespace) -> int | None:
     if hasattr(module, "check"):
         module.check(args)
-    for module_name in ("family", "routes.registration"):
-        importlib.import_module(f"weftformer.{module_name}").register()
+    import_package()
     return module.main(args)
 
 
