@@ -10,9 +10,10 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ..common.watching import Watch
-from ..modeling.decoding import ContinuousSearch, reason_against
+from ..modeling.decoding import ContinuousSearch
 from ..tokenization.checks import decode_texts, encode_checked
 from .limits import Limits
+from .search import BatchSearch, is_continuous
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -67,7 +68,7 @@ class GeneratedText(NamedTuple):
 class TextPool:
     """A pool of works whose texts are written together. Works join and leave between steps.
 
-    If a search cannot be joined while it runs, a step generates a whole batch of texts.
+    If a search cannot be joined while it runs, a step generates a whole batch of texts (see [`BatchSearch`]).
 
     Args:
         task: the task.
@@ -76,9 +77,12 @@ class TextPool:
     """
 
     def __init__(self, task: TextTask, beams: int, watch: Callable[[], None]):
-        self.task, self.watch = task, watch
-        can_join = reason_against(task.model, num_beams=beams) is None
-        self.search = ContinuousSearch(task.model, num_beams=beams) if can_join else None
+        self.task = task
+        self.search: ContinuousSearch | BatchSearch
+        if is_continuous(task.model, num_beams=beams):
+            self.search = ContinuousSearch(task.model, num_beams=beams)
+        else:
+            self.search = BatchSearch(task.model, watch=watch, has_scores=False, num_beams=beams)
         self._waiting: dict[Hashable, TextInput] = {}
         self._running: dict[int, Hashable] = {}  # by ticket
 
@@ -91,31 +95,19 @@ class TextPool:
     def remove(self, key: Hashable) -> None:
         if self._waiting.pop(key, None) is None:
             (ticket,) = [ticket for ticket, own in self._running.items() if own == key]
-            assert self.search is not None
             self.search.remove([ticket])
             del self._running[ticket]
 
     def step(self) -> list[tuple[Hashable, str]]:
-        if self.search is None:
-            return self._batch() if self._waiting else []
         if self._waiting:
             works = list(self._waiting.values())
             tickets = self.search.add(self.task._inputs(works), [work.settings.max_new_tokens for work in works])
             self._running |= dict(zip(tickets, self._waiting, strict=True))
             self._waiting.clear()
         results = self.search.step()
-        texts = [[*result.prompt, *result.sequences[0]] for result in results]
-        written = decode_texts(self.task.tokenizer, texts) if texts else []
-        return [(self._running.pop(result.ticket), text) for result, text in zip(results, written, strict=True)]
-
-    def _batch(self) -> list[tuple[Hashable, str]]:
-        """Write the texts of the waiting works with the same settings as the oldest."""
-        oldest = next(iter(self._waiting.values()))
-        batch = {key: work for key, work in self._waiting.items() if work.settings == oldest.settings}
-        for key in batch:
-            del self._waiting[key]
-        written = self.task.write(list(batch.values()), self.watch)
-        return [(key, best.text) for key, (best, *_) in zip(batch, written, strict=True)]
+        outputs = [[*result.prompt, *result.sequences[0]] for result in results]
+        texts = decode_texts(self.task.tokenizer, outputs) if outputs else []
+        return [(self._running.pop(result.ticket), text) for result, text in zip(results, texts, strict=True)]
 
 
 class TextTask:

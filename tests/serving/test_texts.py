@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from weftformer.serving import TextTask, texts
+from weftformer.serving import TextTask, search
 
 from ..models import tiny_text_model
 from .conftest import running, soon
@@ -29,7 +29,7 @@ def answers_together(task, bodies):
 @pytest.mark.parametrize("in_batches", [False, True])
 def test_translations_equal_those_of_each_text_alone(text_task, monkeypatch, in_batches):
     if in_batches:
-        monkeypatch.setattr(texts, "reason_against", lambda model, **settings: "in batches")
+        monkeypatch.setattr(search, "reason_against", lambda model, **settings: "in batches")
     sizes, open_pool = [], text_task.open_pool
 
     def opened(key, watch):
@@ -58,7 +58,7 @@ def test_translations_equal_those_of_each_text_alone(text_task, monkeypatch, in_
 @pytest.mark.parametrize("in_batches", [False, True])
 def test_a_pool_whose_inputs_all_left_has_nothing_to_do(text_task, monkeypatch, in_batches):
     if in_batches:
-        monkeypatch.setattr(texts, "reason_against", lambda model, **settings: "in batches")
+        monkeypatch.setattr(search, "reason_against", lambda model, **settings: "in batches")
     pool, (work,) = text_task.open_pool(1, lambda: None), text_task.works(["one"])
     pool.add("one", work)
     assert in_batches or pool.step() == []
