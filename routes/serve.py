@@ -93,14 +93,14 @@ class RouteTask:
         self.takes_material = no_material_because(self.model) is None
         self.example = _EXAMPLE if stock is None else _EXAMPLE | {"num_routes": 3, "only_purchasable": True}
 
-    def works(
+    def requests(
         self,
         targets: list[str],
         settings: PlanSettings,
         *,
         n_steps: list[int] | None = None,
         budget: float | None = None,
-        **asked: Any,
+        **options: Any,
     ) -> list["PlanRequest"]:
         """Check a request.
 
@@ -109,40 +109,40 @@ class RouteTask:
             n_steps: the numbers of steps to try for each target.
             budget: seconds for a search to the stock if the settings have no time limit (default: the budget of the
                 settings).
-            asked: `starting_material` and `on_error`, as in [`RoutePlanner.stream`].
+            options: `starting_material` and `on_error`, as in [`RoutePlanner.stream`].
 
         Returns:
-            A work for each target.
+            A request for each target.
 
         Raises:
             ValueError: a target or a setting is invalid; the message has the reason.
         """
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
-        works = self.planner.requests(targets, settings, n_steps=tried, stock=self.stock, **asked)
+        requests = self.planner.requests(targets, settings, n_steps=tried, stock=self.stock, **options)
         if budget is None or settings.time_limit is not None:
-            return works
+            return requests
         limited = replace(settings, time_limit=budget)
-        return [replace(work, settings=limited) if work.searches_steps else work for work in works]
+        return [replace(request, settings=limited) if request.searches_steps else request for request in requests]
 
     def count_tokens(self, plan: "Plan") -> int:
         """Return the number of tokens of all candidates."""
         return sum(len(self.planner.tokenizer.tokenize(candidate.text)) for candidate in plan.candidates)
 
-    def pool_key(self, work: "PlanRequest") -> PlanSettings:
-        """Return the settings of the search, which works of one pool have in common."""
-        return work.settings.for_search
+    def pool_key(self, request: "PlanRequest") -> PlanSettings:
+        """Return the settings of the search, which requests of one pool have in common."""
+        return request.settings.for_search
 
-    def rows(self, work: "PlanRequest") -> int:
-        """Return the number of rows of the searches that a pool runs at once for a work."""
+    def rows(self, request: "PlanRequest") -> int:
+        """Return the number of rows of the searches that a pool runs at once for a request."""
         from .planning.pool import ROWS
         from .planning.stock_search import MAX_CONCURRENT_EXPANSIONS
 
-        beams = work.settings.beams
-        return beams * min(len(work.jobs) or MAX_CONCURRENT_EXPANSIONS, max(1, ROWS // beams))
+        beams = request.settings.beams
+        return beams * min(len(request.jobs) or MAX_CONCURRENT_EXPANSIONS, max(1, ROWS // beams))
 
     def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> "PlanPool":
-        """Return a pool of works with these settings, for a [`Batcher`]."""
+        """Return a pool of requests with these settings, for a [`Batcher`]."""
         from .planning.pool import PlanPool
 
         finish = None if self.forward is None else self.forward.with_forward_ranks
@@ -224,24 +224,24 @@ class RouteTask:
 
 
 def _check(task: RouteTask, budget: float, values: dict[str, Any]) -> "list[Checked]":
-    """Return the works of a request. Unreadable molecules in its settings are refused like unreadable targets."""
-    asked = {name: values.pop(name) for name in ("targets", "n_steps", "starting_material")}
+    """Return the targets of a request. Unreadable molecules in its settings are refused like unreadable targets."""
+    options = {name: values.pop(name) for name in ("targets", "n_steps", "starting_material")}
     settings = PlanSettings.from_options(values)
-    works = task.works(asked.pop("targets"), settings, budget=budget, on_error="skip", **asked)
-    return [(work, work.problem) for work in works]
+    requests = task.requests(settings=settings, budget=budget, on_error="skip", **options)
+    return [(request, request.problem) for request in requests]
 
 
-def _plans(wanted: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None]) -> list["Plan"]:
+def _plans(body: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None]) -> list["Plan"]:
     from .plans import Plan
 
     return [
         plan or Plan(target, problem=problem)
-        for target, plan, problem in zip(wanted.targets, answers, problems, strict=True)
+        for target, plan, problem in zip(body.targets, answers, problems, strict=True)
     ]
 
 
 def _respond(
-    wanted: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float
+    body: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float
 ) -> dict[str, Any]:
     """Return the plans with the names of their reactions, and drawings if requested. Equal routes share a drawing."""
 
@@ -254,13 +254,13 @@ def _respond(
     def entry(candidate: "Candidate") -> dict[str, Any]:
         _check_time(end)
         row = candidate.to_dict()
-        if wanted.svg and candidate.route is not None:
+        if body.svg and candidate.route is not None:
             row["svg"] = drawing(candidate.route, candidate.missing)
         return row
 
     rows = []
-    for plan in _plans(wanted, answers, problems):
-        candidates = plan.candidates if wanted.max_routes is None else plan.distinct[: wanted.max_routes]
+    for plan in _plans(body, answers, problems):
+        candidates = plan.candidates if body.max_routes is None else plan.distinct[: body.max_routes]
         rows.append(
             replace(plan, candidates=[]).to_dict()
             | {"solved": plan.solved, "candidates": [entry(candidate) for candidate in candidates]}
@@ -268,12 +268,12 @@ def _respond(
     return {"plans": rows}
 
 
-def _page(wanted: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float) -> str:
+def _page(body: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float) -> str:
     """Return the best routes of each target, drawn."""
     from .drawing.page import plan_html
 
     parts = []
-    for plan in _plans(wanted, answers, problems):
+    for plan in _plans(body, answers, problems):
         _check_time(end)
         parts.append(plan_html(plan))
     return "\n".join(parts)

@@ -75,29 +75,29 @@ class ForwardModel:
             `list[int or None]`: the ranks, counted from 1, and 0 for a product that is not predicted. None if a
             molecule cannot be read or is too long for the model.
         """
-        asked, ranks = list(reactions), dict[Reaction, int]()
-        distinct = sorted(set(asked), key=lambda reaction: (len(reaction[0]), reaction))
+        reactions, ranks = list(reactions), dict[Reaction, int]()
+        distinct = sorted(set(reactions), key=lambda reaction: (len(reaction[0]), reaction))
         for start in range(0, len(distinct), self.batch_size):
             ranks |= self._predict(distinct[start : start + self.batch_size])
-        return [ranks.get(reaction) for reaction in asked]
+        return [ranks.get(reaction) for reaction in reactions]
 
     def _predict(self, batch: Sequence[Reaction]) -> dict[Reaction, int]:
-        works = {reaction: work for reaction in batch if (work := self._work(reaction)) is not None}
-        if not works:
+        inputs = {reaction: input for reaction in batch if (input := self._encode(reaction)) is not None}
+        if not inputs:
             return {}
         # a product is hardly longer than all its reactants together
-        longest = min(max(len(work.ids) for work in works.values()) + 20, self.model.config.max_target_positions)
+        longest = min(max(len(input.ids) for input in inputs.values()) + 20, self.model.config.max_target_positions)
         settings = TextSettings(self.beams, longest - 1, candidates=self.beams)
-        written = self._task.write([replace(work, settings=settings) for work in works.values()])
-        return {reaction: _rank(reaction[0], texts) for reaction, texts in zip(works, written, strict=True)}
+        generated = self._task.generate([replace(input, settings=settings) for input in inputs.values()])
+        return {reaction: _rank(reaction[0], outputs) for reaction, outputs in zip(inputs, generated, strict=True)}
 
-    def _work(self, reaction: Reaction) -> TextInput | None:
+    def _encode(self, reaction: Reaction) -> TextInput | None:
         """Return the reactants as in training, or None if the model cannot read them. The batch decides how many tokens
-        are written."""
+        are generated."""
         product, reactants = reaction
         try:
             text = aligned_route(Route(product, tuple(map(Route, reactants))), product)
-            return self._task.work(text.last_reaction.partition(">>")[0], TextSettings(self.beams, 1))
+            return self._task.encode(text.last_reaction.partition(">>")[0], TextSettings(self.beams, 1))
         except ValueError:
             return None
 
