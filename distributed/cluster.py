@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .tasks import Items, Row, Task
+from .tasks import AnyTask, Items, PartRow
 
 # An item is left out after it has ended, or failed in, this many workers.
 MAX_FAILURES = 2
@@ -112,11 +112,11 @@ def _unreachable(address: str, reason: str) -> ValueError:
 
 
 def run(
-    task: Task,
+    task: AnyTask,
     items: Items,
     workers: WorkerSettings,
     watch: Callable[[], None] | None = None,
-) -> Iterator[list[Row]]:
+) -> Iterator[list[PartRow]]:
     """Process items on workers, and yield their rows batch by batch, as they are done.
 
     An item that ends its worker or raises an error is repeated alone. After the second failure, its row has the state
@@ -160,7 +160,7 @@ def _check_size(workers: WorkerSettings, nodes: list[dict[str, float]], device: 
 class _Worker:
     """The class of the actors."""
 
-    def load(self, task: Task, threads: int, device: str) -> str:
+    def load(self, task: AnyTask, threads: int, device: str) -> str:
         """Load the model, and return the id of this node."""
         import ray
         import torch
@@ -171,7 +171,7 @@ class _Worker:
         task.load()
         return ray.get_runtime_context().get_node_id()
 
-    def do(self, items: Items) -> list[Row]:
+    def do(self, items: Items) -> list[PartRow]:
         return [row for rows in self.task(items) for row in rows]
 
 
@@ -185,7 +185,7 @@ class Assignment:
 
 
 class _WorkerPool:
-    def __init__(self, ray: Any, task: Task, workers: WorkerSettings, device: str):
+    def __init__(self, ray: Any, task: AnyTask, workers: WorkerSettings, device: str):
         self.ray, self.task, self.workers, self.device = ray, task, workers, device
         # only actors reserve CPUs: whatever else Ray runs does not have to wait for a pool that takes all of them
         self._kind = ray.remote(num_cpus=workers.threads, num_gpus=_gpus_of(device), max_restarts=0)(_Worker)
@@ -197,7 +197,7 @@ class _WorkerPool:
         self._failures: Counter[int] = Counter()
         self._failed_loads = 0
 
-    def run(self, batches: list[Items], watch: Callable[[], None]) -> Iterator[list[Row]]:
+    def run(self, batches: list[Items], watch: Callable[[], None]) -> Iterator[list[PartRow]]:
         self._waiting.extend(batches)
         for _ in range(min(self.workers.count, len(batches))):
             self._start_worker()
@@ -230,7 +230,7 @@ class _WorkerPool:
             deadline = float("inf") if seconds is None else time.monotonic() + seconds
             self._assignments[actor.do.remote(batch)] = Assignment(actor, batch, deadline)
 
-    def _collect(self, reference: Any, assignment: Assignment) -> list[Row]:
+    def _collect(self, reference: Any, assignment: Assignment) -> list[PartRow]:
         """Return the rows of a worker, or the rows of its abandoned items if it failed."""
         try:
             result = self.ray.get(reference)
@@ -251,7 +251,7 @@ class _WorkerPool:
             return []
         return result
 
-    def _died(self, assignment: Assignment, error: Exception) -> list[Row]:
+    def _died(self, assignment: Assignment, error: Exception) -> list[PartRow]:
         self.ray.kill(assignment.actor)  # it may be alive but out of reach
         alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
         if assignment.batch is None:
@@ -271,7 +271,7 @@ class _WorkerPool:
             self._start_worker()
         return rows
 
-    def _repeat(self, batch: Items, reason: str, is_failure: bool) -> list[Row]:
+    def _repeat(self, batch: Items, reason: str, is_failure: bool) -> list[PartRow]:
         """Queue a batch again, and return the rows of the items that have failed too often."""
         if not is_failure:
             self._waiting.appendleft(batch)

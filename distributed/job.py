@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from ..common.progress import Progress
 from . import cluster
 from .parts import Parts
-from .tasks import Items, Row, Task
+from .tasks import AnyTask, Items, PartRow
 
 
 def shard(text: str | None) -> tuple[int, int]:
@@ -37,7 +37,7 @@ def of_shard(items: Items, text: str | None, window: int = 1) -> Items:
 
 
 def run(
-    task: Task,
+    task: AnyTask,
     items: Items,
     parts: Parts,
     workers: cluster.WorkerSettings | None,
@@ -64,16 +64,16 @@ def run(
     """
     before = parts.states()
     states = Counter(before[index] for index, _ in items if index in before)
-    left = [item for item in items if item[0] not in before]
-    if not left:
+    remaining = [item for item in items if item[0] not in before]
+    if not remaining:
         return states
-    progress = Progress(what, len(items), unit, done=len(items) - len(left), is_shown=is_shown)
+    progress = Progress(what, len(items), unit, done=len(items) - len(remaining), is_shown=is_shown)
 
     def watch() -> None:
         parts.add([])  # writes the rows that have waited long enough
         progress.update(0)
 
-    batches = _here(task, left, watch) if workers is None else cluster.run(task, left, workers, watch)
+    batches = _here(task, remaining, watch) if workers is None else cluster.run(task, remaining, workers, watch)
     try:
         with progress:
             for rows in batches:
@@ -85,7 +85,7 @@ def run(
     return states
 
 
-def _here(task: Task, items: Items, watch: Callable[[], None]) -> Iterator[list[Row]]:
+def _here(task: AnyTask, items: Items, watch: Callable[[], None]) -> Iterator[list[PartRow]]:
     task.load()
     for batch in task.batches(items, None):
         yield from task(batch, watch)

@@ -26,7 +26,7 @@ _SHARES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PartRow:
     """The result of an item: its index, its state, and its line in a part."""
 
     index: int
@@ -34,7 +34,7 @@ class Row:
     line: str
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> Row:
+    def of(cls, data: dict[str, Any]) -> PartRow:
         """Return the row of an object with its `number`, counted from 1, and its `state`."""
         line = json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n"
         return cls(data["number"] - 1, data["state"], line)
@@ -95,7 +95,7 @@ class PlanTask:
 
     def __call__(
         self, items: Sequence[tuple[int, Target]], watch: Callable[[], None] | None = None
-    ) -> Iterator[list[Row]]:
+    ) -> Iterator[list[PartRow]]:
         """Plan some targets, and yield the rows that are done together. `watch` is called before each token."""
         plans = self._planner.stream(
             [target.smiles for _, target in items], self.settings, progress=False, watch=watch, **self.conditions,
@@ -104,11 +104,11 @@ class PlanTask:
         )  # fmt: skip
         for place, plan in plans:
             index, target = items[place]
-            yield [Row.of(target.row(index + 1, plan, self.options))]
+            yield [PartRow.of(target.row(index + 1, plan, self.options))]
 
-    def failed(self, index: int, item: Target, reason: str) -> Row:
+    def failed(self, index: int, item: Target, reason: str) -> PartRow:
         """Return the row of a target on which workers failed."""
-        return Row.of(item.row(index + 1, Plan(item.smiles, [], reason), self.options, FAILED))
+        return PartRow.of(item.row(index + 1, Plan(item.smiles, [], reason), self.options, FAILED))
 
     def batches(self, items: Items, workers: int | None) -> list[Items]:
         """Return the items in batches for this number of workers, in the order of their distribution, or for this process."""
@@ -163,18 +163,18 @@ class GenerateTask:
 
     def __call__(
         self, items: Sequence[tuple[int, Line]], watch: Callable[[], None] | None = None
-    ) -> Iterator[list[Row]]:
+    ) -> Iterator[list[PartRow]]:
         from ..serving.lines import answer_rows
 
         settings = self.task.settings(**self.settings)
         rows = answer_rows(self.task, items, settings, self.batch_size, self.seed, self.with_scores)
-        yield [Row.of(row) for row in rows]
+        yield [PartRow.of(row) for row in rows]
 
-    def failed(self, index: int, item: Line, reason: str) -> Row:
+    def failed(self, index: int, item: Line, reason: str) -> PartRow:
         from ..serving.lines import Answer, answer_row
 
         row = answer_row(Answer(item.text, problem=reason), self.settings["candidates"])
-        return Row.of({"number": index + 1, "state": FAILED, "seconds": None} | row)
+        return PartRow.of({"number": index + 1, "state": FAILED, "seconds": None} | row)
 
     def batches(self, items: Items, workers: int | None) -> list[Items]:
         from ..serving.lines import window_of, windows
@@ -187,4 +187,4 @@ class GenerateTask:
         return None
 
 
-Task = PlanTask | GenerateTask
+AnyTask = PlanTask | GenerateTask

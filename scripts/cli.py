@@ -79,19 +79,22 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     groups = {"": parser.add_subparsers(title="commands for texts", metavar="COMMAND", prog="weftformer")}
-    own: dict[str, Parser] = {}
+    parsers: dict[str, Parser] = {}
     for name, text in COMMANDS.items():
         group, _, word = name.rpartition(" ")
         if group not in groups:
             words = ", ".join(name.split()[1] for name in COMMANDS if name.startswith(group))
             parent = groups[""].add_parser(group, help=f"synthesis routes: {words}")
             groups[group] = parent.add_subparsers(title="commands for molecules", metavar="COMMAND")
-        own[name] = groups[group].add_parser(word, help=text)
+        parsers[name] = groups[group].add_parser(word, help=text)
         if name in filled:
             module = _module(name)
-            own[name].description, own[name].epilog = (module.__doc__ or text).strip(), getattr(module, "EPILOG", None)
-            module.add_arguments(own[name])
-    return parser, own
+            parsers[name].description, parsers[name].epilog = (
+                (module.__doc__ or text).strip(),
+                getattr(module, "EPILOG", None),
+            )
+            module.add_arguments(parsers[name])
+    return parser, parsers
 
 
 def _module(name: str) -> ModuleType:

@@ -139,10 +139,10 @@ def _generate(args: argparse.Namespace, lines: list[Line], parts: Parts | None) 
     task = TextTask(*load_generator(args.model, "texts", **loading_options(args)))
     task.check_conditions(len(_conditions(args)))
     settings, done = task.settings(**_settings(args)), {} if parts is None else parts.states()
-    left = (item for item in enumerate(lines) if item[0] not in done)
+    remaining = (item for item in enumerate(lines) if item[0] not in done)
     found = list[dict[str, Any]]()
     with Progress(COMMAND, len(lines), "lines", done=len(done), is_shown=not args.no_progress) as progress:
-        for window in windows(left, args.batch_size):
+        for window in windows(remaining, args.batch_size):
             rows = answer_rows(task, window, settings, args.batch_size, args.seed, args.json_lines)
             if parts is not None:
                 parts.add([json.dumps(row, ensure_ascii=False) + "\n" for row in rows])

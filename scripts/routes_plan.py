@@ -144,7 +144,7 @@ def _plan(
     forward = load_forward(args.forward_model, args.device, args.dtype)
     rows = [] if parts is None else parts.rows(COMMAND, is_whole=False)
     plans = {row["number"] - 1: Plan.from_dict(row) for row in rows}
-    left = [index for index in range(len(targets)) if index not in plans]
+    remaining = [index for index in range(len(targets)) if index not in plans]
 
     def watch() -> None:
         progress.update(0)
@@ -153,12 +153,12 @@ def _plan(
 
     with Progress(COMMAND, len(targets), "targets", done=len(plans), is_shown=not args.no_progress) as progress:
         for place, plan in planner.stream(
-            [targets[index].smiles for index in left], settings, **conditions, progress=False, watch=watch,
+            [targets[index].smiles for index in remaining], settings, **conditions, progress=False, watch=watch,
             on_error="skip",  # the other targets are still worth planning
             on_first=_print_first if len(targets) == 1 else None,
             finish=None if forward is None else forward.with_forward_ranks,
         ):  # fmt: skip
-            index = left[place]
+            index = remaining[place]
             plans[index] = targets[index].label(plan)
             if parts is not None:
                 parts.add([json.dumps(targets[index].row(index + 1, plan, _options(args))) + "\n"])

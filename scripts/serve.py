@@ -62,8 +62,13 @@ def _allowed_hosts(args: argparse.Namespace, address: str, has_key: bool) -> lis
             )
     if has_key or not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return args.allowed_host or ["*"]
-    own = ["localhost", "127.0.0.1", "[::1]", *(f"[{name}]" if ":" in name else name for name in (args.host, address))]
-    return [*own, *(args.allowed_host or ())]
+    names = [
+        "localhost",
+        "127.0.0.1",
+        "[::1]",
+        *(f"[{name}]" if ":" in name else name for name in (args.host, address)),
+    ]
+    return [*names, *(args.allowed_host or ())]
 
 
 def main(args: argparse.Namespace) -> None:

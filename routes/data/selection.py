@@ -156,10 +156,10 @@ class Selection:
             )
         rows = route_rows(route, rng, settings)
         reasons = [self._reason_against(row) for row in rows]
-        kept = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
-        if not kept and reasons[0] is not None:
+        allowed = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
+        if not allowed and reasons[0] is not None:
             raise _Dropped(*reasons[0])
-        return Outcome(place, route=key, rows=kept)
+        return Outcome(place, route=key, rows=allowed)
 
     def _reason_against(self, row: dict[str, Any]) -> tuple[str, str] | None:
         """Return why a row does not fit the vocabulary or the lengths, a key of `REASONS` and an explanation, or None."""

@@ -81,17 +81,17 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     tested = {route.smiles for route in test}
     letters = set(map(_letters, tested))
     # the target of an aligned row may begin at any atom
-    kept = rows.filter(
+    selected = rows.filter(
         lambda source: not (_letters(source) in letters and canonical_smiles(source) in tested),
         input_columns="source",
         keep_in_memory=True,
     )
-    if not len(kept):
+    if not len(selected):
         raise ValueError(f"No training rows are left: each target of {folder} is in {arguments.test_file}.")
     print(
-        f"{len(rows)} training rows, {len(rows) - len(kept)} of them left out because their target is in the test set"
+        f"{len(rows)} training rows, {len(rows) - len(selected)} of them left out because their target is in the test set"
     )
-    return kept, test
+    return selected, test
 
 
 def _letters(smiles: str) -> str:

@@ -75,10 +75,10 @@ class Card:
     @property
     def corner(self) -> tuple[float, float]:
         """The upper left corner of the molecule."""
-        room = self.box.height - (LABEL_HEIGHT if self.label else 0.0)
+        height = self.box.height - (LABEL_HEIGHT if self.label else 0.0)
         return (
             self.box.x + (self.box.width - self.depiction.width) / 2,
-            self.box.y + (room - self.depiction.height) / 2 + (PADDING / 4 if self.label else 0.0),
+            self.box.y + (height - self.depiction.height) / 2 + (PADDING / 4 if self.label else 0.0),
         )
 
     @property
@@ -98,7 +98,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Reaction:
+class DrawnReaction:
     """An arrow that joins the reactants of one reaction and points left to the product.
 
     `number` counts the reactions in an order in which they can be run, and `name` is the common name or the class.
@@ -131,7 +131,7 @@ class Picture:
     width: float
     height: float
     cards: tuple[Card, ...]
-    reactions: tuple[Reaction, ...]
+    reactions: tuple[DrawnReaction, ...]
     title: str
     description: str
 
@@ -162,7 +162,7 @@ def route_picture(route: Route, missing: Iterable[str] | None = None) -> Picture
         product, reactants = boxes[node.place], [boxes[child] for child in node.children]
         tip, joint = (product.right + TIP, product.middle), (reactants[0].x - JOINT, product.middle)
         branches = tuple((reactant.x, reactant.middle) for reactant in reactants)
-        reactions.append(Reaction(node.step, node.route.last_reaction, name, tip, joint, branches))
+        reactions.append(DrawnReaction(node.step, node.route.last_reaction, name, tip, joint, branches))
     return Picture(
         max(box.right for box in boxes) + MARGIN,
         max(box.bottom for box in boxes) + MARGIN,

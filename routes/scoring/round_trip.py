@@ -19,13 +19,11 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from ...hub.loading import load, to_device
 from ...serving.texts import GeneratedText, TextInput, TextSettings, TextTask
 from ..data.alignment import aligned_route
+from ..files.reaction_lines import Reaction
 from ..molecules import canonical_smiles
 from ..plans import Plan
 from ..shipped import FORWARD_MODEL
 from ..tree import Route
-
-# The product, and the reactants in the order of their SMILES. All SMILES are canonical.
-Reaction = tuple[str, tuple[str, ...]]
 
 
 class ForwardModel:
@@ -106,7 +104,7 @@ class ForwardModel:
         routes = [candidate.route for candidate in plan.candidates if candidate.route is not None]
         steps = [step for route in routes for step in route.steps()]
         ranks = iter(
-            self.ranks((step.smiles, tuple(sorted(child.smiles for child in step.children))) for step in steps)
+            self.ranks(Reaction(step.smiles, tuple(sorted(child.smiles for child in step.children))) for step in steps)
         )
         candidates = [
             replace(candidate, forward_ranks=tuple(next(ranks) for _ in candidate.route.steps()))

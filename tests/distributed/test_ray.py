@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.distributed import cluster
-from weftformer.distributed.tasks import Row, batches_of
+from weftformer.distributed.tasks import PartRow, batches_of
 from weftformer.routes import Plan
 from weftformer.scripts import cli
 
@@ -58,11 +58,11 @@ def stub(folder, seconds=0.0):
                     raise RuntimeError("cannot be done")
                 if item == "wait":
                     time.sleep(600)
-                rows.append(Row(index, "done", f"{item}\n"))
+                rows.append(PartRow(index, "done", f"{item}\n"))
             yield rows
 
         def failed(self, index, item, reason):
-            return Row(index, "failed", reason)
+            return PartRow(index, "failed", reason)
 
         def batches(self, items, workers):
             return batches_of(items, lambda item: 1, 4, workers)
