@@ -1,7 +1,7 @@
 """The console command `weftformer`, and processes that need parts of the package only.
 
-`import weftformer` registers the family with transformers, which takes seconds and needs torch. `weftformer --help` and
-the worker processes that read molecules do without. This module is outside the package, so that it is imported first.
+`import weftformer` registers the family with transformers, which takes seconds and needs torch. `weftformer --help`
+and the worker processes that read molecules do without. This module is outside the package, to be imported first.
 """
 
 import pickle

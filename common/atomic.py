@@ -18,7 +18,7 @@ from typing import IO, Any
 
 @contextmanager
 def full_disk_named(name: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise an OSError with the name of a file or folder if the disk is full, whatever error a library raises for that."""
+    """Raise an OSError with the name of a file or folder if the disk is full, whatever a library raises for that."""
     try:
         yield
     except Exception as error:

@@ -75,7 +75,7 @@ class WorkerProcesses:
                 yield from under_way.popleft().result()
         except BrokenProcessPool as error:
             raise ChildProcessError(
-                "a worker process was killed: it ran out of memory (try fewer workers), or the script that starts the workers "
+                "a worker process was killed: it ran out of memory (try fewer workers), or the script that starts it "
                 'has no `if __name__ == "__main__":`'
             ) from error
 

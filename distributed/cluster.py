@@ -92,8 +92,8 @@ def _check_answers(address: str) -> None:
     """Check that a cluster answers. Ray itself waits long for a missing one, and then ends the process."""
     if address.startswith("ray://"):
         raise ValueError(
-            f"--ray-address {address} is not supported (Ray Client): run the command on a machine of the cluster with --ray-address "
-            "auto, or submit it with `ray job submit`."
+            f"--ray-address {address} is not supported (Ray Client): run the command on a machine of the cluster with "
+            "--ray-address auto, or submit it with `ray job submit`."
         )
     host, colon, port = address.rpartition(":")
     if colon:
@@ -106,8 +106,8 @@ def _check_answers(address: str) -> None:
 def _unreachable(address: str, reason: str) -> ValueError:
     first = reason.strip().partition("\n")[0]
     return ValueError(
-        f"No Ray cluster responds at {address} ({first}): start one with `ray start --head`, or leave out --ray-address and "
-        "RAY_ADDRESS for workers on this machine."
+        f"No Ray cluster responds at {address} ({first}): start one with `ray start --head`, or leave out "
+        "--ray-address and RAY_ADDRESS for workers on this machine."
     )
 
 
@@ -152,8 +152,8 @@ def _check_size(workers: WorkerSettings, nodes: list[dict[str, float]], device: 
     if sum(sizes) < workers.count:
         each = f"{workers.threads} CPU{'s' if workers.threads > 1 else ''}{' and a GPU' if gpus else ''} each"
         raise ValueError(
-            f"--workers {workers.count} with {each} do not fit: {len(nodes)} node{'s' if len(nodes) > 1 else ''} can take "
-            f"{sum(sizes)}."
+            f"--workers {workers.count} with {each} do not fit: {len(nodes)} node{'s' if len(nodes) > 1 else ''} can "
+            f"take {sum(sizes)}."
         )
 
 
@@ -259,8 +259,8 @@ class _WorkerPool:
             if self._failed_loads >= _MAX_FAILED_LOADS:
                 first = str(error).strip().partition("\n")[0]
                 raise ValueError(
-                    f"{_MAX_FAILED_LOADS} workers died while they loaded the model: memory is too small for {self.workers.count}, or a "
-                    f"library is broken. {first}"
+                    f"{_MAX_FAILED_LOADS} workers died while they loaded the model: memory is too small for "
+                    f"{self.workers.count}, or a library is broken. {first}"
                 )
             self._start_worker()
             return []

@@ -85,8 +85,8 @@ class Parts:
         self._check_settings(before["settings"], job["settings"], remedy)
         if (before["rows"], before["input"]) != (count, job["input"]):
             raise ValueError(
-                f"{self.place} belongs to another input ({before['rows']:,} rows, and this one has {count:,}): give that input, or "
-                f"{remedy}."
+                f"{self.place} belongs to another input ({before['rows']:,} rows, and this one has {count:,}): give "
+                f"that input, or {remedy}."
             )
 
     def _check_settings(self, before: Mapping[str, Any], now: Mapping[str, Any], remedy: str) -> None:
@@ -95,7 +95,8 @@ class Parts:
             if values[0] != values[1]:
                 flags = [f"--{name} {_in_words(value)}" if value else f"no --{name}" for value in values]
                 raise ValueError(
-                    f"{self.place} was started with {flags[0]}, but this run has {flags[1]}: use the same settings, or {remedy}."
+                    f"{self.place} was started with {flags[0]}, but this run has {flags[1]}: use the same settings, "
+                    f"or {remedy}."
                 )
 
     def states(self) -> dict[int, str]:
@@ -135,8 +136,8 @@ class Parts:
         if is_whole and missing:
             named = ", ".join(map(str, missing[:_MOST_NAMED])) + (", ..." if len(missing) > _MOST_NAMED else "")
             raise ValueError(
-                f"{self.place} lacks {len(missing):,} of {job['rows']:,} rows, numbers {named}: repeat the command that started it "
-                "to compute them."
+                f"{self.place} lacks {len(missing):,} of {job['rows']:,} rows, numbers {named}: repeat the command "
+                "that started it to compute them."
             )
         return self._read(places)
 

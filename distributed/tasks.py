@@ -111,7 +111,7 @@ class PlanTask:
         return PartRow.of(item.row(index + 1, Plan(item.smiles, [], reason), self.options, FAILED))
 
     def batches(self, items: Items, workers: int | None) -> list[Items]:
-        """Return the items in batches for this number of workers, in the order of their distribution, or for this process."""
+        """Return the items in batches for this number of workers, or for this process, in their order."""
         if workers is None:
             return [items]
         return batches_of(items, lambda target: len(target.smiles), _TARGETS, workers)

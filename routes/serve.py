@@ -36,7 +36,8 @@ _EXAMPLE = {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "max_routes": 3}
 _FORM = {
     "targets": "Target molecules (SMILES), one per line", "n_steps": "Steps", "beams": "Beams",
     "starting_material": "Starting material (SMILES)", "required_leaf": "Required starting material (SMILES)",
-    "num_routes": "Number of routes", "time_limit": "Seconds per target", "only_purchasable": "Only purchasable routes",
+    "num_routes": "Number of routes", "time_limit": "Seconds per target",
+    "only_purchasable": "Only purchasable routes",
 }  # fmt: skip
 
 
@@ -182,10 +183,13 @@ class RouteTask:
 
         class Targets(BaseModel):
             model_config = ConfigDict(extra="forbid", strict=True)
-            targets: one_or_more(target, limits.max_inputs) = Field(description="SMILES of a molecule, or a list.")  # type: ignore[valid-type]
+            targets: one_or_more(target, limits.max_inputs) = Field(  # type: ignore[valid-type]
+                description="SMILES of a molecule, or a list."
+            )
             n_steps: offered(tried, self.takes_steps) = Field(  # type: ignore[valid-type]
                 None,
-                description="Longest path of the routes, in reactions. If a list is given, each number is tried (default: a search to the stock if there is one, else 1 to 5).",
+                description="Longest path of the routes, in reactions. Each number of a list is tried (default: a search "
+                "to the stock if there is one, else 1 to 5).",
             )
             starting_material: offered(materials, self.takes_material) = Field(  # type: ignore[valid-type]
                 None, description="SMILES of a starting material, or a list with one (or null) for each target."
@@ -193,20 +197,20 @@ class RouteTask:
             allow: list[Literal[tuple(RULES)]] = Field(  # type: ignore[valid-type]
                 [],
                 max_length=len(RULES),
-                description="Rules to switch off, to allow unreadable molecules, molecules made from themselves, or reactions "
-                "whose reactants lack atoms or are far larger than the product.",
+                description="Rules to switch off, to allow unreadable molecules, molecules made from themselves, or "
+                "reactions whose reactants lack atoms or are far larger than the product.",
             )
             max_routes: int | None = Field(
                 None,
                 ge=1,
-                description="Largest number of distinct routes per target (default: all candidates, including failed ones).",
+                description="Largest number of distinct routes per target (default: all candidates, failed ones too).",
             )
             svg: bool = Field(False, description="Add a drawing to each route.")
 
         class PlanAnswer(BaseModel):
             plans: list[dict[str, Any]] = Field(
-                description='For each target: `target`, `solved`, `problem` and the ranked `candidates`, as in "weftformer routes plan --json", '
-                "with the names of their reactions."
+                description="For each target: `target`, `solved`, `problem` and the ranked `candidates`, as in "
+                '"weftformer routes plan --json", with the names of their reactions.'
             )
 
         largest = {

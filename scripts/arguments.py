@@ -39,8 +39,8 @@ def add_model_options(add: Any, what: str = "model", compiles: bool = False) -> 
         help="precision: float32, bfloat16, float16 or auto, as saved (default: %(default)s)")  # fmt: skip
     if compiles:
         add("--compile", action="store_true",
-            help="compile the decoding step, a minute for each number of rows, and cache it; on a GPU, decode with fewer "
-            "operations, without compiling")  # fmt: skip
+            help="compile the decoding step, a minute for each number of rows, and cache it; on a GPU, decode with "
+            "fewer operations, without compiling")  # fmt: skip
 
 
 def loading_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def positive(text: str) -> int:
 
 
 def new_file(text: str) -> Path:
-    """Convert an argument to the path of a file that can be written. Otherwise, the error would come only after the work."""
+    """Convert an argument to the path of a file that can be written, to refuse others before hours of computing."""
     file = Path(text)
     folder = Path(os.path.realpath(file)).parent if file.is_symlink() else file.parent
     if is_stream(file):
@@ -150,7 +150,7 @@ def check_model(model: str, option: str = "--model") -> None:
 
 
 def _check_hub(model: str, option: str) -> None:
-    """Ask the Hub once. transformers would repeat the request for half a minute, and not say that there is no folder."""
+    """Ask the Hub once. transformers would repeat it for half a minute, and not say that there is no folder."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
 

@@ -1,5 +1,5 @@
-"""The console command `weftformer`: finds the file of a sub-command, reads its arguments once, and turns errors that people can
-act on into one line.
+"""The console command `weftformer`: finds the file of a sub-command, reads its arguments once, and turns errors that
+people can act on into one line.
 
 A command is one file, `scripts/NAME.py` (with underscores where the command has spaces or hyphens), of this form:
 
@@ -11,16 +11,18 @@ A command is one file, `scripts/NAME.py` (with underscores where the command has
         \"\"\"Add the arguments; set `parser.usage` where argparse's own is too long to read.\"\"\"
 
     def check(args: argparse.Namespace) -> None:
-        \"\"\"Raise a ValueError or OSError for mistakes that show without torch; it runs before `main` (optional).\"\"\"
+        \"\"\"Raise a ValueError or OSError for mistakes that show without torch, before `main` (optional).\"\"\"
 
     def main(args: argparse.Namespace) -> int | None:
         \"\"\"Do the work, and return the exit code (None is 0).\"\"\"
 
-The file is imported for `--help` too, which must not take half a second: what needs torch, transformers or RDKit is imported in
-`main`. Choices and defaults are imported from the package that defines them, where that package needs none of these.
+The file is imported for `--help` too, which must not take half a second: what needs torch, transformers or RDKit is
+imported in `main`. Choices and defaults are imported from the package that defines them, where that package needs none
+of these.
 
-A command whose arguments are the fields of dataclasses that need torch sets `parser.is_only_help = True`. Its parser then describes
-the options that are used most and answers `--help`. `main` gets all words as `args.words`, for a parser of its own.
+A command whose arguments are the fields of dataclasses that need torch sets `parser.is_only_help = True`. Its parser
+then describes the options that are used most and answers `--help`. `main` gets all words as `args.words`, for a parser
+of its own.
 """
 
 import argparse
@@ -75,7 +77,7 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
     parser = Parser(
         prog="weftformer",
         description="Weft: one encoder-decoder family for Hugging Face transformers.",
-        epilog="`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows the traceback of an error.",
+        epilog="`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows tracebacks.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     groups = {"": parser.add_subparsers(title="commands for texts", metavar="COMMAND", prog="weftformer")}
@@ -159,11 +161,12 @@ def _message(error: BaseException) -> str | None:
 
 
 def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = None) -> int:
-    """Call a script's `main`. A ValueError, an OSError, a missing extra or a lack of memory becomes one line on stderr, or is raised
-    if WEFT_DEBUG=1.
+    """Call a script's `main`. A ValueError, an OSError, a missing extra or a lack of memory becomes one line on
+    stderr, or is raised if WEFT_DEBUG=1.
 
     Returns:
-        The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C, 141 when the reader of stdout has gone.
+        The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C, 141 when the reader of stdout
+        has gone.
     """
     try:
         return script(arguments) or 0

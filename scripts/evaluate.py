@@ -1,5 +1,5 @@
-"""Score a model on a file of pairs of texts: the metrics of training with intervals, and the worst pairs with the model's
-output. `weftformer routes evaluate` scores routes."""
+"""Score a model on a file of pairs of texts: the metrics of training with intervals, and the worst pairs with the
+model's output. `weftformer routes evaluate` scores routes."""
 
 import argparse
 import sys

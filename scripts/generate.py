@@ -1,5 +1,5 @@
-"""Generate a text for each line of a file or of standard input, or for each text on the command line. Line n of the output
-corresponds to line n of the input, or to row n of a table (blank lines of a csv are not counted)."""
+"""Generate a text for each line of a file or of standard input, or for each text on the command line. Line n of the
+output corresponds to line n of the input, or to row n of a table (blank lines of a csv are not counted)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ EPILOG = """examples:
 COMMAND = "generate"
 # Options that determine the texts, and fields that rows of parts have besides the answers.
 _OPTIONS = (
-    "model", "beams", "max_new_tokens", "num_return_sequences", "sample", "temperature", "top_k", "top_p", "json_lines",
-    "condition_columns", "source_column", "dtype",
+    "model", "beams", "max_new_tokens", "num_return_sequences", "sample", "temperature", "top_k", "top_p",
+    "json_lines", "condition_columns", "source_column", "dtype",
 )  # fmt: skip
 _SAMPLING = ("temperature", "top_k", "top_p")
 _OF_PARTS = ("number", "state", "seconds")
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("texts", nargs="*", metavar="TEXT", help="a source text (default: lines of --input-file or standard input)")
     add("--model", help="folder or Hub id of a trained text model; required, except with --join")
     add("--input-file", metavar="FILE",
-        help="one text per line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
+        help="one text per line; or a csv, tsv, json, jsonl or parquet table; .gz, .zst too; - is stdin")  # fmt: skip
     add("--output-file", type=output_place, metavar="FILE", help="file to write (default: standard output)")
     add("--source-column", metavar="NAME", help="column of a table to read (default: as in training)")
     add("--resume", action="store_true", help="continue an interrupted run, whose lines are in FILE.parts")
@@ -215,7 +215,8 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
             if column not in rows.column_names:
                 hint = " The model was trained on this column: use --source-column to read another."
                 raise ValueError(
-                    f"{name} has no column {column!r}: it has {', '.join(rows.column_names)}.{hint * (column == trained)}"
+                    f"{name} has no column {column!r}: it has "
+                    f"{', '.join(rows.column_names)}.{hint * (column == trained)}"
                 )
         return (
             Line(_text(row[source]), tuple(finite_number(row[column], name, index, column) for column in conditions))

@@ -1,6 +1,6 @@
-"""Plan targets with recorded routes, and report how often and how well these routes are found. The predictions come from a
-model, or from files of `weftformer routes plan --json`, `--save-predictions`, AiZynthFinder, RetroCast, DirectMultiStep or
-PaRoutes, with the routes of each target in rank order."""
+"""Plan targets with recorded routes, and report how often and how well these routes are found. The predictions come
+from a model, or from files of `weftformer routes plan --json`, `--save-predictions`, AiZynthFinder, RetroCast,
+DirectMultiStep or PaRoutes, with the routes of each target in rank order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="folder or Hub id of a trained model")
     source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
-                        help="score these files instead, from Weft or another program; several are compared")  # fmt: skip
+                        help="score these files instead, from any program; several are compared")  # fmt: skip
     add("--stock", type=Path, metavar="FILE",
         help="purchasable molecules: counts the targets with a purchasable route")  # fmt: skip
     add("--limit", type=positive, metavar="N", help="only N random targets")
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="concurrent searches (default: 80 beams in total, 160 for a search to the stock)")  # fmt: skip
     add_model_options(add)
     add("--save-predictions", type=plain_file, metavar="FILE",
-        help="write all candidates, one target per line (to FILE.part until done, which can be scored too)")  # fmt: skip
+        help="write all candidates, one target per line (until done, to FILE.part, which can be scored)")  # fmt: skip
     add = parser.add_argument_group("output").add_argument
     add(
         "--json",

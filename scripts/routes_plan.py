@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 EPILOG = """examples:
   weftformer routes plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --html routes.html
-  weftformer routes plan --input-file targets.sdf --model runs/demo --output-file routes.jsonl --time-limit 60 --resume"""
+  weftformer routes plan --input-file targets.sdf --output-file routes.jsonl --time-limit 60 --resume"""
 
 COMMAND = "routes plan"
 # The exit status when at least one target has no route, or none that starts from the stock.

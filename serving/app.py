@@ -1,4 +1,4 @@
-"""The HTTP application: the endpoint of a task, /health, /ready, /metrics, /v1/models, and the pages at / and /docs."""
+"""The HTTP application: the endpoint of a task, /health, /ready, /metrics, /v1/models, the pages at / and /docs."""
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 

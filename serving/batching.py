@@ -183,7 +183,7 @@ class Batcher:
         self._thread.join(timeout)
 
     def _begin(self) -> None:
-        """Let inputs join pools, one of each request in turn. An input that does not fit keeps its turn until it does."""
+        """Let inputs join pools, one of each request in turn. An input keeps its turn until it fits."""
         num_refused = 0
         while num_refused < len(self._requests):
             request = self._requests[0]
@@ -219,7 +219,7 @@ class Batcher:
         item.request.rows += change * item.rows
 
     def _run(self) -> None:
-        """Let the pools take steps, so that all have the same time, until the batcher is stopped and they are empty."""
+        """Let the pools take steps for the same time each, until the batcher is stopped and they are empty."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._open or self._is_stopping)

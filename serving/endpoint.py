@@ -52,8 +52,8 @@ class Endpoint:
         inputs: the field with the inputs, which is required.
         answer: the body of an answer.
         check: returns the inputs of a request from its fields, or raises a ValueError for the whole request.
-        respond: returns an answer from the request, the answer of the model to each input, or None, the problem of each
-            input, or None, and the time of `time.monotonic` after which it raises a TimeoutError.
+        respond: returns an answer from the request, the answer of the model to each input, or None, the problem of
+            each input, or None, and the time of `time.monotonic` after which it raises a TimeoutError.
         page: the same as HTML for the page, from the answer that `respond` would get.
         form: the labels of the fields that the form on the page has, by their names.
     """
@@ -139,7 +139,8 @@ async def _computed(request: Request, task: Any, checked: Sequence[Checked], tim
     try:
         items = batcher.submit(inputs)
     except QueueFull:
-        reason = f"{batcher.waiting} inputs are waiting, and the queue has no space for these {len(inputs)}: try again later."
+        waiting = f"{batcher.waiting} inputs are waiting"
+        reason = f"{waiting}, and the queue has no space for these {len(inputs)}: try again later."
         raise HTTPException(429, reason, headers={"Retry-After": "1"}) from None
     except Stopping:
         raise HTTPException(503, STOPPING) from None

@@ -14,8 +14,8 @@ from .texts import GeneratedText, TextInput, TextSettings, TextTask
 # The number of batches that are sorted by length together. With more, a batch has more similar lengths. With fewer, an
 # interrupted run loses less.
 _BATCHES = 16
-# Without a given size, a batch has at most this number of tokens, counted with pads and for each beam or sample. A window then
-# has the size for batches of this number of lines.
+# Without a given size, a batch has at most this number of tokens, counted with pads and for each beam or sample. A
+# window then has the size for batches of this number of lines.
 _TOKENS, _LINES = 4096, 64
 
 

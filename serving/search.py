@@ -1,4 +1,4 @@
-"""The search of a pool: sources join and leave it between steps, or are searched in whole batches if that is impossible."""
+"""The search of a pool: sources join and leave it between steps, or else are searched in whole batches."""
 
 from __future__ import annotations
 

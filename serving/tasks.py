@@ -1,4 +1,4 @@
-"""Tasks: what a loaded model does with the inputs of requests. Texts are this package's own; others register themselves."""
+"""Tasks: what a loaded model does with the inputs of requests. Texts come with this package; others register."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts from texts: inputs are checked before they are queued, and answered in batches that they may join and leave."""
+"""Texts from texts: inputs are checked before they are queued, and answered in batches that they join and leave."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SCORED_ROWS = 8
 def disable_padding(tokenizer: Any) -> None:
     """Call a tokenizer once without padding and truncation.
 
-    The first such call turns them off in a tokenizer that was saved with them. Later calls come from several threads at once,
-    and must not change it. For this reason, batches are padded here and not by the tokenizer.
+    The first such call turns them off in a tokenizer that was saved with them. Later calls come from several threads
+    at once, and must not change it. For this reason, batches are padded here and not by the tokenizer.
     """
     tokenizer("")
 

@@ -17,7 +17,9 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
 
     class TranslateRequest(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
-        texts: one_or_more(text, limits.max_inputs) = Field(description="A text, or a list.")  # type: ignore[valid-type]
+        texts: one_or_more(text, limits.max_inputs) = Field(  # type: ignore[valid-type]
+            description="A text, or a list."
+        )
         beams: int = Field(min(4, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search.")
         max_new_tokens: int | None = Field(
             None, ge=1, le=task.max_new_tokens, description="Largest number of new tokens of a text."
@@ -55,7 +57,8 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
 
     def page(body: TranslateRequest, answers: Sequence[str | None], problems: Sequence[str | None], end: float) -> str:
         rows = [
-            f"<dt>{escape(text)}</dt><dd class={'problem' if problem else 'text'}>{escape(problem or answer or '')}</dd>"
+            f"<dt>{escape(text)}</dt>"
+            f"<dd class={'problem' if problem else 'text'}>{escape(problem or answer or '')}</dd>"
             for text, answer, problem in zip(body.texts, answers, problems, strict=True)
         ]
         return f"<dl>{''.join(rows)}</dl>"

@@ -50,7 +50,8 @@ LOOKS = {
         "#fdecec", "#d64545", 1.5, "#a11f1f", "not in stock", (((1, 1), (8, 8)), ((1, 8), (8, 1))), (6.0, 4.0)
     ),
     "unknown": Look(
-        "#f1f4f8", "#8a97a8", 1.5, "#475569", "starting material", (((4.5, 0.5), (8.5, 4.5), (4.5, 8.5), (0.5, 4.5), (4.5, 0.5)),)
+        "#f1f4f8", "#8a97a8", 1.5, "#475569", "starting material",
+        (((4.5, 0.5), (8.5, 4.5), (4.5, 8.5), (0.5, 4.5), (4.5, 0.5)),),
     ),
 }  # fmt: skip
 
@@ -126,7 +127,7 @@ class DrawnReaction:
 
 @dataclass(frozen=True)
 class Picture:
-    """The cards, depth first, and the reactions, in an order in which they can be run. Sizes are in pixels at scale 1."""
+    """The cards, depth first, and the reactions, in an order of running them. Sizes are in pixels at scale 1."""
 
     width: float
     height: float

@@ -35,7 +35,8 @@ Estimates = dict[str, dict[str, Estimate]]
 class Evaluation:
     """The metrics over all targets, and by the depth of the recorded route.
 
-    `targets` has the rank that each metric found for each target, and `not_planned` the reason why a target has no candidates.
+    `targets` has the rank that each metric found for each target, and `not_planned` the reason why a target has no
+    candidates.
     """
 
     overall: Estimates
@@ -142,8 +143,8 @@ def first_rank(ranked: Sequence[Route | None], is_right: Callable[[Route], bool]
     """Return the rank of the first right prediction, counted from 1, or None.
 
     Args:
-        ranked: the predictions, best first, None for a text that is not a route. A route that equals an earlier one, apart from the
-            order of children, takes no rank.
+        ranked: the predictions, best first, None for a text that is not a route. A route that equals an earlier one,
+            apart from the order of children, takes no rank.
         is_right: called with each distinct canonical prediction until it returns True.
     """
     seen: set[Route] = set()

@@ -55,8 +55,8 @@ class ForwardModel:
     def from_pretrained(
         cls, folder_or_hub_id: str | PathLike | None = None, *, beams: int = 5, batch_size: int = 16, **kwargs
     ) -> ForwardModel:
-        """Load model and tokenizer from one folder or Hub repository, or the included ones. `kwargs` are arguments of the
-        model's `from_pretrained`."""
+        """Load model and tokenizer from one folder or Hub repository, or the included ones. `kwargs` are arguments of
+        the model's `from_pretrained`."""
         folder_or_hub_id = folder_or_hub_id or FORWARD_MODEL
         model = load(AutoModelForSeq2SeqLM, folder_or_hub_id, **kwargs)
         return cls(model, load(AutoTokenizer, folder_or_hub_id), beams=beams, batch_size=batch_size)
@@ -90,8 +90,8 @@ class ForwardModel:
         return {reaction: _rank(reaction[0], outputs) for reaction, outputs in zip(inputs, generated, strict=True)}
 
     def _encode(self, reaction: Reaction) -> TextInput | None:
-        """Return the reactants as in training, or None if the model cannot read them. The batch decides how many tokens
-        are generated."""
+        """Return the reactants as in training, or None if the model cannot read them. The batch decides how many
+        tokens are generated."""
         product, reactants = reaction
         try:
             text = aligned_route(Route(product, tuple(map(Route, reactants))), product)
