@@ -101,12 +101,16 @@ def write_lines(path: Path, rows: Iterable[Any]) -> int:
 
 
 def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
-    """Write a file of plans atomically.
+    """
+    Write a file of plans atomically.
 
     Args:
-        path: the file. It is gzipped if its name ends in `.gz`.
-        plans: the plans in output order. They are consumed as a stream.
-        form: one of `PLAN_FORMS`:
+        path (`Path`):
+            The file. It is gzipped if its name ends in `.gz`.
+        plans (`Iterable[Plan]`):
+            The plans in output order. They are consumed as a stream.
+        form (`str`):
+            One of `PLAN_FORMS`:
 
             - `"json"`: a list of `Plan.to_dict`, with all candidates.
             - `"jsonl"`: the same, one per line.

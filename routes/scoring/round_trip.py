@@ -116,12 +116,16 @@ class ForwardModel:
 
 
 def load_forward(model: str | None, device: str | None = None, dtype: str = "auto") -> ForwardModel | None:
-    """Load the model that predicts products, on a device.
+    """
+    Load the model that predicts products, on a device.
 
     Args:
-        model: folder or Hub id; None for the included one, "none" for no model.
-        device: as in [`~hub.loading.to_device`].
-        dtype: the precision of the weights, as in `from_pretrained`.
+        model (`str`, *optional*):
+            The folder or Hub id, or "none" for no model. Defaults to the included model.
+        device (`str`, *optional*):
+            As in [`~hub.loading.to_device`].
+        dtype (`str`, *optional*, defaults to `"auto"`):
+            The precision of the weights, as in `from_pretrained`.
 
     Raises:
         ValueError, OSError: there is no such model or device.
