@@ -332,7 +332,7 @@ def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
 
     A route keeps its best log-probability, not the sum over the texts that led to it. This is still the
     log-probability of a text that the model wrote, comparable with a search of one text. It does not depend on which
-    texts a beam had room for.
+    texts the beams still had.
     """
     best: dict[Route, Candidate] = {}
     others = []

@@ -158,7 +158,7 @@ def _middles(heights: Sequence[float], tree: Sequence[Node], gap: float) -> list
         middle = highest
         if below := tree[index].children:
             middle = (middles[below[0]] + middles[below[-1]]) / 2
-            if middle < highest:  # there is no room beside its reactants
+            if middle < highest:  # there is no space beside its reactants
                 for child in below:
                     push(child, highest - middle)
                 middle = highest

@@ -194,7 +194,7 @@ def _name_lines(name: str | None) -> list[str]:
 
 
 def _gap(made: Iterable[tuple[Node, str | None]]) -> float:
-    """Return the space between a column and the next one, which has room for the names of the reactions."""
+    """Return the space between a column and the next one, in which the names of the reactions fit."""
     lines = [line for node, name in made for line in (f"step {node.step}", *_name_lines(name))]
     return max(COLUMN_GAP, TIP + HEAD + JOINT + _NAME_MARGIN + _WIDE_CHARACTER * max(map(len, lines), default=0))
 

@@ -114,7 +114,7 @@ def card_details(
 
 
 def _config(arguments: RouteArguments, size: int, changes: dict[str, Any]) -> tuple[str, WeftConfig]:
-    """Return the name and configuration of the preset or trained model, with room for a vocabulary of this size."""
+    """Return the name and configuration of the preset or trained model, for a vocabulary of this size."""
     origin, preset = arguments.model_name_or_path, arguments.preset
     name = origin or preset or ("dms-tiny" if arguments.train_file is None else "dms-flash-10m")
     if origin is None:
