@@ -112,10 +112,7 @@ def _unreachable(address: str, reason: str) -> ValueError:
 
 
 def run(
-    task: AnyTask,
-    items: Items,
-    workers: WorkerSettings,
-    watch: Callable[[], None] | None = None,
+    task: AnyTask, items: Items, workers: WorkerSettings, watch: Callable[[], None] | None = None
 ) -> Iterator[list[PartRow]]:
     """Process items on workers, and yield their rows batch by batch, as they are done.
 

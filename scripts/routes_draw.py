@@ -11,14 +11,7 @@ from typing import Any
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.shipped import provenance
-from weftformer.scripts.arguments import (
-    add_export,
-    add_stock_options,
-    export,
-    new_file,
-    positive,
-    read_stock,
-)
+from weftformer.scripts.arguments import add_export, add_stock_options, export, new_file, positive, read_stock
 
 # The number of targets of a file whose routes are drawn by default. A page with thousands of routes is slow.
 LIMIT = 100

@@ -59,12 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--save-predictions", type=plain_file, metavar="FILE",
         help="write all candidates, one target per line (until done, to FILE.part, which can be scored)")  # fmt: skip
     add = parser.add_argument_group("output").add_argument
-    add(
-        "--json",
-        type=new_file,
-        metavar="FILE",
-        help="write all scores as JSON, also by depth, and all ranks",
-    )
+    add("--json", type=new_file, metavar="FILE", help="write all scores as JSON, also by depth, and all ranks")
 
 
 def main(args: argparse.Namespace) -> None:

@@ -210,11 +210,7 @@ class TextTask:
 
     @torch.no_grad()
     def generate(
-        self,
-        inputs: Sequence[TextInput],
-        watch: Callable[[], None] | None = None,
-        *,
-        with_scores: bool = False,
+        self, inputs: Sequence[TextInput], watch: Callable[[], None] | None = None, *, with_scores: bool = False
     ) -> list[list[GeneratedText]]:
         """Generate the texts for inputs, as one batch.
 

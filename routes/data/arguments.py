@@ -20,8 +20,7 @@ class RouteArguments:
     _argument_group_name = "routes"
 
     train_file: str | None = common_option(
-        None,
-        "Folder of `weftformer routes prepare`. Default: the included sample of recorded routes.",
+        None, "Folder of `weftformer routes prepare`. Default: the included sample of recorded routes."
     )
     test_file: str | None = common_option(None, "Test routes. Training routes to the same targets are excluded.")
     num_routes: int | None = common_option(
@@ -39,8 +38,7 @@ class RouteArguments:
         "tokens of --vocabulary are added.",
     )
     vocabulary: Literal["weft", "dms"] = option(
-        "weft",
-        "weft (all elements and isotopes) or dms (that of DirectMultiStep).",
+        "weft", "weft (all elements and isotopes) or dms (that of DirectMultiStep)."
     )
     config_overrides: str | None = common_option(
         None, "Fields of the configuration to change: JSON, or key=value,key=value."

@@ -102,11 +102,7 @@ def nodes(route: Route) -> list[Node]:
 
 
 def tidy_tree(
-    sizes: Sequence[tuple[float, float]],
-    tree: Sequence[Node],
-    *,
-    gaps: Sequence[float],
-    row_gap: float = 16.0,
+    sizes: Sequence[tuple[float, float]], tree: Sequence[Node], *, gaps: Sequence[float], row_gap: float = 16.0
 ) -> list[Box]:
     """
     Place boxes of given sizes as a tree that grows to the right. Siblings are placed from top to bottom.

@@ -83,12 +83,7 @@ def route_png(route: Route, *, missing: Iterable[str] | None = None) -> bytes:
     return written.getvalue()
 
 
-def save_picture(
-    route: Route,
-    path: str | os.PathLike[str],
-    *,
-    missing: Iterable[str] | None = None,
-) -> None:
+def save_picture(route: Route, path: str | os.PathLike[str], *, missing: Iterable[str] | None = None) -> None:
     """
     Write the picture of a route atomically: readers see the old file or the complete new one.
 
