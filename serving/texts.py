@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from ..common.watching import Watch
 from ..modeling.decoding import ContinuousSearch
 from ..tokenization.checks import decode_texts, encode_checked
 from .limits import Limits
@@ -209,14 +208,11 @@ class TextTask:
         return translate_endpoint(self, limits)
 
     @torch.no_grad()
-    def generate(
-        self, inputs: Sequence[TextInput], watch: Callable[[], None] | None = None, *, with_scores: bool = False
-    ) -> list[list[GeneratedText]]:
+    def generate(self, inputs: Sequence[TextInput], *, with_scores: bool = False) -> list[list[GeneratedText]]:
         """Generate the texts for inputs, as one batch.
 
         Args:
             inputs: inputs with equal settings.
-            watch: called before each token; an exception in it ends the generation.
             with_scores: whether to compute the log-probability of each text with one more forward pass.
 
         Returns:
@@ -232,7 +228,6 @@ class TextTask:
             do_sample=sampling is not None,
             max_new_tokens=settings.max_new_tokens,
             max_length=None,
-            logits_processor=[] if watch is None else [Watch(watch)],
             **({} if sampling is None else vars(sampling)),
         )
         count = settings.candidates
