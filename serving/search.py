@@ -43,15 +43,22 @@ class BatchSearch:
         self._numbers = count()
         self._tickets: dict[int, None] = {}
         # the tickets and inputs of sources with the same largest number of tokens and the same watch
-        self._batches: deque[tuple[list[int], dict[str, torch.Tensor], tuple[int, Any]]] = deque()
+        self._batches: deque[tuple[list[int], dict[str, torch.Tensor], tuple[int | None, Any]]] = deque()
 
     def __len__(self) -> int:
         return len(self._tickets)
 
     def add(
-        self, inputs: dict[str, torch.Tensor], max_new_tokens: Sequence[int], watches: Sequence[Any] | None = None
+        self,
+        inputs: dict[str, torch.Tensor],
+        max_new_tokens: Sequence[int | None],
+        watches: Sequence[Any] | None = None,
     ) -> list[int]:
-        """Add sources, as in [`ContinuousSearch.add`]. The watches are logits processors here."""
+        """Add sources, as in [`ContinuousSearch.add`].
+
+        The watches are logits processors here. Without a largest number of new tokens, sources may have as many as the
+        model has positions, and those of any length share a batch.
+        """
         tickets = [next(self._numbers) for _ in max_new_tokens]
         limits = list(zip(max_new_tokens, watches or [None] * len(tickets), strict=True))
         for limit in dict.fromkeys(limits):
@@ -76,6 +83,9 @@ class BatchSearch:
             return self.step()
         tickets, beams = [tickets[row] for row in rows], self.settings["num_beams"]
         inputs = {name: value[rows] for name, value in inputs.items()}
+        length = inputs["decoder_input_ids"].shape[1] if "decoder_input_ids" in inputs else 1
+        # the last token is written and never read
+        most = self.model.config.max_target_positions + 1 - length if most is None else most
         output = self.model.generate(
             **inputs, **self.settings, do_sample=False, max_new_tokens=most, max_length=None,
             return_dict_in_generate=True, only_sequences=beams > 1,
@@ -85,7 +95,6 @@ class BatchSearch:
         )  # fmt: skip
         self.remove(tickets)
         ids = output.sequences.view(len(tickets), -1, output.sequences.shape[1])
-        length = inputs["decoder_input_ids"].shape[1] if "decoder_input_ids" in inputs else 1
         scores = self._scores(output, length).view(ids.shape[:2]) if self.has_scores else torch.zeros(ids.shape[:2])
         return [
             Found(ticket, sequences[0, :length].tolist(), sequences[:, length:].tolist(), found.tolist())

@@ -150,13 +150,18 @@ class RouteSearch:
 
     def add(self, jobs: Sequence[Job]) -> list[int]:
         """Let jobs join, and return a ticket for each."""
-        rooms = [self._most(len(beginning(self.tokenizer, job.smiles))) for job in jobs]
-        limits = [min(job.max_new_tokens or room, room) for job, room in zip(jobs, rooms, strict=True)]
+        capacities = [self._most(len(beginning(self.tokenizer, job.smiles))) for job in jobs]
+        jobs = [
+            replace(job, max_new_tokens=job.max_new_tokens and min(job.max_new_tokens, capacity))
+            for job, capacity in zip(jobs, capacities, strict=True)
+        ]
+        limits: list[Any] = [job.max_new_tokens for job in jobs]
+        if self.is_continuous:
+            limits = [limit or capacity for limit, capacity in zip(limits, capacities, strict=True)]
         tickets = self._search.add(self._inputs(jobs), limits, [job.deadline for job in jobs])
         if self.is_continuous and self.grammar is not None:
             self.grammar.join([job.n_steps for job in jobs])
-        for ticket, job, limit in zip(tickets, jobs, limits, strict=True):
-            self._jobs[ticket] = replace(job, max_new_tokens=job.max_new_tokens and limit)
+        self._jobs |= zip(tickets, jobs, strict=True)
         return tickets
 
     def remove(self, tickets: Sequence[int]) -> None:

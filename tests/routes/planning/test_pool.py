@@ -52,6 +52,8 @@ def test_joined_jobs_equal_jobs_alone(planner, known, name, monkeypatch):
         assert told(found[ticket]) == told(expected)
         scores = [one.score for one in expected]
         assert [one.score for one in found[ticket]] == pytest.approx(scores, abs=2e-4, rel=1e-5)
+    alone.add([Job(route.smiles, 1) for route in known])  # of any length, they share a batch
+    assert len(alone.step()) == len(known)
 
 
 @pytest.fixture(scope="module")
