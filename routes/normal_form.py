@@ -39,7 +39,7 @@ _PATTERNS = {
     # an aromatic carbanion with three neighbours is a cyclopentadienide
     "carbanion": "[$([C-]),$([c-;X2]);!$(*~[*+]);!$([C-]#N)]",
     "halide": "[F,Cl,Br,I;-;X0]",
-}  # fmt: skip
+}
 
 
 def is_unusual(smiles: str) -> bool:

@@ -55,8 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "%(prog)s [TARGET ...] [--model MODEL] [--input-file FILE] [--output-file FILE] [--option value ...]"
     )
     add = parser.add_argument
-    add("targets", nargs="*", metavar="TARGET",
-        help="SMILES (default: standard input)")  # fmt: skip
+    add("targets", nargs="*", metavar="TARGET", help="SMILES (default: standard input)")
     add("--model", help="folder or Hub id (default: the included route model and stock)")
     add("--input-file", metavar="FILE",
         help="targets: .smi, .csv, .tsv, .sdf, .gz too, or .parquet; - is standard input")  # fmt: skip

@@ -22,8 +22,7 @@ from weftformer.serving.limits import Limits
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "weftformer serve [--model MODEL] [--stock FILE] [--port N] [--option value ...]"
     add = parser.add_argument
-    add("--model",
-        help="folder or Hub id of a trained model (default: the included route model and stock)")  # fmt: skip
+    add("--model", help="folder or Hub id of a trained model (default: the included route model and stock)")
     add_stock_options(add, "for routes, purchasable molecules: SMILES or InChIKeys, one per line or in a table")
     add("--forward-model", metavar="MODEL",
         help="for routes, forward model of `routes prepare --forward`, or none (default: included)")  # fmt: skip
