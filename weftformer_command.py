@@ -1,11 +1,33 @@
-"""The console command `weftformer`.
+"""The console command `weftformer`, and processes that need parts of the package only.
 
-It is outside the package, because importing the package registers the family, which needs torch. If this module is
-imported first, the package does not register the family until a command calls `register`.
+`import weftformer` registers the family with transformers, which takes seconds and needs torch. `weftformer --help`
+and the worker processes that read molecules do without. This module is outside the package, to be imported first.
 """
 
+import pickle
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec, module_from_spec
 
-def main() -> int | None:
+
+def import_parts() -> Callable[[], object]:
+    """Let `weftformer.PART` be imported without `weftformer` itself, and return a function that imports it then."""
+    spec = find_spec("weftformer") if "weftformer" not in sys.modules else None
+    if spec is None or spec.loader is None:
+        return lambda: None
+    package = sys.modules["weftformer"] = module_from_spec(spec)
+    return partial(spec.loader.exec_module, package)
+
+
+def call_with_parts(pickled: bytes) -> None:
+    """Call a pickled function of a part of the package. This begins a worker process."""
+    import_parts()
+    pickle.loads(pickled)()
+
+
+def main() -> int:
+    import_package = import_parts()
     from weftformer.scripts.cli import main as run_command
 
-    return run_command()
+    return run_command(import_package=import_package)

@@ -10,21 +10,15 @@ import errno
 import json
 import os
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None  # type: ignore[assignment]
-
 
 @contextmanager
 def full_disk_named(name: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise an OSError with the name of a file or folder if the disk is full, whatever error a library raises for that."""
+    """Raise an OSError with the name of a file or folder if the disk is full, whatever a library raises for that."""
     try:
         yield
     except Exception as error:
@@ -69,24 +63,28 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
-def _lock(descriptor: int, path: Path, name: Path) -> None:
-    """Lock the open file or folder `path` until its descriptor is closed. Pipes and devices are not locked.
+@contextmanager
+def _locked(path: Path, name: Path) -> Iterator[None]:
+    """Lock a path while the block runs, by a file beside it. Without rights or support for that, it is not locked.
 
     Raises:
-        ValueError: another process has the lock, or has just finished. The message names the output, `name`.
+        ValueError: another process has the lock. The message names the output, `name`.
     """
-    kind = os.fstat(descriptor).st_mode
-    if fcntl is None or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-        return
+    from filelock import FileLock, Timeout  # not needed for `--help`
+
+    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+    with suppress(OSError, NotImplementedError):
+        try:
+            lock.acquire()
+        except Timeout as error:
+            message = f"Another run is writing {name}: wait until it has ended, or choose another name."
+            raise ValueError(message) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_taken = not os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except (BlockingIOError, FileNotFoundError):
-        is_taken = True
-    except OSError:  # a file system without locks
-        return
-    if is_taken:
-        raise ValueError(f"Another run is writing {name}: wait until it has ended, or choose another name.")
+        yield
+    finally:
+        if lock.is_locked:
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
 
 
 @contextmanager
@@ -101,15 +99,9 @@ def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """
     path = os.path.realpath(path)
     part = Path(f"{path}.part")
-    with part.open("a", encoding="utf-8", newline="\n") as file:
-        _lock(file.fileno(), part, part)
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.truncate(0)  # once it is locked
-        yield file
-        file.flush()
-        if fcntl is not None:  # while the file is locked, because another run would empty it
-            os.replace(part, path)
-    if fcntl is None:
+    with _locked(part, part):
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
         os.replace(part, path)
 
 
@@ -135,25 +127,35 @@ def atomic_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> I
 
     check()
     staging, old = (folder.with_name(f".{folder.name}.{kind}") for kind in ("part", "old"))
-    try:
-        staging.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # the caller does not know the temporary name
-        raise type(error)(error.errno, error.strerror, str(name)) from error
-    with full_disk_named(name), _locked(staging, name):
-        for path in staging.iterdir():  # left by a killed process
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    with full_disk_named(name), _locked(folder, name):
+        shutil.rmtree(staging, ignore_errors=True)  # left by a killed process
+        try:
+            staging.mkdir(parents=True)
+        except OSError as error:  # the caller does not know the temporary name
+            raise type(error)(error.errno, error.strerror, str(name)) from error
         try:
             _restore(folder, old)
             check()  # again: another run may have ended, or a folder that a killed run had put aside may be back
             yield staging
-            if replace and _is_filled(folder):
-                os.replace(folder, old)
-            os.replace(staging, folder)
+            put_folder(staging, folder, old if replace else None)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
         finally:
             _restore(folder, old)
+
+
+def put_folder(new: Path, folder: Path, old: Path | None = None) -> None:
+    """Rename a complete folder to `folder`.
+
+    Args:
+        new: the complete folder.
+        folder: its name.
+        old: the name under which an existing folder is put aside (default: an existing one has to be empty).
+    """
+    if old is not None and _is_filled(folder):
+        os.replace(folder, old)
+    os.replace(new, folder)
 
 
 def _is_filled(path: Path) -> bool:
@@ -172,25 +174,12 @@ def locked_folder(folder: str | os.PathLike[str]) -> Iterator[None]:
     if path.exists() and not path.is_dir():
         raise ValueError(f"{folder} is a file: give a folder.")
     path.mkdir(parents=True, exist_ok=True)
-    with full_disk_named(path), _locked(path, path):
+    with full_disk_named(path), _locked(Path(os.path.realpath(path)), path):
         try:
             yield
         finally:
             with suppress(OSError):  # it is not empty
                 path.rmdir()
-
-
-@contextmanager
-def _locked(folder: Path, name: Path) -> Iterator[None]:
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        _lock(descriptor, folder, name)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _restore(folder: Path, old: Path) -> None:

@@ -27,8 +27,8 @@ def option(default: Any, help: str, is_common: bool = False, **metadata: Any) ->
         help: the help text. The command line shows its first sentence.
         is_common: whether the option is among the most used of a command with many options.
         **metadata: for every door, `choices` and `least`, the smallest number. For the command line, `flag` (default:
-            the name of the field), `metavar`, and `off`, the help of a switch that is on by default. `HfArgumentParser`
-            takes only arguments of `add_argument`.
+            the name of the field), `metavar`, and `off`, the help of a switch that is on by default.
+            `HfArgumentParser` takes only arguments of `add_argument`.
     """
     return dataclasses.field(default=default, metadata={"help": CommonHelp(help) if is_common else help, **metadata})
 
@@ -63,7 +63,7 @@ def check_options(settings: Any) -> None:
 
 
 def option_flag(field: dataclasses.Field) -> str:
-    """Return the flag of a field on the command line, such as `--time-limit`, or `--no-grammar` for a switch that is on."""
+    """Return the flag of a field, such as `--time-limit`, or `--no-grammar` for a switch that is on by default."""
     return field.metadata.get("flag", f"--{'no-' if field.default is True else ''}{field.name.replace('_', '-')}")
 
 

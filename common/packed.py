@@ -19,10 +19,10 @@ _CHUNK = 1 << 20
 
 def most_text() -> int:
     """Return the largest number of characters of a line, and of bytes that any packed file may unpack to."""
-    given = os.environ.get(VARIABLE) or _DEFAULT
-    if not given.isdecimal() or given == "0":
-        raise ValueError(f"{VARIABLE}={given} is not allowed: give a whole number of MiB, such as {_DEFAULT}.")
-    return int(given) << 20
+    size = os.environ.get(VARIABLE) or _DEFAULT
+    if not size.isdecimal() or size == "0":
+        raise ValueError(f"{VARIABLE}={size} is not allowed: give a whole number of MiB, such as {_DEFAULT}.")
+    return int(size) << 20
 
 
 def _too_large(name: str, what: str) -> ValueError:

@@ -19,13 +19,13 @@ def panics_as_errors(what: str) -> Iterator[None]:
 
     In the main thread, Rust's trace of it is not shown. Nothing else should write to stderr in the block.
     """
-    with contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as stack:
         # in a server, the other threads of requests write their log lines meanwhile
         if threading.current_thread() is threading.main_thread():
             with contextlib.suppress(OSError):  # stderr is closed
                 stderr = os.dup(2)
-                kept.callback(os.close, stderr)
-                kept.callback(os.dup2, stderr, 2)
+                stack.callback(os.close, stderr)
+                stack.callback(os.dup2, stderr, 2)
                 with open(os.devnull, "w") as nothing:
                     os.dup2(nothing.fileno(), 2)
         try:

@@ -47,7 +47,7 @@ def text_of(file: IO[bytes], name: str, errors: str = "strict") -> IO[str]:
 
 
 def encoding_of(sample: bytes, name: str) -> str:
-    """Return the encoding of a text, judged by its beginning: UTF-8, UTF-16, or else cp1252 or Latin-1, with a warning.
+    """Return the encoding of a text, judged by its beginning: UTF-8, UTF-16, or with a warning cp1252 or Latin-1.
 
     Args:
         sample: the beginning.

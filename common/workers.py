@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from typing import Any
+
+import weftformer_command
 
 # Number of items that a process gets at once.
 _BATCH = 256
@@ -18,7 +22,7 @@ _AHEAD = 3
 _subject: Any = None
 
 
-class Workers:
+class WorkerProcesses:
     """Processes that each have a copy of an object.
 
     They start with the second batch, and end with the `with` statement.
@@ -32,7 +36,7 @@ class Workers:
         self._subject, self._count = subject, count
         self._pool: ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> WorkerProcesses:
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -59,9 +63,8 @@ class Workers:
             return
         if self._pool is None:
             # "spawn", because a forked copy of a process with threads (tokenizers, torch) may hang
-            self._pool = ProcessPoolExecutor(
-                self._count, multiprocessing.get_context("spawn"), _begin, (self._subject,)
-            )
+            spawn, begin = multiprocessing.get_context("spawn"), pickle.dumps(partial(_begin, self._subject))
+            self._pool = ProcessPoolExecutor(self._count, spawn, weftformer_command.call_with_parts, (begin,))
         under_way: deque[Future[list[Any]]] = deque()
         try:
             for batch in itertools.chain([first, second], batches):
@@ -72,7 +75,7 @@ class Workers:
                 yield from under_way.popleft().result()
         except BrokenProcessPool as error:
             raise ChildProcessError(
-                "a worker process was killed: it ran out of memory (try fewer workers), or the script that starts the workers "
+                "a worker process was killed: it ran out of memory (try fewer workers), or the script that starts it "
                 'has no `if __name__ == "__main__":`'
             ) from error
 

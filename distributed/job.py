@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from ..common.progress import Progress
-from . import crew
+from . import cluster
 from .parts import Parts
-from .works import Items, Row, Work
+from .tasks import AnyTask, Items, PartRow
 
 
 def shard(text: str | None) -> tuple[int, int]:
@@ -37,60 +37,55 @@ def of_shard(items: Items, text: str | None, window: int = 1) -> Items:
 
 
 def run(
-    work: Work,
+    task: AnyTask,
     items: Items,
     parts: Parts,
-    workers: crew.Workers | None,
+    workers: cluster.WorkerSettings | None,
     *,
     what: str,
     unit: str,
     is_shown: bool = True,
-    describe: Callable[[Row], str] | None = None,
 ) -> Counter[str]:
     """Process the items that are not done, and write their rows.
 
     Args:
-        work: the work on an item.
+        task: what to do with the items.
         items: all items of this process.
         parts: the folder for the rows, after `begin`.
-        workers: the workers on Ray, or None to do the work in this process.
+        workers: the workers on Ray, or None for this process.
         what, unit: for the progress, as in [`Progress`].
         is_shown: whether to show it.
-        describe: returns a text to print for a finished row.
 
     Returns:
         The number of items in each state, including items of earlier runs.
 
     Raises:
-        ValueError, OSError: as in [`crew.run`], or a part cannot be written.
+        ValueError, OSError: as in [`cluster.run`], or a part cannot be written.
     """
     before = parts.states()
     states = Counter(before[index] for index, _ in items if index in before)
-    left = [item for item in items if item[0] not in before]
-    if not left:
+    remaining = [item for item in items if item[0] not in before]
+    if not remaining:
         return states
-    progress = Progress(what, len(items), unit, done=len(items) - len(left), is_shown=is_shown)
+    progress = Progress(what, len(items), unit, done=len(items) - len(remaining), is_shown=is_shown)
 
     def watch() -> None:
         parts.add([])  # writes the rows that have waited long enough
         progress.update(0)
 
-    batches = _here(work, left, watch) if workers is None else crew.run(work, left, workers, watch)
+    batches = _here(task, remaining, watch) if workers is None else cluster.run(task, remaining, workers, watch)
     try:
         with progress:
             for rows in batches:
                 parts.add([row.line for row in rows])
                 states.update(row.state for row in rows)
-                if describe is not None:
-                    for row in rows:
-                        progress.print(describe(row))
                 progress.update(len(rows))
     finally:
         parts.flush()
     return states
 
 
-def _here(work: Work, items: Items, watch: Callable[[], None]) -> Iterator[list[Row]]:
-    work.load()
-    for batch in work.batches(items, None):
-        yield from work(batch, watch)
+def _here(task: AnyTask, items: Items, watch: Callable[[], None]) -> Iterator[list[PartRow]]:
+    task.load()
+    for batch in task.batches(items, None):
+        yield from task(batch, watch)

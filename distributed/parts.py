@@ -85,8 +85,8 @@ class Parts:
         self._check_settings(before["settings"], job["settings"], remedy)
         if (before["rows"], before["input"]) != (count, job["input"]):
             raise ValueError(
-                f"{self.place} belongs to another input ({before['rows']:,} rows, and this one has {count:,}): give that input, or "
-                f"{remedy}."
+                f"{self.place} belongs to another input ({before['rows']:,} rows, and this one has {count:,}): give "
+                f"that input, or {remedy}."
             )
 
     def _check_settings(self, before: Mapping[str, Any], now: Mapping[str, Any], remedy: str) -> None:
@@ -95,7 +95,8 @@ class Parts:
             if values[0] != values[1]:
                 flags = [f"--{name} {_in_words(value)}" if value else f"no --{name}" for value in values]
                 raise ValueError(
-                    f"{self.place} was started with {flags[0]}, but this run has {flags[1]}: use the same settings, or {remedy}."
+                    f"{self.place} was started with {flags[0]}, but this run has {flags[1]}: use the same settings, "
+                    f"or {remedy}."
                 )
 
     def states(self) -> dict[int, str]:
@@ -115,11 +116,12 @@ class Parts:
             self._write(f"part-{time.time_ns():020}-{uuid.uuid4().hex[:8]}.jsonl", "".join(self._waiting))
             self._waiting, self._written = [], time.monotonic()
 
-    def rows(self, command: str) -> Iterator[dict[str, Any]]:
-        """Yield all rows in the order of the input, each once.
+    def rows(self, command: str, is_whole: bool = True) -> Iterator[dict[str, Any]]:
+        """Return the finished rows in the order of the input, each once.
 
         Args:
             command: "routes plan" or "generate".
+            is_whole: whether no row may be missing.
 
         Raises:
             ValueError: no such job is in the folder, a file is damaged, or rows are missing; the message names them.
@@ -130,11 +132,12 @@ class Parts:
         places = dict[int, tuple[str, int, int]]()
         for index, _, *place in self._places():
             places.setdefault(index, tuple(place))  # type: ignore[arg-type]  # two runs of a shard may both have it
-        if missing := [number for number in range(1, job["rows"] + 1) if number - 1 not in places]:
+        missing = [number for number in range(1, job["rows"] + 1) if number - 1 not in places]
+        if is_whole and missing:
             named = ", ".join(map(str, missing[:_MOST_NAMED])) + (", ..." if len(missing) > _MOST_NAMED else "")
             raise ValueError(
-                f"{self.place} lacks {len(missing):,} of {job['rows']:,} rows, numbers {named}: repeat the command that started it "
-                "to compute them."
+                f"{self.place} lacks {len(missing):,} of {job['rows']:,} rows, numbers {named}: repeat the command "
+                "that started it to compute them."
             )
         return self._read(places)
 

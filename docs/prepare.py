@@ -40,7 +40,9 @@ def page_of_commands() -> str:
     os.environ["COLUMNS"] = "100"
     parser, commands = build_parser()
     parts = ["# Commands", f"```text\n{parser.format_help().strip()}\n```"]
-    parts += [f"## weftformer {name}\n\n```text\n{own.format_help().strip()}\n```" for name, own in commands.items()]
+    parts += [
+        f"## weftformer {name}\n\n```text\n{command.format_help().strip()}\n```" for name, command in commands.items()
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,15 +1,18 @@
 """Loads models and tokenizers that other people may have written, without running their code."""
 
 import copy
+from contextlib import suppress
 from os import PathLike
 from typing import Any
 
 import torch
-from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from ..common.panics import is_panic, panics_as_errors
 from ..configuration import WeftConfig
 from ..configuration.fields import integer
+from ..modeling import fast_decoding
+from .card import writes_routes
 
 
 def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> Any:
@@ -42,6 +45,58 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
             f"{folder_or_hub_id} cannot be loaded ({reason}): a file is damaged, or needs something that this machine "
             "lacks."
         ) from error
+
+
+def load_generator(
+    name: str,
+    kind: str | None = None,
+    *,
+    device: str | None = None,
+    dtype: str = "auto",
+) -> tuple[Any, Any]:
+    """Load a model that generates, and its tokenizer.
+
+    Args:
+        name: the folder or repository.
+        kind: the required kind of output, "routes" or "texts" (default: either).
+        device: as in [`to_device`].
+        dtype: the precision of the weights, as in `from_pretrained`.
+
+    Raises:
+        ValueError: the model is of another family, has the other kind of output or weights that are NaN, or cannot
+            generate; or there is no such device.
+        OSError: there is no such model.
+    """
+    check_family(name)
+    tokenizer = load(AutoTokenizer, name)
+    model = load(AutoModelForSeq2SeqLM, name, dtype=dtype)
+    check_finite(model, name)
+    check_generates(model, name)
+    output = kind_of_output(model, tokenizer)
+    if kind not in (None, output):
+        commands = "routes plan` or `routes evaluate" if output == "routes" else "generate` or `evaluate"
+        raise ValueError(f"{name} writes {output}, not {kind}: use `weftformer {commands}`.")
+    to_device(model, device)
+    return model, tokenizer
+
+
+def kind_of_output(model: Any, tokenizer: Any) -> str:
+    """Return "routes" for a model with the route vocabulary, unless it was trained on pairs, else "texts"."""
+    return "routes" if writes_routes(model.config) and "text_columns" not in tokenizer.init_kwargs else "texts"
+
+
+def to_device(model: Any, device: str | None) -> None:
+    """Move a model to a device, by default a GPU if there is one, where [`fast_decoding`] is turned on if possible.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+    try:
+        model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except (RuntimeError, AssertionError) as error:  # raised by torch for a missing device
+        raise ValueError(f"--device {device}: {error}") from error
+    with suppress(ValueError):  # the model cannot take the fast path
+        fast_decoding(model.eval())
 
 
 def check_family(folder_or_hub_id: str | PathLike) -> None:

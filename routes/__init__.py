@@ -1,4 +1,4 @@
-"""Retrosynthesis: the route tree, molecules and stock; files, data, planning, scoring and drawing in packages of their own.
+"""Retrosynthesis: the route tree, molecules, stock; packages for files, data, planning, scoring and drawing.
 
 Nothing is imported before it is used: a task that is registered costs no chemistry.
 """

@@ -17,7 +17,8 @@ from .molecules import KNOWN
 OTHER_SALT, OTHER_TAUTOMER = "another salt or charge form", "another tautomer"
 _SALTS = {
     "Cl": "HCl salt", "[Cl-]": "HCl salt", "Br": "HBr salt", "[Br-]": "HBr salt", "O=C(O)C(F)(F)F": "TFA salt",
-    "O=C([O-])C(F)(F)F": "TFA salt", "[Na+]": "sodium salt", "[K+]": "potassium salt", "[Li+]": "lithium salt", "O": "hydrate",
+    "O=C([O-])C(F)(F)F": "TFA salt", "[Na+]": "sodium salt", "[K+]": "potassium salt", "[Li+]": "lithium salt",
+    "O": "hydrate",
 }  # fmt: skip
 # Nitro groups have charges in every form.
 _NITRO = re.compile(r"\[N\+\]\(=O\)\[O-\]|O=\[N\+\]\(\[O-\]\)")
@@ -52,7 +53,8 @@ def _is_plain(smiles: str) -> bool:
 @lru_cache(KNOWN)
 def parent_form(smiles: str) -> str:
     """
-    Return the canonical SMILES of a molecule without counterions and solvents, neutralised by protons where that keeps its identity.
+    Return the canonical SMILES of a molecule without counterions and solvents, neutralised by protons where that keeps
+    its identity.
 
     Args:
         smiles (`str`):
@@ -96,9 +98,9 @@ def tautomers(smiles: str) -> tuple[str, ...]:
     Return the canonical SMILES of the other tautomers of a molecule that lose no stereochemistry.
 
     A hydrogen moves between hetero atoms, or between a hetero atom and a carbon with two neighbours that have a double
-    or triple bond to a hetero atom, as in enols of diketones. Molecules that differ in hydrogens at other carbons, such
-    as a ketone and its enol, or a quinone with an alkyl group and a hydroquinone with an alkenyl group, are different
-    compounds.
+    or triple bond to a hetero atom, as in enols of diketones. Molecules that differ in hydrogens at other carbons,
+    such as a ketone and its enol, or a quinone with an alkyl group and a hydroquinone with an alkenyl group, are
+    different compounds.
     """
     molecule, enumerator = Chem.MolFromSmiles(smiles), _standardizer()[3]
     names = list[str]()

@@ -16,8 +16,8 @@ from rdkit import Chem, rdBase
 
 _ALKALI = "Na|K|Rb|Cs"
 _METALS = (
-    f"{_ALKALI}|Li|Be|Mg|Ca|Sr|Ba|Al|Ga|In|Tl|Sn|Pb|Bi|Sc|Ti|V|Cr|Mn|Fe|Co|Ni|Cu|Zn|Y|Zr|Nb|Mo|Tc|Ru|Rh|Pd|Ag|Cd|Hf|Ta|W|"
-    "Re|Os|Ir|Pt|Au|Hg|La|Ce|Pr|Nd|Sm|Eu|Gd|Tb|Dy|Ho|Er|Tm|Yb|Lu"
+    f"{_ALKALI}|Li|Be|Mg|Ca|Sr|Ba|Al|Ga|In|Tl|Sn|Pb|Bi|Sc|Ti|V|Cr|Mn|Fe|Co|Ni|Cu|Zn|Y|Zr|Nb|Mo|Tc|Ru|Rh|Pd|Ag|Cd|Hf|"
+    "Ta|W|Re|Os|Ir|Pt|Au|Hg|La|Ce|Pr|Nd|Sm|Eu|Gd|Tb|Dy|Ho|Er|Tm|Yb|Lu"
 )
 # Groups that have charges in the normal form too, and are common: they need no further look.
 _CHARGED = re.compile(
@@ -39,7 +39,7 @@ _PATTERNS = {
     # an aromatic carbanion with three neighbours is a cyclopentadienide
     "carbanion": "[$([C-]),$([c-;X2]);!$(*~[*+]);!$([C-]#N)]",
     "halide": "[F,Cl,Br,I;-;X0]",
-}  # fmt: skip
+}
 
 
 def is_unusual(smiles: str) -> bool:
@@ -64,7 +64,7 @@ def normalised(molecule: Any) -> Any:
 
 
 def _with_ions(molecule: Any, patterns: dict[str, Any]) -> Any:
-    """Separate the metals of salts, of hydrides such as `[NaH]`, and of organic compounds of alkali metals, as cations."""
+    """Separate the metals of salts, hydrides such as `[NaH]`, and organic compounds of alkali metals, as cations."""
     pairs = {pair for kind in ("alkali", "salt", "reagent") for pair in molecule.GetSubstructMatches(patterns[kind])}
     for metal, other in pairs:
         molecule.RemoveBond(metal, other)

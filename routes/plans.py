@@ -68,7 +68,7 @@ class Candidate:
 
     @property
     def price(self) -> float | None:
-        """The sum of the known prices of starting materials; None if none is known, or if they have different units."""
+        """The sum of the known prices of starting materials; None if none is known, or if their units differ."""
         return price_sum(self.offers)
 
     @property
@@ -133,9 +133,9 @@ class Candidate:
     def reactions(self) -> list[dict[str, Any]] | None:
         """The judgement of each reaction, for JSON; None without a route.
 
-        For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `name` (its common
-        name), `class` (of the ten classes of USPTO-50K), `forward_rank`, and `state`, `precedents`, `remarks` and `reason`, as
-        in [`~precedents.Judgement`].
+        For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `name` (its
+        common name), `class` (of the ten classes of USPTO-50K), `forward_rank`, and `state`, `precedents`, `remarks`
+        and `reason`, as in [`~precedents.Judgement`].
         """
         if self.route is None:
             return None
@@ -275,9 +275,9 @@ class Plan:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """A row of a table: whether the target is solved, the numbers of distinct routes and of last reactions, the numbers of routes that are
-        purchasable (None without a stock or without a route), precedented, and with a failing step, the score of the
-        first route, and the seconds of the searches."""
+        """A row of a table: whether the target is solved, the numbers of distinct routes and of last reactions, the
+        numbers of routes that are purchasable (None without a stock or without a route), precedented, and with a
+        failing step, the score of the first route, and the seconds of the searches."""
         routes = self.distinct
         purchasable = [route.purchasable for route in routes]
         return {
@@ -332,7 +332,7 @@ def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
 
     A route keeps its best log-probability, not the sum over the texts that led to it. This is still the
     log-probability of a text that the model wrote, comparable with a search of one text. It does not depend on which
-    texts a beam had room for.
+    texts the beams still had.
     """
     best: dict[Route, Candidate] = {}
     others = []

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 from ..common.options import request_fields
 from ..serving.limits import Limits
-from ..serving.tasks import move_to
 from ..serving.texts import disable_padding
 from .planning.settings import RULES, Constraints, PlanSettings
 
@@ -37,28 +36,9 @@ _EXAMPLE = {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "max_routes": 3}
 _FORM = {
     "targets": "Target molecules (SMILES), one per line", "n_steps": "Steps", "beams": "Beams",
     "starting_material": "Starting material (SMILES)", "required_leaf": "Required starting material (SMILES)",
-    "num_routes": "Number of routes", "time_limit": "Seconds per target", "only_purchasable": "Only purchasable routes",
+    "num_routes": "Number of routes", "time_limit": "Seconds per target",
+    "only_purchasable": "Only purchasable routes",
 }  # fmt: skip
-
-
-def load_forward(model: str | None, device: str | None = None, dtype: str = "auto") -> Any:
-    """Load the model that predicts products, on a device.
-
-    Args:
-        model: folder or Hub id; None for the included one, "none" for no model.
-        device: as in [`move_to`].
-        dtype: as in [`load_task`].
-
-    Raises:
-        ValueError, OSError: there is no such model or device.
-    """
-    if model == "none":
-        return None
-    from .scoring.round_trip import ForwardModel
-
-    forward = ForwardModel.from_pretrained(model, dtype=dtype)
-    move_to(forward.model, device)
-    return forward
 
 
 def route_task(
@@ -67,17 +47,20 @@ def route_task(
     max_new_tokens: int | None = None,
     stock: Optional["Stock"] = None,
     forward_model: str | None = "none",
+    device: str | None = None,
     dtype: str = "auto",
 ) -> "RouteTask":
     """Make the task of a loaded model, for [`load_task`].
 
     Args:
         model, tokenizer, stock, max_new_tokens: as in [`RouteTask`].
-        forward_model, dtype: as in [`load_forward`].
+        forward_model, device, dtype: as in [`load_forward`].
     """
     from .planning.planner import RoutePlanner
+    from .scoring.round_trip import load_forward
 
-    return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, load_forward(forward_model, dtype=dtype))
+    forward = load_forward(forward_model, device, dtype)
+    return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward)
 
 
 class RouteTask:
@@ -104,7 +87,6 @@ class RouteTask:
         from .planning.requests import no_material_because
 
         self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
-        self.models = [self.model] if forward is None else [self.model, forward.model]
         positions = self.model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
         disable_padding(planner.tokenizer)
@@ -112,14 +94,14 @@ class RouteTask:
         self.takes_material = no_material_because(self.model) is None
         self.example = _EXAMPLE if stock is None else _EXAMPLE | {"num_routes": 3, "only_purchasable": True}
 
-    def works(
+    def requests(
         self,
         targets: list[str],
         settings: PlanSettings,
         *,
         n_steps: list[int] | None = None,
         budget: float | None = None,
-        **asked: Any,
+        **options: Any,
     ) -> list["PlanRequest"]:
         """Check a request.
 
@@ -128,40 +110,40 @@ class RouteTask:
             n_steps: the numbers of steps to try for each target.
             budget: seconds for a search to the stock if the settings have no time limit (default: the budget of the
                 settings).
-            asked: `starting_material` and `on_error`, as in [`RoutePlanner.stream`].
+            options: `starting_material` and `on_error`, as in [`RoutePlanner.stream`].
 
         Returns:
-            A work for each target.
+            A request for each target.
 
         Raises:
             ValueError: a target or a setting is invalid; the message has the reason.
         """
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
-        works = self.planner.requests(targets, settings, n_steps=tried, stock=self.stock, **asked)
+        requests = self.planner.requests(targets, settings, n_steps=tried, stock=self.stock, **options)
         if budget is None or settings.time_limit is not None:
-            return works
+            return requests
         limited = replace(settings, time_limit=budget)
-        return [replace(work, settings=limited) if work.searches_steps else work for work in works]
+        return [replace(request, settings=limited) if request.searches_steps else request for request in requests]
 
     def count_tokens(self, plan: "Plan") -> int:
         """Return the number of tokens of all candidates."""
         return sum(len(self.planner.tokenizer.tokenize(candidate.text)) for candidate in plan.candidates)
 
-    def pool_key(self, work: "PlanRequest") -> PlanSettings:
-        """Return the settings of the search, which works of one pool have in common."""
-        return work.settings.for_search
+    def pool_key(self, request: "PlanRequest") -> PlanSettings:
+        """Return the settings of the search, which requests of one pool have in common."""
+        return request.settings.for_search
 
-    def rows(self, work: "PlanRequest") -> int:
-        """Return the number of rows of the searches that a pool runs at once for a work."""
+    def rows(self, request: "PlanRequest") -> int:
+        """Return the number of rows of the searches that a pool runs at once for a request."""
         from .planning.pool import ROWS
         from .planning.stock_search import MAX_CONCURRENT_EXPANSIONS
 
-        beams = work.settings.beams
-        return beams * min(len(work.jobs) or MAX_CONCURRENT_EXPANSIONS, max(1, ROWS // beams))
+        beams = request.settings.beams
+        return beams * min(len(request.jobs) or MAX_CONCURRENT_EXPANSIONS, max(1, ROWS // beams))
 
     def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> "PlanPool":
-        """Return a pool of works with these settings, for a [`Batcher`]."""
+        """Return a pool of requests with these settings, for a [`Batcher`]."""
         from .planning.pool import PlanPool
 
         finish = None if self.forward is None else self.forward.with_forward_ranks
@@ -201,10 +183,13 @@ class RouteTask:
 
         class Targets(BaseModel):
             model_config = ConfigDict(extra="forbid", strict=True)
-            targets: one_or_more(target, limits.max_inputs) = Field(description="SMILES of a molecule, or a list.")  # type: ignore[valid-type]
+            targets: one_or_more(target, limits.max_inputs) = Field(  # type: ignore[valid-type]
+                description="SMILES of a molecule, or a list."
+            )
             n_steps: offered(tried, self.takes_steps) = Field(  # type: ignore[valid-type]
                 None,
-                description="Longest path of the routes, in reactions. If a list is given, each number is tried (default: a search to the stock if there is one, else 1 to 5).",
+                description="Longest path of the routes, in reactions. Each number of a list is tried (default: a search "
+                "to the stock if there is one, else 1 to 5).",
             )
             starting_material: offered(materials, self.takes_material) = Field(  # type: ignore[valid-type]
                 None, description="SMILES of a starting material, or a list with one (or null) for each target."
@@ -212,20 +197,20 @@ class RouteTask:
             allow: list[Literal[tuple(RULES)]] = Field(  # type: ignore[valid-type]
                 [],
                 max_length=len(RULES),
-                description="Rules to switch off, to allow unreadable molecules, molecules made from themselves, or reactions "
-                "whose reactants lack atoms or are far larger than the product.",
+                description="Rules to switch off, to allow unreadable molecules, molecules made from themselves, or "
+                "reactions whose reactants lack atoms or are far larger than the product.",
             )
             max_routes: int | None = Field(
                 None,
                 ge=1,
-                description="Largest number of distinct routes per target (default: all candidates, including failed ones).",
+                description="Largest number of distinct routes per target (default: all candidates, failed ones too).",
             )
             svg: bool = Field(False, description="Add a drawing to each route.")
 
         class PlanAnswer(BaseModel):
             plans: list[dict[str, Any]] = Field(
-                description='For each target: `target`, `solved`, `problem` and the ranked `candidates`, as in "weftformer routes plan --json", '
-                "with the names of their reactions."
+                description="For each target: `target`, `solved`, `problem` and the ranked `candidates`, as in "
+                '"weftformer routes plan --json", with the names of their reactions.'
             )
 
         largest = {
@@ -243,24 +228,24 @@ class RouteTask:
 
 
 def _check(task: RouteTask, budget: float, values: dict[str, Any]) -> "list[Checked]":
-    """Return the works of a request. Unreadable molecules in its settings are refused like unreadable targets."""
-    asked = {name: values.pop(name) for name in ("targets", "n_steps", "starting_material")}
+    """Return the targets of a request. Unreadable molecules in its settings are refused like unreadable targets."""
+    options = {name: values.pop(name) for name in ("targets", "n_steps", "starting_material")}
     settings = PlanSettings.from_options(values)
-    works = task.works(asked.pop("targets"), settings, budget=budget, on_error="skip", **asked)
-    return [(work, work.problem) for work in works]
+    requests = task.requests(settings=settings, budget=budget, on_error="skip", **options)
+    return [(request, request.problem) for request in requests]
 
 
-def _plans(wanted: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None]) -> list["Plan"]:
+def _plans(body: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None]) -> list["Plan"]:
     from .plans import Plan
 
     return [
         plan or Plan(target, problem=problem)
-        for target, plan, problem in zip(wanted.targets, answers, problems, strict=True)
+        for target, plan, problem in zip(body.targets, answers, problems, strict=True)
     ]
 
 
 def _respond(
-    wanted: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float
+    body: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float
 ) -> dict[str, Any]:
     """Return the plans with the names of their reactions, and drawings if requested. Equal routes share a drawing."""
 
@@ -273,13 +258,13 @@ def _respond(
     def entry(candidate: "Candidate") -> dict[str, Any]:
         _check_time(end)
         row = candidate.to_dict()
-        if wanted.svg and candidate.route is not None:
+        if body.svg and candidate.route is not None:
             row["svg"] = drawing(candidate.route, candidate.missing)
         return row
 
     rows = []
-    for plan in _plans(wanted, answers, problems):
-        candidates = plan.candidates if wanted.max_routes is None else plan.distinct[: wanted.max_routes]
+    for plan in _plans(body, answers, problems):
+        candidates = plan.candidates if body.max_routes is None else plan.distinct[: body.max_routes]
         rows.append(
             replace(plan, candidates=[]).to_dict()
             | {"solved": plan.solved, "candidates": [entry(candidate) for candidate in candidates]}
@@ -287,12 +272,12 @@ def _respond(
     return {"plans": rows}
 
 
-def _page(wanted: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float) -> str:
+def _page(body: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float) -> str:
     """Return the best routes of each target, drawn."""
     from .drawing.page import plan_html
 
     parts = []
-    for plan in _plans(wanted, answers, problems):
+    for plan in _plans(body, answers, problems):
         _check_time(end)
         parts.append(plan_html(plan))
     return "\n".join(parts)

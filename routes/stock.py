@@ -21,7 +21,7 @@ from ..common.atomic import atomic_write
 from ..common.packed import check_file
 from ..common.progress import Progress
 from ..common.tables import Table, find_column, named_errors, read_table, text_of
-from ..common.workers import Workers
+from ..common.workers import WorkerProcesses
 from .forms import OTHER_SALT, OTHER_TAUTOMER, parent_form, salt_in_words, tautomers
 from .molecules import KNOWN, hash64, parse
 from .offers import Offer, read_price
@@ -207,7 +207,7 @@ class Stock:
         chunks = iter(lambda: tuple(itertools.islice(lines, _CHUNK)), ())
         with (
             # an InChIKey only has to be matched and hashed: that is too little work for a second process
-            Workers(stock, 1 if kind == "inchikey" else workers) as pool,
+            WorkerProcesses(stock, 1 if kind == "inchikey" else workers) as pool,
             Progress(f"reading {path.name}", None, "molecules", is_shown=progress) as bar,
         ):
             stock._fill(pool.map(cls._hashed, chunks), bar.update)

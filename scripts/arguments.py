@@ -38,6 +38,11 @@ def add_model_options(add: Any, what: str = "model") -> None:
         help="precision: float32, bfloat16, float16 or auto, as saved (default: %(default)s)")  # fmt: skip
 
 
+def loading_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `load_generator` from the options that [`add_model_options`] added."""
+    return {"device": args.device, "dtype": args.dtype}
+
+
 def positive(text: str) -> int:
     """Convert an argument to a number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
@@ -46,7 +51,7 @@ def positive(text: str) -> int:
 
 
 def new_file(text: str) -> Path:
-    """Convert an argument to the path of a file that can be written. Otherwise, the error would come only after the work."""
+    """Convert an argument to the path of a file that can be written, to refuse others before hours of computing."""
     file = Path(text)
     folder = Path(os.path.realpath(file)).parent if file.is_symlink() else file.parent
     if is_stream(file):
@@ -140,7 +145,7 @@ def check_model(model: str, option: str = "--model") -> None:
 
 
 def _check_hub(model: str, option: str) -> None:
-    """Ask the Hub once. transformers would repeat the request for half a minute, and not say that there is no folder."""
+    """Ask the Hub once. transformers would repeat it for half a minute, and not say that there is no folder."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
 

@@ -1,5 +1,5 @@
-"""The console command `weftformer`: finds the file of a sub-command, reads its arguments once, and turns errors that people can
-act on into one line.
+"""The console command `weftformer`: finds the file of a sub-command, reads its arguments once, and turns errors that
+people can act on into one line.
 
 A command is one file, `scripts/NAME.py` (with underscores where the command has spaces or hyphens), of this form:
 
@@ -11,16 +11,18 @@ A command is one file, `scripts/NAME.py` (with underscores where the command has
         \"\"\"Add the arguments; set `parser.usage` where argparse's own is too long to read.\"\"\"
 
     def check(args: argparse.Namespace) -> None:
-        \"\"\"Raise a ValueError or OSError for mistakes that show without torch; it runs before `main` (optional).\"\"\"
+        \"\"\"Raise a ValueError or OSError for mistakes that show without torch, before `main` (optional).\"\"\"
 
     def main(args: argparse.Namespace) -> int | None:
         \"\"\"Do the work, and return the exit code (None is 0).\"\"\"
 
-The file is imported for `--help` too, which must not take half a second: what needs torch, transformers or RDKit is imported in
-`main`. Choices and defaults are imported from the package that defines them, where that package needs none of these.
+The file is imported for `--help` too, which must not take half a second: what needs torch, transformers or RDKit is
+imported in `main`. Choices and defaults are imported from the package that defines them, where that package needs none
+of these.
 
-A command whose arguments are the fields of dataclasses that need torch sets `parser.is_only_help = True`. Its parser then describes
-the options that are used most and answers `--help`. `main` gets all words as `args.words`, for a parser of its own.
+A command whose arguments are the fields of dataclasses that need torch sets `parser.is_only_help = True`. Its parser
+then describes the options that are used most and answers `--help`. `main` gets all words as `args.words`, for a parser
+of its own.
 """
 
 import argparse
@@ -37,6 +39,7 @@ from typing import Any
 
 from weftformer.common.panics import is_panic
 from weftformer.configuration.version import __version__
+from weftformer.scripts.parsing import GROUP, Parser
 
 # The commands with their short help, in the order of the help.
 COMMANDS = {
@@ -55,7 +58,6 @@ COMMANDS = {
     "routes train": "train a model that writes synthesis routes",
     "routes prepare": "make training data from route files",
 }
-GROUP = "routes"
 # The optional packages that commands import without a message of their own, by the extra that installs them.
 _EXTRAS = {
     "chem": ("rdkit", "rdchiral", "PIL", "jinja2", "resvg_py"),
@@ -64,47 +66,6 @@ _EXTRAS = {
 
 USAGE_ERROR = 2
 INTERRUPTED, CLOSED_PIPE = 130, 141  # as in shells: 128 and the number of the signal
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """A formatter that leaves texts as they are, has room for long options, and titles the group."""
-
-    def __init__(self, prog: str, **kwargs: Any):
-        super().__init__(prog, max_help_position=32, **kwargs)
-
-    def _format_action(self, action: argparse.Action) -> str:
-        # argparse has one heading for all commands of a parser
-        return ("\ncommands for molecules:\n" if action.metavar == GROUP else "") + super()._format_action(action)
-
-
-class Parser(argparse.ArgumentParser):
-    """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does.
-
-    Attributes:
-        is_only_help (`bool`): whether it only answers `--help`, and returns the words as they are, as `words`.
-    """
-
-    is_only_help = False
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(**{"formatter_class": _Formatter} | kwargs)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words = list(sys.argv[1:] if args is None else args)
-        if self.is_only_help:
-            if {"-h", "--help"} & set(words):
-                self.print_help()
-                self.exit()
-            return argparse.Namespace(words=words), []
-        end = words.index("--") if "--" in words else len(words)
-        return super().parse_known_args([*map(_hyphens, words[:end]), *words[end:]], namespace)
-
-
-def _hyphens(word: str) -> str:
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, Parser]]:
@@ -116,34 +77,38 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
     parser = Parser(
         prog="weftformer",
         description="Weft: one encoder-decoder family for Hugging Face transformers.",
-        epilog="`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows the traceback of an error.",
+        epilog="`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows tracebacks.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     groups = {"": parser.add_subparsers(title="commands for texts", metavar="COMMAND", prog="weftformer")}
-    own: dict[str, Parser] = {}
+    parsers: dict[str, Parser] = {}
     for name, text in COMMANDS.items():
         group, _, word = name.rpartition(" ")
         if group not in groups:
             words = ", ".join(name.split()[1] for name in COMMANDS if name.startswith(group))
             parent = groups[""].add_parser(group, help=f"synthesis routes: {words}")
             groups[group] = parent.add_subparsers(title="commands for molecules", metavar="COMMAND")
-        own[name] = groups[group].add_parser(word, help=text)
+        parsers[name] = groups[group].add_parser(word, help=text)
         if name in filled:
             module = _module(name)
-            own[name].description, own[name].epilog = (module.__doc__ or text).strip(), getattr(module, "EPILOG", None)
-            module.add_arguments(own[name])
-    return parser, own
+            parsers[name].description, parsers[name].epilog = (
+                (module.__doc__ or text).strip(),
+                getattr(module, "EPILOG", None),
+            )
+            module.add_arguments(parsers[name])
+    return parser, parsers
 
 
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"weftformer.scripts.{re.sub('[ -]', '_', name)}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, import_package: Callable[[], object] = lambda: None) -> int:
     """Run `weftformer COMMAND [arguments]`.
 
     Args:
         argv: the words after `weftformer` (default: those of this process).
+        import_package: imports the package, of which only parts were imported so far.
 
     Returns:
         The exit code: 0, 1 for an error the user can act on, 2 for an unknown command.
@@ -165,14 +130,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{message}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
     args = build_parser([name])[1][name].parse_args(rest)
-    return run_script(name, partial(_check_and_run, _module(name)), args)
+    return run_script(name, partial(_check_and_run, _module(name), import_package), args)
 
 
-def _check_and_run(module: ModuleType, args: argparse.Namespace) -> int | None:
+def _check_and_run(module: ModuleType, import_package: Callable[[], object], args: argparse.Namespace) -> int | None:
     if hasattr(module, "check"):
         module.check(args)
-    for module_name in ("family", "routes.registration"):
-        importlib.import_module(f"weftformer.{module_name}").register()
+    import_package()
     return module.main(args)
 
 
@@ -197,11 +161,12 @@ def _message(error: BaseException) -> str | None:
 
 
 def run_script(name: str, script: Callable[[Any], int | None], arguments: Any = None) -> int:
-    """Call a script's `main`. A ValueError, an OSError, a missing extra or a lack of memory becomes one line on stderr, or is raised
-    if WEFT_DEBUG=1.
+    """Call a script's `main`. A ValueError, an OSError, a missing extra or a lack of memory becomes one line on
+    stderr, or is raised if WEFT_DEBUG=1.
 
     Returns:
-        The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C, 141 when the reader of stdout has gone.
+        The exit code: the script's own (None is 0), 1 after an error, 130 after Ctrl-C, 141 when the reader of stdout
+        has gone.
     """
     try:
         return script(arguments) or 0

@@ -1,5 +1,6 @@
-"""Compile the search for a model, once for all weights of its configuration. `generate`, `serve` and Python then use it for every
-request that fits. This needs a C++ compiler and takes some minutes. The code is stored in your cache folder."""
+"""Compile the search for a model, once for all weights of its configuration. `generate`, `serve` and Python then use
+it for every request that fits. This needs a C++ compiler and takes some minutes. The code is stored in your cache
+folder."""
 
 import argparse
 

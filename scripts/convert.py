@@ -19,8 +19,9 @@ EPILOG = """examples:
   weftformer convert flash.ckpt runs/flash
   weftformer convert dms flex.ckpt runs/flex --preset dms-flex-20m
   weftformer convert bart folder-of-bart-base runs/bart
-  weftformer convert torch mine.pt runs/mine --heads 8 --config-overrides norm_first=true --rename '^transformer\\.=' \\
-      --rename 'src_emb=encoder.embed_tokens' --rename 'tgt_emb=decoder.embed_tokens' --rename '^out=lm_head'"""
+  weftformer convert torch mine.pt runs/mine --heads 8 --config-overrides norm_first=true \\
+      --rename '^transformer\\.=' --rename 'src_emb=encoder.embed_tokens' \\
+      --rename 'tgt_emb=decoder.embed_tokens' --rename '^out=lm_head'"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--source-config", type=Path, metavar="FILE",
         help="the source's own configuration, JSON or YAML (default: config.json beside the weights)")  # fmt: skip
     add("--rename", action="append", default=[], metavar="PATTERN=REPLACEMENT",
-        help="regular expression to replace in every key, as in '^transformer\\.='; may be given several times")  # fmt: skip
+        help="regular expression to replace in every key, as in '^transformer\\.=' (repeatable)")  # fmt: skip
 
 
 def _renames(texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -105,7 +106,7 @@ def main(args: argparse.Namespace) -> None:
                 model.generation_config._from_model_config = False
             for field in overrides.keys() & vars(model.generation_config).keys():
                 setattr(model.generation_config, field, overrides[field])
-            # transformers saves settings without effect, such as early stopping without beams, only if they are unchanged
+            # transformers saves settings without effect, such as early stopping without beams, if they are unchanged
             model.generation_config._original_object_hash = hash(model.generation_config)
         model.save_pretrained(staging)
         if tokenizer is not None:

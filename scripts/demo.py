@@ -38,8 +38,8 @@ def plan_drugs(model: str | None, beams: int, folder: Path) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--output-dir", type=Path, default=Path("runs/demo-output"), metavar="FOLDER",
-        help="folder for the page and the trained model; files of an earlier run are replaced (default: %(default)s)")  # fmt: skip
-    add("--model", metavar="MODEL", help="folder or Hub id of another route model (default: the included one)")  # fmt: skip
+        help="folder for the page and the trained model; older files are replaced (default: %(default)s)")  # fmt: skip
+    add("--model", metavar="MODEL", help="folder or Hub id of another route model (default: the included one)")
     add("--beams", type=positive, default=10, metavar="N", help="width of the search (default: %(default)s)")
     add("--max-steps", type=positive, default=150, metavar="N", help="training steps (default: %(default)s)")
     add("--seed", type=int, default=0, help="seed of the training (default: %(default)s)")
@@ -62,5 +62,6 @@ def main(args: argparse.Namespace) -> None:
         raise ValueError("The new model was not trained.")
     print(
         f"The demo took {time.monotonic() - started:.0f} s.\n\n"
-        "Next:\n  weftformer routes plan 'SMILES OF YOUR TARGET' --html routes.html\n  weftformer serve\n  weftformer --help"
+        "Next:\n  weftformer routes plan 'SMILES OF YOUR TARGET' --html routes.html\n  weftformer serve\n"
+        "  weftformer --help"
     )

@@ -1,10 +1,10 @@
-"""Score a model on a file of pairs of texts: the metrics of training with intervals, and the worst pairs with the model's
-output. `weftformer routes evaluate` scores routes."""
+"""Score a model on a file of pairs of texts: the metrics of training with intervals, and the worst pairs with the
+model's output. `weftformer routes evaluate` scores routes."""
 
 import argparse
 import sys
 
-from weftformer.scripts.arguments import add_model_options, check_model, new_file, positive
+from weftformer.scripts.arguments import add_model_options, check_model, loading_options, new_file, positive
 from weftformer.training.options import check_exist
 
 
@@ -32,12 +32,13 @@ def main(args: argparse.Namespace) -> None:
         ValueError, OSError: an argument does not fit, the model writes routes, or a file is not valid.
     """
     from weftformer.common.atomic import write_json
+    from weftformer.hub.loading import load_generator
+    from weftformer.serving import TextTask
     from weftformer.serving.scoring import score_pairs
-    from weftformer.serving.tasks import load_on
     from weftformer.training.options import DataArguments
     from weftformer.training.pairs import Pairs, trained_columns
 
-    task = load_on(args.model, "texts", args.device, dtype=args.dtype)
+    task = TextTask(*load_generator(args.model, "texts", **loading_options(args)))
     trained = trained_columns(args.model)
     data = DataArguments(
         train_file=args.file,

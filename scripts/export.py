@@ -1,4 +1,4 @@
-"""Write a Weft model for another runtime, load the result and compare the outputs. An export that fails writes nothing."""
+"""Write a Weft model for another runtime, load it and compare the outputs. An export that fails writes nothing."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", type=Path, metavar="MODEL", help="folder of a Weft model")
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
     add("--format", choices=("search", "ctranslate2"), required=True,
-        help="search: the search as compiled code, for C++ without Python; ctranslate2: dense models only")  # fmt: skip
+        help="search: compiled code, for C++ without Python; ctranslate2: dense models only")  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> None:
@@ -44,7 +44,8 @@ def main(args: argparse.Namespace) -> None:
         comparison = f"{measure} {difference:.1e}"
         if not difference <= TOLERANCE:  # NaN too
             raise ValueError(
-                f"The outputs of the exported model differ from those of the original, so the export was deleted: {comparison}."
+                "The outputs of the exported model differ from those of the original, so the export was deleted: "
+                f"{comparison}."
             )
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)

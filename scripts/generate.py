@@ -1,5 +1,5 @@
-"""Generate a text for each line of a file or of standard input, or for each text on the command line. Line n of the output
-corresponds to line n of the input, or to row n of a table (blank lines of a csv are not counted)."""
+"""Generate a text for each line of a file or of standard input, or for each text on the command line. Line n of the
+output corresponds to line n of the input, or to row n of a table (blank lines of a csv are not counted)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 from weftformer.common.atomic import atomic_write
 from weftformer.common.packed import check_file
-from weftformer.scripts.arguments import add_model_options, check_model, check_output, positive
-from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, parts_folder, run_shared
+from weftformer.scripts.arguments import add_model_options, check_model, check_output, loading_options, positive
+from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared, unfinished_rows
 from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
     from weftformer.distributed.parts import Parts
-    from weftformer.distributed.works import TextWork
     from weftformer.serving.lines import Line
 
 EPILOG = """examples:
@@ -28,10 +27,10 @@ EPILOG = """examples:
   zcat de.txt.gz | weftformer generate --model runs/de-en --beams 5 --json-lines > en.jsonl"""
 
 COMMAND = "generate"
-# Arguments that determine the texts, and fields that rows of parts have besides the answers.
-_SETTINGS = (
-    "model", "beams", "max_new_tokens", "num_return_sequences", "sample", "temperature", "top_k", "top_p", "json_lines",
-    "condition_columns", "source_column",
+# Options that determine the texts, and fields that rows of parts have besides the answers.
+_OPTIONS = (
+    "model", "beams", "max_new_tokens", "num_return_sequences", "sample", "temperature", "top_k", "top_p",
+    "json_lines", "condition_columns", "source_column", "dtype",
 )  # fmt: skip
 _SAMPLING = ("temperature", "top_k", "top_p")
 _OF_PARTS = ("number", "state", "seconds")
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("texts", nargs="*", metavar="TEXT", help="a source text (default: lines of --input-file or standard input)")
     add("--model", help="folder or Hub id of a trained text model; required, except with --join")
     add("--input-file", metavar="FILE",
-        help="one text per line; or a table: csv, tsv, json, jsonl, parquet; .gz and .zst too; - is standard input")  # fmt: skip
+        help="one text per line; or a csv, tsv, json, jsonl or parquet table; .gz, .zst too; - is stdin")  # fmt: skip
     add("--output-file", type=output_place, metavar="FILE", help="file to write (default: standard output)")
     add("--source-column", metavar="NAME", help="column of a table to read (default: as in training)")
     add("--resume", action="store_true", help="continue an interrupted run, whose lines are in FILE.parts")
@@ -108,60 +107,82 @@ def main(args: argparse.Namespace) -> int:
     Raises:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
     """
-    from weftformer.distributed.parts import Parts
-
     if args.join is not None:
-        save(args, Parts(args.join))
+        from weftformer.distributed.parts import Parts
+
+        _save(args, Parts(args.join).rows(COMMAND))
         return 0
-    lines, work = list(read(args)), _work(args)
+    lines, options = list(read(args)), _options(args)
     names = (repr(tuple(line)) for line in lines)
     if is_shared(args):
-        states = run_shared(COMMAND, args, work, lines, names, "lines")
+        from weftformer.distributed.tasks import GenerateTask
+
+        task = GenerateTask(
+            args.model, _settings(args), args.batch_size, args.seed, args.json_lines, len(_conditions(args)),
+            loading_options(args), options,
+        )  # fmt: skip
+        states = run_shared(COMMAND, args, task, lines, names, "lines")
         return 0 if states.total() == states["done"] else 1
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
-    with parts_folder(args) as folder:
-        run_shared(
-            COMMAND, args, work, lines, names, "lines", place=folder,
-            describe=None if args.output_file else lambda row: _line(args, json.loads(row.line)),
-        )  # fmt: skip
-        parts = Parts(str(folder))
-        if args.output_file is not None:
-            save(args, parts)
-        return report(parts)
+    with unfinished_rows(args, COMMAND, options, names, "lines") as parts:
+        return _generate(args, lines, parts)
 
 
-def save(args: argparse.Namespace, parts: Parts) -> None:
-    """Write the texts in parts as one file, a line for each line of the input.
+def _generate(args: argparse.Namespace, lines: list[Line], parts: Parts | None) -> int:
+    """Generate texts for the lines that are not in parts, in this process, and write all. Return the exit code."""
+    from weftformer.common.progress import Progress
+    from weftformer.hub.loading import load_generator
+    from weftformer.serving import TextTask
+    from weftformer.serving.lines import answer_rows, windows
+
+    task = TextTask(*load_generator(args.model, "texts", **loading_options(args)))
+    task.check_conditions(len(_conditions(args)))
+    settings, done = task.settings(**_settings(args)), {} if parts is None else parts.states()
+    remaining = (item for item in enumerate(lines) if item[0] not in done)
+    found = list[dict[str, Any]]()
+    with Progress(COMMAND, len(lines), "lines", done=len(done), is_shown=not args.no_progress) as progress:
+        for window in windows(remaining, args.batch_size):
+            rows = answer_rows(task, window, settings, args.batch_size, args.seed, args.json_lines)
+            if parts is not None:
+                parts.add([json.dumps(row, ensure_ascii=False) + "\n" for row in rows])
+            else:
+                found += rows
+            for row in rows if args.output_file is None else ():
+                progress.print(_line(args, row))
+            progress.update(len(rows))
+    if parts is not None:
+        parts.flush()
+    if args.output_file is not None:
+        _save(args, found if parts is None else parts.rows(COMMAND))
+    return report(found if parts is None else parts.rows(COMMAND))
+
+
+def _save(args: argparse.Namespace, rows: Iterable[dict[str, Any]]) -> None:
+    """Write the texts of rows as one file, a line for each line of the input.
 
     Raises:
         ValueError: lines are missing; the message names them. OSError: a file cannot be read or written.
     """
-    rows = parts.rows(COMMAND)
     with atomic_write(args.output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(_line(args, row) + "\n" for row in rows)
 
 
-def report(parts: Parts) -> int:
+def report(rows: Iterable[dict[str, Any]]) -> int:
     """Report texts that were cut and lines that the model cannot read, on stderr. Return the exit code."""
     num_lines, num_cut, problems = 0, 0, []
-    for row in parts.rows(COMMAND):
+    for row in rows:
         num_lines += 1
         num_cut += row.get("is_cut", False)
         if "problem" in row:
-            problems.append((row["number"], row["problem"]))
+            problems.append(f"Line {row['number']}: {row['problem']}")
+    command = "weftformer generate"
     if num_cut:
-        print(
-            f"weftformer generate: {num_cut} of {num_lines} texts were cut at the largest number of tokens: raise --max-new-tokens.",
-            file=sys.stderr,
-        )
+        message = f"{num_cut} of {num_lines} texts were cut at the largest number of tokens: raise --max-new-tokens."
+        print(f"{command}: {message}", file=sys.stderr)
     if problems:
-        number, reason = problems[0]
-        print(
-            f"weftformer generate: the model cannot read {len(problems)} of {num_lines} lines, and their output lines are "
-            f"empty. Line {number}: {reason}",
-            file=sys.stderr,
-        )
+        message = f"the model cannot read {len(problems)} of {num_lines} lines, and their output lines are empty."
+        print(f"{command}: {message} {problems[0]}", file=sys.stderr)
     return 1 if problems else 0
 
 
@@ -179,7 +200,7 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
     """
     from weftformer.serving.lines import Line
 
-    conditions, name = _names(args.condition_columns), args.input_file
+    conditions, name = _conditions(args), args.input_file
     is_file = name not in (None, "-")
     if is_file or args.source_column or conditions:  # pandas and datasets load slowly
         from weftformer.training.encoding import finite_number
@@ -194,7 +215,8 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
             if column not in rows.column_names:
                 hint = " The model was trained on this column: use --source-column to read another."
                 raise ValueError(
-                    f"{name} has no column {column!r}: it has {', '.join(rows.column_names)}.{hint * (column == trained)}"
+                    f"{name} has no column {column!r}: it has "
+                    f"{', '.join(rows.column_names)}.{hint * (column == trained)}"
                 )
         return (
             Line(_text(row[source]), tuple(finite_number(row[column], name, index, column) for column in conditions))
@@ -238,29 +260,26 @@ def _text(value: Any) -> str:
     return "" if value is None else " ".join(str(value).splitlines())
 
 
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+def _conditions(args: argparse.Namespace) -> list[str]:
+    """Return the names of the columns with conditions."""
+    return [name.strip() for name in (args.condition_columns or "").split(",") if name.strip()]
 
 
-def _work(args: argparse.Namespace) -> TextWork:
-    """Return the work on the lines, for this process or for workers."""
-    from weftformer.distributed.works import TextWork
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `TextTask.settings`."""
     from weftformer.serving.texts import Sampling
 
-    sampling = None
-    if args.sample:
-        chosen = {name: getattr(args, name) for name in _SAMPLING}
-        sampling = Sampling(**{name: value for name, value in chosen.items() if value is not None})
-    asked = {
-        "beams": args.beams, "max_new_tokens": args.max_new_tokens, "sampling": sampling,
+    chosen = {name: getattr(args, name) for name in _SAMPLING if getattr(args, name) is not None}
+    return {
+        "beams": args.beams,
+        "max_new_tokens": args.max_new_tokens,
+        "sampling": Sampling(**chosen) if args.sample else None,
         "candidates": args.num_return_sequences,
-    }  # fmt: skip
-    names = [*_SETTINGS, *(["seed", "batch_size"] if args.sample else [])]  # which otherwise do not affect the texts
+    }
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that determine the texts. A resumed run must have the same."""
+    names = [*_OPTIONS, *(["seed", "batch_size"] if args.sample else [])]  # which otherwise do not affect the texts
     options = {name.replace("_", "-"): getattr(args, name) for name in names}
-    options = {name: value for name, value in options.items() if value not in (None, False)}
-    if args.dtype != "auto":
-        options["dtype"] = args.dtype
-    return TextWork(
-        args.model, asked, args.batch_size, args.seed, args.json_lines, len(_names(args.condition_columns)),
-        args.device, args.dtype, options,
-    )  # fmt: skip
+    return {name: value for name, value in options.items() if value not in (None, False, "auto")}

@@ -1,102 +1,148 @@
-"""Command lines and argument files, parsed into the dataclasses of the training commands."""
+"""The parser of all commands."""
+
+from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from transformers import HfArgumentParser
-from transformers.hf_argparser import string_to_bool
-
 from weftformer.configuration.fields import closest
-from weftformer.training.arguments import WeftTrainingArguments
-from weftformer.training.options import DataArguments, ModelArguments
+
+# The title of a group of commands, which has to be among the commands of its parser.
+GROUP = "routes"
 
 
-class ArgumentParser(HfArgumentParser):
-    """`HfArgumentParser` that raises ValueError instead of printing two hundred lines of usage, and reads files.
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """A formatter that leaves texts as they are, has space for long options, and titles the group."""
+
+    def __init__(self, prog: str, **kwargs: Any):
+        super().__init__(prog, max_help_position=32, **kwargs)
+
+    def _format_action(self, action: argparse.Action) -> str:
+        # argparse has one heading for all commands of a parser
+        return ("\ncommands for molecules:\n" if action.metavar == GROUP else "") + super()._format_action(action)
+
+
+class Parser(argparse.ArgumentParser):
+    """`argparse.ArgumentParser` that takes underscores for hyphens in the names of options, as transformers' own does,
+    and names the option closest to an unknown one.
 
     Args:
-        dataclass_types: the dataclasses to fill, as in `HfArgumentParser`.
+        raises: whether mistakes are raised as a ValueError, instead of the usage and exit status 2.
         **kwargs: as in `argparse.ArgumentParser`.
+
+    Attributes:
+        is_only_help (`bool`): whether it only answers `--help`, and returns the words as they are, as `words`.
     """
 
-    def __init__(self, dataclass_types, **kwargs):
-        super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
-        self.add_argument("--help-all", action="help", help="show this list")
-        for action in list(self._actions):  # help shows one spelling; both are accepted
-            hyphens = [name for name in action.option_strings if "_" not in name]
-            action.option_strings = hyphens or action.option_strings
-            if action.type is string_to_bool and action.nargs is None:  # a switch that may also be unset
-                action.nargs, action.const = "?", True
-                self.add_argument(
-                    f"--no-{hyphens[0].lstrip('-')}", action="store_false", dest=action.dest, default=None,
-                    help=f"see {hyphens[0]}",
-                )  # fmt: skip
+    is_only_help = False
 
-    def error(self, message: str):
-        raise ValueError(message)
+    def __init__(self, *, raises: bool = False, **kwargs: Any):
+        super().__init__(**{"formatter_class": _Formatter} | kwargs)
+        self.raises = raises
 
-    def parse(self, argv: Sequence[str]) -> tuple[Any, ...]:
-        """Parse arguments, or a YAML or JSON file and then arguments, which override the file.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        if self.is_only_help:
+            if {"-h", "--help"} & set(words):
+                self.print_help()
+                self.exit()
+            return argparse.Namespace(words=words), []
+        end = words.index("--") if "--" in words else len(words)
+        return super().parse_known_args([*map(_hyphens, words[:end]), *words[end:]], namespace)
 
-        Returns:
-            One instance of each dataclass.
-
-        Raises:
-            ValueError: an argument is unknown, mistyped or has no value; the file is not a mapping.
-            FileNotFoundError: the file does not exist.
-        """
-        argv = list(argv)
-        if argv and not argv[0].startswith("-") and Path(argv[0]).suffix in (".yaml", ".yml", ".json"):
-            # as defaults, not as arguments: texts are then converted as on the command line (YAML reads 5e-4 as text)
-            self.set_defaults(**self._read(Path(argv.pop(0))))
-        *parsed, unknown = self.parse_args_into_dataclasses(
-            argv, return_remaining_strings=True, look_for_args_file=False
-        )
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, unknown = self.parse_known_args(args, namespace)
         for word in unknown:
-            if not word.startswith("-"):
-                raise ValueError(
-                    f"unexpected argument {word!r}: options begin with --, and a file of arguments must come first."
-                )
-            name = word.lstrip("-").split("=")[0].replace("_", "-")
-            names = {option.replace("_", "-") for option in self._by_name()}
-            raise ValueError(f"there is no argument --{name}.{closest(name, names)}")
-        return tuple(parsed)
+            if word.startswith("-"):
+                name = word.partition("=")[0]
+                self.error(f"there is no argument {name}.{closest(name, self._option_string_actions)}")
+            self.error(f"unexpected argument {word!r}: `{self.prog} --help` shows the arguments.")
+        return parsed
 
-    def _by_name(self) -> dict[str, argparse.Action]:
-        return {action.dest: action for action in self._actions if action.dest not in ("help", "help_all")}
-
-    def _read(self, file: Path) -> dict[str, Any]:
-        if not file.is_file():
-            raise FileNotFoundError(f"the file of arguments {file} does not exist.")
-        text = file.read_text(encoding="utf-8")
-        try:
-            values = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-        except (ValueError, yaml.YAMLError) as error:
-            raise ValueError(f"{file} cannot be read: {error}") from error
-        if not isinstance(values, dict):
-            raise ValueError(
-                f"{file} must contain a mapping of arguments to values, but contains a {type(values).__name__}."
-            )
-        actions = self._by_name()
-        for name, value in values.items():
-            if name not in actions:
-                raise ValueError(f"{file}: there is no argument `{name}`.{closest(str(name), actions)}")
-            choices = actions[name].choices  # which argparse checks on the command line only
-            if value is False and choices and "no" in choices:  # YAML's reading of `eval_strategy: no`
-                value = values[name] = "no"
-            if choices and value is not None and value not in choices:
-                options = ", ".join(map(str, choices))
-                raise ValueError(f"{file}: {name}={value!r} is not allowed: choose one of {options}.")
-        return values
+    def error(self, message: str) -> Any:
+        if self.raises:
+            raise ValueError(message)
+        super().error(message)
 
 
-def parse_arguments(argv: Sequence[str]) -> tuple[ModelArguments, DataArguments, WeftTrainingArguments]:
-    """Return the arguments of `weftformer train`, from the command line or a file; see [`ArgumentParser.parse`]."""
-    model, data, training = ArgumentParser(
-        [ModelArguments, DataArguments, WeftTrainingArguments], prog="weftformer train"
-    ).parse(argv)
-    return model, data, training
+def _hyphens(word: str) -> str:
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
+
+
+def parse_dataclasses(words: Sequence[str], *kinds: type, prog: str) -> tuple[Any, ...]:
+    """Parse arguments into dataclasses, with transformers' `HfArgumentParser`.
+
+    Args:
+        words: arguments, or a YAML or JSON file and then arguments, which override the file.
+        *kinds: the dataclasses.
+        prog: the name of the command.
+
+    Returns:
+        One instance of each dataclass.
+
+    Raises:
+        ValueError: an argument is unknown, mistyped or has no value; the file is not a mapping.
+        FileNotFoundError: the file does not exist.
+    """
+    from transformers import HfArgumentParser
+    from transformers.hf_argparser import string_to_bool
+
+    filler = HfArgumentParser(kinds, add_help=False)
+    shows_defaults = argparse.ArgumentDefaultsHelpFormatter
+    parser = Parser(prog=prog, parents=[filler], allow_abbrev=False, raises=True, formatter_class=shows_defaults)
+    actions = {action.dest: action for action in filler._actions}
+    for action in list(filler._actions):  # help shows one spelling; both are accepted
+        action.option_strings = [name for name in action.option_strings if "_" not in name]
+        if action.type is string_to_bool and action.nargs is None:  # a switch that may also be unset
+            action.nargs, action.const, flag = "?", True, action.option_strings[0]
+            no = {"action": "store_false", "dest": action.dest, "default": None, "help": f"see {flag}"}
+            parser.add_argument(f"--no-{flag.lstrip('-')}", **no)
+    parser.add_argument("--help-all", action="help", help="show this list")
+    words = list(words)
+    if words and Path(words[0]).suffix in (".yaml", ".yml", ".json"):
+        # as defaults, not as arguments: texts are then converted as on the command line (YAML reads 5e-4 as text)
+        parser.set_defaults(**_read(Path(words.pop(0)), actions))
+    return filler.parse_dict(vars(parser.parse_args(words)), allow_extra_keys=True)
+
+
+def _read(file: Path, actions: dict[str, argparse.Action]) -> dict[str, Any]:
+    """Return the values in a file, by the names of arguments."""
+    import yaml
+
+    if not file.is_file():
+        raise FileNotFoundError(f"the file of arguments {file} does not exist.")
+    text = file.read_text(encoding="utf-8")
+    try:
+        values = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"{file} must contain a mapping of arguments to values, but contains a {type(values).__name__}."
+        )
+    for name, value in values.items():
+        if name not in actions:
+            raise ValueError(f"{file}: there is no argument `{name}`.{closest(str(name), actions)}")
+        choices = actions[name].choices  # which argparse checks on the command line only
+        if value is False and choices and "no" in choices:  # YAML's reading of `eval_strategy: no`
+            value = values[name] = "no"
+        if choices and value is not None and value not in choices:
+            options = ", ".join(map(str, choices))
+            raise ValueError(f"{file}: {name}={value!r} is not allowed: choose one of {options}.")
+    return values
+
+
+def parse_arguments(words: Sequence[str]) -> tuple[Any, ...]:
+    """Return the arguments of `weftformer train` as `ModelArguments`, `DataArguments` and `WeftTrainingArguments`; see
+    [`parse_dataclasses`]."""
+    from weftformer.training.arguments import WeftTrainingArguments
+    from weftformer.training.options import DataArguments, ModelArguments
+
+    return parse_dataclasses(words, ModelArguments, DataArguments, WeftTrainingArguments, prog="weftformer train")

@@ -30,11 +30,11 @@ def plan_settings(args: argparse.Namespace) -> PlanSettings:
     return settings
 
 
-def given_settings(args: argparse.Namespace) -> dict[str, Any]:
+def changed_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of [`add_plan_options`] that are not at their defaults, by their names for users."""
-    settings = {"allow": args.allow} if args.allow else {}
+    options: dict[str, Any] = {"allow": args.allow} if args.allow else {}
     for field in (*fields(PlanSettings), *fields(Constraints)):
         value = getattr(args, field.name, None)
         if "help" in field.metadata and value is not None and value not in (field.default, []):
-            settings[option_flag(field).removeprefix("--")] = value or True  # a switch that is off
-    return settings
+            options[option_flag(field).removeprefix("--")] = value or True  # a switch that is off
+    return options

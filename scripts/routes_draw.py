@@ -11,14 +11,7 @@ from typing import Any
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.shipped import provenance
-from weftformer.scripts.arguments import (
-    add_export,
-    add_stock_options,
-    export,
-    new_file,
-    positive,
-    read_stock,
-)
+from weftformer.scripts.arguments import add_export, add_stock_options, export, new_file, positive, read_stock
 
 # The number of targets of a file whose routes are drawn by default. A page with thousands of routes is slow.
 LIMIT = 100
@@ -27,14 +20,14 @@ LIMIT = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("routes", type=Path, metavar="ROUTES",
-        help="output of `weftformer routes plan`, or routes in any format that `weftformer routes prepare` reads")  # fmt: skip
+        help="output of `weftformer routes plan`, or routes in any format that `routes prepare` reads")  # fmt: skip
     add("--html", type=new_file, metavar="FILE", help="draw the routes on one page, target by target")
     add("--picture", type=new_file, metavar="FILE",
         help="draw each route to an .svg or .png file (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
     add_export(parser)
     add_stock_options(add, "purchasable molecules, to mark the starting materials; replaces the marks in the file")
     add("--limit", type=positive, metavar="N",
-        help=f"only the first N targets (default: {LIMIT}, or all if the file is from `weftformer routes plan --json`)")  # fmt: skip
+        help=f"only the first N targets (default: {LIMIT}, or all of a file from `routes plan --json`)")  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> None:

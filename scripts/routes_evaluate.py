@@ -1,6 +1,6 @@
-"""Plan targets with recorded routes, and report how often and how well these routes are found. The predictions come from a
-model, or from files of `weftformer routes plan --json`, `--save-predictions`, AiZynthFinder, RetroCast, DirectMultiStep or
-PaRoutes, with the routes of each target in rank order."""
+"""Plan targets with recorded routes, and report how often and how well these routes are found. The predictions come
+from a model, or from files of `weftformer routes plan --json`, `--save-predictions`, AiZynthFinder, RetroCast,
+DirectMultiStep or PaRoutes, with the routes of each target in rank order."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from weftformer.routes.scoring.conditions import CONDITIONS
 from weftformer.scripts.arguments import (
     add_model_options,
     check_model,
+    loading_options,
     new_file,
     plain_file,
     positive,
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="folder or Hub id of a trained model")
     source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
-                        help="score these files instead, from Weft or another program; several are compared")  # fmt: skip
+                        help="score these files instead, from any program; several are compared")  # fmt: skip
     add("--stock", type=Path, metavar="FILE",
         help="purchasable molecules: counts the targets with a purchasable route")  # fmt: skip
     add("--limit", type=positive, metavar="N", help="only N random targets")
@@ -56,14 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="concurrent searches (default: 80 beams in total, 160 for a search to the stock)")  # fmt: skip
     add_model_options(add)
     add("--save-predictions", type=plain_file, metavar="FILE",
-        help="write all candidates, one target per line (to FILE.part until done, which can be scored too)")  # fmt: skip
+        help="write all candidates, one target per line (until done, to FILE.part, which can be scored)")  # fmt: skip
     add = parser.add_argument_group("output").add_argument
-    add(
-        "--json",
-        type=new_file,
-        metavar="FILE",
-        help="write all scores as JSON, also by depth, and all ranks",
-    )
+    add("--json", type=new_file, metavar="FILE", help="write all scores as JSON, also by depth, and all ranks")
 
 
 def main(args: argparse.Namespace) -> None:
@@ -113,10 +109,11 @@ def _planned(
     args: argparse.Namespace, settings: PlanSettings, references: list[tuple[Route, str]], stock: Stock | None
 ) -> dict[str, list[Prediction]]:
     from weftformer.common.atomic import partial_file
+    from weftformer.hub.loading import load_generator
+    from weftformer.routes.planning.planner import RoutePlanner
     from weftformer.routes.scoring.predicting import conditions_of, predict
-    from weftformer.serving.tasks import load_on
 
-    planner = load_on(args.model, "routes", args.device, dtype=args.dtype).planner
+    planner = RoutePlanner(*load_generator(args.model, "routes", **loading_options(args)))
     conditions = conditions_of(planner.model, args.conditions)
     file = args.save_predictions
     with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:

@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,25 +21,26 @@ from weftformer.scripts.arguments import (
     check_models,
     check_output,
     export,
+    loading_options,
     new_file,
     read_stock,
     take_shipped_model,
 )
-from weftformer.scripts.plan_options import add_plan_options, given_settings, plan_settings
+from weftformer.scripts.plan_options import add_plan_options, changed_options, plan_settings
 from weftformer.scripts.routes_draw import write_drawings
-from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, parts_folder, run_shared
+from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared, unfinished_rows
 
 if TYPE_CHECKING:
     from weftformer.distributed.parts import Parts
-    from weftformer.distributed.works import PlanWork
     from weftformer.routes.files.targets import Target
     from weftformer.routes.planning.settings import PlanSettings
     from weftformer.routes.precedents import Judgement
+    from weftformer.routes.stock import Stock
     from weftformer.routes.tree import Route
 
 EPILOG = """examples:
   weftformer routes plan 'O=C(Nc1ccccc1)c1ccc(F)cc1' --html routes.html
-  weftformer routes plan --input-file targets.sdf --model runs/demo --output-file routes.jsonl --time-limit 60 --resume"""
+  weftformer routes plan --input-file targets.sdf --output-file routes.jsonl --time-limit 60 --resume"""
 
 COMMAND = "routes plan"
 # The exit status when at least one target has no route, or none that starts from the stock.
@@ -53,8 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "%(prog)s [TARGET ...] [--model MODEL] [--input-file FILE] [--output-file FILE] [--option value ...]"
     )
     add = parser.add_argument
-    add("targets", nargs="*", metavar="TARGET",
-        help="SMILES (default: standard input)")  # fmt: skip
+    add("targets", nargs="*", metavar="TARGET", help="SMILES (default: standard input)")
     add("--model", help="folder or Hub id (default: the included route model and stock)")
     add("--input-file", metavar="FILE",
         help="targets: .smi, .csv, .tsv, .sdf, .gz too, or .parquet; - is standard input")  # fmt: skip
@@ -110,28 +111,72 @@ def main(args: argparse.Namespace) -> int:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
     """
 
-    from weftformer.distributed.parts import Parts
-
     if args.join is not None:
-        parts = Parts(args.join)
-        _save(args, parts)
-        return _status(Counter(row["state"] for row in parts.rows(COMMAND)))
+        return _join(args)
     take_shipped_model(args)
     settings = plan_settings(args)
     targets = read(args)
-    work = _work(args, settings)
-    names = (f"{target.id}\t{target.smiles}" for target in targets)
+    check_models(args)
+    stock = read_stock(args.stock, not args.no_progress, column=args.stock_column, is_strict=args.stock_strict)
+    conditions = {"n_steps": args.steps, "starting_material": args.starting_material, "stock": stock}
     if is_shared(args):
-        return _status(run_shared(COMMAND, args, work, targets, names, "targets"))
-    if len(targets) == 1:
-        work.on_first = _print_first
-    with parts_folder(args) as folder:
-        states = run_shared(
-            COMMAND, args, work, targets, names, "targets", place=folder,
-            describe=lambda row: described(Plan.from_dict(json.loads(row.line)), args.show),
-        )  # fmt: skip
-        _finish(args, Parts(str(folder)), work)
-        return _status(states)
+        from weftformer.distributed.tasks import PlanTask
+
+        task = PlanTask(args.model, settings, conditions, args.forward_model, loading_options(args), _options(args))
+        return _status(run_shared(COMMAND, args, task, targets, _names(targets), "targets"))
+    with unfinished_rows(args, COMMAND, _options(args), _names(targets), "targets") as parts:
+        plans = _plan(args, targets, settings, conditions, parts)
+        _finish(args, targets, plans, stock)
+    return _status(Counter(plan.state for plan in plans))
+
+
+def _plan(
+    args: argparse.Namespace, targets: list[Target], settings: PlanSettings, conditions: Any, parts: Parts | None
+) -> list[Plan]:
+    """Plan the targets that are not in parts, in this process, print each plan when it is done, and return all."""
+    from weftformer.common.progress import Progress
+    from weftformer.hub.loading import load_generator
+    from weftformer.routes.planning.planner import RoutePlanner
+    from weftformer.routes.scoring.round_trip import load_forward
+
+    planner = RoutePlanner(*load_generator(args.model, "routes", **loading_options(args)))
+    forward = load_forward(args.forward_model, args.device, args.dtype)
+    rows = [] if parts is None else parts.rows(COMMAND, is_whole=False)
+    plans = {row["number"] - 1: Plan.from_dict(row) for row in rows}
+    remaining = [index for index in range(len(targets)) if index not in plans]
+
+    def watch() -> None:
+        progress.update(0)
+        if parts is not None:
+            parts.add([])  # writes the rows that have waited long enough
+
+    with Progress(COMMAND, len(targets), "targets", done=len(plans), is_shown=not args.no_progress) as progress:
+        for place, plan in planner.stream(
+            [targets[index].smiles for index in remaining], settings, **conditions, progress=False, watch=watch,
+            on_error="skip",  # the other targets are still worth planning
+            on_first=_print_first if len(targets) == 1 else None,
+            finish=None if forward is None else forward.with_forward_ranks,
+        ):  # fmt: skip
+            index = remaining[place]
+            plans[index] = targets[index].label(plan)
+            if parts is not None:
+                parts.add([json.dumps(targets[index].row(index + 1, plan, _options(args))) + "\n"])
+            progress.print(described(plans[index], args.show))
+            progress.update(1)
+    return [plans[index] for index in range(len(targets))]
+
+
+def _join(args: argparse.Namespace) -> int:
+    """Write the parts of workers or shards as one file, and return the exit status.
+
+    Raises:
+        ValueError: targets are missing; the message names them. OSError: a file cannot be read or written.
+    """
+    from weftformer.distributed.parts import Parts
+
+    parts = Parts(args.join)
+    _save(args, map(Plan.from_dict, parts.rows(COMMAND)), parts.rows(COMMAND))
+    return _status(Counter(row["state"] for row in parts.rows(COMMAND)))
 
 
 def _print_first(_: Any, route: Route) -> None:
@@ -192,45 +237,38 @@ def read(args: argparse.Namespace) -> list[Target]:
     return targets_in(sys.stdin.buffer, "standard input", **columns)
 
 
-def _given(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings that determine the routes. A resumed run must have the same."""
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that determine the routes. A resumed run must have the same."""
     names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model", "dtype")
-    asked = {name: getattr(args, name) for name in names}
+    values = {name: getattr(args, name) for name in names}
     if isinstance(args.steps, range):
-        asked["steps"] = f"{args.steps[0]}-{args.steps[-1]}"
-    settings = {
-        name.replace("_", "-"): str(value) for name, value in asked.items() if value not in (None, False, "auto")
+        values["steps"] = f"{args.steps[0]}-{args.steps[-1]}"
+    options = {
+        name.replace("_", "-"): str(value) for name, value in values.items() if value not in (None, False, "auto")
     }
-    return settings | given_settings(args)
+    return options | changed_options(args)
 
 
-def _work(args: argparse.Namespace, settings: PlanSettings) -> PlanWork:
-    """Return the work on the targets, for this process or for workers."""
-    from weftformer.distributed.works import PlanWork
-
-    check_models(args)
-    stock = read_stock(args.stock, not args.no_progress, column=args.stock_column, is_strict=args.stock_strict)
-    return PlanWork(
-        args.model, settings, args.steps, args.starting_material, stock, args.forward_model, args.device,
-        args.dtype, _given(args),
-    )  # fmt: skip
+def _names(targets: list[Target]) -> Iterator[str]:
+    """Yield a text for each target that distinguishes it from others."""
+    return (f"{target.id}\t{target.smiles}" for target in targets)
 
 
 def _status(states: Counter[str]) -> int:
     return 0 if states.total() == states["done"] else NO_ROUTE
 
 
-def _save(args: argparse.Namespace, parts: Parts) -> None:
-    """Write the plans in a folder of parts as one file.
+def _save(args: argparse.Namespace, plans: Iterable[Plan], rows: Iterable[dict[str, Any]]) -> None:
+    """Write the plans, or as JSON lines the rows with the number, the state and the options of each target.
 
     Raises:
-        ValueError: targets are missing; the message names them. OSError: a file cannot be read or written.
+        OSError: a file cannot be read or written.
     """
-    rows, form = parts.rows(COMMAND), args.format or plan_form(args.output_file) or "jsonl"
-    if form == "jsonl":  # with the number, the state and the settings of each target
+    form = args.format or plan_form(args.output_file) or "jsonl"
+    if form == "jsonl":
         write_lines(args.output_file, rows)
     else:
-        export(args.output_file, map(Plan.from_dict, rows), form)
+        export(args.output_file, plans, form)
     print(f"Saved the routes in {args.output_file}.")
 
 
@@ -295,21 +333,21 @@ def table(lines: list[dict[str, Any]]) -> str:
     )
 
 
-def _finish(args: argparse.Namespace, parts: Parts, work: PlanWork) -> None:
+def _finish(args: argparse.Namespace, targets: list[Target], plans: list[Plan], stock: Stock | None) -> None:
     """Print the table of all targets, write the files, and report the unsolved targets on stderr."""
-    lines = [Plan.from_dict(row).summary for row in parts.rows(COMMAND)]
-    print(f"\n{table(lines)}")
+    print(f"\n{table([plan.summary for plan in plans])}")
     if args.output_file is not None:
-        _save(args, parts)
-    if any((args.json, args.export, args.html, args.picture)):
-        plans = [Plan.from_dict(row) for row in parts.rows(COMMAND)]
-        if args.json is not None:
-            export(args.json, plans, "json")
-            print(f"Saved all candidates in {args.json}.")
+        numbered = enumerate(zip(targets, plans, strict=True), 1)
+        _save(args, plans, (target.row(number, plan, _options(args)) for number, (target, plan) in numbered))
+    if args.json is not None:
+        export(args.json, plans, "json")
+        print(f"Saved all candidates in {args.json}.")
+    if any((args.export, args.html, args.picture)):
         pictured = [next(iter(plan.distinct), None) for plan in plans]
-        about = provenance(args.model, args.stock, None if work.stock is None else len(work.stock))
-        write_drawings(args, plans, pictured, about)
-    if failed := [line["id"] for line in lines if line["solved"] is False]:
-        names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
-        message = f"{len(failed)} of {len(lines)} targets are not solved: {names}"
+        write_drawings(
+            args, plans, pictured, provenance(args.model, args.stock, None if stock is None else len(stock))
+        )
+    if unsolved := [str(plan.id) for plan in plans if plan.solved is False]:
+        names = ", ".join(unsolved[:MOST_NAMES]) + (", ..." if len(unsolved) > MOST_NAMES else "")
+        message = f"{len(unsolved)} of {len(plans)} targets are not solved: {names}"
         print(f"weftformer routes plan: {message}", file=sys.stderr)

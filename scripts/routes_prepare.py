@@ -1,4 +1,4 @@
-"""Make training data for route models and forward models from route files of any format, and report skipped routes with reasons."""
+"""Make training data for route and forward models from route files of any format, and report skipped routes."""
 
 import argparse
 from pathlib import Path
@@ -6,9 +6,10 @@ from pathlib import Path
 from weftformer.common.options import add_options
 from weftformer.routes.data.arguments import Preparation
 
-EPILOG = """formats of route files, gzipped or not, detected from their content: JSON lines {"route": {"smiles": ..., "children": [...]}};
-DirectMultiStep's text; trees of PaRoutes and AiZynthFinder, and its tables; RetroCast's files; reaction SMILES, those of a
-route on one line with the target's last, or {"product": ..., "reactants": [...]}. docs/formats.md explains them.
+EPILOG = """formats of route files, gzipped or not, detected from their content: JSON lines
+{"route": {"smiles": ..., "children": [...]}}; DirectMultiStep's text; trees of PaRoutes and AiZynthFinder, and its
+tables; RetroCast's files; reaction SMILES, those of a route on one line with the target's last, or
+{"product": ..., "reactants": [...]}. docs/formats.md explains them.
 
 example:
   weftformer routes prepare routes.json.gz --exclude n1-routes.json --permutations 3 --output-dir data/routes"""
@@ -46,5 +47,6 @@ def main(args: argparse.Namespace) -> None:
         progress=not args.no_progress,
     )
     print(
-        f"{report.format_table()}\n{report.rows:,} rows, in {args.out}; counts and examples in {args.out / 'report.json'}"
+        f"{report.format_table()}\n{report.rows:,} rows, in {args.out}; counts and examples in "
+        f"{args.out / 'report.json'}"
     )

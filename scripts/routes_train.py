@@ -28,7 +28,6 @@ def main(args: argparse.Namespace) -> None:
     """
     from weftformer.routes.data.training_data import RouteTrainingArguments
     from weftformer.routes.scoring.training import train
-    from weftformer.scripts.parsing import ArgumentParser
+    from weftformer.scripts.parsing import parse_dataclasses
 
-    parser = ArgumentParser([RouteArguments, RouteTrainingArguments], prog="weftformer routes train")
-    train(*parser.parse(args.words))
+    train(*parse_dataclasses(args.words, RouteArguments, RouteTrainingArguments, prog="weftformer routes train"))

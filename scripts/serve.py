@@ -1,5 +1,5 @@
-"""Serve a model over HTTP: POST /plan (route models) or /translate (text models), GET /health, /ready and /metrics, API at /docs.
-If WEFT_API_KEY is set, requests must send `Authorization: Bearer KEY`."""
+"""Serve a model over HTTP: POST /plan (route models) or /translate (text models), GET /health, /ready and /metrics,
+API at /docs. If WEFT_API_KEY is set, requests must send `Authorization: Bearer KEY`."""
 
 import argparse
 import ipaddress
@@ -22,11 +22,10 @@ from weftformer.serving.limits import Limits
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "weftformer serve [--model MODEL] [--stock FILE] [--port N] [--option value ...]"
     add = parser.add_argument
-    add("--model",
-        help="folder or Hub id of a trained model (default: the included route model and stock)")  # fmt: skip
+    add("--model", help="folder or Hub id of a trained model (default: the included route model and stock)")
     add_stock_options(add, "for routes, purchasable molecules: SMILES or InChIKeys, one per line or in a table")
     add("--forward-model", metavar="MODEL",
-        help="for routes, forward model trained on `routes prepare --forward`, or none (default: the included one)")  # fmt: skip
+        help="for routes, forward model of `routes prepare --forward`, or none (default: included)")  # fmt: skip
     add_model_options(add)
     add("--host", default="127.0.0.1",
         help="address to listen on; 0.0.0.0 for all addresses of this machine (default: %(default)s)")  # fmt: skip
@@ -62,15 +61,21 @@ def _allowed_hosts(args: argparse.Namespace, address: str, has_key: bool) -> lis
             )
     if has_key or not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return args.allowed_host or ["*"]
-    own = ["localhost", "127.0.0.1", "[::1]", *(f"[{name}]" if ":" in name else name for name in (args.host, address))]
-    return [*own, *(args.allowed_host or ())]
+    names = [
+        "localhost",
+        "127.0.0.1",
+        "[::1]",
+        *(f"[{name}]" if ":" in name else name for name in (args.host, address)),
+    ]
+    return [*names, *(args.allowed_host or ())]
 
 
 def main(args: argparse.Namespace) -> None:
-    """Load the model and serve it until SIGTERM or Ctrl-C. Running requests are then finished, and queued requests get 503.
+    """Load the model and serve it until SIGTERM or Ctrl-C. Running requests are finished, and queued ones get 503.
 
     Raises:
-        ImportError: FastAPI or RDKit is not installed. ValueError: an argument does not fit. OSError: no such model, or the port is taken.
+        ImportError: FastAPI or RDKit is not installed. ValueError: an argument does not fit. OSError: no such model,
+            or the port is taken.
     """
     from weftformer.serving.app import load_app
     from weftformer.serving.connections import Server

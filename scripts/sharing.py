@@ -1,18 +1,22 @@
-"""Options and code of commands that share work among processes."""
+"""Options and code of commands whose rows are shared among processes, or collected until a run is finished."""
+
+from __future__ import annotations
 
 import argparse
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weftformer.common.atomic import is_stream
 from weftformer.scripts.arguments import positive
+
+if TYPE_CHECKING:
+    from weftformer.distributed.parts import Parts
 
 # Options that need all plans in memory.
 _OF_PLANS = ("json", "html", "picture", "export")
@@ -62,32 +66,47 @@ def is_shared(args: argparse.Namespace) -> bool:
 
 
 @contextmanager
-def parts_folder(args: argparse.Namespace) -> Iterator[Path]:
-    """Yield the folder for the finished targets, from which the outputs are made. It stays if the run is interrupted.
+def unfinished_rows(
+    args: argparse.Namespace, command: str, options: dict[str, Any], names: Iterable[str], unit: str
+) -> Iterator[Parts | None]:
+    """Yield the folder beside `--output-file` for the rows that are finished, None without a file.
+
+    The folder stays if the run is interrupted, for `--resume`.
+
+    Args:
+        args: the arguments, with `output_file`, `resume` and `overwrite`.
+        command, options, names: as in `Parts.begin`.
+        unit: the name of the rows, in the plural.
 
     Raises:
         ValueError: there is a folder of an interrupted run, but neither --resume nor --overwrite, or --resume is given
-            without such a folder.
+            without such a folder, or with other settings or another input.
     """
     file = args.output_file
     if file is None or is_stream(file):
-        with TemporaryDirectory() as folder:
-            yield Path(folder)
+        yield None
         return
-    parts = file.with_name(f"{file.name}.parts")
+    from weftformer.distributed.parts import Parts
+
+    folder = file.with_name(f"{file.name}.parts")
     if args.overwrite:
-        shutil.rmtree(parts, ignore_errors=True)
-    if parts.exists() and not args.resume:
-        raise ValueError(f"{parts} is from an interrupted run: --resume continues it, and --overwrite starts again.")
-    if args.resume and file.exists() and not parts.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists() and not args.resume:
+        raise ValueError(f"{folder} is from an interrupted run: --resume continues it, and --overwrite starts again.")
+    if args.resume and file.exists() and not folder.exists():
         raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite starts again.")
+    parts = Parts(str(folder))
     try:
+        parts.begin(command, options, names, "start again with --overwrite")
         yield parts
-    except BaseException:
-        if not any(parts.glob("part-*")):
-            shutil.rmtree(parts, ignore_errors=True)
+    except BaseException as error:
+        parts.flush()
+        if not any(folder.glob("part-*")):
+            shutil.rmtree(folder, ignore_errors=True)
+        elif isinstance(error, KeyboardInterrupt | BrokenPipeError):
+            print(f"Finished {unit} are in {folder}: run the same command with --resume to continue.", file=sys.stderr)
         raise
-    shutil.rmtree(parts)
+    shutil.rmtree(folder)
 
 
 def _refuse(args: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
@@ -97,25 +116,17 @@ def _refuse(args: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
 
 
 def run_shared(
-    command: str,
-    args: argparse.Namespace,
-    work: Any,
-    items: Iterable[Any],
-    names: Iterator[str],
-    unit: str,
-    place: Path | None = None,
-    describe: Callable[[Any], str] | None = None,
+    command: str, args: argparse.Namespace, task: Any, items: Sequence[Any], names: Iterable[str], unit: str
 ) -> Counter[str]:
-    """Do the work of `args.shard` on `args.workers`, and print a summary, or do all of it in this process.
+    """Process the items of `args.shard` on `args.workers`, or in this process, and print a summary.
 
     Args:
         command: the name of the command.
-        work: the work on the items, with its `options` as given by the user.
+        args: the arguments.
+        task: what to do with the items, with its `options` as given by the user.
         items: the whole input.
         names: a text for each item that distinguishes it from others.
         unit: the name of the items, in the plural.
-        place: the folder of the rows, if this process does all the work (default: `--output-file`).
-        describe: as in `distributed.job.run`.
 
     Returns:
         The number of items in each state.
@@ -123,31 +134,23 @@ def run_shared(
     Raises:
         ValueError, OSError: as in `distributed.job.run`, or the folder has other parts.
     """
-    from weftformer.distributed import crew, job
+    from weftformer.distributed import cluster, job
     from weftformer.distributed.parts import Parts
 
     workers = None
     if args.workers is not None:
-        workers = crew.Workers(args.workers, args.threads, args.ray_address, args.device)
-    parts = Parts(str(place or args.output_file))
-    parts.begin(
-        command, work.options, names, "give another folder" if place is None else "start again with --overwrite"
-    )
-    mine = job.of_shard(list(enumerate(items)), args.shard, work.window)
+        workers = cluster.WorkerSettings(args.workers, args.threads, args.ray_address, args.device)
+    parts = Parts(str(args.output_file))
+    parts.begin(command, task.options, names)
+    share = job.of_shard(list(enumerate(items)), args.shard, task.window)
     begun = time.monotonic()
     try:
-        states = job.run(
-            work, mine, parts, workers, what=command, unit=unit, is_shown=not args.no_progress, describe=describe
-        )
+        states = job.run(task, share, parts, workers, what=command, unit=unit, is_shown=not args.no_progress)
     except (KeyboardInterrupt, BrokenPipeError):
-        if place is None or args.output_file is not None:
-            option = "" if place is None else " with --resume"
-            print(f"Finished {unit} are in {parts.place}: run the same command{option} to continue.", file=sys.stderr)
+        print(f"Finished {unit} are in {parts.place}: run the same command to continue.", file=sys.stderr)
         raise
-    if place is not None:
-        return states
     seconds = time.monotonic() - begun
     counts = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
-    share = states["done"] / max(1, states.total())
-    print(f"{states.total():,} {unit} in {parts.place}, {seconds:.0f} s: {counts or 'none'} ({share:.1%} done).")
+    done = states["done"] / max(1, states.total())
+    print(f"{states.total():,} {unit} in {parts.place}, {seconds:.0f} s: {counts or 'none'} ({done:.1%} done).")
     return states

@@ -6,9 +6,9 @@ import shlex
 from weftformer.scripts.arguments import add_common_options
 from weftformer.training.options import DataArguments, ModelArguments, TrainingOptions
 
-EPILOG = """These are the most used options. `weftformer train --help-all` shows all options, including those of transformers'
-Seq2SeqTrainingArguments. A YAML or JSON file as the first argument sets options by name. Start several processes with
-`torchrun --nproc_per_node N -m weftformer train` or `accelerate launch -m weftformer train`.
+EPILOG = """These are the most used options. `weftformer train --help-all` shows all options, including those of
+transformers' Seq2SeqTrainingArguments. A YAML or JSON file as the first argument sets options by name. Start several
+processes with `torchrun --nproc_per_node N -m weftformer train` or `accelerate launch -m weftformer train`.
 
 examples:
   weftformer train --train-file pairs.csv --source-column question --target-column answer --output-dir runs/mine
@@ -48,7 +48,8 @@ def _how_to_use(folder: str, source: str, num_conditions: int) -> str:
     command = "" if num_conditions else f"  {shlex.join(words)}\nOr in Python:\n"
     return (
         f"Saved in {folder}. To use it:\n{command}"
-        f"  {imports}; tokenizer, model = (c.from_pretrained({folder!r}) for c in (t.AutoTokenizer, t.AutoModelForSeq2SeqLM))\n"
+        f"  {imports}; tokenizer, model = (c.from_pretrained({folder!r}) for c in (t.AutoTokenizer, "
+        "t.AutoModelForSeq2SeqLM))\n"
         f'  print(tokenizer.batch_decode(model.generate(**tokenizer([{source!r}], return_tensors="pt"){conditions}), '
         "skip_special_tokens=True))"
     )

@@ -1,4 +1,4 @@
-"""The HTTP application: the endpoint of a task, /health, /ready, /metrics, /v1/models, and the pages at / and /docs."""
+"""The HTTP application: the endpoint of a task, /health, /ready, /metrics, /v1/models, the pages at / and /docs."""
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
@@ -23,7 +23,7 @@ from .endpoint import add_endpoint
 from .limits import Limits
 from .middleware import AllowedHosts, BoundedBody, Metrics, Observed, add_reasons, problem
 from .pages import add_page
-from .tasks import Task, load_task, move_to
+from .tasks import Task, load_task
 
 # The paths that need no key: the page has a field for it.
 _OPEN = ("/", "/health", "/ready")
@@ -32,8 +32,6 @@ _OPEN = ("/", "/health", "/ready")
 def load_app(
     model: str,
     *,
-    device: str | None = None,
-    dtype: str = "auto",
     limits: Limits | None = None,
     api_key: str | None = None,
     allowed_hosts: Sequence[str] = ("*",),
@@ -43,18 +41,15 @@ def load_app(
 
     Args:
         model: folder or Hub id. Clients see only the name of a folder, not its path.
-        device: the device of the model, and of others that it needs.
-        dtype, **options: as in [`load_task`].
         limits, api_key, allowed_hosts: as in [`build_app`].
+        **options: as in [`load_task`].
 
     Raises:
-        ValueError: as in [`load_task`] and [`build_app`], or there is no such device.
+        ValueError: as in [`load_task`] and [`build_app`].
         OSError: there is no such model.
     """
     limits = limits or Limits()
-    task = load_task(model, dtype=dtype, max_new_tokens=limits.max_new_tokens, **options)
-    for loaded in task.models:
-        move_to(loaded, device)
+    task = load_task(model, max_new_tokens=limits.max_new_tokens, **options)
     name = Path(model).resolve().name if Path(model).is_dir() else model
     return build_app(task, name=name, limits=limits, api_key=api_key, allowed_hosts=allowed_hosts)
 

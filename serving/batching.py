@@ -25,7 +25,7 @@ ROWS = 240
 class Pool(Protocol):
     """A running computation."""
 
-    def add(self, key: Hashable, work: Any) -> None:
+    def add(self, key: Hashable, input: Any) -> None:
         """Add an input under a key of the caller."""
 
     def remove(self, key: Hashable) -> None:
@@ -38,10 +38,10 @@ class Pool(Protocol):
 class Pools(Protocol):
     """Makes pools."""
 
-    def pool_key(self, work: Any) -> Hashable:
+    def pool_key(self, input: Any) -> Hashable:
         """Return the key of the pool for an input."""
 
-    def rows(self, work: Any) -> int:
+    def rows(self, input: Any) -> int:
         """Return the number of rows of an input in the calls of the model."""
 
     def open_pool(self, key: Any, watch: Callable[[], None]) -> Pool:
@@ -56,7 +56,7 @@ class Unwanted(Exception):
 
 
 class QueueFull(Exception):
-    """The queue has no room for the inputs of a request."""
+    """The queue has no space for the inputs of a request."""
 
 
 class Stopping(Exception):
@@ -80,7 +80,7 @@ class _Request:
 class Item:
     """An input in the queue or in a pool. `answer` will have its result, unless the input is abandoned."""
 
-    work: Any
+    input: Any
     rows: int
     request: _Request
     answer: Future[Any] = field(default_factory=Future)
@@ -88,7 +88,7 @@ class Item:
 
 
 @dataclass(eq=False)
-class _OpenPool:
+class _RunningPool:
     """A pool with its inputs, those that join before its next step, and the time of its steps in seconds."""
 
     key: Hashable
@@ -101,7 +101,7 @@ class _OpenPool:
 class Batcher:
     """Computes the inputs of requests.
 
-    A request gets at most half of the capacity, so that there is room for the next request.
+    A request gets at most half of the capacity, so that the next request can begin.
 
     Args:
         pools: makes pools.
@@ -113,7 +113,7 @@ class Batcher:
         self._make, self._max_batch_size, self._max_queue = pools, max_batch_size, max_queue
         self._requests: deque[_Request] = deque()  # those with waiting inputs; the first is next
         self._changed = Condition()
-        self._open: dict[Hashable, _OpenPool] = {}
+        self._open: dict[Hashable, _RunningPool] = {}
         self._is_stopping = False
         self.computing = self._rows = 0
         self._thread = Thread(target=self._run, name="weft-batches", daemon=True)
@@ -130,7 +130,7 @@ class Batcher:
         """Whether new inputs are accepted."""
         return not self._is_stopping
 
-    def submit(self, works: Sequence[Any]) -> list[Item]:
+    def submit(self, inputs: Sequence[Any]) -> list[Item]:
         """Put the inputs of a request into the queue: all of them, or none if an error is raised.
 
         Raises:
@@ -140,10 +140,10 @@ class Batcher:
         with self._changed:
             if self._is_stopping:
                 raise Stopping
-            if self.waiting + len(works) > self._max_queue:
+            if self.waiting + len(inputs) > self._max_queue:
                 raise QueueFull
             request = _Request()
-            items = [Item(work, self._make.rows(work), request) for work in works]
+            items = [Item(input, self._make.rows(input), request) for input in inputs]
             request.waiting.extend(items)
             self._requests.append(request)
             self._begin()
@@ -183,7 +183,7 @@ class Batcher:
         self._thread.join(timeout)
 
     def _begin(self) -> None:
-        """Let inputs join pools, one of each request in turn. An input without room keeps its turn until there is some."""
+        """Let inputs join pools, one of each request in turn. An input keeps its turn until it fits."""
         num_refused = 0
         while num_refused < len(self._requests):
             request = self._requests[0]
@@ -206,9 +206,9 @@ class Batcher:
         if not item.answer.set_running_or_notify_cancel():
             return
         self._count(item, 1)
-        key = self._make.pool_key(item.work)
+        key = self._make.pool_key(item.input)
         if key not in self._open:
-            self._open[key] = _OpenPool(key, min((own.seconds for own in self._open.values()), default=0.0))
+            self._open[key] = _RunningPool(key, min((running.seconds for running in self._open.values()), default=0.0))
         self._open[key].joining.append(item)
         self._changed.notify_all()
 
@@ -219,45 +219,45 @@ class Batcher:
         item.request.rows += change * item.rows
 
     def _run(self) -> None:
-        """Let the pools take steps, so that all have the same time, until the batcher is stopped and they are empty."""
+        """Let the pools take steps for the same time each, until the batcher is stopped and they are empty."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._open or self._is_stopping)
                 if not self._open:
                     return
-                own = min(self._open.values(), key=lambda own: own.seconds)
+                running = min(self._open.values(), key=lambda running: running.seconds)
             begun = time.monotonic()
-            self._step(own)
-            own.seconds += time.monotonic() - begun
+            self._step(running)
+            running.seconds += time.monotonic() - begun
 
-    def _step(self, own: _OpenPool) -> None:
+    def _step(self, running: _RunningPool) -> None:
         with self._changed:
-            joining, own.joining = own.joining, []
-            own.members += joining
-            if not own.members:
-                del self._open[own.key]
+            joining, running.joining = running.joining, []
+            running.members += joining
+            if not running.members:
+                del self._open[running.key]
                 return
         try:
-            if own.pool is None:
-                own.pool = self._make.open_pool(own.key, partial(_watch, own.members))
+            if running.pool is None:
+                running.pool = self._make.open_pool(running.key, partial(_watch, running.members))
             for item in joining:
-                own.pool.add(item, item.work)
-            for item in [item for item in own.members if not item.is_wanted]:
-                own.pool.remove(item)
-                self._leave(own, item)
-            for item, answer in own.pool.step():
-                self._leave(own, item, answer)
+                running.pool.add(item, item.input)
+            for item in [item for item in running.members if not item.is_wanted]:
+                running.pool.remove(item)
+                self._leave(running, item)
+            for item, answer in running.pool.step():
+                self._leave(running, item, answer)
         except BaseException as error:  # also panics, which would end the thread
             if not isinstance(error, Unwanted):
-                _logger.exception("a step of %d inputs failed", len(own.members))
-            own.pool = None
-            for item in list(own.members):  # any input may be the cause, so each is computed alone
-                self._alone(own, item)
+                _logger.exception("a step of %d inputs failed", len(running.members))
+            running.pool = None
+            for item in list(running.members):  # any input may be the cause, so each is computed alone
+                self._alone(running, item)
 
-    def _leave(self, own: _OpenPool, item: Item, answer: Any = None, error: Exception | None = None) -> None:
+    def _leave(self, running: _RunningPool, item: Item, answer: Any = None, error: Exception | None = None) -> None:
         """Remove an input from a pool, answer it if it is wanted, and let others begin."""
         with self._changed:
-            own.members.remove(item)
+            running.members.remove(item)
             self._count(item, -1)
             if item.is_wanted and error is not None:
                 item.answer.set_exception(error)
@@ -265,21 +265,21 @@ class Batcher:
                 item.answer.set_result(answer)
             self._begin()
 
-    def _alone(self, own: _OpenPool, item: Item) -> None:
+    def _alone(self, running: _RunningPool, item: Item) -> None:
         """Compute an input in a pool of its own."""
         answers: list[Any] = []
         error: Exception | None = None
         try:
-            pool = self._make.open_pool(own.key, partial(_watch, [item]))
-            pool.add(item, item.work)
+            pool = self._make.open_pool(running.key, partial(_watch, [item]))
+            pool.add(item, item.input)
             while item.is_wanted and not answers:
                 answers = [answer for _, answer in pool.step()]
         except Unwanted:
             pass
         except BaseException as failure:
-            _logger.exception("an input failed: %r", item.work)
+            _logger.exception("an input failed: %r", item.input)
             error = Failed(type(failure).__name__)  # not the error itself: its traceback keeps tensors alive
-        self._leave(own, item, answers[0] if answers else None, error)
+        self._leave(running, item, answers[0] if answers else None, error)
 
 
 def _watch(members: Sequence[Item]) -> None:

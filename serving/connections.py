@@ -22,7 +22,8 @@ _CLOSING = 2
 class Connection(H11Protocol):
     """A connection that is closed if no complete request arrives in time, or if the client does not read the answers.
 
-    uvicorn's own timer starts after the first answer and stops at the first byte of a request. Nothing limits unread answers.
+    uvicorn's own timer starts after the first answer and stops at the first byte of a request. Nothing limits unread
+    answers.
     """
 
     unread_task: asyncio.TimerHandle | None = None
@@ -95,9 +96,9 @@ class Server(uvicorn.Server):
             "loggers": {"uvicorn": level, "weftformer": level},
         }
         config = uvicorn.Config(
-            app, http=Connection, log_config=log, log_level=log_level, access_log=False, server_header=False, ws="none",
-            limit_concurrency=limits.max_connections + 1, timeout_keep_alive=limits.header_timeout_s,  # type: ignore[arg-type]
-            timeout_graceful_shutdown=_CLOSING,
+            app, http=Connection, log_config=log, log_level=log_level, access_log=False, server_header=False,
+            timeout_keep_alive=limits.header_timeout_s,  # type: ignore[arg-type]
+            ws="none", limit_concurrency=limits.max_connections + 1, timeout_graceful_shutdown=_CLOSING,
         )  # fmt: skip
         super().__init__(config)
 

@@ -52,8 +52,8 @@ class Endpoint:
         inputs: the field with the inputs, which is required.
         answer: the body of an answer.
         check: returns the inputs of a request from its fields, or raises a ValueError for the whole request.
-        respond: returns an answer from the request, the answer of the model to each input, or None, the problem of each
-            input, or None, and the time of `time.monotonic` after which it raises a TimeoutError.
+        respond: returns an answer from the request, the answer of the model to each input, or None, the problem of
+            each input, or None, and the time of `time.monotonic` after which it raises a TimeoutError.
         page: the same as HTML for the page, from the answer that `respond` would get.
         form: the labels of the fields that the form on the page has, by their names.
     """
@@ -96,23 +96,23 @@ def add_endpoint(app: FastAPI, task: Any, endpoint: Endpoint, limits: Limits) ->
         response_model_exclude_defaults=True,
         responses=PROBLEMS,
     )
-    async def answer(wanted: endpoint.request, request: Request) -> Any:  # type: ignore[name-defined]
-        for name in wanted.model_fields_set & set(limits.refuse):
+    async def answer(body: endpoint.request, request: Request) -> Any:  # type: ignore[name-defined]
+        for name in body.model_fields_set & set(limits.refuse):
             raise HTTPException(422, f"body.{name}: This server does not allow this field.")
         end = time.monotonic() + limits.timeout_s
         try:  # in a thread, because RDKit would block the event loop
-            checked = await run_in_threadpool(endpoint.check, wanted.model_dump())
+            checked = await run_in_threadpool(endpoint.check, body.model_dump())
         except ValueError as error:
             raise HTTPException(422, _of_fields(str(error))) from error
-        checked = [(work, problem and _of_fields(problem)) for work, problem in checked]
+        checked = [(input, problem and _of_fields(problem)) for input, problem in checked]
         answers = await _computed(request, task, checked, limits.timeout_s)
         is_page = "text/html" in request.headers.get("accept", "")
         respond = endpoint.page if is_page else endpoint.respond
         try:
-            body = await run_in_threadpool(respond, wanted, answers, [problem for _, problem in checked], end)
+            content = await run_in_threadpool(respond, body, answers, [problem for _, problem in checked], end)
         except TimeoutError:
             raise _too_late(limits.timeout_s) from None
-        return HTMLResponse(body) if is_page else body
+        return HTMLResponse(content) if is_page else content
 
 
 async def _computed(request: Request, task: Any, checked: Sequence[Checked], timeout_s: float) -> list[Any]:
@@ -132,17 +132,15 @@ async def _computed(request: Request, task: Any, checked: Sequence[Checked], tim
         ClientDisconnect: the client has disconnected.
     """
     batcher, metrics = request.app.state.batcher, request.app.state.metrics
-    is_asked = [work is not None and problem is None for work, problem in checked]
-    works = [work for (work, _), asked in zip(checked, is_asked, strict=True) if asked]
+    inputs = [input for input, problem in checked if input is not None and problem is None]
     problems = [problem for _, problem in checked if problem is not None]
     if len(problems) == len(checked):
         raise HTTPException(422, "; ".join(dict.fromkeys(problems)))
     try:
-        items = batcher.submit(works)
+        items = batcher.submit(inputs)
     except QueueFull:
-        reason = (
-            f"{batcher.waiting} inputs are waiting, and the queue has no room for these {len(works)}: try again later."
-        )
+        waiting = f"{batcher.waiting} inputs are waiting"
+        reason = f"{waiting}, and the queue has no space for these {len(inputs)}: try again later."
         raise HTTPException(429, reason, headers={"Retry-After": "1"}) from None
     except Stopping:
         raise HTTPException(503, STOPPING) from None
@@ -156,7 +154,7 @@ async def _computed(request: Request, task: Any, checked: Sequence[Checked], tim
             answers = computed.result()
             # thousands of candidates take a second, which would block the event loop
             metrics.tokens.inc(await run_in_threadpool(lambda: sum(map(task.count_tokens, answers))))
-            return [answers.pop(0) if asked else None for asked in is_asked]
+            return [None if input is None or problem else answers.pop(0) for input, problem in checked]
         if left.done():
             raise ClientDisconnect
         raise _too_late(timeout_s)

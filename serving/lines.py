@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -13,8 +14,8 @@ from .texts import GeneratedText, TextInput, TextSettings, TextTask
 # The number of batches that are sorted by length together. With more, a batch has more similar lengths. With fewer, an
 # interrupted run loses less.
 _BATCHES = 16
-# Without a given size, a batch has at most this number of tokens, counted with pads and for each beam or sample. A window then
-# has the size for batches of this number of lines.
+# Without a given size, a batch has at most this number of tokens, counted with pads and for each beam or sample. A
+# window then has the size for batches of this number of lines.
 _TOKENS, _LINES = 4096, 64
 
 
@@ -29,7 +30,7 @@ class Answer(NamedTuple):
     """The generated texts of a line, best first, or the reason why it is not valid. An empty line has neither."""
 
     source: str
-    written: Sequence[GeneratedText] = ()
+    outputs: Sequence[GeneratedText] = ()
     problem: str | None = None
 
 
@@ -60,18 +61,43 @@ def answer_lines(
     Yields:
         Lists of answers, one per window of lines, in the order of the lines.
     """
-    numbered = enumerate(lines)
-    while items := list(itertools.islice(numbered, window_of(batch_size))):
+    for items in windows(enumerate(lines), batch_size):
         yield answer_window(task, items, settings, batch_size, seed, with_scores)
+
+
+def windows(items: Iterable[tuple[int, Line]], batch_size: int | None) -> Iterator[list[tuple[int, Line]]]:
+    """Yield the numbered lines of each window, of which some lines may be missing."""
+    size = window_of(batch_size)
+    for _, window in itertools.groupby(items, key=lambda item: item[0] // size):
+        yield list(window)
+
+
+def answer_rows(
+    task: TextTask,
+    items: Sequence[tuple[int, Line]],
+    settings: TextSettings,
+    batch_size: int | None,
+    seed: int,
+    with_scores: bool,
+) -> list[dict[str, Any]]:
+    """Return an object for each line of a window: its number, its state, its share of the seconds, and the texts."""
+    begun = time.monotonic()
+    answers = answer_window(task, items, settings, batch_size, seed, with_scores)
+    seconds = (time.monotonic() - begun) / len(items)
+    return [
+        {"number": index + 1, "state": "done" if answer.problem is None else "refused", "seconds": seconds}
+        | answer_row(answer, settings.candidates)
+        for (index, _), answer in zip(items, answers, strict=True)
+    ]
 
 
 def answer_row(answer: Answer, candidates: int) -> dict[str, Any]:
     """Return the fields of an answer in JSON lines, with all texts if there are several `candidates`."""
-    best = answer.written[0] if answer.written else None
+    best = answer.outputs[0] if answer.outputs else None
     row: dict[str, Any] = {"source": answer.source, "text": best.text if best else ""}
     row["score"] = best.score if best else None
     if candidates > 1:
-        row["candidates"] = [{"text": text.text, "score": text.score} for text in answer.written]
+        row["candidates"] = [{"text": output.text, "score": output.score} for output in answer.outputs]
     if best is not None and best.is_cut:
         row["is_cut"] = True
     if answer.problem is not None:
@@ -91,20 +117,20 @@ def answer_window(
     if settings.sampling is not None:
         torch.manual_seed(seed + items[0][0] // window_of(batch_size))
     answers = [Answer(line.text) for _, line in items]
-    works: dict[int, TextInput] = {}
+    inputs: dict[int, TextInput] = {}
     for place, (_, line) in enumerate(items):
         if line.text.strip():
             try:
-                works[place] = task.work(line.text, settings, line.conditions)
+                inputs[place] = task.encode(line.text, settings, line.conditions)
             except ValueError as error:
                 answers[place] = Answer(line.text, problem=str(error))
-    order = sorted(works, key=lambda place: len(works[place].ids))
+    order = sorted(inputs, key=lambda place: len(inputs[place].ids))
     while order:
         # the last line is the longest, so the others have at most as many tokens
         rows = max(settings.beams, settings.candidates)  # of a line
-        size = batch_size or max(1, _TOKENS // (len(works[order[-1]].ids) * rows))
+        size = batch_size or max(1, _TOKENS // (len(inputs[order[-1]].ids) * rows))
         order, batch = order[:-size], order[-size:]
-        written = task.write([works[place] for place in batch], with_scores=with_scores)
-        for place, texts in zip(batch, written, strict=True):
-            answers[place] = Answer(answers[place].source, texts)
+        generated = task.generate([inputs[place] for place in batch], with_scores=with_scores)
+        for place, outputs in zip(batch, generated, strict=True):
+            answers[place] = Answer(answers[place].source, outputs)
     return answers

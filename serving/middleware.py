@@ -1,5 +1,5 @@
-"""Middleware of the server. It names, logs and counts requests, and limits the size of their bodies. The answer to a refused
-request has the reason in words."""
+"""Middleware of the server. It names, logs and counts requests, and limits the size of their bodies. The answer to a
+refused request has the reason in words."""
 
 from __future__ import annotations
 
@@ -157,7 +157,8 @@ class AllowedHosts:
 
     Args:
         app: the application.
-        names: the allowed names, without ports. `*.example.org` stands for all subdomains. IPv6 addresses have brackets.
+        names: the allowed names, without ports. `*.example.org` stands for all subdomains. IPv6 addresses have
+            brackets.
     """
 
     def __init__(self, app: ASGIApp, names: Iterable[str]):

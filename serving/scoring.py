@@ -47,6 +47,6 @@ def score_pairs(
     metrics.sources, metrics.references = [line.text for line, _ in pairs], [target for _, target in pairs]
     with Progress("evaluate", len(pairs), "pairs") as progress:
         for answers in answer_lines(task, (line for line, _ in pairs), settings, batch_size=batch_size):
-            metrics.predictions += [answer.written[0].text if answer.written else "" for answer in answers]
+            metrics.predictions += [answer.outputs[0].text if answer.outputs else "" for answer in answers]
             progress.update(len(answers))
     return metrics

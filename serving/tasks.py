@@ -1,18 +1,12 @@
-"""Tasks: what a loaded model does with the inputs of requests. Texts are this package's own; others register themselves."""
+"""Tasks: what a loaded model does with the inputs of requests. Texts come with this package; others register."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-from ..hub.card import writes_routes
-from ..hub.loading import check_family, check_finite, check_generates, load
-from ..modeling import fast_decoding
+from ..hub.loading import kind_of_output, load_generator
 from .batching import Pools
 from .limits import Limits
 from .texts import TextTask
@@ -27,13 +21,11 @@ class Task(Pools, Protocol):
     Attributes:
         path: the path of its endpoint.
         summary: what the endpoint does, a sentence.
-        models: the model, and others that it needs.
         example: the body of an example request.
     """
 
     path: str
     summary: str
-    models: list[Any]
     example: dict[str, Any]
 
     def describe(self) -> dict[str, Any]:
@@ -60,64 +52,24 @@ def register_task(kind: str, make: Callable[..., Task]) -> None:
     _MAKERS[kind] = make
 
 
-def load_task(model: str, *, kind: str | None = None, dtype: str = "auto", **options: Any) -> Any:
-    """Load a model with its tokenizer. A model with the route vocabulary writes routes, unless it was trained on pairs.
+def load_task(model: str, *, device: str | None = None, dtype: str = "auto", **options: Any) -> Any:
+    """Load a model with its tokenizer, and make the task of its kind of output.
 
     Args:
         model: the folder or repository.
-        kind: the required kind of output, "routes" or "texts" (default: either).
-        dtype: the precision of the weights, as in `from_pretrained`.
+        device, dtype: as in [`~hub.loading.load_generator`].
         options: arguments of `RouteTask` or [`TextTask`].
 
     Raises:
-        ValueError: the model is of another family, has the other kind of output or weights that are NaN, or an option
-            does not fit it.
+        ValueError: as in [`~hub.loading.load_generator`], or an option does not fit the model.
         OSError: there is no such model.
     """
-    check_family(model)
-    tokenizer = load(AutoTokenizer, model)
-    loaded = load(AutoModelForSeq2SeqLM, model, dtype=dtype)
-    check_finite(loaded, model)
-    check_generates(loaded, model)
-    is_route_model = writes_routes(loaded.config) and "text_columns" not in tokenizer.init_kwargs
-    written = "routes" if is_route_model else "texts"
-    if kind not in (None, written):
-        commands = "routes plan` or `routes evaluate" if is_route_model else "generate` or `evaluate"
-        raise ValueError(f"{model} writes {written}, not {kind}: use `weftformer {commands}`.")
-    make = _MAKERS[written]
+    loaded, tokenizer = load_generator(model, device=device, dtype=dtype)
+    output = kind_of_output(loaded, tokenizer)
+    make = _MAKERS[output]
     names = signature(make).parameters
     for name, value in options.items():
         if name not in names and value is not None:
-            raise ValueError(f"{model} writes {written}: it takes no {name.replace('_', ' ')}.")
-    offered = {"dtype": dtype} | options  # for further models
+            raise ValueError(f"{model} writes {output}: it takes no {name.replace('_', ' ')}.")
+    offered = {"device": device, "dtype": dtype} | options  # for further models
     return make(loaded, tokenizer, **{name: value for name, value in offered.items() if name in names})
-
-
-def load_on(model: str, kind: str, device: str | None = None, dtype: str = "auto") -> Any:
-    """Load the task of a model on a device.
-
-    Args:
-        model, kind, dtype: as in [`load_task`].
-        device: as in [`move_to`].
-
-    Raises:
-        ValueError: as in [`load_task`] and [`move_to`].
-        OSError: there is no such model.
-    """
-    task = load_task(model, kind=kind, dtype=dtype)
-    move_to(task.model, device)
-    return task
-
-
-def move_to(model: Any, device: str | None) -> None:
-    """Move a model to a device, by default a GPU if there is one, where [`fast_decoding`] is turned on if possible.
-
-    Raises:
-        ValueError: there is no such device.
-    """
-    try:
-        model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except (RuntimeError, AssertionError) as error:  # raised by torch for a missing device
-        raise ValueError(f"--device {device}: {error}") from error
-    with suppress(ValueError):  # the model cannot take the fast path
-        fast_decoding(model.eval())

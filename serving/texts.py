@@ -1,4 +1,4 @@
-"""Texts from texts: inputs are checked before they are queued, and written in batches that they may join and leave."""
+"""Texts from texts: inputs are checked before they are queued, and answered in batches that they join and leave."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from ..common.watching import Watch
-from ..modeling.decoding import ContinuousSearch, reason_against
+from ..modeling.decoding import ContinuousSearch
 from ..tokenization.checks import decode_texts, encode_checked
 from .limits import Limits
+from .search import BatchSearch, is_continuous
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -26,8 +26,8 @@ _SCORED_ROWS = 8
 def disable_padding(tokenizer: Any) -> None:
     """Call a tokenizer once without padding and truncation.
 
-    The first such call turns them off in a tokenizer that was saved with them. Later calls come from several threads at once,
-    and must not change it. For this reason, batches are padded here and not by the tokenizer.
+    The first such call turns them off in a tokenizer that was saved with them. Later calls come from several threads
+    at once, and must not change it. For this reason, batches are padded here and not by the tokenizer.
     """
     tokenizer("")
 
@@ -65,9 +65,9 @@ class GeneratedText(NamedTuple):
 
 
 class TextPool:
-    """A pool of works whose texts are written together. Works join and leave between steps.
+    """A pool of inputs whose outputs are generated together. Inputs join and leave between steps.
 
-    If a search cannot be joined while it runs, a step generates a whole batch of texts.
+    If a search cannot be joined while it runs, a step generates a whole batch of texts (see [`BatchSearch`]).
 
     Args:
         task: the task.
@@ -76,46 +76,37 @@ class TextPool:
     """
 
     def __init__(self, task: TextTask, beams: int, watch: Callable[[], None]):
-        self.task, self.watch = task, watch
-        can_join = reason_against(task.model, num_beams=beams) is None
-        self.search = ContinuousSearch(task.model, num_beams=beams) if can_join else None
+        self.task = task
+        self.search: ContinuousSearch | BatchSearch
+        if is_continuous(task.model, num_beams=beams):
+            self.search = ContinuousSearch(task.model, num_beams=beams)
+        else:
+            self.search = BatchSearch(task.model, watch=watch, has_scores=False, num_beams=beams)
         self._waiting: dict[Hashable, TextInput] = {}
         self._running: dict[int, Hashable] = {}  # by ticket
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._running)
 
-    def add(self, key: Hashable, work: TextInput) -> None:
-        self._waiting[key] = work
+    def add(self, key: Hashable, input: TextInput) -> None:
+        self._waiting[key] = input
 
     def remove(self, key: Hashable) -> None:
         if self._waiting.pop(key, None) is None:
-            (ticket,) = [ticket for ticket, own in self._running.items() if own == key]
-            assert self.search is not None
+            (ticket,) = [ticket for ticket, other in self._running.items() if other == key]
             self.search.remove([ticket])
             del self._running[ticket]
 
     def step(self) -> list[tuple[Hashable, str]]:
-        if self.search is None:
-            return self._batch() if self._waiting else []
         if self._waiting:
-            works = list(self._waiting.values())
-            tickets = self.search.add(self.task._inputs(works), [work.settings.max_new_tokens for work in works])
+            inputs = list(self._waiting.values())
+            tickets = self.search.add(self.task.tensors(inputs), [input.settings.max_new_tokens for input in inputs])
             self._running |= dict(zip(tickets, self._waiting, strict=True))
             self._waiting.clear()
         results = self.search.step()
-        texts = [[*result.prompt, *result.sequences[0]] for result in results]
-        written = decode_texts(self.task.tokenizer, texts) if texts else []
-        return [(self._running.pop(result.ticket), text) for result, text in zip(results, written, strict=True)]
-
-    def _batch(self) -> list[tuple[Hashable, str]]:
-        """Write the texts of the waiting works with the same settings as the oldest."""
-        oldest = next(iter(self._waiting.values()))
-        batch = {key: work for key, work in self._waiting.items() if work.settings == oldest.settings}
-        for key in batch:
-            del self._waiting[key]
-        written = self.task.write(list(batch.values()), self.watch)
-        return [(key, best.text) for key, (best, *_) in zip(batch, written, strict=True)]
+        outputs = [[*result.prompt, *result.sequences[0]] for result in results]
+        texts = decode_texts(self.task.tokenizer, outputs) if outputs else []
+        return [(self._running.pop(result.ticket), text) for result, text in zip(results, texts, strict=True)]
 
 
 class TextTask:
@@ -133,12 +124,11 @@ class TextTask:
 
     def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None):
         self.model, self.tokenizer = model.eval(), tokenizer
-        self.models = [self.model]
         positions = model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
         disable_padding(tokenizer)
 
-    def works(
+    def inputs(
         self, texts: list[str], *, beams: int = 4, max_new_tokens: int | None = None, conditions: Sequence[float] = ()
     ) -> list[TextInput]:
         """Check a request.
@@ -150,7 +140,7 @@ class TextTask:
             conditions: the numbers that the model reads with each text, as many as in training.
 
         Returns:
-            A work for each text.
+            An input for each text.
 
         Raises:
             ValueError: a text is too long or contains a character outside the vocabulary, or the number of conditions
@@ -158,7 +148,7 @@ class TextTask:
         """
         self.check_conditions(len(conditions))
         settings = TextSettings(beams, max_new_tokens or self.max_new_tokens)
-        return [self.work(text, settings, conditions) for text in texts]
+        return [self.encode(text, settings, conditions) for text in texts]
 
     def settings(
         self, beams: int | None, max_new_tokens: int | None, sampling: Sampling | None = None, candidates: int = 1
@@ -182,8 +172,8 @@ class TextTask:
         if count != features:
             raise ValueError(f"This model expects {features} conditions per text, got {count}.")
 
-    def work(self, text: str, settings: TextSettings, conditions: Sequence[float] = ()) -> TextInput:
-        """Check one text.
+    def encode(self, text: str, settings: TextSettings, conditions: Sequence[float] = ()) -> TextInput:
+        """Check one text, and return its ids with the conditions and settings.
 
         Raises:
             ValueError: the text is too long or contains a character outside the vocabulary.
@@ -191,16 +181,16 @@ class TextTask:
         ids = encode_checked(self.tokenizer, text, max_length=self.model.config.max_source_positions)
         return TextInput(tuple(ids), tuple(conditions), settings)
 
-    def pool_key(self, work: TextInput) -> int:
-        """Return the number of beams, which works of one pool have in common."""
-        return work.settings.beams
+    def pool_key(self, input: TextInput) -> int:
+        """Return the number of beams, which inputs of one pool have in common."""
+        return input.settings.beams
 
-    def rows(self, work: TextInput) -> int:
+    def rows(self, input: TextInput) -> int:
         """Return the number of beams."""
-        return work.settings.beams
+        return input.settings.beams
 
     def open_pool(self, key: int, watch: Callable[[], None]) -> TextPool:
-        """Return a pool of works with this number of beams, for a [`Batcher`]."""
+        """Return a pool of inputs with this number of beams, for a [`Batcher`]."""
         return TextPool(self, key, watch)
 
     def count_tokens(self, text: str) -> int:
@@ -218,75 +208,65 @@ class TextTask:
         return translate_endpoint(self, limits)
 
     @torch.no_grad()
-    def write(
-        self,
-        works: Sequence[TextInput],
-        watch: Callable[[], None] | None = None,
-        *,
-        with_scores: bool = False,
-    ) -> list[list[GeneratedText]]:
-        """Generate the texts for works, as one batch.
+    def generate(self, inputs: Sequence[TextInput], *, with_scores: bool = False) -> list[list[GeneratedText]]:
+        """Generate the texts for inputs, as one batch.
 
         Args:
-            works: works with equal settings.
-            watch: called before each token; an exception in it ends the generation.
+            inputs: inputs with equal settings.
             with_scores: whether to compute the log-probability of each text with one more forward pass.
 
         Returns:
-            For each work, as many texts as its settings request, best first. Sampled texts are sorted only if they
+            For each input, as many texts as its settings request, best first. Sampled texts are sorted only if they
             have scores.
         """
-        inputs, settings = self._inputs(works), works[0].settings
+        tensors, settings = self.tensors(inputs), inputs[0].settings
         sampling = settings.sampling
         sequences = self.model.generate(
-            **inputs,
+            **tensors,
             num_beams=settings.beams,
             num_return_sequences=settings.candidates,
             do_sample=sampling is not None,
             max_new_tokens=settings.max_new_tokens,
             max_length=None,
-            logits_processor=[] if watch is None else [Watch(watch)],
             **({} if sampling is None else vars(sampling)),
         )
-        texts = decode_texts(self.tokenizer, sequences)
-        scores = (
-            self._log_probabilities(inputs, sequences, settings.candidates) if with_scores else [None] * len(texts)
-        )
+        count = settings.candidates
+        scores = self._log_probabilities(tensors, sequences, count) if with_scores else [None] * len(sequences)
         is_cut = (~self._is_end(sequences[:, 1:]).any(1)).tolist()
-        written = [GeneratedText(*row) for row in zip(texts, scores, is_cut, strict=True)]
-        several = [
-            written[start : start + settings.candidates] for start in range(0, len(written), settings.candidates)
-        ]
+        texts = decode_texts(self.tokenizer, sequences)
+        outputs = [GeneratedText(*row) for row in zip(texts, scores, is_cut, strict=True)]
+        several = [outputs[start : start + count] for start in range(0, len(outputs), count)]
         if with_scores and sampling is not None:
-            several = [sorted(texts, key=lambda text: -(text.score or 0.0)) for texts in several]
+            several = [sorted(outputs, key=lambda output: -(output.score or 0.0)) for outputs in several]
         return several
 
-    def _inputs(self, works: Sequence[TextInput]) -> dict[str, torch.Tensor]:
-        rows = [torch.tensor(work.ids) for work in works]
+    def tensors(self, inputs: Sequence[TextInput]) -> dict[str, torch.Tensor]:
+        """Return the tensors for `generate`, padded to a batch."""
+        rows = [torch.tensor(input.ids) for input in inputs]
         source_ids = pad_sequence(rows, batch_first=True, padding_value=self.model.config.pad_token_id or 0)
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-        inputs = {"input_ids": source_ids, "attention_mask": mask}
-        if works[0].conditions:
-            inputs["condition_values"] = torch.tensor([work.conditions for work in works])
-        return {name: value.to(self.model.device) for name, value in inputs.items()}
+        tensors = {"input_ids": source_ids, "attention_mask": mask}
+        if inputs[0].conditions:
+            tensors["condition_values"] = torch.tensor([input.conditions for input in inputs])
+        return {name: value.to(self.model.device) for name, value in tensors.items()}
 
     def _is_end(self, tokens: torch.Tensor) -> torch.Tensor:
         ends = self.model.generation_config.eos_token_id
         return torch.isin(tokens, torch.as_tensor(-1 if ends is None else ends, device=tokens.device))
 
     def _log_probabilities(
-        self, inputs: dict[str, torch.Tensor], sequences: torch.Tensor, candidates: int
+        self, tensors: dict[str, torch.Tensor], sequences: torch.Tensor, candidates: int
     ) -> list[float]:
         """Return the log-probability of each sequence (rows, tokens), from its second token to its first end."""
         scores: list[float] = []
-        sources = {name: value.repeat_interleave(candidates, dim=0) for name, value in inputs.items()}
+        sources = {name: value.repeat_interleave(candidates, dim=0) for name, value in tensors.items()}
         # some rows at a time: the logits of all would take more memory than the search did
         for start in range(0, len(sequences), _SCORED_ROWS):
             rows = slice(start, start + _SCORED_ROWS)
-            read, written = sequences[rows, :-1], sequences[rows, 1:]
+            read, targets = sequences[rows, :-1], sequences[rows, 1:]
             part = {name: value[rows] for name, value in sources.items()}
             logits = self.model(**part, decoder_input_ids=read, use_cache=False).logits
-            log_p = logits.float().log_softmax(-1).gather(-1, written.unsqueeze(-1)).squeeze(-1)
-            is_end = self._is_end(written).int()
+            log_p = logits.float().log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+            is_end = self._is_end(targets).int()
             scores += log_p.masked_fill(is_end.cumsum(1) > is_end, 0.0).sum(1).tolist()
         return scores

@@ -17,7 +17,9 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
 
     class TranslateRequest(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
-        texts: one_or_more(text, limits.max_inputs) = Field(description="A text, or a list.")  # type: ignore[valid-type]
+        texts: one_or_more(text, limits.max_inputs) = Field(  # type: ignore[valid-type]
+            description="A text, or a list."
+        )
         beams: int = Field(min(4, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search.")
         max_new_tokens: int | None = Field(
             None, ge=1, le=task.max_new_tokens, description="Largest number of new tokens of a text."
@@ -39,13 +41,13 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
         checked: list[Checked] = []
         for text in fields.pop("texts"):
             try:
-                checked.append((task.works([text], **fields)[0] if text.strip() else None, None))
+                checked.append((task.inputs([text], **fields)[0] if text.strip() else None, None))
             except ValueError as error:
                 checked.append((None, str(error)))
         return checked
 
     def respond(
-        wanted: TranslateRequest, answers: Sequence[str | None], problems: Sequence[str | None], end: float
+        body: TranslateRequest, answers: Sequence[str | None], problems: Sequence[str | None], end: float
     ) -> TranslateAnswer:
         translations = [
             "" if answer is None and problem is None else answer
@@ -53,12 +55,11 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
         ]
         return TranslateAnswer(translations=translations, problems=list(problems) if any(problems) else None)
 
-    def page(
-        wanted: TranslateRequest, answers: Sequence[str | None], problems: Sequence[str | None], end: float
-    ) -> str:
+    def page(body: TranslateRequest, answers: Sequence[str | None], problems: Sequence[str | None], end: float) -> str:
         rows = [
-            f"<dt>{escape(text)}</dt><dd class={'problem' if problem else 'text'}>{escape(problem or answer or '')}</dd>"
-            for text, answer, problem in zip(wanted.texts, answers, problems, strict=True)
+            f"<dt>{escape(text)}</dt>"
+            f"<dd class={'problem' if problem else 'text'}>{escape(problem or answer or '')}</dd>"
+            for text, answer, problem in zip(body.texts, answers, problems, strict=True)
         ]
         return f"<dl>{''.join(rows)}</dl>"
 

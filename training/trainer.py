@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -22,6 +21,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
+from ..common.atomic import put_folder
 from ..hub.export import NOT_UPLOADED
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
@@ -411,9 +411,8 @@ class WeftTrainer(ShardedModelTrainer):
                 self.state.best_model_checkpoint = str(final)
             if self.args.should_save:
                 self.state.save_to_json(str(self._staging / name / TRAINER_STATE_NAME))  # with this path
-                if final.exists():  # the same step saved again, at the end of an epoch
-                    final.rename(saving / "replaced")
-                os.replace(self._staging / name, final)
+                # the same step may be saved again, at the end of an epoch
+                put_folder(self._staging / name, final, saving / "replaced")
                 rotate_checkpoints(
                     output_dir=str(folder),
                     save_total_limit=self.args.save_total_limit,

@@ -42,7 +42,7 @@ class IncrementalProcessor(Protocol):
         """Continue with the given sources: the new source i is the old source `sources[i]`."""
 
 
-class Watch(Protocol):
+class SourceWatch(Protocol):
     """Changes the scores of one source once its time has passed."""
 
     @property
@@ -119,7 +119,7 @@ class ContinuousSearch(Search):
         if isinstance(self.texts, Greedy):
             self.texts.has_scores = True
         self.guard = RefuseNonFiniteScores()
-        self.watches: list[Watch | None] = []
+        self.watches: list[SourceWatch | None] = []
         self.prompts: list[list[int]] = []
         # for each row, the row of the processors' last call that it continues, or -1 for a new one
         self.parents: list[int] = []
@@ -131,14 +131,14 @@ class ContinuousSearch(Search):
         self,
         inputs: dict[str, torch.Tensor],
         max_new_tokens: Sequence[int],
-        watches: Sequence[Watch | None] | None = None,
+        watches: Sequence[SourceWatch | None] | None = None,
     ) -> list[int]:
         """Add sources, and return a ticket for each. Their first token is written in the next [`step`].
 
         Args:
             inputs: keywords of `generate` for these sources: `input_ids`, `decoder_input_ids` and so on.
             max_new_tokens: for each source, the largest number of tokens.
-            watches: for each source, the [`Watch`] on it, or None.
+            watches: for each source, the [`SourceWatch`] on it, or None.
 
         Raises:
             ValueError: an input is not allowed.

@@ -1,4 +1,5 @@
-"""The options of `weftformer routes prepare` and `routes train`. Nothing here needs torch, so that the commands show their help at once."""
+"""The options of `weftformer routes prepare` and `routes train`. Nothing here needs torch, so that the commands show
+their help at once."""
 
 from dataclasses import dataclass, fields
 from typing import Literal
@@ -19,8 +20,7 @@ class RouteArguments:
     _argument_group_name = "routes"
 
     train_file: str | None = common_option(
-        None,
-        "Folder of `weftformer routes prepare`. Default: the included sample of recorded routes.",
+        None, "Folder of `weftformer routes prepare`. Default: the included sample of recorded routes."
     )
     test_file: str | None = common_option(None, "Test routes. Training routes to the same targets are excluded.")
     num_routes: int | None = common_option(
@@ -38,8 +38,7 @@ class RouteArguments:
         "tokens of --vocabulary are added.",
     )
     vocabulary: Literal["weft", "dms"] = option(
-        "weft",
-        "weft (all elements and isotopes) or dms (that of DirectMultiStep).",
+        "weft", "weft (all elements and isotopes) or dms (that of DirectMultiStep)."
     )
     config_overrides: str | None = common_option(
         None, "Fields of the configuration to change: JSON, or key=value,key=value."
@@ -96,8 +95,8 @@ class Preparation:
         starting_material (`str`, *optional*, defaults to `"none"`):
             `"none"`, `"random"` or `"all"`, as in `training_pairs`.
         max_source_length (`int`, *optional*, defaults to 280):
-            The largest number of tokens in a source, as in published models. In front of a starting material, the target molecule has at most
-            `PRODUCT_LENGTH` of them.
+            The largest number of tokens in a source, as in published models. In front of a starting material, the
+            target molecule has at most `PRODUCT_LENGTH` of them.
         max_target_length (`int`, *optional*, defaults to 1075):
             The largest number of tokens in a route, with the end token, as in published models.
         exclude_by (`str`, *optional*, defaults to `"target"`):
@@ -115,7 +114,7 @@ class Preparation:
     )
     aligned: int = option(
         0,
-        "write N texts per route, from N atoms of the target, with the SMILES of each reactant aligned to that of its product",
+        "write N texts per route, from N atoms of the target, with the SMILES of reactants aligned to their product's",
         least=0,
     )
     sub_routes: bool = option(False, "also add each intermediate as a target")

@@ -20,7 +20,7 @@ from datasets.arrow_writer import ArrowWriter
 
 from ...common.atomic import atomic_folder
 from ...common.progress import Progress
-from ...common.workers import Workers
+from ...common.workers import WorkerProcesses
 from ..files.entries import read_entries
 from .arguments import Preparation
 from .selection import REASONS, Outcome, Selection
@@ -134,7 +134,7 @@ def prepare(
     _check_folder(Path(out), paths, overwrite)
     with (
         atomic_folder(out, replace=overwrite) as folder,
-        Workers(Selection(settings), workers) as pool,
+        WorkerProcesses(Selection(settings), workers) as pool,
         Progress("preparing", sized or None, "bytes", is_shown=progress) as bar,
     ):
         excluded = _excluded(held_out, pool, bar)
@@ -217,7 +217,7 @@ def _sifted(
             report.drop(reason, path, outcome.place, why)
 
 
-def _outcomes(paths: Sequence[Path], pool: Workers, bar: Progress) -> Iterator[tuple[Path, Outcome]]:
+def _outcomes(paths: Sequence[Path], pool: WorkerProcesses, bar: Progress) -> Iterator[tuple[Path, Outcome]]:
     """Yield the outcomes of the files' routes, in order.
 
     Raises:
@@ -234,7 +234,7 @@ def _outcomes(paths: Sequence[Path], pool: Workers, bar: Progress) -> Iterator[t
             raise ValueError(f"{path} contains no route: {first or 'it is empty'}")
 
 
-def _excluded(paths: Sequence[Path], pool: Workers, bar: Progress) -> set[int]:
+def _excluded(paths: Sequence[Path], pool: WorkerProcesses, bar: Progress) -> set[int]:
     found: set[int] = set()
     for path in paths:
         is_empty = True

@@ -11,12 +11,7 @@ from .arguments import Preparation
 
 
 def training_pairs(
-    routes: Iterable[Route],
-    *,
-    starting_material: str = "none",
-    permutations: int = 1,
-    aligned: int = 0,
-    seed: int = 0,
+    routes: Iterable[Route], *, starting_material: str = "none", permutations: int = 1, aligned: int = 0, seed: int = 0
 ) -> list[dict[str, Any]]:
     """
     Make rows for `datasets.Dataset.from_list`. For files of routes see `routes.data.preparation`.

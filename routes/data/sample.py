@@ -20,8 +20,8 @@ def sample_routes(count: int | None = None) -> list[Route]:
     """
     Return recorded routes of PaRoutes (Genheden and Bjerrum 2022, https://doi.org/10.1039/D2DD00015F).
 
-    They are 4,000 distinct routes of one or two reactions in a row, in a random order. A target has at most 36 characters.
-    No molecule that a route makes is a target of PaRoutes' set n1.
+    They are 4,000 distinct routes of one or two reactions in a row, in a random order. A target has at most 36
+    characters. No molecule that a route makes is a target of PaRoutes' set n1.
 
     Args:
         count (`int`, *optional*):

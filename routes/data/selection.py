@@ -91,7 +91,7 @@ class Selection:
         return outcomes or [Outcome(entry.place, "no_route")]
 
     def keys(self, entry: Entry) -> list[Outcome]:
-        """Return only the exclusion keys of each route of an entry. A target that RDKit cannot read excludes nothing."""
+        """Return only the exclusion keys of each route of an entry. An unreadable target excludes nothing."""
         try:
             routes = list(entry.routes())
         except ValueError as error:
@@ -156,13 +156,13 @@ class Selection:
             )
         rows = route_rows(route, rng, settings)
         reasons = [self._reason_against(row) for row in rows]
-        kept = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
-        if not kept and reasons[0] is not None:
+        allowed = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
+        if not allowed and reasons[0] is not None:
             raise _Dropped(*reasons[0])
-        return Outcome(place, route=key, rows=kept)
+        return Outcome(place, route=key, rows=allowed)
 
     def _reason_against(self, row: dict[str, Any]) -> tuple[str, str] | None:
-        """Return why a row does not fit the vocabulary or the lengths, a key of `REASONS` and an explanation, or None."""
+        """Return why a row does not fit the vocabulary or the lengths, a key of `REASONS` and a text, or None."""
         longest = self.settings.max_source_length
         try:
             # if the vocabulary has the characters of the route, it has those of its source

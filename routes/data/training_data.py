@@ -81,17 +81,15 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     tested = {route.smiles for route in test}
     letters = set(map(_letters, tested))
     # the target of an aligned row may begin at any atom
-    kept = rows.filter(
+    selected = rows.filter(
         lambda source: not (_letters(source) in letters and canonical_smiles(source) in tested),
         input_columns="source",
         keep_in_memory=True,
     )
-    if not len(kept):
+    if not len(selected):
         raise ValueError(f"No training rows are left: each target of {folder} is in {arguments.test_file}.")
-    print(
-        f"{len(rows)} training rows, {len(rows) - len(kept)} of them left out because their target is in the test set"
-    )
-    return kept, test
+    print(f"{len(rows)} training rows, {len(rows) - len(selected)} left out because their target is in the test set")
+    return selected, test
 
 
 def _letters(smiles: str) -> str:
@@ -131,8 +129,8 @@ def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
 
     Returns:
         `dict[str, Any]`: `steps` (the smallest and largest number of reactions in a row), `aligned` (the number of
-        aligned texts per route, 0 for canonical SMILES), `sub_routes` (whether each molecule that is made is a target),
-        `starting_material` (whether the model is given one) and `sources` (the number of rows by file name).
+        aligned texts per route, 0 for canonical SMILES), `sub_routes` (whether each molecule that is made is a
+        target), `starting_material` (whether the model is given one) and `sources` (the number of rows by file name).
     """
     steps = rows["n_steps"]
     about: dict[str, Any] = {"steps": [min(steps), max(steps)]}

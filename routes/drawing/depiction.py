@@ -40,7 +40,8 @@ INK = "#1f2937"
 # green and yellow are too light.
 _PALETTE = {
     -1: (0.12, 0.16, 0.22), 6: (0.12, 0.16, 0.22), 7: (0.11, 0.31, 0.78), 8: (0.76, 0.12, 0.12), 9: (0.05, 0.45, 0.43),
-    15: (0.70, 0.33, 0.04), 16: (0.54, 0.40, 0.00), 17: (0.05, 0.45, 0.25), 35: (0.55, 0.22, 0.10), 53: (0.42, 0.13, 0.66),
+    15: (0.70, 0.33, 0.04), 16: (0.54, 0.40, 0.00), 17: (0.05, 0.45, 0.25), 35: (0.55, 0.22, 0.10),
+    53: (0.42, 0.13, 0.66),
 }  # fmt: skip
 _DEFAULTS = {
     "fill-rule": "evenodd", "fill-opacity": "1", "stroke-linecap": "butt", "stroke-linejoin": "miter",
@@ -108,7 +109,7 @@ def _read(smiles: str) -> Chem.Mol | None:
 
 @functools.lru_cache(maxsize=4096)
 def _common_part(product: str, reactant: str) -> Chem.Mol | None:
-    """Return the common part of two molecules, with whole rings only. A part of a ring does not fit on another ring."""
+    """Return the common part of two molecules, with whole rings only: a part of a ring fits on no other ring."""
     pair = [Chem.MolFromSmiles(product), Chem.MolFromSmiles(reactant)]
     if pair[0] is None or pair[1] is None:
         return None

@@ -102,11 +102,7 @@ def nodes(route: Route) -> list[Node]:
 
 
 def tidy_tree(
-    sizes: Sequence[tuple[float, float]],
-    tree: Sequence[Node],
-    *,
-    gaps: Sequence[float],
-    row_gap: float = 16.0,
+    sizes: Sequence[tuple[float, float]], tree: Sequence[Node], *, gaps: Sequence[float], row_gap: float = 16.0
 ) -> list[Box]:
     """
     Place boxes of given sizes as a tree that grows to the right. Siblings are placed from top to bottom.
@@ -158,7 +154,7 @@ def _middles(heights: Sequence[float], tree: Sequence[Node], gap: float) -> list
         middle = highest
         if below := tree[index].children:
             middle = (middles[below[0]] + middles[below[-1]]) / 2
-            if middle < highest:  # there is no room beside its reactants
+            if middle < highest:  # there is no space beside its reactants
                 for child in below:
                     push(child, highest - middle)
                 middle = highest

@@ -50,7 +50,8 @@ LOOKS = {
         "#fdecec", "#d64545", 1.5, "#a11f1f", "not in stock", (((1, 1), (8, 8)), ((1, 8), (8, 1))), (6.0, 4.0)
     ),
     "unknown": Look(
-        "#f1f4f8", "#8a97a8", 1.5, "#475569", "starting material", (((4.5, 0.5), (8.5, 4.5), (4.5, 8.5), (0.5, 4.5), (4.5, 0.5)),)
+        "#f1f4f8", "#8a97a8", 1.5, "#475569", "starting material",
+        (((4.5, 0.5), (8.5, 4.5), (4.5, 8.5), (0.5, 4.5), (4.5, 0.5)),),
     ),
 }  # fmt: skip
 
@@ -75,10 +76,10 @@ class Card:
     @property
     def corner(self) -> tuple[float, float]:
         """The upper left corner of the molecule."""
-        room = self.box.height - (LABEL_HEIGHT if self.label else 0.0)
+        height = self.box.height - (LABEL_HEIGHT if self.label else 0.0)
         return (
             self.box.x + (self.box.width - self.depiction.width) / 2,
-            self.box.y + (room - self.depiction.height) / 2 + (PADDING / 4 if self.label else 0.0),
+            self.box.y + (height - self.depiction.height) / 2 + (PADDING / 4 if self.label else 0.0),
         )
 
     @property
@@ -98,7 +99,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Reaction:
+class DrawnReaction:
     """An arrow that joins the reactants of one reaction and points left to the product.
 
     `number` counts the reactions in an order in which they can be run, and `name` is the common name or the class.
@@ -126,12 +127,12 @@ class Reaction:
 
 @dataclass(frozen=True)
 class Picture:
-    """The cards, depth first, and the reactions, in an order in which they can be run. Sizes are in pixels at scale 1."""
+    """The cards, depth first, and the reactions, in an order of running them. Sizes are in pixels at scale 1."""
 
     width: float
     height: float
     cards: tuple[Card, ...]
-    reactions: tuple[Reaction, ...]
+    reactions: tuple[DrawnReaction, ...]
     title: str
     description: str
 
@@ -162,7 +163,7 @@ def route_picture(route: Route, missing: Iterable[str] | None = None) -> Picture
         product, reactants = boxes[node.place], [boxes[child] for child in node.children]
         tip, joint = (product.right + TIP, product.middle), (reactants[0].x - JOINT, product.middle)
         branches = tuple((reactant.x, reactant.middle) for reactant in reactants)
-        reactions.append(Reaction(node.step, node.route.last_reaction, name, tip, joint, branches))
+        reactions.append(DrawnReaction(node.step, node.route.last_reaction, name, tip, joint, branches))
     return Picture(
         max(box.right for box in boxes) + MARGIN,
         max(box.bottom for box in boxes) + MARGIN,
@@ -193,7 +194,7 @@ def _name_lines(name: str | None) -> list[str]:
 
 
 def _gap(made: Iterable[tuple[Node, str | None]]) -> float:
-    """Return the space between a column and the next one, which has room for the names of the reactions."""
+    """Return the space between a column and the next one, in which the names of the reactions fit."""
     lines = [line for node, name in made for line in (f"step {node.step}", *_name_lines(name))]
     return max(COLUMN_GAP, TIP + HEAD + JOINT + _NAME_MARGIN + _WIDE_CHARACTER * max(map(len, lines), default=0))
 

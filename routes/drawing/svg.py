@@ -16,7 +16,7 @@ from PIL import Image, ImageFont
 from ...common.atomic import atomic_write
 from ..tree import Route
 from .depiction import INK, LINE_WIDTH, TEXT_HEIGHT
-from .picture import HEAD, LABEL_SIZE, RADIUS, Card, Picture, Reaction, route_picture
+from .picture import HEAD, LABEL_SIZE, RADIUS, Card, DrawnReaction, Picture, route_picture
 
 # Every system has one of these fonts. A file with an embedded font would be many times as large.
 _SANS, _MONO = "system-ui, 'Helvetica Neue', Arial, sans-serif", "ui-monospace, Menlo, Consolas, monospace"
@@ -83,12 +83,7 @@ def route_png(route: Route, *, missing: Iterable[str] | None = None) -> bytes:
     return written.getvalue()
 
 
-def save_picture(
-    route: Route,
-    path: str | os.PathLike[str],
-    *,
-    missing: Iterable[str] | None = None,
-) -> None:
+def save_picture(route: Route, path: str | os.PathLike[str], *, missing: Iterable[str] | None = None) -> None:
     """
     Write the picture of a route atomically: readers see the old file or the complete new one.
 
@@ -178,7 +173,7 @@ def _line(*points: tuple[float, float]) -> str:
     return "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
 
 
-def _reaction(reaction: Reaction) -> str:
+def _reaction(reaction: DrawnReaction) -> str:
     (x, y), (turn, _) = reaction.tip, reaction.joint
     wing, notch = HEAD_WIDTH / 2, (x + HEAD - 2, y)
     branches = "".join(_branch(branch, reaction.joint) for branch in reaction.branches)

@@ -145,9 +145,10 @@ def _entries(file: IO[str], path: Path) -> Iterator[Entry]:
 
 
 def _is_document(first: str, second: str) -> bool:
-    """Return whether a file is one JSON document and not a file of lines, given its first two lines that are not empty.
+    """Return whether a file is one JSON document and not a file of lines, given its first two lines with content.
 
-    A document begins like JSON and continues after the first line. A file with a single line is a document if it is a list.
+    A document begins like JSON and continues after the first line. A file with a single line is a document if it is a
+    list.
     """
     if first.startswith('"') or not _JSON.match(first[:1000]) or DMS.match(first[:1000]):
         return False
@@ -228,6 +229,6 @@ def _content_of_line(line: str) -> Any:
         if _JSON.match(text):
             raise
         raise ValueError(
-            f"{error.msg}: {text[:80]!r} is neither JSON, nor a DirectMultiStep text, nor reaction SMILES, nor the header "
-            "of a table with a column `route`, `reactions` or `reaction_smiles`"
+            f"{error.msg}: {text[:80]!r} is neither JSON, nor a DirectMultiStep text, nor reaction SMILES, nor the "
+            "header of a table with a column `route`, `reactions` or `reaction_smiles`"
         ) from None

@@ -15,8 +15,9 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     """
     Yield the molecules of the distinct routes of a plan, each once per role, as records of an SD file.
 
-    A record has the fields `id` and `solved` (of the target), `smiles`, `role` (`target`, `intermediate` or `starting material`),
-    `in_stock` (of starting materials, if there is a stock) and `routes` (the ranks of the routes with the molecule).
+    A record has the fields `id` and `solved` (of the target), `smiles`, `role` (`target`, `intermediate` or `starting
+    material`), `in_stock` (of starting materials, if there is a stock) and `routes` (the ranks of the routes with the
+    molecule).
 
     Args:
         plan ([`Plan`]):
@@ -53,8 +54,8 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     """
     Yield the distinct reactions of the distinct routes of a plan as records of an RD file, each with its RXN block.
 
-    A record has the fields `id` and `solved` (of the target), `routes` (the ranks of the routes with the reaction), and `reaction`,
-    `name`, `class`, `state`, `precedents`, `remarks` and `reason`, as in `Candidate.reactions`.
+    A record has the fields `id` and `solved` (of the target), `routes` (the ranks of the routes with the reaction),
+    and `reaction`, `name`, `class`, `state`, `precedents`, `remarks` and `reason`, as in `Candidate.reactions`.
 
     Args:
         plan ([`Plan`]):

@@ -2,7 +2,8 @@
 
 The module reads plain trees (`{"smiles", "children"}`), single reactions (`{"product", "reactants"}`), routes as text
 (also as `{"path": text}`), trees of alternating molecule and reaction nodes (PaRoutes, AiZynthFinder and its tables),
-RetroCast's routes, candidates, predictions, tasks and benchmarks, and lists of all of these. Unknown fields are ignored.
+RetroCast's routes, candidates, predictions, tasks and benchmarks, and lists of all of these. Unknown fields are
+ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any, NamedTuple
 from ..tree import MAX_DEPTH, Route
 from .reaction_lines import from_reaction_line, without_maps
 
-# The fields that contain routes in the files of other projects, and in those of `weftformer routes plan` (`candidates`).
+# The fields that contain routes in the files of other projects, and in those of `weftformer routes plan`
+# (`candidates`).
 WRAPPERS = ("trees", "candidates", "route", "ground_truth", "target", "targets", "acceptable_routes", "routes", "data")
 # RetroCast names the step that makes a molecule `synthesis_step` in its first schema and `product_of` in its second.
 _STEPS = ("synthesis_step", "product_of")
@@ -129,8 +131,9 @@ def _in_members(data: dict[str, Any], name: str | None, place: str, around: Part
         members = {key: value for key, value in data.items() if _holds_routes(value)}
         if not members and not any(field in data for field in ("smiles", "failure", *WRAPPERS)):
             raise ValueError(
-                f"{place or 'route'}: not a route: it has none of the fields smiles, path, {', '.join(WRAPPERS)}. RetroCast "
-                "(pip install retrocast) converts results of ASKCOS, DreamRetro, RetroChimera, SynLlama and Ursa."
+                f"{place or 'route'}: not a route: it has none of the fields smiles, path, {', '.join(WRAPPERS)}. "
+                "RetroCast (pip install retrocast) converts results of ASKCOS, DreamRetro, RetroChimera, SynLlama and "
+                "Ursa."
             )
     for key, value in members.items():
         where = f"{place}[{key!r}]"
@@ -191,7 +194,8 @@ def _molecule(data: Any, place: str, depth_left: int) -> Route:
 
 
 def _reaction(data: dict[str, Any], place: str) -> Route:
-    """Read a row of a table of reactions, `{"product": SMILES, "reactants": [SMILES, ...]}`, without its atom maps and agents."""
+    """Read a row of a table of reactions, `{"product": SMILES, "reactants": [SMILES, ...]}`, without its atom maps and
+    agents."""
     where = _join(place, "reactants")
     reactants = _list(data["reactants"], where)
     if not reactants:
@@ -247,8 +251,8 @@ def to_reaction_tree(route: Route, stock: Container[str] | None = None) -> dict[
         route ([`Route`]):
             The route.
         stock (`Container[str]`, *optional*):
-            A [`Stock`] or a set of SMILES, which decides `in_stock`. Without one, every starting material is in stock and no other molecule
-            is.
+            A [`Stock`] or a set of SMILES, which decides `in_stock`. Without one, every starting material is in stock
+            and no other molecule is.
 
     Returns:
         `dict[str, Any]`: the node of the target. The `smiles` of a reaction node is the step backwards,

@@ -28,8 +28,8 @@ from .reaction_lines import to_reaction_line
 # (https://owasp.org/www-community/attacks/CSV_Injection). No SMILES of a molecule begins like this.
 _FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]+$)")
 CSV_COLUMNS = (
-    "id", "target", "solved", "rank", "group", "score", "n_steps", "purchasable", "precedented", "fails_because", "missing",
-    "reactions", "remarks", "route", "problem",
+    "id", "target", "solved", "rank", "group", "score", "n_steps", "purchasable", "precedented", "fails_because",
+    "missing", "reactions", "remarks", "route", "problem",
 )  # fmt: skip
 # The columns of a table with one line per target.
 SUMMARY_COLUMNS = (
@@ -39,7 +39,8 @@ SUMMARY_COLUMNS = (
 
 def read_routes(path: str | os.PathLike[str]) -> Iterator[Route]:
     """
-    Read routes one by one. The file is opened at the first `next`. Lines, tables and JSON lists are never in memory as a whole.
+    Read routes one by one. The file is opened at the first `next`. Lines, tables and JSON lists are never in memory as
+    a whole.
 
     The contents of the file decide its form, not its name. The same is true for gzip, but a file whose name ends in
     `.gz` must be gzipped.
@@ -100,12 +101,16 @@ def write_lines(path: Path, rows: Iterable[Any]) -> int:
 
 
 def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
-    """Write a file of plans atomically.
+    """
+    Write a file of plans atomically.
 
     Args:
-        path: the file. It is gzipped if its name ends in `.gz`.
-        plans: the plans in output order. They are consumed as a stream.
-        form: one of `PLAN_FORMS`:
+        path (`Path`):
+            The file. It is gzipped if its name ends in `.gz`.
+        plans (`Iterable[Plan]`):
+            The plans in output order. They are consumed as a stream.
+        form (`str`):
+            One of `PLAN_FORMS`:
 
             - `"json"`: a list of `Plan.to_dict`, with all candidates.
             - `"jsonl"`: the same, one per line.
@@ -158,7 +163,7 @@ class _Place(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """A writer yields the texts of a plan, and adds a sentence to `left_out` for each part that the form cannot express."""
+    """A writer yields the texts of a plan, and adds to `left_out` a sentence for each part that it cannot express."""
 
     write: Callable[[Plan, _Place], Iterable[str]]
     opening: str = ""

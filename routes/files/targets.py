@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
 from ...common.tables import Table, find_column, named_errors, read_table, text_of
+from ..plans import Plan
 from ..tree import SMILES_COLUMNS, smiles_and_name
 
 # Names of columns, and of fields of an SD file, in lower case. The first one that a file has is used.
@@ -40,6 +41,23 @@ class Target:
     id: str
     smiles: str
     problem: str | None = None
+
+    def label(self, plan: Plan) -> Plan:
+        """Return a plan of the SMILES with the id of the target, and with the reason for a missing SMILES."""
+        return replace(plan, id=self.id, problem=self.problem or plan.problem)
+
+    def row(self, number: int, plan: Plan, options: dict[str, Any], state: str | None = None) -> dict[str, Any]:
+        """Return the object of the target in an output of JSON lines.
+
+        Args:
+            number: the number of the target in the input, counted from 1.
+            plan: its plan.
+            options: the options as given by the user.
+            state: the outcome (default: that of the plan).
+        """
+        plan = self.label(plan)
+        row = {"number": number, "state": state or plan.state, "id": self.id, "given": self.smiles}
+        return row | {"settings": options} | plan.to_dict()
 
 
 def read_targets(path: Path, *, smiles_column: str | None = None, id_column: str | None = None) -> list[Target]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any, cast
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LogitsProcessor
 
-from ...common.watching import Watch
-from ...modeling.decoding import ContinuousSearch, reason_against
+from ...modeling.decoding import ContinuousSearch
+from ...serving.search import BatchSearch, is_continuous
 from ...tokenization import encode_checked, encode_source
 from ..molecules import canonical_route
 from ..plans import TIME_IS_OVER, Candidate, nothing_found
@@ -103,7 +102,8 @@ def beginning(tokenizer: Any, smiles: str) -> list[int]:
 class RouteSearch:
     """Searches for the candidates of jobs, which join and leave between steps. Each job gets the same as alone.
 
-    If the model or the ranking does not allow that, a step searches for a batch of jobs from beginning to end.
+    If the model or the ranking does not allow that, a step searches for a batch of jobs from beginning to end (see
+    [`BatchSearch`]).
 
     Args:
         model: a `WeftForConditionalGeneration` trained on routes.
@@ -126,21 +126,21 @@ class RouteSearch:
         self.grammar = ConstrainedGrammar(tokenizer, [], settings.rules, stock) if settings.grammar else None
         # with a single beam, the log-probability is the score, whatever the length
         ranking = {} if self.beams == 1 and self.ranking == "log_probability" else RANKINGS[self.ranking]
-        self._options = ranking | {"num_beams": self.beams, "num_return_sequences": self.beams}
-        self._running: ContinuousSearch | None = None
-        if self.ranking == "log_probability" and reason_against(model, **self._options) is None:
-            processors = [] if self.grammar is None else [self.grammar]
-            self._running = ContinuousSearch(model, processors=processors, **self._options)
-        self._tickets = count()
+        options = ranking | {"num_beams": self.beams, "num_return_sequences": self.beams}
+        self.is_continuous = is_continuous(model, **options)  # whether jobs join and leave between steps
+        self._search: ContinuousSearch | BatchSearch
+        if self.is_continuous:
+            self._search = ContinuousSearch(model, processors=[self.grammar] if self.grammar else [], **options)
+        else:
+            self._search = BatchSearch(model, processors=self._processors, watch=watch, **options)
         self._jobs: dict[int, Job] = {}
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    @property
-    def is_continuous(self) -> bool:
-        """Whether jobs join and leave between steps."""
-        return self._running is not None
+    def _processors(self, tickets: list[int]) -> list[ConstrainedGrammar]:
+        """Return the grammar for a batch of jobs."""
+        return [] if self.grammar is None else [self.grammar.begin([self._jobs[ticket].n_steps for ticket in tickets])]
 
     def deadline(self, seconds: float | None) -> Deadline | None:
         """Return a deadline this many seconds from now."""
@@ -150,77 +150,37 @@ class RouteSearch:
 
     def add(self, jobs: Sequence[Job]) -> list[int]:
         """Let jobs join, and return a ticket for each."""
-        rooms = [self._most(len(beginning(self.tokenizer, job.smiles))) for job in jobs]
-        limits = [min(job.max_new_tokens or room, room) for job, room in zip(jobs, rooms, strict=True)]
-        tickets: list[int] = [next(self._tickets) for _ in jobs]
-        if self._running is not None:
-            tickets = self._running.add(self._inputs(jobs), limits, [job.deadline for job in jobs])
-            if self.grammar is not None:
-                self.grammar.join([job.n_steps for job in jobs])
-        for ticket, job, limit in zip(tickets, jobs, limits, strict=True):
-            self._jobs[ticket] = replace(job, max_new_tokens=job.max_new_tokens and limit)
+        capacities = [self._most(len(beginning(self.tokenizer, job.smiles))) for job in jobs]
+        jobs = [
+            replace(job, max_new_tokens=job.max_new_tokens and min(job.max_new_tokens, capacity))
+            for job, capacity in zip(jobs, capacities, strict=True)
+        ]
+        limits: list[Any] = [job.max_new_tokens for job in jobs]
+        if self.is_continuous:
+            limits = [limit or capacity for limit, capacity in zip(limits, capacities, strict=True)]
+        tickets = self._search.add(self._inputs(jobs), limits, [job.deadline for job in jobs])
+        if self.is_continuous and self.grammar is not None:
+            self.grammar.join([job.n_steps for job in jobs])
+        self._jobs |= zip(tickets, jobs, strict=True)
         return tickets
 
     def remove(self, tickets: Sequence[int]) -> None:
         """Remove jobs whose results are no longer needed."""
-        if self._running is not None:
-            self._running.remove(tickets)
+        self._search.remove(tickets)
         for ticket in tickets:
             del self._jobs[ticket]
 
     def step(self) -> list[tuple[int, list[Candidate]]]:
         """Write a token of each text. Return the tickets of the jobs that are done, and their candidates, best first."""
-        if self._running is None:
-            return self._batch() if self._jobs else []
         if self.watch is not None:
             self.watch()
         done = []
-        for result in self._running.step():
+        for result in self._search.step():
             job = self._jobs.pop(result.ticket)
             start = beginning(self.tokenizer, job.smiles)
             texts = zip([self._read([*start, *ids]) for ids in result.sequences], result.scores, strict=True)
             done.append((result.ticket, self._candidates(job, texts, self._most(len(start)))))
         return done
-
-    def _batch(self) -> list[tuple[int, list[Candidate]]]:
-        """Search for the oldest job, and for those with the same deadline and limit, in one batch."""
-        first = next(iter(self._jobs.values()))
-        asked = (first.deadline, first.max_new_tokens)
-        tickets = [ticket for ticket, job in self._jobs.items() if (job.deadline, job.max_new_tokens) == asked]
-        jobs = [self._jobs.pop(ticket) for ticket in tickets]
-        is_late = first.deadline is not None and first.deadline.ends()
-        found = (
-            [[nothing_found(TIME_IS_OVER, job.n_steps)] for job in jobs]
-            if is_late
-            else self._generate(jobs, first.deadline)
-        )
-        return list(zip(tickets, found, strict=True))
-
-    def _generate(self, jobs: list[Job], deadline: Deadline | None) -> list[list[Candidate]]:
-        inputs = self._inputs(jobs)
-        length = inputs["decoder_input_ids"].shape[1]
-        limit = jobs[0].max_new_tokens or self._most(length)
-        processors: list[Any] = [] if self.watch is None else [Watch(self.watch)]
-        if self.grammar is not None:
-            processors.append(self.grammar.begin([job.n_steps for job in jobs]))
-        output = self.model.generate(
-            **inputs,
-            **self._options,
-            do_sample=False,
-            max_new_tokens=limit,
-            max_length=None,
-            return_dict_in_generate=True,
-            output_scores=self.beams > 1,
-            output_logits=self.beams == 1,  # several beams have scores
-            only_sequences=self.beams > 1,
-            logits_processor=[*processors, *([] if deadline is None else [deadline])],
-        )
-        texts, scores = list(map(self._read, output.sequences.tolist())), self._scores(output, length).tolist()
-        hypotheses = list(zip(texts, scores, strict=True))
-        return [
-            self._candidates(job, hypotheses[number * self.beams : (number + 1) * self.beams], limit)
-            for number, job in enumerate(jobs)
-        ]
 
     def _inputs(self, jobs: Sequence[Job]) -> dict[str, torch.Tensor]:
         """Return the inputs of `generate`, with the forced beginning of each route."""
@@ -255,17 +215,6 @@ class RouteSearch:
         kept = [candidate for candidate in candidates if candidate is not None]
         why = "no text that keeps the rules was completed" if self.has_rules else "no text was completed"
         return kept or [nothing_found(TIME_IS_OVER if is_over else why, job.n_steps)]
-
-    def _scores(self, output: Any, length: int) -> torch.Tensor:
-        """Return the score of each sequence after its forced beginning."""
-        if getattr(output, "sequences_scores", None) is not None:
-            return output.sequences_scores
-        # the model's own logits, because the rest does not become likelier when the grammar rules tokens out
-        steps = self.model.compute_transition_scores(output.sequences, output.logits, normalize_logits=True)
-        # everything after the end is padding
-        ended = (output.sequences[:, length:] == self.tokenizer.eos_token_id).cumsum(dim=1)
-        after = torch.nn.functional.pad(ended[:, :-1], (1, 0)).bool()
-        return steps.masked_fill(after, 0.0).sum(dim=1)
 
     def _read(self, ids: list[int]) -> tuple[str, bool]:
         """Return ids as text, without leading pads and start, up to the end token, and whether the text has ended."""

@@ -28,18 +28,19 @@ from ..tree import Route
 KS = (1, 5, 10, 50)
 
 # Estimates by metric and statistic: metrics["exact"]["top-5"].
-Metrics = dict[str, dict[str, Estimate]]
+Estimates = dict[str, dict[str, Estimate]]
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """The metrics over all targets, and by the depth of the recorded route.
 
-    `targets` has the rank that each metric found for each target, and `not_planned` the reason why a target has no candidates.
+    `targets` has the rank that each metric found for each target, and `not_planned` the reason why a target has no
+    candidates.
     """
 
-    overall: Metrics
-    by_depth: dict[int, Metrics]
+    overall: Estimates
+    by_depth: dict[int, Estimates]
     targets: list[dict[str, Any]] = field(default_factory=list)
     not_planned: dict[str, str] = field(default_factory=dict)
 
@@ -99,9 +100,9 @@ def evaluate(
     )
 
 
-def _metrics(ranks: Sequence[dict[str, int | None]], ks: Sequence[int]) -> Metrics:
+def _metrics(ranks: Sequence[dict[str, int | None]], ks: Sequence[int]) -> Estimates:
     """Return the metrics of some targets, given the rank of each metric for each of them."""
-    metrics: Metrics = {}
+    metrics: Estimates = {}
     for name in ranks[0]:
         found = [rank for target in ranks if (rank := target[name]) is not None]
         metrics[name] = {f"top-{k}": _share(sum(rank <= k for rank in found), len(ranks)) for k in ks}
@@ -118,9 +119,9 @@ def _share(count: int, total: int) -> Estimate:
 def _ranks(plan: Plan, reference: Route, stock: Stock | None) -> dict[str, int | None]:
     """Return the rank of each metric."""
     routes = [_readable(candidate) for candidate in plan.candidates]
-    wanted, last_step = reference.canonical(), reference.last_step().canonical()
+    canonical_reference, last_step = reference.canonical(), reference.last_step().canonical()
     ranks = {
-        "exact": first_rank(routes, lambda route: route == wanted),
+        "exact": first_rank(routes, lambda route: route == canonical_reference),
         "last_reaction": first_rank(routes, lambda route: route.last_step().canonical() == last_step),
     }
     if stock is not None:
@@ -142,8 +143,8 @@ def first_rank(ranked: Sequence[Route | None], is_right: Callable[[Route], bool]
     """Return the rank of the first right prediction, counted from 1, or None.
 
     Args:
-        ranked: the predictions, best first, None for a text that is not a route. A route that equals an earlier one, apart from the
-            order of children, takes no rank.
+        ranked: the predictions, best first, None for a text that is not a route. A route that equals an earlier one,
+            apart from the order of children, takes no rank.
         is_right: called with each distinct canonical prediction until it returns True.
     """
     seen: set[Route] = set()

@@ -50,23 +50,23 @@ def load_references(file: Path, limit: int | None, seed: int) -> list[tuple[Rout
     return [references[i] for i in sorted(rng.sample(range(len(references)), limit))]
 
 
-def conditions_of(model: Any, asked: Sequence[str] | None) -> list[str]:
+def conditions_of(model: Any, conditions: Sequence[str] | None) -> list[str]:
     """Return the conditions to evaluate, one per column.
 
     Raises:
         ValueError: the model does not support a condition.
     """
     takes_steps = model.config.num_condition_features > 0
-    if asked is None:
+    if conditions is None:
         return ["steps", "nothing"] if takes_steps else ["nothing"]
-    for condition in asked:
+    for condition in conditions:
         if "steps" in condition and not takes_steps:
             raise ValueError(
                 f"--with {condition} is not supported: this model was trained without the number of steps."
             )
         if "material" in condition and (reason := no_material_because(model)):
             raise ValueError(f"--with {condition} is not supported. {reason}")
-    return list(dict.fromkeys(asked))
+    return list(dict.fromkeys(conditions))
 
 
 def predict(

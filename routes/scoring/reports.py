@@ -20,10 +20,10 @@ _TITLES = {
 _NOTE = "In brackets: Wilson's 95 % intervals."
 
 # A title, and rows of a label and a cell for each column.
-Table = tuple[str, list[tuple[str, list[str]]]]
+TextTable = tuple[str, list[tuple[str, list[str]]]]
 
 
-def tables(results: dict[str, Evaluation]) -> Iterator[Table]:
+def tables(results: dict[str, Evaluation]) -> Iterator[TextTable]:
     """Yield the tables: every metric over all targets, then the recorded route by depth."""
     columns = [result.overall for result in results.values()]
     for metric, title in _TITLES.items():

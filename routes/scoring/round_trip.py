@@ -16,16 +16,14 @@ from typing import Any
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ...hub.loading import load
+from ...hub.loading import load, to_device
 from ...serving.texts import GeneratedText, TextInput, TextSettings, TextTask
 from ..data.alignment import aligned_route
+from ..files.reaction_lines import Reaction
 from ..molecules import canonical_smiles
 from ..plans import Plan
 from ..shipped import FORWARD_MODEL
 from ..tree import Route
-
-# The product, and the reactants in the order of their SMILES. All SMILES are canonical.
-Reaction = tuple[str, tuple[str, ...]]
 
 
 class ForwardModel:
@@ -57,8 +55,8 @@ class ForwardModel:
     def from_pretrained(
         cls, folder_or_hub_id: str | PathLike | None = None, *, beams: int = 5, batch_size: int = 16, **kwargs
     ) -> ForwardModel:
-        """Load model and tokenizer from one folder or Hub repository, or the included ones. `kwargs` are arguments of the
-        model's `from_pretrained`."""
+        """Load model and tokenizer from one folder or Hub repository, or the included ones. `kwargs` are arguments of
+        the model's `from_pretrained`."""
         folder_or_hub_id = folder_or_hub_id or FORWARD_MODEL
         model = load(AutoModelForSeq2SeqLM, folder_or_hub_id, **kwargs)
         return cls(model, load(AutoTokenizer, folder_or_hub_id), beams=beams, batch_size=batch_size)
@@ -75,29 +73,29 @@ class ForwardModel:
             `list[int or None]`: the ranks, counted from 1, and 0 for a product that is not predicted. None if a
             molecule cannot be read or is too long for the model.
         """
-        asked, ranks = list(reactions), dict[Reaction, int]()
-        distinct = sorted(set(asked), key=lambda reaction: (len(reaction[0]), reaction))
+        reactions, ranks = list(reactions), dict[Reaction, int]()
+        distinct = sorted(set(reactions), key=lambda reaction: (len(reaction[0]), reaction))
         for start in range(0, len(distinct), self.batch_size):
             ranks |= self._predict(distinct[start : start + self.batch_size])
-        return [ranks.get(reaction) for reaction in asked]
+        return [ranks.get(reaction) for reaction in reactions]
 
     def _predict(self, batch: Sequence[Reaction]) -> dict[Reaction, int]:
-        works = {reaction: work for reaction in batch if (work := self._work(reaction)) is not None}
-        if not works:
+        inputs = {reaction: input for reaction in batch if (input := self._encode(reaction)) is not None}
+        if not inputs:
             return {}
         # a product is hardly longer than all its reactants together
-        longest = min(max(len(work.ids) for work in works.values()) + 20, self.model.config.max_target_positions)
+        longest = min(max(len(input.ids) for input in inputs.values()) + 20, self.model.config.max_target_positions)
         settings = TextSettings(self.beams, longest - 1, candidates=self.beams)
-        written = self._task.write([replace(work, settings=settings) for work in works.values()])
-        return {reaction: _rank(reaction[0], texts) for reaction, texts in zip(works, written, strict=True)}
+        generated = self._task.generate([replace(input, settings=settings) for input in inputs.values()])
+        return {reaction: _rank(reaction[0], outputs) for reaction, outputs in zip(inputs, generated, strict=True)}
 
-    def _work(self, reaction: Reaction) -> TextInput | None:
-        """Return the reactants as in training, or None if the model cannot read them. The batch decides how many tokens
-        are written."""
+    def _encode(self, reaction: Reaction) -> TextInput | None:
+        """Return the reactants as in training, or None if the model cannot read them. The batch decides how many
+        tokens are generated."""
         product, reactants = reaction
         try:
             text = aligned_route(Route(product, tuple(map(Route, reactants))), product)
-            return self._task.work(text.last_reaction.partition(">>")[0], TextSettings(self.beams, 1))
+            return self._task.encode(text.last_reaction.partition(">>")[0], TextSettings(self.beams, 1))
         except ValueError:
             return None
 
@@ -106,7 +104,7 @@ class ForwardModel:
         routes = [candidate.route for candidate in plan.candidates if candidate.route is not None]
         steps = [step for route in routes for step in route.steps()]
         ranks = iter(
-            self.ranks((step.smiles, tuple(sorted(child.smiles for child in step.children))) for step in steps)
+            self.ranks(Reaction(step.smiles, tuple(sorted(child.smiles for child in step.children))) for step in steps)
         )
         candidates = [
             replace(candidate, forward_ranks=tuple(next(ranks) for _ in candidate.route.steps()))
@@ -115,6 +113,28 @@ class ForwardModel:
             for candidate in plan.candidates
         ]
         return replace(plan, candidates=candidates)
+
+
+def load_forward(model: str | None, device: str | None = None, dtype: str = "auto") -> ForwardModel | None:
+    """
+    Load the model that predicts products, on a device.
+
+    Args:
+        model (`str`, *optional*):
+            The folder or Hub id, or "none" for no model. Defaults to the included model.
+        device (`str`, *optional*):
+            As in [`~hub.loading.to_device`].
+        dtype (`str`, *optional*, defaults to `"auto"`):
+            The precision of the weights, as in `from_pretrained`.
+
+    Raises:
+        ValueError, OSError: there is no such model or device.
+    """
+    if model == "none":
+        return None
+    forward = ForwardModel.from_pretrained(model, dtype=dtype)
+    to_device(forward.model, device)
+    return forward
 
 
 def _rank(product: str, texts: Iterable[GeneratedText]) -> int:

@@ -88,8 +88,8 @@ def card_details(
         data += " Each intermediate of a route is also a target."
     if about["aligned"]:
         data += (
-            f" {about['aligned']} aligned texts of each route, each starting at another atom of the target. The SMILES of a reactant "
-            "starts at the atom that makes it most similar to the SMILES of the product."
+            f" {about['aligned']} aligned texts of each route, each starting at another atom of the target. The "
+            "SMILES of a reactant starts at the atom that makes it most similar to the SMILES of the product."
         )
     conditions = ["the target", *["the number of steps"] * told_steps]
     conditions += ["a starting material"] * arguments.with_starting_material
@@ -107,14 +107,14 @@ def card_details(
             ),
         ],
         "results_note": (
-            f"{results['beams']} beams; the model is given {', '.join(conditions)}. A route is exact if it is the recorded one, "
-            "ignoring the order of reactants."
+            f"{results['beams']} beams; the model is given {', '.join(conditions)}. A route is exact if it is the "
+            "recorded one, ignoring the order of reactants."
         ),
     }  # fmt: skip
 
 
 def _config(arguments: RouteArguments, size: int, changes: dict[str, Any]) -> tuple[str, WeftConfig]:
-    """Return the name and configuration of the preset or trained model, with room for a vocabulary of this size."""
+    """Return the name and configuration of the preset or trained model, for a vocabulary of this size."""
     origin, preset = arguments.model_name_or_path, arguments.preset
     name = origin or preset or ("dms-tiny" if arguments.train_file is None else "dms-flash-10m")
     if origin is None:
@@ -129,8 +129,8 @@ def _config(arguments: RouteArguments, size: int, changes: dict[str, Any]) -> tu
             config.vocab_size = config.decoder_vocab_size = size
     if not writes_routes(config) or config.vocab_size != size:
         raise ValueError(
-            f"{'' if origin else '--preset '}{name} has a vocabulary of {config.vocab_size} tokens, but routes need {size}: "
-            f"use {'a model of `weftformer routes train`' if origin else 'one of the dms-* presets'}."
+            f"{'' if origin else '--preset '}{name} has a vocabulary of {config.vocab_size} tokens, but routes need "
+            f"{size}: use {'a model of `weftformer routes train`' if origin else 'one of the dms-* presets'}."
         )
     return name, config
 

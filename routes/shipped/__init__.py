@@ -15,7 +15,8 @@ STOCK = _FOLDER / "stock.smi.gz"
 
 
 def about_model() -> dict[str, Any]:
-    """Return the facts about the included route model: `name`, `parameters`, `trained_on` (its data) and `figures` (its accuracy, a sentence)."""
+    """Return the facts about the included route model: `name`, `parameters`, `trained_on` (its data) and `figures`
+    (its accuracy, a sentence)."""
     return json.loads((MODEL / "about.json").read_text(encoding="utf-8"))
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import weftformer
-from weftformer.common.atomic import atomic_folder, atomic_write, locked_folder, partial_file
+from weftformer.common import atomic
+from weftformer.common.atomic import atomic_folder, atomic_write, partial_file
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path):
@@ -61,14 +62,9 @@ def test_a_folder_is_whole_or_as_it_was(tmp_path):
     assert (tmp_path / "empty" / "file").exists()
 
 
-def atomic_folder_of(path):
-    with atomic_folder(path, replace=True) as folder:
-        (folder / "new").touch()
-
-
-def partial_file_of(path):
-    with partial_file(path) as file:
-        file.write("new\n")
+def write(kind, path):
+    with getattr(atomic, kind)(path, **({"replace": True} if kind == "atomic_folder" else {})) as opened:
+        opened.write("new\n") if kind == "partial_file" else ((opened or path) / "new").touch()
 
 
 # the file alone: the package would take seconds to import
@@ -86,31 +82,26 @@ with names[sys.argv[1]](sys.argv[2]) as opened:
 """
 
 
-def locked_folder_of(path):
-    with locked_folder(path):
-        (path / "new").touch()
-
-
 @pytest.mark.parametrize(
-    ("write", "kind", "left", "found"),
+    ("kind", "left", "found"),
     [
-        (locked_folder_of, "locked_folder", "out", ["new"]),
-        (atomic_folder_of, "atomic_folder", ".out.part", ["new"]),
-        (partial_file_of, "partial_file", "out.part", "new\n"),
+        ("locked_folder", {"out", ".out.lock"}, ["new"]),
+        ("atomic_folder", {".out.part", ".out.lock"}, ["new"]),
+        ("partial_file", {"out.part", ".out.part.lock"}, "new\n"),
     ],
 )
-def test_a_second_run_is_refused_until_the_first_has_ended_or_was_killed(tmp_path, write, kind, left, found):
+def test_a_second_run_is_refused_until_the_first_has_ended_or_was_killed(tmp_path, kind, left, found):
     path = tmp_path / "out"
     words = [sys.executable, "-c", HOLDER, kind, str(path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as holder:
         try:
             assert holder.stdout is not None and holder.stdout.readline() == "ready\n"
             with pytest.raises(ValueError, match=r"Another run is writing .*out"):
-                write(path)
+                write(kind, path)
         finally:
             os.kill(holder.pid, signal.SIGKILL)
-    assert [file.name for file in tmp_path.iterdir()] == [left]
-    write(path)
+    assert {file.name for file in tmp_path.iterdir()} == left
+    write(kind, path)
     assert ([file.name for file in path.iterdir()] if path.is_dir() else path.read_text()) == found
     assert list(tmp_path.iterdir()) == [path]
 

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.distributed import crew
-from weftformer.distributed.works import Row, batches_of
+from weftformer.distributed import cluster
+from weftformer.distributed.tasks import PartRow, batches_of
 from weftformer.routes import Plan
 from weftformer.scripts import cli
 
@@ -23,7 +23,7 @@ TARGETS = [*(route.smiles for route in KNOWN), "CCO", "C1CC", "CC.Cl", "CCN"]
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def two_cpus():
     """Ray with two CPUs, which two workers take."""
     ray = pytest.importorskip("ray")
     ray.init(num_cpus=2, object_store_memory=80 << 20, **SMALL)
@@ -58,11 +58,11 @@ def stub(folder, seconds=0.0):
                     raise RuntimeError("cannot be done")
                 if item == "wait":
                     time.sleep(600)
-                rows.append(Row(index, "done", f"{item}\n"))
+                rows.append(PartRow(index, "done", f"{item}\n"))
             yield rows
 
         def failed(self, index, item, reason):
-            return Row(index, "failed", reason)
+            return PartRow(index, "failed", reason)
 
         def batches(self, items, workers):
             return batches_of(items, lambda item: 1, 4, workers)
@@ -73,9 +73,9 @@ def stub(folder, seconds=0.0):
     return Stub()
 
 
-def test_an_item_that_kills_two_workers_fails_and_no_other(cluster, tmp_path):
+def test_an_item_that_kills_two_workers_fails_and_no_other(two_cpus, tmp_path):
     items = list(enumerate(["fine"] * 9 + ["kill", "fine", "kill once", "raise", "fine", "wait"] + ["fine"] * 9))
-    rows = [row for batch in crew.run(stub(tmp_path), items, crew.Workers(2)) for row in batch]
+    rows = [row for batch in cluster.run(stub(tmp_path), items, cluster.WorkerSettings(2)) for row in batch]
     assert sorted(row.index for row in rows) == list(range(len(items)))  # nothing lost, nothing twice
     failed = {row.index: row.line for row in rows if row.state == "failed"}
     assert failed == {
@@ -86,7 +86,7 @@ def test_an_item_that_kills_two_workers_fails_and_no_other(cluster, tmp_path):
     assert 3 < len(list(tmp_path.glob("loaded-*"))) <= 2 + 5  # a worker for each that died
 
 
-def test_an_error_in_loading_is_raised_once(cluster, tmp_path, capsys):
+def test_an_error_in_loading_is_raised_once(two_cpus, tmp_path, capsys):
     words = f"routes plan CCO --model {tmp_path} --workers 2 --output-file x --no-progress".split()
     (tmp_path / "config.json").write_text('{"model_type": "bart"}')
     assert cli.main(words) == 1
@@ -94,12 +94,12 @@ def test_an_error_in_loading_is_raised_once(cluster, tmp_path, capsys):
     work = stub(tmp_path)
     type(work).load = lambda self: os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(ValueError, match="3 workers died while they loaded the model"):
-        list(crew.run(work, [(0, "fine")], crew.Workers(1)))
+        list(cluster.run(work, [(0, "fine")], cluster.WorkerSettings(1)))
     with pytest.raises(ValueError, match=r"--workers 3 with 1 CPU each do not fit: 1 node can take 2\."):
-        list(crew.run(work, [(0, "fine")], crew.Workers(3)))
+        list(cluster.run(work, [(0, "fine")], cluster.WorkerSettings(3)))
 
 
-def test_two_workers_write_the_plans_of_one_process(cluster, planner_folder, tmp_path, capsys):
+def test_two_workers_write_the_plans_of_one_process(two_cpus, planner_folder, tmp_path, capsys):
     (tmp_path / "targets.smi").write_text("".join(f"{smiles} t{number}\n" for number, smiles in enumerate(TARGETS)))
     (tmp_path / "stock.smi").write_text("CC(=O)O\nCCO\n")
     words = f"routes plan --model {planner_folder} --input-file targets.smi --steps 1 --beams 2 --no-progress".split()

@@ -6,7 +6,7 @@ import pytest
 
 from weftformer.distributed import job
 from weftformer.distributed.parts import Parts
-from weftformer.distributed.works import batches_of
+from weftformer.distributed.tasks import batches_of
 from weftformer.scripts import cli
 from weftformer.serving import lines as serving_lines
 

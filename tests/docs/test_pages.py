@@ -82,8 +82,8 @@ def test_commands_and_modules_exist():
             options = cli.build_parser([name])[1][name]._option_string_actions
             given = {word.partition("=")[0] for word in words if word.startswith("--")}
             assert name.endswith("train") or given <= {*options}, line
-        for room, name in re.findall(r"-m weftformer\.(scripts|benchmarks|recipes)\.?(\w*)", line):
-            assert (ROOT / room / f"{name or '__main__'}.py").is_file(), line
+        for package, name in re.findall(r"-m weftformer\.(scripts|benchmarks|recipes)\.?(\w*)", line):
+            assert (ROOT / package / f"{name or '__main__'}.py").is_file(), line
 
 
 @pytest.mark.parametrize(("recipe", "preset", "rate"), [("multi30k", "tiny", 5e-3), ("starter", "modern-tiny", 3e-3)])

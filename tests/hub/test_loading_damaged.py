@@ -107,11 +107,11 @@ def test_code_beside_a_model_does_not_run_even_if_standard_input_consents(kind, 
 
 def test_commands_load_by_this_function_alone():
     """A class for any family may run the code of a folder."""
-    rooms = [
+    packages = [
         file.parent
         for file in ROOT.glob("*/__init__.py")
         if file.parent.name not in ("benchmarks", "recipes", "tests")
     ]
-    files = [file for room in rooms for file in room.rglob("*.py")]
+    files = [file for package in packages for file in package.rglob("*.py")]
     loading = [file.name for file in files if re.search(r"\b(Auto\w+|kind)\.from_pretrained\(", file.read_text())]
-    assert len(rooms) > 10 and loading == ["loading.py"]
+    assert len(packages) > 10 and loading == ["loading.py"]

@@ -56,7 +56,7 @@ def test_every_extra_is_installed_alone(jobs):
         compile(row["check"], row["extra"], "exec")
 
 
-def test_every_room_is_explained():
+def test_every_package_is_explained():
     table = re.findall(r"^\| `(\w+)/` \|", read("CONTRIBUTING.md"), flags=re.MULTILINE)
     layers = re.search(r"layers = \[(.*?)\]", read("pyproject.toml"), flags=re.DOTALL)
     assert layers is not None

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from weftformer.distributed.works import PlanWork
+from weftformer.distributed.tasks import PlanTask
 from weftformer.recipes import shipped_routes
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
 from weftformer.routes.scoring.round_trip import ForwardModel
@@ -58,6 +58,6 @@ def test_what_comes_with_the_package():
     assert planner.model.num_parameters() == about["parameters"]
     assert planner.model.generation_config.routes["starting_material"] is False
     with pytest.raises(ValueError, match="starting material"):  # before any target
-        PlanWork(str(MODEL), starting_material="CCO").load()
+        PlanTask(str(MODEL), conditions={"starting_material": "CCO"}).load()
     (plan,) = planner.plan(["CC(=O)NCc1ccccc1"], n_steps=1, beams=3, stock=stock, progress=False)
     assert plan.routes and not any(candidate.fails_because for candidate in plan.distinct)

@@ -41,6 +41,7 @@ def helps():
     code = f"""
 import contextlib, io, json, sys
 import weftformer_command
+weftformer_command.import_parts()
 from weftformer.scripts import cli
 found = {{}}
 for words in [["--help"], ["--version"], [], ["routes"], *([*name.split(), "--help"] for name in cli.COMMANDS), ["convert"], ["generate", "--beams", "x"],
@@ -79,6 +80,16 @@ def test_help_and_mistakes_import_nothing_heavy(helps):
     assert code == 2 and "argument --beams: 'x' is not a whole number" in err
 
 
+@pytest.mark.integration
+def test_the_package_registers_the_family_whatever_was_imported_before():
+    code = """
+import weftformer_command, weftformer.common.workers
+from transformers import AutoConfig
+assert type(AutoConfig.for_model("weft")) is weftformer.WeftConfig
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_help_is_a_screen_and_a_half(helps, name):
     code, text, _, _ = helps[f"{name} --help"]
@@ -107,9 +118,9 @@ def test_arguments_and_exit_code_pass_through(fake, capsys):
     fake(lambda args: None)
     assert cli.main(["fake"]) == 0
     with pytest.raises(SystemExit) as exit_:
-        cli.main(["fake", "--nothing"])
+        cli.main(["fake", "--mix-steps"])
     assert exit_.value.code == 2
-    assert capsys.readouterr().err.endswith("weftformer fake: error: unrecognized arguments: --nothing\n")
+    assert capsys.readouterr().err.endswith("there is no argument --mix-steps. Did you mean `--max-steps`?\n")
 
 
 @pytest.mark.parametrize("model", ["file", "folder", "./none", "a/b/c"])

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from weftformer.hub import loading
 from weftformer.modeling.decoding import graph
 from weftformer.modeling.decoding.compiled import compiled_folder
 from weftformer.modeling.decoding.graph import GraphSearch
 from weftformer.scripts import cli
 from weftformer.serving import lines as serving_lines
-from weftformer.serving import load_task, tasks
+from weftformer.serving import load_task
 
 from ..conftest import save_both
 from ..models import run_loop, tiny_text_model
@@ -51,8 +52,8 @@ def run(folder, *words):
 def alone(folder):
     """The texts for each line alone."""
     task = load_task(folder)
-    works = [task.works([line], beams=2, max_new_tokens=8) for line in LINES]
-    texts = [task.write(work)[0][0].text for work in works]
+    inputs = [task.inputs([line], beams=2, max_new_tokens=8) for line in LINES]
+    texts = [task.generate(one)[0][0].text for one in inputs]
     assert len(set(texts)) > 4, "the model is to tell the lines apart"
     return [" ".join(text.splitlines()) if line.strip() else "" for text, line in zip(texts, LINES, strict=True)]
 
@@ -126,7 +127,7 @@ def test_scores_are_log_probabilities(folder, capsys):
     row = json.loads(capsys.readouterr().out)
     assert row["source"] == "one two" and row["text"] == row["candidates"][0]["text"]
     task = load_task(folder)
-    inputs = {"input_ids": torch.tensor([task.work("one two", None).ids])}
+    inputs = {"input_ids": torch.tensor([task.encode("one two", None).ids])}
     with torch.no_grad():
         output = task.model.generate(
             **inputs, num_beams=4, num_return_sequences=4, max_new_tokens=8, max_length=None, length_penalty=0.0,
@@ -139,8 +140,8 @@ def test_scores_are_log_probabilities(folder, capsys):
 
 
 def test_weights_have_the_given_dtype(folder, monkeypatch, capsys):
-    seen, move = [], tasks.move_to
-    monkeypatch.setattr(tasks, "move_to", lambda model, *rest: seen.append(model.dtype) or move(model, *rest))
+    seen, move = [], loading.to_device
+    monkeypatch.setattr(loading, "to_device", lambda model, *rest: seen.append(model.dtype) or move(model, *rest))
     for words in ([], ["--dtype", "bfloat16"]):
         assert run(folder, "one two", *words) == 0
     assert seen == [torch.float32, torch.bfloat16]

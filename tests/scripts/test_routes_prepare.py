@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict
 
-import datasets
 import pytest
 
 pytest.importorskip("rdkit")
@@ -30,22 +29,6 @@ def files(tmp_path):
     return [tmp_path / "a.jsonl.gz", tmp_path / "b.json"]
 
 
-def test_a_data_set_and_what_was_left_out(files, tmp_path, capsys):
-    out = tmp_path / "deep" / "out"
-    arguments = ["--exclude", tmp_path / "test.txt", "--permutations", 2, "--starting-material", "all", "--seed", 3]
-    assert weft(*files, "--output-dir", out, *arguments) == 0
-    shown = capsys.readouterr()
-    assert "4  read" in shown.out and "2  kept" in shown.out and "1  dropped: duplicate" in shown.out
-    assert "1  dropped: excluded" in shown.out and f"8 rows, in {out}" in shown.out
-    data = datasets.load_from_disk(str(out))
-    assert data.column_names == ["source", "target", "n_steps", "starting_material"] and len(data) == 8
-    report = json.loads((out / "report.json").read_text())
-    assert report["settings"]["seed"] == 3 and report["files"] == [str(file) for file in files]
-    assert report["dropped"]["duplicate"]["examples"] == [
-        {"file": str(files[1]), "index": "[0][0]", "why": AMIDE.smiles}
-    ]
-
-
 def test_every_argument_arrives(files, tmp_path, capsys):
     out = tmp_path / "out"
     given = {"exclude_by": "made", "max_source_length": 200, "max_target_length": 50,
@@ -55,16 +38,14 @@ def test_every_argument_arrives(files, tmp_path, capsys):
         arguments += [f"--{name.replace('_', '-')}", value]
     assert weft(tmp_path / "test.txt", "--output-dir", out, *arguments, "--no-progress") == 1
     message = capsys.readouterr().err
-    assert "0 of 1 routes were kept: 1 route too long" in message and not out.exists()
-    assert weft(files[0], "--output-dir", out, *arguments, "--sub-routes") == 0
+    assert "0 of 1 routes were kept: 1 route too long" in message and message.count("\n") == 1 and not out.exists()
+    assert weft(*files, "--output-dir", out, *arguments, "--sub-routes", "--exclude", tmp_path / "test.txt") == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {words}\n" in printed for words in ("2  kept", "1  dropped: duplicate", "1  dropped: excluded"))
+    assert f"rows, in {out}; counts" in printed and json.loads((out / "report.json").read_text())["files"] == list(
+        map(str, files)
+    )
     expected = asdict(Preparation()) | given | {"sub_routes": True}
     assert json.loads((out / "report.json").read_text())["settings"] == expected
     assert weft(files[0], "--output-dir", out, "--aligned", 2, "--overwrite") == 0
     assert json.loads((out / "report.json").read_text())["settings"] == asdict(Preparation(aligned=2))
-
-
-def test_a_mistake_is_one_line(tmp_path, capsys):
-    (tmp_path / "notes.txt").write_text("\n\nDear diary\n" * 1001)
-    assert weft(tmp_path / "notes.txt", "--output-dir", tmp_path / "out", "--no-progress", "--workers", 1) == 1
-    shown = capsys.readouterr().err
-    assert shown.count("\n") == 1 and "notes" in shown and not (tmp_path / "out").exists()

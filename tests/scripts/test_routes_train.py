@@ -56,7 +56,7 @@ def test_a_trained_model_is_trained_on_and_learns_more_tokens(tmp_path, capsys):
     assert train(*words, first, "--preset", "dms-tiny", "--vocabulary", "dms", *QUICK) == 0
     assert len(AutoTokenizer.from_pretrained(first)) == 53
     shown = capsys.readouterr().out
-    assert "8 training rows, 2 of them left out because their target is in the test set" in shown
+    assert "8 training rows, 2 left out because their target is in the test set" in shown
     assert "2 of 6 routes do not fit the model" in shown and "4 training routes" in shown
     assert sorted((tmp_path / "data").iterdir()) == before
     on = ["--model-name-or-path", first, "--config-overrides", "max_target_positions=100", *QUICK[2:]]
@@ -81,7 +81,7 @@ def test_aligned_texts_and_sub_routes(tmp_path, capsys):
     assert train(*words) == 0
     # three of each target: of the two routes, and of the acid that the first makes; the tested propane has two SMILES
     shown = capsys.readouterr().out
-    assert "11 training rows, 2 of them left out" in shown and "9 training routes" in shown
+    assert "11 training rows, 2 left out" in shown and "9 training routes" in shown
     expected = {"steps": [1, 2], "aligned": 3, "sub_routes": True, "starting_material": False}
     expected |= {"sources": {"train.jsonl": 11}}
     for folder in (tmp_path / "model", tmp_path / "model" / "checkpoint-1"):

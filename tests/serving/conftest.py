@@ -31,7 +31,7 @@ class StubTask:
         self.computed: list[str] = []
         self.gave_up = 0
 
-    def works(self, texts, *, beams, max_new_tokens, conditions):
+    def inputs(self, texts, *, beams, max_new_tokens, conditions):
         if "bad" in texts:
             raise ValueError("'bad' is no text.")
         return texts

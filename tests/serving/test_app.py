@@ -39,7 +39,7 @@ def test_health_a_full_queue_and_openapi(server, stub):
     assert server.client.get("/health").json()["computing"] == 1
     refused = server.client.post("/translate", json={"texts": ["c", "d"]})
     assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
-    assert refused.json()["detail"] == "2 inputs are waiting, and the queue has no room for these 2: try again later."
+    assert refused.json()["detail"] == "2 inputs are waiting, and the queue has no space for these 2: try again later."
     stub.go.set()
     soon(lambda: first and second)
     assert first[0].json() == {"translations": ["WAIT"]} and second[0].json() == {"translations": ["A", "B"]}
@@ -193,7 +193,7 @@ def test_requests_are_named_logged_and_counted(server, caplog):
 
 
 def test_an_error_of_the_server_is_a_500(server, stub, monkeypatch):
-    monkeypatch.setattr(stub, "works", None)
+    monkeypatch.setattr(stub, "inputs", None)
     response = server.client.post("/translate", json={"texts": "a"})
     assert response.status_code == 500 and "x-request-id" in response.headers
     assert response.json() == {"detail": "The server failed; its log has the cause."}

@@ -12,7 +12,7 @@ from .conftest import soon
 
 
 @dataclass(frozen=True)
-class Work:
+class Input:
     number: int
     settings: str = "a"
     rows: int = 1
@@ -24,10 +24,10 @@ class Countdown:
     def __init__(self, pools, watch):
         self.pools, self.watch, self.left = pools, watch, {}
 
-    def add(self, key, work):
-        if work.number == -2:
-            raise RuntimeError("no room")
-        self.left[key] = [work.number, work.number**2]
+    def add(self, key, input):
+        if input.number == -2:
+            raise RuntimeError("no space")
+        self.left[key] = [input.number, input.number**2]
 
     def remove(self, key):
         del self.left[key]
@@ -54,11 +54,11 @@ class Countdowns:
     def __init__(self):
         self.steps, self.made, self.go = [], [], threading.Event()
 
-    def pool_key(self, work):
-        return work.settings
+    def pool_key(self, input):
+        return input.settings
 
-    def rows(self, work):
-        return work.rows
+    def rows(self, input):
+        return input.rows
 
     def open_pool(self, key, watch):
         self.made.append(Countdown(self, watch))
@@ -88,40 +88,40 @@ def answers(items):
 def begun(batcher, pools, number=5, settings="a"):
     """Submit an input whose first step waits for `pools.go`, and wait until this step has begun."""
     before = len(pools.steps)
-    items = batcher.submit([Work(number, settings)])
+    items = batcher.submit([Input(number, settings)])
     soon(lambda: len(pools.steps) > before)
     return items
 
 
 def test_inputs_join_and_leave_between_steps(batcher, pools):
     long = begun(batcher, pools)
-    others = batcher.submit([Work(1), Work(2), Work(3), Work(4)])
-    assert [batcher.computing, batcher.waiting] == [4, 1]  # one request has at most half of the room
+    others = batcher.submit([Input(1), Input(2), Input(3), Input(4)])
+    assert [batcher.computing, batcher.waiting] == [4, 1]  # one request has at most half of the capacity
     with pytest.raises(QueueFull):  # all of its inputs or none
-        batcher.submit([Work(6)] * 6)
+        batcher.submit([Input(6)] * 6)
     pools.go.set()
     assert answers(long + others) == [25, 1, 4, 9, 16]
     assert pools.steps[:3] == [[25], [1, 4, 9, 25], [4, 9, 16, 25]]
-    assert answers(batcher.submit([Work(1), Work(2, "b")])) == [1, 4]
+    assert answers(batcher.submit([Input(1), Input(2, "b")])) == [1, 4]
     soon(lambda: batcher.computing == 0)
     assert len(pools.made) == 3  # a pool that is empty is closed
 
 
 def test_requests_begin_in_turn(pools, batcher):
-    first = batcher.submit([Work(1, "first") for _ in range(6)])
-    second = batcher.submit([Work(1, "second")])
-    third = batcher.submit([Work(2, "third"), Work(3, "third")])
+    first = batcher.submit([Input(1, "first") for _ in range(6)])
+    second = batcher.submit([Input(1, "second")])
+    third = batcher.submit([Input(2, "third"), Input(3, "third")])
     assert [batcher.waiting, batcher.computing] == [3, 6]
     pools.go.set()
     assert answers([*second, *third, *first]) == [1, 4, 9] + [1] * 6
 
 
-def test_a_wide_input_waits_for_room_and_is_not_overtaken(pools):
+def test_a_wide_input_waits_for_capacity_and_is_not_overtaken(pools):
     batcher, ended = Batcher(pools, max_batch_size=24, max_queue=300), []
-    items = batcher.submit([Work(1, rows=100)] * 2)  # the second would take more than half of 240 rows
+    items = batcher.submit([Input(1, rows=100)] * 2)  # the second would take more than half of 240 rows
     assert [batcher.waiting, batcher.computing] == [1, 1]
-    works = [Work(1, rows=60)] * 10 + [Work(1, rows=230)] + [Work(1, rows=10)] * 20
-    items += [item for work in works for item in batcher.submit([work])]
+    inputs = [Input(1, rows=60)] * 10 + [Input(1, rows=230)] + [Input(1, rows=10)] * 20
+    items += [item for input in inputs for item in batcher.submit([input])]
     for item in items:
         item.answer.add_done_callback(lambda _, item=item: ended.append(item.rows))
     pools.go.set()
@@ -134,7 +134,7 @@ def test_a_wide_input_waits_for_room_and_is_not_overtaken(pools):
 
 def test_an_abandoned_input_leaves_the_queue_or_its_pool(batcher, pools):
     (long,) = begun(batcher, pools, 10**9)
-    gone, kept = batcher.submit([Work(1)]), batcher.submit([Work(3)])
+    gone, kept = batcher.submit([Input(1)]), batcher.submit([Input(3)])
     batcher.abandon([*gone, long])
     pools.go.set()
     assert answers(kept) == [9]
@@ -145,7 +145,7 @@ def test_an_abandoned_input_leaves_the_queue_or_its_pool(batcher, pools):
 
 def test_an_input_that_fails_does_not_harm_the_others(batcher, pools, caplog):
     long = begun(batcher, pools)
-    bad, good = batcher.submit([Work(-1), Work(2)])
+    bad, good = batcher.submit([Input(-1), Input(2)])
     pools.go.set()
     assert answers([*long, good]) == [25, 4]
     error = bad.answer.exception(10)
@@ -153,6 +153,6 @@ def test_an_input_that_fails_does_not_harm_the_others(batcher, pools, caplog):
     assert error.__traceback__ is None and error.__context__ is None  # frames would keep tensors
     assert "negative" in caplog.text
     for number in (-2, -3):
-        (none,) = batcher.submit([Work(number)])
+        (none,) = batcher.submit([Input(number)])
         assert type(none.answer.exception(10)) is Failed
-    assert answers(batcher.submit([Work(3)])) == [9]
+    assert answers(batcher.submit([Input(3)])) == [9]

@@ -23,8 +23,8 @@ def schema(server):
 
 def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
     task, calls = RouteTask(planner, Stock(known[0].leaves())), []
-    works, short = task.works, PlanSettings(beams=1, max_new_tokens=1, direct=True)
-    monkeypatch.setattr(task, "works", lambda *args, **more: calls.append((*args, more)) or works(["CCO"], short))
+    make, short = task.requests, PlanSettings(beams=1, max_new_tokens=1, direct=True)
+    monkeypatch.setattr(task, "requests", lambda **given: calls.append(given) or make(["CCO"], short))
     body = {
         "beams": 3, "num_augmentations": 4, "seed": 3, "ranking": "sqrt_length", "max_new_tokens": 9,
         "time_limit": 20, "on_salt": "strip", "direct": True, "num_routes": 3, "per_reaction": 2,
@@ -33,16 +33,14 @@ def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
         "only_purchasable": True, "required_leaf": "OC", "forbidden": ["OCC"], "forbidden_substructures": ["[N+]"],
     }  # fmt: skip
     targets = {"targets": "CCO", "n_steps": 2, "starting_material": "CO"}
-    assert task.rows(works(["CCO"], PlanSettings(beams=50), n_steps=[1, 2, 3])[0]) == 50  # one search at a time
+    assert task.rows(make(["CCO"], PlanSettings(beams=50), n_steps=[1, 2, 3])[0]) == 50  # one search at a time
     with running(task) as server:
         for more in (body | rules | {"allow": ["cycles"]}, {"grammar": False, "allow": ["cycles"]}, {}):
             assert server.client.post("/plan", json=targets | more).status_code == 200
-    others = {"n_steps": [2], "starting_material": "CO", "on_error": "skip", "budget": 60.0}
-    assert calls == [
-        (["CCO"], PlanSettings(**body, constraints=Constraints(acyclic=False, **rules)), others),
-        (["CCO"], PlanSettings(grammar=False), others),
-        (["CCO"], PlanSettings(), others),
-    ]
+    others = {"targets": ["CCO"], "n_steps": [2], "starting_material": "CO", "on_error": "skip", "budget": 60.0}
+    constraints = Constraints(acyclic=False, **rules)
+    settings = [PlanSettings(**body, constraints=constraints), PlanSettings(grammar=False), PlanSettings()]
+    assert calls == [others | {"settings": one} for one in settings]
 
 
 @pytest.mark.parametrize("has_stock", [True, False])
@@ -138,8 +136,8 @@ def test_a_search_to_the_stock_has_the_budget_of_the_server(planner, known):
         (PlanSettings(time_limit=0.1), None, 0.1),
         (PlanSettings(), [1], None),
     ):
-        (work,) = task.works([known[0].smiles], settings, n_steps=steps, budget=2.0)
-        assert work.settings.time_limit == seconds
+        (request,) = task.requests([known[0].smiles], settings, n_steps=steps, budget=2.0)
+        assert request.settings.time_limit == seconds
 
 
 class KnowsTheAmide(ForwardModel):

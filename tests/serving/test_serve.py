@@ -92,14 +92,20 @@ def test_under_load_answers_equal_those_alone_and_a_signal_ends_it_in_order(plan
             assert [answer.result().status_code for answer in last] == [503] * 3  # none was computed as a whole
 
 
-def test_options_reach_the_server(monkeypatch, untrained_folder):
-    seen = []
+@pytest.fixture
+def servers(monkeypatch):
+    """The servers that would run."""
+    seen: list[Server] = []
     monkeypatch.setattr(Server, "run", lambda self, sockets: seen.append(self))
+    return seen
+
+
+def test_options_reach_the_server(servers, monkeypatch, untrained_folder):
     monkeypatch.setenv("WEFT_API_KEY", "secret\n")  # as a file has it
     words = ["--log-level", "error", "--log-format", "json", "--refuse", "ranking", "--max-connections", "9"]
     words += ["--allowed-host", "a.example", "--header-timeout-s", "3"]
     assert cli.main(["serve", "--model", untrained_folder, "--port", "0", *words]) == 0
-    (server,) = seen
+    (server,) = servers
     assert server.config.log_level == "error" and logging.getLogger("weftformer").level == logging.ERROR
     assert server.config.log_config["formatters"]["line"]["()"] is JsonFormatter
     assert (server.config.limit_concurrency, server.config.timeout_keep_alive) == (10, 3)
@@ -129,9 +135,7 @@ STRANGE = ("evil.example", "localhost.evil.example", "evil.localhost", "127.0.0.
         ("--host 0.0.0.0 --allowed-host a.example", "", ("a.example",), (*LOOPBACK, *STRANGE)),
     ],
 )  # fmt: skip
-def test_a_server_for_this_machine_answers_its_own_names(monkeypatch, words, key, allowed, refused):
-    seen = []
-    monkeypatch.setattr(Server, "run", lambda self, sockets: seen.append(self))
+def test_a_server_for_this_machine_answers_its_own_names(servers, monkeypatch, words, key, allowed, refused):
     monkeypatch.setattr("weftformer.serving.app.load_task", lambda *_, **__: StubTask())
     monkeypatch.setattr(serve, "check_models", lambda _: None)
     address = {"localhost": "127.0.0.1"}
@@ -139,7 +143,7 @@ def test_a_server_for_this_machine_answers_its_own_names(monkeypatch, words, key
     monkeypatch.setattr(serve, "_listen", listen)
     monkeypatch.setenv("WEFT_API_KEY", key)
     assert cli.main(["serve", "--model", "stub", *words.split()]) == 0
-    with TestClient(seen[0].config.app) as client:
+    with TestClient(servers[0].config.app) as client:
         for host, status in [*((host, 200) for host in allowed), *((host, 400) for host in refused)]:
             answer = client.get("/health", headers={"host": host})
             assert answer.status_code == status, (host, answer.text)

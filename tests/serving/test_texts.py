@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from weftformer.serving import TextTask, texts
+from weftformer.serving import TextTask, search
 
 from ..models import tiny_text_model
 from .conftest import running, soon
@@ -29,7 +29,7 @@ def answers_together(task, bodies):
 @pytest.mark.parametrize("in_batches", [False, True])
 def test_translations_equal_those_of_each_text_alone(text_task, monkeypatch, in_batches):
     if in_batches:
-        monkeypatch.setattr(texts, "reason_against", lambda model, **settings: "in batches")
+        monkeypatch.setattr(search, "reason_against", lambda model, **settings: "in batches")
     sizes, open_pool = [], text_task.open_pool
 
     def opened(key, watch):
@@ -58,9 +58,9 @@ def test_translations_equal_those_of_each_text_alone(text_task, monkeypatch, in_
 @pytest.mark.parametrize("in_batches", [False, True])
 def test_a_pool_whose_inputs_all_left_has_nothing_to_do(text_task, monkeypatch, in_batches):
     if in_batches:
-        monkeypatch.setattr(texts, "reason_against", lambda model, **settings: "in batches")
-    pool, (work,) = text_task.open_pool(1, lambda: None), text_task.works(["one"])
-    pool.add("one", work)
+        monkeypatch.setattr(search, "reason_against", lambda model, **settings: "in batches")
+    pool, (input,) = text_task.open_pool(1, lambda: None), text_task.inputs(["one"])
+    pool.add("one", input)
     assert in_batches or pool.step() == []
     pool.remove("one")
     assert len(pool) == 0 and pool.step() == []
@@ -72,5 +72,5 @@ def test_settings_and_ends_are_those_saved_with_the_model():
     saved.max_new_tokens = 7
     assert task.settings(None, None).max_new_tokens == 7 and task.settings(None, 3).max_new_tokens == 3
     saved.eos_token_id = task.model.config.eos_token_id = None
-    ((written,),) = task.write(task.works(["one two"], max_new_tokens=4), with_scores=True)
-    assert written.is_cut and written.score < 0
+    ((output,),) = task.generate(task.inputs(["one two"], max_new_tokens=4), with_scores=True)
+    assert output.is_cut and output.score < 0

@@ -39,7 +39,7 @@ def test_a_switch_may_be_unset_on_or_off():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([*NEEDED, "--lerning-rate", "1"], "no argument --lerning-rate. Did you mean `learning-rate`"),
+        ([*NEEDED, "--lerning-rate", "1"], "no argument --lerning-rate. Did you mean `--learning-rate`"),
         ([*NEEDED, "--max-steps", "ten"], "--max-steps"),
         ([*NEEDED, "--model-name-or-path", "m", "--preset", "tiny"], "--preset tiny is for a new model"),
         ([*NEEDED, "--train-sampling-strategy", "sequential", "--max-tokens-per-batch", "9"], "which shuffles"),

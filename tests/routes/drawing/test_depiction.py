@@ -49,11 +49,7 @@ def test_undrawable_molecules_are_text(smiles):
 
 
 @pytest.mark.parametrize(
-    ("product", "reactant"),
-    [
-        ("O=C(O)/C=C/C(=O)O", r"O=C(O)/C=C\C(=O)O"),
-        (r"CNC(=O)/C=C\C", "C/C=C/C(=O)O"),
-    ],
+    ("product", "reactant"), [("O=C(O)/C=C/C(=O)O", r"O=C(O)/C=C\C(=O)O"), (r"CNC(=O)/C=C\C", "C/C=C/C(=O)O")]
 )
 def test_a_double_bond_is_drawn_as_it_is(product, reactant):
     for drawn in depict_route(Route(product, (Route(reactant),))):

@@ -1,7 +1,5 @@
 """The page of routes in a real browser: Debian's chromium, driven by playwright."""
 
-import re
-
 import pytest
 
 pytest.importorskip("playwright", reason="needs playwright: pip install weftformer[test]")
@@ -67,9 +65,3 @@ def test_routes_are_sorted_and_filtered(open_page, tmp_path):
         page.locator("#find").fill(words)
         page.keyboard.press("Enter")  # does not leave the page
         assert shown(page) == found
-
-
-def transform(page):
-    """How far the first picture is moved, and how large it is."""
-    style = page.locator(".view > svg:visible").first.evaluate("svg => svg.style.transform")
-    return [float(value) for value in re.findall(r"-?[\d.]+", style)]

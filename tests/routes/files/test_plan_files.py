@@ -36,6 +36,14 @@ PLANS = [
     plan_of(CHIRAL.smiles, "chiral", CHIRAL),
 ]
 
+
+def table(tmp_path, plans, form="csv") -> list[dict]:
+    """Return the rows of a table of plans."""
+    assert write_plans(tmp_path / "a.csv", plans, form) == []
+    with (tmp_path / "a.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 READ = [form for form in PLAN_FORMS if form not in ("summary", "sdf", "rdf")]
 
 
@@ -83,9 +91,7 @@ def test_candidates_of_an_unknown_target_are_refused(tmp_path, content):
 
 
 def test_ids_ranks_and_groups_are_in_tables(tmp_path):
-    write_plans(tmp_path / "a.csv", PLANS, "csv")
-    with (tmp_path / "a.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = table(tmp_path, PLANS)
     assert [(row["id"], row["rank"], row["group"]) for row in rows] == [
         ("the ester", "1", "1"), ("the ester", "2", "1"), ("7", "", ""), ('x, "y"', "", ""), ("chiral", "1", "1"),
     ]  # fmt: skip
@@ -100,9 +106,7 @@ def test_ids_ranks_and_groups_are_in_tables(tmp_path):
 
 def test_remarks_about_steps_are_in_tables(tmp_path):
     diester = Route("COC(=O)Cc1ccc(C(=O)O)cc1", (Route("COC(=O)Cc1ccc(C(=O)OC)cc1"),))
-    write_plans(tmp_path / "a.csv", [plan_of(diester.smiles, "1", diester), PLANS[0]], "csv")
-    with (tmp_path / "a.csv").open(newline="") as file:
-        remarks = [row["remarks"] for row in csv.DictReader(file)]
+    remarks = [row["remarks"] for row in table(tmp_path, [plan_of(diester.smiles, "1", diester), PLANS[0]])]
     assert remarks == ["step 1: the same transformation also makes 1 other product here", "", ""]
 
 
@@ -111,16 +115,15 @@ def test_routes_that_reactions_cannot_express_are_left_out(tmp_path):
     (why,) = write_plans(tmp_path / "a.txt", plans, "reactions")
     assert "cannot be read back from its reactions alone" in why
     assert list(read_routes(tmp_path / "a.txt")) == [SHORT, ESTER]
-    assert write_plans(tmp_path / "a.csv", plans, "csv") == []
+    table(tmp_path, plans)
     assert list(read_routes(tmp_path / "a.csv")) == [MIXED, SHORT, ESTER]
     with pytest.raises(ValueError, match="form must be one of json, jsonl"):
         write_plans(tmp_path / "a", plans, "askcos")
 
 
 def test_a_summary_has_a_line_for_each_target(tmp_path):
-    write_plans(tmp_path / "a.csv", [*PLANS, Plan("CO", ranked([Candidate("", -1.0, 1, SHORT)]), id="=A1")], "summary")
-    with (tmp_path / "a.csv").open(newline="") as file:
-        ester, unread, nothing, chiral, unknown = csv.DictReader(file)
+    plans = [*PLANS, Plan("CO", ranked([Candidate("", -1.0, 1, SHORT)]), id="=A1")]
+    ester, unread, nothing, chiral, unknown = table(tmp_path, plans, "summary")
     # the second route is the first that can be bought
     assert (ester["solved"], ester["routes"], ester["rank"], ester["steps"]) == ("true", "2", "2", "2")
     assert ester["precedented_steps"] == "1" and float(ester["confidence"]) == pytest.approx(math.exp(-2.5 / 2), 1e-3)
@@ -177,9 +180,7 @@ def test_every_file_of_plans_is_read(tmp_path, count):
     [("=HYPERLINK(1)", "'=HYPERLINK(1)"), ("\tC", "'\tC"), ("-x", "'-x"), ("-7", "-7"), ("CC=O", "CC=O")],
 )
 def test_formulas_are_escaped_in_tables(tmp_path, text, written):
-    write_plans(tmp_path / "a.csv", [Plan(text, id=text, problem="no molecule"), PLANS[0]], "csv")
-    with (tmp_path / "a.csv").open(newline="") as file:
-        first, second, _ = csv.DictReader(file)
+    first, second, _ = table(tmp_path, [Plan(text, id=text, problem="no molecule"), PLANS[0]])
     assert (first["id"], first["target"]) == (written, written) and second["score"] == "-1.5"
 
 
@@ -206,8 +207,7 @@ def test_text_table_and_page_say_which_materials_are_in_stock(tmp_path, source):
         ((plan, _),) = read_plans(tmp_path / "plans")
     lines = [line for line in described(plan, 1).splitlines() if line.startswith(("├", "│", "└"))]
     assert [line.split()[-1] for line in lines if "•" in line] == [BOUGHT] and "• 1 in stock" in described(plan, 1)
-    write_plans(tmp_path / "plans.csv", [plan], "csv")
-    (row,) = csv.DictReader((tmp_path / "plans.csv").open())
+    (row,) = table(tmp_path, [plan])
     assert set(row["missing"].split()) == set(ABSENT) and row["purchasable"] == "false"
     page = "".join(routes_page([plan]))
     kinds = re.findall(r'<li class="(in-stock|missing|unknown)"><span class="badge">.*?<code>(.*?)</code>', page)

@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 
 from weftformer.routes import Candidate, Constraints, PlanSettings, Route, Stock
-from weftformer.routes.planning import model_search as module
 from weftformer.routes.planning import stock_search as stock_module
 from weftformer.routes.planning.model_search import Job, RouteSearch
 from weftformer.routes.planning.pool import PlanPool
 from weftformer.routes.planning.retro_star import RetroStarSearch
 from weftformer.routes.precedents import Transformation
+from weftformer.serving import search
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -35,7 +35,7 @@ def test_joined_jobs_equal_jobs_alone(planner, known, name, monkeypatch):
         Stock([leaf for route in known for leaf in route.leaves()]),
     )
     running = RouteSearch(planner.model, planner.tokenizer, settings, stock)
-    monkeypatch.setattr(module, "reason_against", lambda *args, **settings: "in batches")
+    monkeypatch.setattr(search, "reason_against", lambda *args, **settings: "in batches")
     alone = RouteSearch(planner.model, planner.tokenizer, settings, stock)
     targets = [(route.smiles, steps) for route in known[:2] for steps in (1, 2)]
     jobs = [Job(*target, max_new_tokens=60) for target in [*targets, ("CCCCCCCCCCCCCCCCO", 1)]]
@@ -52,6 +52,8 @@ def test_joined_jobs_equal_jobs_alone(planner, known, name, monkeypatch):
         assert told(found[ticket]) == told(expected)
         scores = [one.score for one in expected]
         assert [one.score for one in found[ticket]] == pytest.approx(scores, abs=2e-4, rel=1e-5)
+    alone.add([Job(route.smiles, 1) for route in known])  # of any length, they share a batch
+    assert len(alone.step()) == len(known)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def alone(planner, known):
 def test_targets_wait_for_capacity(planner, known, alone, how, monkeypatch):
     in_batches = how == "in batches"
     if in_batches:
-        monkeypatch.setattr(module, "reason_against", lambda *args, **settings: "in batches")
+        monkeypatch.setattr(search, "reason_against", lambda *args, **settings: "in batches")
     settings = dataclasses.replace(BEAMS, time_limit=100.0)
     pool = PlanPool(planner.model, planner.tokenizer, settings.for_search, most=3, together=how == "together")
     joined, add = [], pool._search.add

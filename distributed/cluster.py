@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .works import Items, Row, Work
+from .tasks import AnyTask, Items, PartRow
 
 # An item is left out after it has ended, or failed in, this many workers.
 MAX_FAILURES = 2
@@ -26,7 +26,7 @@ _ANSWER, _LOOK = 5.0, 1.0
 
 
 @dataclass(frozen=True)
-class Workers:
+class WorkerSettings:
     """The number of workers, and where they run.
 
     Args:
@@ -44,7 +44,7 @@ class Workers:
 
 
 @contextmanager
-def _connected(workers: Workers) -> Iterator[tuple[Any, str]]:
+def _connected(workers: WorkerSettings) -> Iterator[tuple[Any, str]]:
     """Connect to Ray, or start it on this machine. An existing connection is used, and stays open.
 
     Args:
@@ -54,7 +54,7 @@ def _connected(workers: Workers) -> Iterator[tuple[Any, str]]:
         The package `ray`, and the device of the workers.
 
     Raises:
-        ValueError: Ray is not installed, no cluster answers at the address, or it has no room for the workers.
+        ValueError: Ray is not installed, no cluster answers at the address, or it is too small for the workers.
     """
     try:
         import ray
@@ -66,19 +66,19 @@ def _connected(workers: Workers) -> Iterator[tuple[Any, str]]:
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         device = workers.device or ("cuda" if any(node.get("GPU") for node in nodes) else "cpu")
-        _check_room(workers, nodes, device)
+        _check_size(workers, nodes, device)
         yield ray, device
     finally:
         if is_ours:
             ray.shutdown()
 
 
-def _connect(ray: Any, workers: Workers) -> None:
+def _connect(ray: Any, workers: WorkerSettings) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise, Ray sends usage reports to its makers
     address = workers.address or os.environ.get("RAY_ADDRESS") or "local"
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
-        _check_room(workers, [{"CPU": os.cpu_count() or 1}], "cpu")
+        _check_size(workers, [{"CPU": os.cpu_count() or 1}], "cpu")
         options |= {"num_cpus": workers.count * workers.threads, "include_dashboard": False}
     else:
         _check_answers(address)
@@ -92,8 +92,8 @@ def _check_answers(address: str) -> None:
     """Check that a cluster answers. Ray itself waits long for a missing one, and then ends the process."""
     if address.startswith("ray://"):
         raise ValueError(
-            f"--ray-address {address} is not supported (Ray Client): run the command on a machine of the cluster with --ray-address "
-            "auto, or submit it with `ray job submit`."
+            f"--ray-address {address} is not supported (Ray Client): run the command on a machine of the cluster with "
+            "--ray-address auto, or submit it with `ray job submit`."
         )
     host, colon, port = address.rpartition(":")
     if colon:
@@ -106,37 +106,34 @@ def _check_answers(address: str) -> None:
 def _unreachable(address: str, reason: str) -> ValueError:
     first = reason.strip().partition("\n")[0]
     return ValueError(
-        f"No Ray cluster responds at {address} ({first}): start one with `ray start --head`, or leave out --ray-address and "
-        "RAY_ADDRESS for workers on this machine."
+        f"No Ray cluster responds at {address} ({first}): start one with `ray start --head`, or leave out "
+        "--ray-address and RAY_ADDRESS for workers on this machine."
     )
 
 
 def run(
-    work: Work,
-    items: Items,
-    workers: Workers,
-    watch: Callable[[], None] | None = None,
-) -> Iterator[list[Row]]:
+    task: AnyTask, items: Items, workers: WorkerSettings, watch: Callable[[], None] | None = None
+) -> Iterator[list[PartRow]]:
     """Process items on workers, and yield their rows batch by batch, as they are done.
 
     An item that ends its worker or raises an error is repeated alone. After the second failure, its row has the state
     `failed`. The loss of a node does not count as a failure.
 
     Args:
-        work: the work on an item.
-        items: the inputs of the work.
+        task: what to do with the items.
+        items: the items.
         workers: the number of workers, and where they run.
         watch: called about once a second.
 
     Raises:
-        ValueError: no cluster answers, it has no room for so many workers, or the model cannot be loaded.
+        ValueError: no cluster answers, it is too small for so many workers, or the model cannot be loaded.
     """
     with _connected(workers) as (ray, device):
-        crew = _Crew(ray, work, workers, device)
+        pool = _WorkerPool(ray, task, workers, device)
         try:
-            yield from crew.run(work.batches(items, workers.count), watch or (lambda: None))
+            yield from pool.run(task.batches(items, workers.count), watch or (lambda: None))
         finally:
-            crew.stop()
+            pool.stop()
 
 
 def _gpus_of(device: str | None) -> int:
@@ -144,39 +141,35 @@ def _gpus_of(device: str | None) -> int:
     return int((device or "").startswith("cuda"))
 
 
-def _check_room(workers: Workers, nodes: list[dict[str, float]], device: str) -> None:
+def _check_size(workers: WorkerSettings, nodes: list[dict[str, float]], device: str) -> None:
     """Check that the workers fit. Ray would wait for ever for CPUs that no node has."""
-    rooms = [int(node.get("CPU", 0) // workers.threads) for node in nodes]
+    sizes = [int(node.get("CPU", 0) // workers.threads) for node in nodes]
     if gpus := _gpus_of(device):
-        rooms = [min(room, int(node.get("GPU", 0))) for room, node in zip(rooms, nodes, strict=True)]
-    if sum(rooms) < workers.count:
+        sizes = [min(size, int(node.get("GPU", 0))) for size, node in zip(sizes, nodes, strict=True)]
+    if sum(sizes) < workers.count:
         each = f"{workers.threads} CPU{'s' if workers.threads > 1 else ''}{' and a GPU' if gpus else ''} each"
         raise ValueError(
-            f"--workers {workers.count} with {each} do not fit: {len(nodes)} node{'s' if len(nodes) > 1 else ''} can take "
-            f"{sum(rooms)}."
+            f"--workers {workers.count} with {each} do not fit: {len(nodes)} node{'s' if len(nodes) > 1 else ''} can "
+            f"take {sum(sizes)}."
         )
 
 
 class _Worker:
     """The class of the actors."""
 
-    def load(self, work: Work, threads: int, device: str) -> str:
+    def load(self, task: AnyTask, threads: int, device: str) -> str:
         """Load the model, and return the id of this node."""
-        import importlib
-
         import ray
         import torch
 
-        for module_name in ("family", "routes.registration"):
-            importlib.import_module(f"weftformer.{module_name}").register()
         torch.set_num_threads(threads)
-        self.work = work
-        work.device = device
-        work.load()
+        self.task = task
+        task.loading |= {"device": device}
+        task.load()
         return ray.get_runtime_context().get_node_id()
 
-    def do(self, items: Items) -> list[Row]:
-        return [row for rows in self.work(items) for row in rows]
+    def do(self, items: Items) -> list[PartRow]:
+        return [row for rows in self.task(items) for row in rows]
 
 
 @dataclass
@@ -188,12 +181,12 @@ class Assignment:
     deadline: float = float("inf")
 
 
-class _Crew:
-    def __init__(self, ray: Any, work: Work, workers: Workers, device: str):
-        self.ray, self.work, self.workers, self.device = ray, work, workers, device
+class _WorkerPool:
+    def __init__(self, ray: Any, task: AnyTask, workers: WorkerSettings, device: str):
+        self.ray, self.task, self.workers, self.device = ray, task, workers, device
         # only actors reserve CPUs: whatever else Ray runs does not have to wait for a pool that takes all of them
         self._kind = ray.remote(num_cpus=workers.threads, num_gpus=_gpus_of(device), max_restarts=0)(_Worker)
-        self._shared = ray.put(work)  # stored once, because the stock may be large
+        self._shared = ray.put(task)  # stored once, because the stock may be large
         self._assignments: dict[Any, Assignment] = {}  # by the references of their results
         self._idle: list[Any] = []
         self._nodes: dict[Any, str] = {}  # by the actor
@@ -201,7 +194,7 @@ class _Crew:
         self._failures: Counter[int] = Counter()
         self._failed_loads = 0
 
-    def run(self, batches: list[Items], watch: Callable[[], None]) -> Iterator[list[Row]]:
+    def run(self, batches: list[Items], watch: Callable[[], None]) -> Iterator[list[PartRow]]:
         self._waiting.extend(batches)
         for _ in range(min(self.workers.count, len(batches))):
             self._start_worker()
@@ -230,11 +223,11 @@ class _Crew:
     def _assign(self) -> None:
         while self._waiting and self._idle:
             actor, batch = self._idle.pop(), self._waiting.popleft()
-            seconds = self.work.seconds(batch)
+            seconds = self.task.seconds(batch)
             deadline = float("inf") if seconds is None else time.monotonic() + seconds
             self._assignments[actor.do.remote(batch)] = Assignment(actor, batch, deadline)
 
-    def _collect(self, reference: Any, assignment: Assignment) -> list[Row]:
+    def _collect(self, reference: Any, assignment: Assignment) -> list[PartRow]:
         """Return the rows of a worker, or the rows of its abandoned items if it failed."""
         try:
             result = self.ray.get(reference)
@@ -245,7 +238,7 @@ class _Crew:
                 ) from error
             self._idle.append(assignment.actor)
             return self._repeat(
-                assignment.batch, f"raised {type(error.cause).__name__}: {error.cause}", is_its_own=True
+                assignment.batch, f"raised {type(error.cause).__name__}: {error.cause}", is_failure=True
             )
         except self.ray.exceptions.RayError as error:
             return self._died(assignment, error)
@@ -255,7 +248,7 @@ class _Crew:
             return []
         return result
 
-    def _died(self, assignment: Assignment, error: Exception) -> list[Row]:
+    def _died(self, assignment: Assignment, error: Exception) -> list[PartRow]:
         self.ray.kill(assignment.actor)  # it may be alive but out of reach
         alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
         if assignment.batch is None:
@@ -263,21 +256,21 @@ class _Crew:
             if self._failed_loads >= _MAX_FAILED_LOADS:
                 first = str(error).strip().partition("\n")[0]
                 raise ValueError(
-                    f"{_MAX_FAILED_LOADS} workers died while they loaded the model: memory is too small for {self.workers.count}, or a "
-                    f"library is broken. {first}"
+                    f"{_MAX_FAILED_LOADS} workers died while they loaded the model: memory is too small for "
+                    f"{self.workers.count}, or a library is broken. {first}"
                 )
             self._start_worker()
             return []
         is_late = time.monotonic() > assignment.deadline
         reason = "took too long" if is_late else "ended its worker (out of memory, or a crash)"
-        rows = self._repeat(assignment.batch, reason, is_its_own=self._nodes.pop(assignment.actor, "") in alive)
+        rows = self._repeat(assignment.batch, reason, is_failure=self._nodes.pop(assignment.actor, "") in alive)
         if self._waiting:
             self._start_worker()
         return rows
 
-    def _repeat(self, batch: Items, reason: str, is_its_own: bool) -> list[Row]:
+    def _repeat(self, batch: Items, reason: str, is_failure: bool) -> list[PartRow]:
         """Queue a batch again, and return the rows of the items that have failed too often."""
-        if not is_its_own:
+        if not is_failure:
             self._waiting.appendleft(batch)
             return []
         rows = []
@@ -285,7 +278,7 @@ class _Crew:
         for index, item in reversed(batch):
             if self._failures[index] >= MAX_FAILURES:
                 rows.append(
-                    self.work.failed(
+                    self.task.failed(
                         index, item, f"Left out after {MAX_FAILURES} failed attempts. The last attempt {reason}."
                     )
                 )
