@@ -25,6 +25,7 @@ from ..common.workers import Workers
 from .forms import OTHER_SALT, OTHER_TAUTOMER, parent_form, salt_in_words, tautomers
 from .molecules import KNOWN, hash64, parse
 from .offers import Offer, read_price
+from .sd_files import SDRecord, read_sd_file
 from .tree import SMILES_COLUMNS, Route, smiles_and_name
 
 _logger = logging.getLogger(__name__)
@@ -140,10 +141,10 @@ class Stock:
         is_strict: bool = False,
     ) -> Stock:
         """
-        Read a file of SMILES or InChIKeys: one per line, or one column of a table with a header.
+        Read a file of SMILES, InChI or InChIKeys: one per line, or one column of a table with a header. Or read an SD file.
 
-        For a table, also read the lowest price of each molecule, its vendor and its catalogue number, from columns
-        with such names.
+        For a table or an SD file, also read the lowest price of each molecule, its vendor and its catalogue number, from
+        columns or fields with such names.
 
         The file is read as gzip if its name ends in `.gz`. The hashes are cached beside the file
         (`NAME.weft-stock.npz`). The cache is used until the file changes. Lines that are not molecules, or have a
@@ -378,7 +379,8 @@ def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
     """Yield the SMILES or InChIKey of each line that is not empty, with its other data in a table."""
     columns = (*SMILES_COLUMNS, "inchikey") if column is None else (column,)
     with path.open("rb") as file, named_errors(path):
-        table, lines = read_table(text_of(file, str(path)), columns)
+        records, lines = read_sd_file(text_of(file, str(path)))
+        table, lines = read_table(lines, columns) if records is None else (_table_of(records), iter(()))
         if table is None and column is not None:
             raise ValueError(f"{path} has no column {column!r}: its first line is {next(lines, '').strip()[:200]!r}.")
         if table is None:  # a list: the text after the SMILES is a name
@@ -401,6 +403,16 @@ def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
                 )  # fmt: skip
                 is_warned = True
             yield entry, amount, (code or unit) if is_known else "", vendor, number
+
+
+def _table_of(records: Iterator[SDRecord]) -> Table:
+    """Return the records of an SD file as a table, with the data fields that the first of them have."""
+    head = list(itertools.islice(records, _LOOK_AT))
+    names = list(dict.fromkeys(name for record in head for name in record.fields if name not in SMILES_COLUMNS))
+    rows = (
+        [record.smiles, *(record.fields.get(name, "") for name in names)] for record in itertools.chain(head, records)
+    )
+    return Table(["smiles", *names], rows)
 
 
 def _column_like(table: Table, names: Sequence[str], part: str, but: int | None = None) -> int | None:
