@@ -83,6 +83,14 @@ def kept_groups(product: str, mapped: str, names: Collection[str] | None = None)
     return [name for name in (_table()[2] if names is None else names) if groups.stays(name)]
 
 
+@lru_cache(KNOWN)
+def unstable_kind(smiles: str) -> str | None:
+    """Return why a molecule cannot be isolated, or None if nothing is known against it."""
+    parts = [Chem.MolFromSmiles(part) for part in smiles.split(".")]
+    kinds = (why for why, patterns in _table()[4] for part in parts if all(map(part.HasSubstructMatch, patterns)))
+    return next(kinds, None)
+
+
 class Groups:
     """
     The functional groups of the reactants of a step. Each is matched when it is needed, because matching all of them takes long.
@@ -158,7 +166,7 @@ def _groups(smiles: str) -> frozenset[str]:
 
 
 @cache
-def _table() -> tuple[dict[str, Any], list[_Rule], list[str], list[_Rule]]:
+def _table() -> tuple[dict[str, Any], list[_Rule], list[str], list[_Rule], list[tuple[str, list[Any]]]]:
     table = json.loads(files("weftformer.routes.shipped").joinpath(GROUPS).read_text(encoding="utf-8"))
     conditions = ("steps", "with", "without", "reacting", "elsewhere", "beside")
     rules, stereo_rules = (
@@ -166,4 +174,6 @@ def _table() -> tuple[dict[str, Any], list[_Rule], list[str], list[_Rule]]:
         for kind in ("rules", "stereo_rules")
     )
     counted = [name for name in table["groups"] if name not in table["uncounted"]]
-    return {name: Chem.MolFromSmarts(smarts) for name, smarts in table["groups"].items()}, rules, counted, stereo_rules
+    groups = {name: Chem.MolFromSmarts(smarts) for name, smarts in table["groups"].items()}
+    unstable = [(row["why"], list(map(Chem.MolFromSmarts, row["smarts"]))) for row in table["unstable"]]
+    return groups, rules, counted, stereo_rules, unstable
