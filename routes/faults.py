@@ -171,8 +171,3 @@ def route_faults(route: Route, above: tuple[str, ...] = ()) -> Iterator[tuple[Ro
     for child in route.children:
         yield from route_faults(child, (*above, route.smiles))
     yield route, step_fault(route.smiles, [child.smiles for child in route.children], above)
-
-
-def why_it_fails(route: Route) -> str | None:
-    """Return the distinct reasons why steps of a route are not possible, or None."""
-    return "; ".join(dict.fromkeys(fault.reason for _, fault in route_faults(route) if fault)) or None

@@ -41,6 +41,7 @@ EPILOG = """examples:
   weftformer routes plan --input-file targets.sdf --model runs/demo --output-file routes.jsonl --time-limit 60 --resume"""
 
 COMMAND = "routes plan"
+IDEAS = "--- Ideas: a step of each of these routes has no recorded precedent ---"
 # The exit status when at least one target has no route, or none that starts from the stock.
 NO_ROUTE = 3
 # The largest number of targets without a route that are named at the end.
@@ -135,7 +136,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _print_first(_: Any, route: Route) -> None:
-    print(f"\nFirst purchasable route; the search continues:\n{route.format_tree(missing=())}", flush=True)
+    print(f"\nFirst purchasable route of recorded steps; the search continues:\n{route.format_tree(missing=())}", flush=True)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -246,11 +247,14 @@ def described(plan: Plan, count: int) -> str:
         return "\n".join([f"\n{name}: {plan.nothing_because}", *notes])
     failing = plan.summary["failing"]
     counts = f"{len(routes)} distinct route{'s' * (len(routes) != 1)}"
-    counts += ", none of them from the stock alone" if plan.solved is False else ""
+    counts += "; " + _answer(plan) if plan.solved is not None else ""
     counts += f", {failing} of them with a failing step" if failing else ""
     counts += f"; {failed} of {len(plan.candidates)} candidates are not routes" if failed else ""
     text = [f"\n{name}: {counts}", *notes]
+    ideas = plan.ideas
     for candidate, route in routes[:count]:
+        if ideas and candidate is ideas[0]:
+            text.append(f"\n{IDEAS}")
         facts = [f"rank {candidate.rank}", f"group {candidate.group}"]
         if candidate.missing is not None:
             facts.append(f"not in stock: {', '.join(candidate.missing)}" if candidate.missing else "purchasable")
@@ -263,6 +267,12 @@ def described(plan: Plan, count: int) -> str:
         text += [f"buy {offer.smiles}: {offer.description}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []
     return "\n".join(text)
+
+
+def _answer(plan: Plan) -> str:
+    """Say whether a target is solved, and by which evidence."""
+    steps = "recorded steps" if plan.evidence == "recorded" else "any steps"
+    return f"{'solved' if plan.solved else 'not solved'} by {steps} from the stock"
 
 
 def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:

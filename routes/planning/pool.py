@@ -179,9 +179,15 @@ class PlanPool:
             candidates,
             self.stock,
             per_reaction=settings.per_reaction,
-            by_evidence=settings.ranking == "log_probability",
+            evidence=settings.evidence if settings.ranking == "log_probability" else None,
             per_step=isinstance(target.strategy, WholeRoutes),
         )
         seconds = target.seconds + time.monotonic() - begun
-        plan = Plan(target.request.target, best, seconds=seconds, remarks=(*target.request.remarks, *remarks))
+        plan = Plan(
+            target.request.target,
+            best,
+            seconds=seconds,
+            remarks=(*target.request.remarks, *remarks),
+            evidence=settings.evidence,
+        )
         return plan if self.finish is None else self.finish(plan)

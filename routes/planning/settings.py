@@ -19,6 +19,7 @@ RANKINGS: dict[str, dict[str, Any]] = {
 }
 # The default time limit of a search to the stock, in seconds.
 BUDGET = 60.0
+EVIDENCE = ("recorded", "any")
 # The rules for all routes: their names in options, and the fields of `Constraints`.
 RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "size_limited"}
 
@@ -107,7 +108,7 @@ class PlanSettings:
         num_augmentations: number of SMILES of each target, each of which is searched. Their routes are pooled, each once with its
             best score. The first SMILES is canonical, and the others begin at other atoms. A small target has fewer.
         seed: seed of these SMILES.
-        ranking: "log_probability" puts purchasable routes first, then those whose steps are all precedented, then those without
+        ranking: "log_probability" puts routes first whose steps are all precedented, then purchasable ones, then those without
             unproductive steps, such as protections, then by log-probability (per step for whole
             routes). "sqrt_length" is the search of DirectMultiStep, which divides the log-probability by the square root of the
             length, including the forced start, and ranks by this score alone.
@@ -124,6 +125,8 @@ class PlanSettings:
         direct: let the model write whole routes, like DirectMultiStep, instead of a search to the stock. Whole
             routes are also written without a stock, with a number of steps, a starting material, a required leaf, several
             SMILES of a target or another ranking, and if the model cannot write single steps.
+        evidence: what each step of a route needs to solve a target: "recorded", a recorded reaction with the same
+            transformation, or "any", nothing. Routes without it are ideas, and rank behind all others.
         num_routes: number of purchasable routes after which the search for a target ends.
         per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the stock, all of whole
             routes).
@@ -163,6 +166,10 @@ class PlanSettings:
     direct: bool = option(
         False, "let the model write whole routes, like DirectMultiStep, instead of a search to the stock"
     )
+    evidence: str = option(
+        "recorded", "what each step of a route needs to solve a target: recorded, a precedent, or any, nothing",
+        choices=EVIDENCE, metavar="KIND",
+    )  # fmt: skip
     num_routes: int = option(10, "stop the search after N purchasable routes per target", least=1)
     per_reaction: int | None = option(
         None, "at most N routes with the same last reaction (default: 3 in a search to the stock)", least=1

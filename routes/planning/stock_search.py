@@ -85,8 +85,9 @@ class StockSearch:
 
     @property
     def first(self) -> Route | None:
-        """A route to the stock, or None if none is found yet."""
-        return next((solution.route for solution in self._recorded.solutions or self._proposed.solutions), None)
+        """A route to the stock by recorded reactions, or None if none is found yet."""
+        every = [*self._recorded.solutions, *self._proposed.solutions]
+        return next((solution.route for solution in every if solution.is_recorded), None)
 
     @property
     def _has_enough(self) -> bool:
@@ -173,12 +174,13 @@ class StockSearch:
             remarks.append(
                 f"{self.request.target} itself is in the stock{offer.description and ': '}{offer.description}."
             )
-        routes = solutions or ([] if settings.rules.only_purchasable else self._nearest())
+        is_solved = any(solution.is_recorded or settings.evidence == "any" for solution in solutions)
+        nearest = [] if is_solved or settings.rules.only_purchasable else self._nearest()
         candidates = [
             Candidate(solution.route.to_string(), -solution.cost, solution.route.depth, solution.route)
-            for solution in routes[: settings.num_routes]
+            for solution in [*nearest, *solutions][: settings.num_routes]
         ]
-        if solutions:
+        if is_solved:
             return candidates, remarks
         reason = self._why_not()
         if candidates:

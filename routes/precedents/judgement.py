@@ -22,6 +22,7 @@ from .stereo import compare
 from .transformations import Example, Library, Transformation, joined, shipped_library, without_stereo
 
 State = Literal["precedented", "no precedent", "fails"]
+Evidence = Literal["recorded", "predicted", "none"]
 
 # The classes of USPTO-50K (Schneider et al. 2016, doi 10.1021/acs.jcim.6b00564).
 CLASSES = {
@@ -85,6 +86,8 @@ class Judgement:
             Why the step fails.
         remarks (`tuple[str, ...]`):
             Oddities of the step.
+        is_objected (`bool`):
+            Whether recorded reactions have the same transformation, but a rule says that this step is not like them.
     """
 
     state: State
@@ -94,6 +97,18 @@ class Judgement:
     name: str | None = None
     reason: str | None = None
     remarks: tuple[str, ...] = ()
+    is_objected: bool = False
+
+    def evidence(self, forward_rank: int | None) -> Evidence:
+        """Return the evidence for the step.
+
+        Args:
+            forward_rank (`int` or None): the rank of the product among the predictions of a forward model, as in
+                `Candidate.forward_ranks`.
+        """
+        if self.state == "precedented":
+            return "recorded"
+        return "predicted" if self.state == "no precedent" and forward_rank and not self.is_objected else "none"
 
     @property
     def title(self) -> str | None:
@@ -206,7 +221,7 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
         if reagent is None or found.largest > REAGENTS[reagent].get("C", 0):
             remarks += [f"no reactant supplies {piece} of the product" for piece in found.pieces]
     remarks += _remarks(made, used, parts)
-    return Judgement("no precedent", name=name, remarks=tuple(remarks))
+    return Judgement("no precedent", name=name, remarks=tuple(remarks), is_objected=bool(objections))
 
 
 def _impossible(
