@@ -22,7 +22,7 @@ from ..common.packed import check_file
 from ..common.progress import Progress
 from ..common.tables import Table, find_column, named_errors, read_table, text_of
 from ..common.workers import Workers
-from .forms import OTHER_SALT, OTHER_TAUTOMER, parent_form, salt_in_words, tautomers
+from .forms import OTHER_SALT, OTHER_TAUTOMER, graph, parent_form, salt_in_words, tautomers
 from .molecules import KNOWN, hash64, parse
 from .offers import Offer, read_price
 from .sd_files import SDRecord, read_sd_file
@@ -41,12 +41,12 @@ _NUMBERS = (
 )  # fmt: skip
 # The SMILES or InChIKey of an entry, its price (NaN if unknown), unit, vendor and catalogue number.
 _Entry = tuple[str, float, str, str, str]
-# The hashes of some entries, the entries that are not molecules, the notes, and the number of salts.
-_Hashed = tuple[np.ndarray, list[str], list[Any], int]
+# The hashes of some entries and of their graphs, the entries that are not molecules, the notes, and the number of salts.
+_Hashed = tuple[np.ndarray, np.ndarray, list[str], list[Any], int]
 # The number of lines that decide what a file contains. A file is refused if more than half of them are unreadable.
 _LOOK_AT = 1000
 # Increase this number when the hashes are computed in another way, so that older caches are not read.
-_CACHE_VERSION = 4
+_CACHE_VERSION = 5
 # The number of entries that a worker process gets at once.
 _CHUNK = 50
 
@@ -91,7 +91,7 @@ class Stock:
     """
     A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys.
 
-    Each molecule takes eight bytes, and more if it is a salt or has a price, vendor or catalogue number. A molecule
+    Each molecule takes sixteen bytes, and more if it is a salt or has a price, vendor or catalogue number. A molecule
     that is not in a stock of n molecules is mistaken for one of them with a probability of n / 2^64, about 10^-12 for
     23 million.
 
@@ -114,9 +114,10 @@ class Stock:
     def _fill(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
         """Set the entries of the stock. `progress` is called with the number of entries in each chunk."""
         self._notes, self.num_salts, self.num_bad, self.bad_lines = _Notes(), 0, 0, list[str]()
-        parts = list[np.ndarray]()
-        for hashes, wrong, notes, salts in chunks:
+        parts, graphs = list[np.ndarray](), list[np.ndarray]()
+        for hashes, some_graphs, wrong, notes, salts in chunks:
             parts.append(hashes)
+            graphs.append(some_graphs)
             for note in notes:
                 self._notes.add(*note)
             self.num_salts += salts
@@ -125,8 +126,8 @@ class Stock:
             if progress is not None:
                 progress(len(hashes) + len(wrong))
             if len(parts) > 100_000:
-                parts = [np.unique(np.concatenate(parts))]
-        self._hashes = np.unique(np.concatenate(parts))
+                parts, graphs = ([np.unique(np.concatenate(arrays))] for arrays in (parts, graphs))
+        self._hashes, self._graphs = (np.unique(np.concatenate(arrays)) for arrays in (parts, graphs))
         self._notes.sort()
 
     @classmethod
@@ -223,7 +224,9 @@ class Stock:
         wrong = [entry[:200] for name, (entry, *_) in zip(names, entries, strict=True) if name is None]
         notes = [note for entry in entries_by_name for note in self._noted(*entry)]
         hashes = np.array([hash64(name) for name, *_ in entries_by_name], dtype=np.uint64)
-        return [(hashes, wrong, notes, sum("." in name for name, *_ in entries_by_name))]
+        graphs = [hash64(graph(name)) for name, *_ in entries_by_name] if self.kind == "smiles" else []
+        salts = sum("." in name for name, *_ in entries_by_name)
+        return [(hashes, np.array(graphs, dtype=np.uint64), wrong, notes, salts)]
 
     def _noted(self, name: str, price: float, about: Sequence[str]) -> Iterator[tuple[int, float, list[str]]]:
         """Yield the notes of an entry: price, unit, vendor and number by its name and, for a salt, also by its parent."""
@@ -242,7 +245,7 @@ class Stock:
             if str(arrays.pop("digest")) != _digest(arrays) or str(arrays["stamp"]) != stamp:
                 return None
             stock = cls([], str(arrays["kind"]))
-            stock._hashes = arrays["hashes"]
+            stock._hashes, stock._graphs = arrays["hashes"], arrays["graphs"]
             vars(stock._notes).update(
                 {name: arrays[name] for name in vars(stock._notes)} | {"text": arrays["text"].tobytes()}
             )
@@ -258,7 +261,7 @@ class Stock:
         return (
             all(
                 keys.dtype == np.uint64 and keys.ndim == 1 and bool((keys[1:] > keys[:-1]).all())
-                for keys in (self._hashes, notes.keys)
+                for keys in (self._hashes, self._graphs, notes.keys)
             )
             and notes.keys.shape == notes.prices.shape == notes.starts.shape
             and (not notes.starts.size or (text.endswith(b"\n") and int(notes.starts.max()) < len(text)))
@@ -266,7 +269,7 @@ class Stock:
 
     def _to_cache(self, known: Path, stamp: str) -> None:
         arrays: dict[str, np.ndarray] = {
-            "stamp": np.array(stamp), "kind": np.array(self.kind), "hashes": self._hashes,
+            "stamp": np.array(stamp), "kind": np.array(self.kind), "hashes": self._hashes, "graphs": self._graphs,
             "num_bad": np.array(self.num_bad), "bad_lines": np.array(self.bad_lines, dtype=np.str_),
             "num_salts": np.array(self.num_salts),
             **vars(self._notes) | {"text": np.frombuffer(self._notes.text, np.uint8)},
@@ -310,7 +313,9 @@ class Stock:
         if self.kind == "smiles":  # most tautomers have the same InChIKey
             if (note := self._notes.get(hash64(f"parent {parent}"))) is not None:
                 return _offer(smiles, note)
-            others += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
+            # no molecule of the stock has the atoms and bonds of most molecules, whose tautomers would take most of a search
+            if _place(self._graphs, hash64(graph(parent))) is not None:
+                others += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
         for other, form in others:
             name = other if self.kind == "smiles" else cast(str, _name_of(other, self.kind))
             if _place(self._hashes, hash64(name)) is not None:

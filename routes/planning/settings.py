@@ -17,8 +17,6 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "log_probability": {"length_penalty": 0.0},
     "sqrt_length": {"custom_generate": "sqrt_length"},
 }
-# The default time limit of a search to the stock, in seconds.
-BUDGET = 60.0
 EVIDENCE = ("recorded", "any")
 # The rules for all routes: their names in options, and the fields of `Constraints`.
 RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "size_limited"}
@@ -117,7 +115,9 @@ class PlanSettings:
             reactants and a common reagent have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They need the
             grammar. A search that finds no such route returns one candidate, whose `problem` gives the reason.
         max_new_tokens: largest number of new tokens (default: as many as the model has positions).
-        time_limit: seconds for each target (default: 60 for a search to the stock, none for whole routes). The search then
+        max_expansions: number of molecules after which the search of a target to the stock ends: those whose reactions the model
+            proposes. The library proposes reactions of eight times as many.
+        time_limit: seconds for each target (default: none). The search then
             ends with the finished routes and a remark in `Plan.remarks`. Whole routes with a time limit are searched
             one target after the other, not together.
         on_salt: what happens to a target of several molecules: "error" refuses it, "strip" plans its largest organic part,
@@ -152,9 +152,12 @@ class PlanSettings:
     max_new_tokens: int | None = option(
         None, "largest number of tokens of a route: an untrained model does not stop by itself", least=1
     )
+    max_expansions: int = option(
+        100, "stop the search after N molecules per target for which the model proposes reactions", least=1
+    )
     time_limit: float | None = option(
         None,
-        "seconds per target, after which the routes found are kept (default: 60 to the stock)",
+        "seconds per target, after which the routes found are kept (default: no limit)",
         metavar="SECONDS",
     )
     on_salt: str = option(
@@ -223,11 +226,6 @@ class PlanSettings:
         return PlanSettings(
             beams=self.beams, ranking=self.ranking, grammar=self.grammar, constraints=rules, direct=self.direct
         )
-
-    @property
-    def budget(self) -> float:
-        """The time limit of a search to the stock, in seconds."""
-        return BUDGET if self.time_limit is None else self.time_limit
 
     def check_stock(self, stock: Any) -> None:
         """Check that there is a stock if the settings need one.

@@ -1,6 +1,6 @@
 """Judges reactions: precedents in recorded chemistry, and remarks."""
 
-from .judgement import CLASSES, Evidence, Judgement, count_unproductive, judge, judge_route, judge_step
+from .judgement import CLASSES, Evidence, Judgement, count_unproductive, is_recorded, judge, judge_route, judge_step
 from .transformations import Library, Transformation, shipped_library
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Library",
     "Transformation",
     "count_unproductive",
+    "is_recorded",
     "judge",
     "judge_route",
     "judge_step",

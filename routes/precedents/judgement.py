@@ -139,6 +139,14 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
     return _judge(product, tuple(reactants), library or shipped_library())
 
 
+@lru_cache(KNOWN)
+def is_recorded(product: str, reactants: tuple[str, ...]) -> bool:
+    """Return whether [`judge`] finds a step precedented. This takes a part of its time."""
+    if step_fault(product, reactants) is not None:
+        return False
+    return _recorded(product, with_equivalents(product, reactants), shipped_library())[0] is not None
+
+
 def judge_route(route: Route) -> list[Judgement]:
     """Return the judgement of each reaction of a route, in the order of `Route.steps`.
 
@@ -182,12 +190,7 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
     is_stereo_alone = without_stereo(made.canonical) in [without_stereo(molecule.canonical) for molecule in used]
     name = _STEREO_ALONE if is_stereo_alone else None
     parts = with_equivalents(product, reactants)
-    precedent, objections, wrong = _precedent(product, parts, library)
-    if precedent is None:  # procedures isolate the salt, and draw it or the free base
-        forms = [parent_form(canonical_smiles(smiles)) for smiles in (product, *parts)]
-        if forms != [product, *parts]:
-            precedent, more, _ = _precedent(forms[0], forms[1:], library)
-            objections = objections or more
+    precedent, objections, wrong = _recorded(product, parts, library)
     if precedent is not None:
         found = precedent.transformation
         kind = None if found.reaction_class is None else CLASSES[found.reaction_class]
@@ -279,6 +282,18 @@ def _recorded_otherwise(made: Molecule, used: list[Molecule], reagent: str | Non
             change = "newly defined: expect a mixture of stereoisomers" if centres > 0 else "inverted or newly defined"
             yield recorded if is_flat else f"{recorded}, but here a stereocentre or double bond is {change}"
             return
+
+
+def _recorded(
+    product: str, reactants: Sequence[str], library: Library
+) -> tuple[_Precedent | None, list[str], str | None]:
+    """Return what [`_precedent`] does, also for the salt of a product if a procedure isolates the free base, or the reverse."""
+    precedent, objections, wrong = _precedent(product, reactants, library)
+    forms = [parent_form(canonical_smiles(smiles)) for smiles in (product, *reactants)]
+    if precedent is None and forms != [product, *reactants]:
+        precedent, more, _ = _precedent(forms[0], forms[1:], library)
+        objections = objections or more
+    return precedent, objections, wrong
 
 
 def _precedent(
