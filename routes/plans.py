@@ -222,7 +222,9 @@ class Candidate:
             ),
         )
         if candidate.route is not None:  # its steps need not be compared with the library again
-            vars(candidate).update({name: data[name] for name in ("precedented", "evidence", "fails_because") if name in data})
+            vars(candidate).update(
+                {name: data[name] for name in ("precedented", "evidence", "fails_because") if name in data}
+            )
         return candidate
 
 

@@ -126,7 +126,7 @@ class RetroStarSearch:
         self._queue: list[_State] = [_State(0.0, next(self._tie), 0.0, (target,), ())]
         self._steps: dict[Request, Sequence[Step]] = {}
         self._waiting: dict[Request, list[_State]] = {}
-        self._stuck: list[_State] = []  # their first molecule has no usable reaction
+        self._expanded: list[_State] = []  # the reactions of their first molecule are known
         self._alike: Counter[tuple[bool, tuple[str, ...]]] = Counter()
         self.solutions: list[Solution] = []
 
@@ -174,7 +174,7 @@ class RetroStarSearch:
         Each is cut at its reactions that are not recorded, unless its last reaction is one: a step to a molecule that
         can be bought is worth nothing if it does not work.
         """
-        states = [*self._queue, *self._stuck, *(state for waiting in self._waiting.values() for state in waiting)]
+        states = [*self._queue, *self._expanded, *(state for waiting in self._waiting.values() for state in waiting)]
         routes = {_recorded(state.made) or state.made for state in states if state.made}
         is_bought = cache(self._is_bought)  # many routes share their molecules
 
@@ -197,13 +197,12 @@ class RetroStarSearch:
 
     def _expand(self, state: _State, steps: Sequence[Step]) -> None:
         molecule, rest = state.open[0], state.open[1:]
-        made, leads_on = dict(state.made), False
+        made = dict(state.made)
         if len(made) >= self.most_reactions:
             steps, self.is_cut = (), self.is_cut or bool(steps)
         for step in steps:
             if any(_needs(reactant, molecule, made) for reactant in step.reactants):
                 continue  # a molecule would be made from itself
-            leads_on = True
             new = {reactant for reactant in step.reactants if reactant not in made and not self._is_bought(reactant)}
             left = tuple(sorted(new.union(rest), key=lambda smiles: (-len(smiles), smiles)))
             now_made = (*state.made, (molecule, step))
@@ -221,10 +220,9 @@ class RetroStarSearch:
             source = state.source + 1
             rank = state.rank + self._delays[source]
             heapq.heappush(self._queue, state._replace(rank=rank, tie=next(self._tie), source=source))
-        elif not leads_on:
-            self._stuck.append(state)
-        if len(self._stuck) > 2 * self._most_states:
-            self._stuck = heapq.nsmallest(self._most_states, self._stuck, key=_distance)
+        self._expanded.append(state)
+        if len(self._expanded) > 2 * self._most_states:
+            self._expanded = heapq.nsmallest(self._most_states, self._expanded, key=_distance)
 
 
 def _distance(state: _State) -> tuple[int, float]:

@@ -121,7 +121,9 @@ class StockSearch:
             for smiles, steps in self._round.items():
                 self._search.add_reactions(Request(smiles, MODEL), steps or ())
             self._round, self._is_collected, self._begun = {}, False, 0
-        largest = min(MAX_CONCURRENT_EXPANSIONS, self.request.settings.max_expansions - self._search.num_expanded(MODEL))
+        largest = min(
+            MAX_CONCURRENT_EXPANSIONS, self.request.settings.max_expansions - self._search.num_expanded(MODEL)
+        )
         for _ in range(_AT_A_TIME):
             if self._has_enough:
                 self._round = {}

@@ -28,6 +28,7 @@ class _Rule(NamedTuple):
         reacting: groups that react, such as the nucleophile.
         elsewhere: groups that stay as they are.
         beside: the same, in the molecule of a partner.
+        meta: groups that stay on a benzene ring whose position meta to all of them, and to no other position, is substituted.
     """
 
     why: str
@@ -37,6 +38,7 @@ class _Rule(NamedTuple):
     reacting: frozenset[str]
     elsewhere: frozenset[str]
     beside: frozenset[str]
+    meta: frozenset[str]
 
     def applies(self, name: str | None, groups: Groups, bystanders: Sequence[str]) -> bool:
         return (
@@ -49,6 +51,7 @@ class _Rule(NamedTuple):
                 or any(not self.elsewhere.isdisjoint(_groups(smiles)) for smiles in bystanders)
             )
             and (not self.beside or any(groups.stays_beside(group, self.partner) for group in self.beside))
+            and (not self.meta or groups.distances(self.meta) == {2})
         )
 
 
@@ -128,6 +131,23 @@ class Groups:
         molecules = [set(atoms) for atoms in Chem.GetMolFrags(self._reactants) if not reacting.isdisjoint(atoms)]
         return any(molecule.issuperset(atoms) for molecule in molecules for atoms in self._match(group)[1])
 
+    def distances(self, names: Iterable[str]) -> set[int]:
+        """Return the distances in benzene rings between positions that lose a hydrogen atom and groups that stay: 1 is ortho."""
+        changed = [atom for atom in map(self._reactants.GetAtomWithIdx, self._changed) if atom.GetIsAromatic()]
+        places = {atom.GetIdx() for atom in changed if atom.GetSymbol() == "C" and atom.GetTotalNumHs()}
+        found = set[int]()
+        for ring in self._reactants.GetRingInfo().AtomRings() if places else ():
+            if len(ring) == 6 and all(self._reactants.GetAtomWithIdx(place).GetSymbol() == "C" for place in ring):
+                found.update(
+                    min(apart := abs(ring.index(place) - ring.index(neighbour.GetIdx())), len(ring) - apart)
+                    for place in places.intersection(ring)
+                    for name in names
+                    for atoms in self._match(name)[1]
+                    for neighbour in self._reactants.GetAtomWithIdx(atoms[0]).GetNeighbors()
+                    if neighbour.GetIdx() in ring
+                )
+        return found
+
     def _match(self, group: str) -> tuple[list[Atoms], list[Atoms]]:
         """Return the atoms of a group where it reacts, and where it stays."""
         if group not in self._matches:
@@ -168,7 +188,7 @@ def _groups(smiles: str) -> frozenset[str]:
 @cache
 def _table() -> tuple[dict[str, Any], list[_Rule], list[str], list[_Rule], list[tuple[str, list[Any]]]]:
     table = json.loads(files("weftformer.routes.shipped").joinpath(GROUPS).read_text(encoding="utf-8"))
-    conditions = ("steps", "with", "without", "reacting", "elsewhere", "beside")
+    conditions = ("steps", "with", "without", "reacting", "elsewhere", "beside", "meta")
     rules, stereo_rules = (
         [_Rule(rule["why"], *(frozenset(rule.get(key, ())) for key in conditions)) for rule in table[kind]]
         for kind in ("rules", "stereo_rules")

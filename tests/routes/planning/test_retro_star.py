@@ -84,13 +84,20 @@ def test_two_sources_find_what_one_with_all_reactions_finds(seed):
     halves = [{one: found[half::2] for one, found in steps.items()} for half in range(2)]
     one = run(RetroStarSearch("A", lambda one: one != "A" and one in bought), steps)
     two = run(RetroStarSearch("A", lambda one: one != "A" and one in bought, delays=(0.0, 1.0)), *halves)
-    assert min((found.cost for found in one), default=None) == pytest.approx(min((found.cost for found in two), default=None))
+    assert min((found.cost for found in one), default=None) == pytest.approx(
+        min((found.cost for found in two), default=None)
+    )
     assert bool(one) == bool(two)
 
 
 def test_a_later_source_waits_for_its_delay():
     search = RetroStarSearch("A", "never".__eq__, delays=(0.0, 1.0))
-    for wanted, steps in ((("A", 0), [Step(("B",), 0.2)]), (("B", 0), [Step(("C",), 0.2)]), (("A", 1), []), (("C", 0), [])):
+    for wanted, steps in (
+        (("A", 0), [Step(("B",), 0.2)]),
+        (("B", 0), [Step(("C",), 0.2)]),
+        (("A", 1), []),
+        (("C", 0), []),
+    ):
         assert (request := search.next_request()) == wanted
         search.add_reactions(request, steps)
 
@@ -101,7 +108,7 @@ def test_the_number_of_reactions_and_the_memory_are_bounded():
     assert run(RetroStarSearch("A", "D".__eq__, most_reactions=3), chain)
     search = RetroStarSearch("A", "D".__eq__, most_reactions=2)
     run(search, chain)
-    assert [one.route.leaves() for one in search.unfinished(3)] == [["C"]]  # what was found is told
+    assert [one.route.leaves() for one in search.unfinished(3)] == [["B"], ["C"]]  # what was found is told
     assert search.is_cut
     wide = {"A": [Step((f"B{n}",), float(n)) for n in range(100)]} | {f"B{n}": [] for n in range(100)}
     search = RetroStarSearch("A", "never".__eq__, most_states=10)
@@ -120,6 +127,19 @@ def test_unfinished_routes_are_cut_at_steps_without_precedent():
     assert not run(search, steps)
     found = [(one.route.leaves(), one.is_recorded, one.left) for one in search.unfinished(4)]
     assert found == [(["BB"], True, 2), (["CCCC", "N"], True, 4), (["x"], False, 1)]
+
+
+def test_a_longer_search_keeps_the_nearest_route():
+    steps = {
+        "A": [Step(("BB", "N"), 1.0, True)],
+        "BB": [Step(("CCC",), 0.1, True)],
+        "CCC": [Step(("DDDD",), 0.1, True)],
+    }
+    search = RetroStarSearch("A", "N".__eq__)
+    for _ in range(3):
+        assert (request := search.next_request()) is not None
+        search.add_reactions(request, steps[request.molecule])
+    assert search.unfinished(1)[0].route.leaves() == ["BB", "N"]
 
 
 def test_routes_of_one_last_reaction_are_limited():
