@@ -149,12 +149,8 @@ class PlanSettings:
         off="let the model write any text, without rules",
     )  # fmt: skip
     constraints: Constraints | None = None
-    max_new_tokens: int | None = option(
-        None, "largest number of tokens of a route: an untrained model does not stop by itself", least=1
-    )
-    max_expansions: int = option(
-        100, "stop the search after N molecules per target for which the model proposes reactions", least=1
-    )
+    max_new_tokens: int | None = option(None, "largest number of tokens of a route", least=1)
+    max_expansions: int = option(100, "molecules of a target that the model expands", least=1)
     time_limit: float | None = option(
         None,
         "seconds per target, after which the routes found are kept (default: no limit)",
@@ -166,11 +162,9 @@ class PlanSettings:
         choices=("error", "strip"),
         metavar="WHAT",
     )
-    direct: bool = option(
-        False, "let the model write whole routes, like DirectMultiStep, instead of a search to the stock"
-    )
+    direct: bool = option(False, "let the model write whole routes, like DirectMultiStep, without a search")
     evidence: str = option(
-        "recorded", "what each step of a route needs to solve a target: recorded, a precedent, or any, nothing",
+        "recorded", "steps of a solved route: recorded, or any",
         choices=EVIDENCE, metavar="KIND",
     )  # fmt: skip
     num_routes: int = option(10, "stop the search after N purchasable routes per target", least=1)

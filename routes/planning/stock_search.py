@@ -110,8 +110,15 @@ class StockSearch:
         settings = self.request.settings
         if settings.time_limit is not None and seconds >= settings.time_limit:
             return True
-        is_spent = self._search.num_expanded(MODEL) >= settings.max_expansions
-        return not self._round and (is_spent or self._has_enough)
+        return not self._round and (self._num_left <= 0 or self._has_enough)
+
+    @property
+    def _num_left(self) -> int:
+        """The number of molecules whose reactions the model may still propose."""
+        most = self.request.settings.max_expansions
+        if self.first is not None:  # more routes are welcome, but not for the same time again
+            most = math.ceil(most / 4)
+        return most - self._search.num_expanded(MODEL)
 
     def advance(self) -> None:
         """Search with the library until a round of the model is complete, or for some molecules."""

@@ -1,6 +1,7 @@
 """Searches that join and leave give what they give in batches, and targets what they give alone."""
 
 import dataclasses
+import itertools
 import math
 from functools import partial
 
@@ -211,12 +212,20 @@ def test_on_first_is_called_once(planner, library):
     library(("O1", Transformation(COUPLING, 30)))
     told = []
     stock = ["CC(=O)O", AMINE, "CNC(C)=O", "c1ccccc1"]
-    [plan], asked = to_the_stock(planner, [AMIDE], stock, on_first=lambda *one: told.append(one))
+    [plan], _ = to_the_stock(planner, [AMIDE], stock, on_first=lambda *one: told.append(one))
     [(target, route)] = told  # the other route is an idea
     assert target == AMIDE and route == plan.routes[0] and len(plan.routes) > 1 and plan.solved
     ideas = ["CNC(C)=O", "c1ccccc1"]
     [plan], _ = to_the_stock(planner, [AMIDE], ideas, on_first=lambda *one: told.append(one))
     assert len(told) == 1 and plan.ideas and not plan.solved
+
+
+def test_no_clock_decides_what_is_searched(planner, monkeypatch):
+    stock = ["CC(=O)O", "N", "BrCc1ccccc1", ALCOHOL]
+    expected = to_the_stock(planner, [AMIDE, AMINE], stock)
+    clock = itertools.count(0.0, 1000.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    assert to_the_stock(planner, [AMIDE, AMINE], stock) == expected
 
 
 @pytest.mark.parametrize("together", [True, False])

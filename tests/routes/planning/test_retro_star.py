@@ -98,7 +98,8 @@ def test_a_later_source_waits_for_its_delay():
         (("A", 1), []),
         (("C", 0), []),
     ):
-        assert (request := search.next_request()) == wanted
+        request = search.next_request()
+        assert request == wanted
         search.add_reactions(request, steps)
 
 
@@ -137,7 +138,7 @@ def test_a_longer_search_keeps_the_nearest_route():
     }
     search = RetroStarSearch("A", "N".__eq__)
     for _ in range(3):
-        assert (request := search.next_request()) is not None
+        request = search.next_request()
         search.add_reactions(request, steps[request.molecule])
     assert search.unfinished(1)[0].route.leaves() == ["BB", "N"]
 
