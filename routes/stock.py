@@ -9,7 +9,7 @@ import math
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +24,7 @@ from ..common.tables import Table, find_column, named_errors, read_table, text_o
 from ..common.workers import Workers
 from .forms import OTHER_SALT, OTHER_TAUTOMER, graph, parent_form, salt_in_words, tautomers
 from .molecules import KNOWN, hash64, parse
-from .offers import Offer, read_price
+from .offers import CATALOGUES, Offer, read_price
 from .sd_files import SDRecord, read_sd_file
 from .tree import SMILES_COLUMNS, Route, smiles_and_name
 
@@ -154,7 +154,7 @@ class Stock:
 
         Args:
             path (`str` or `Path`):
-                The file.
+                The file, or a Bloom filter: a `.bloom` file, or a catalogue of molbloom such as `zinc-instock`.
             workers (`int`, *optional*, defaults to 1):
                 The number of processes that canonicalise SMILES. The processes are spawned, so a script that uses
                 more than one needs `if __name__ == "__main__":`.
@@ -175,6 +175,8 @@ class Stock:
             OSError: the file cannot be read.
         """
         path = Path(path)
+        if is_filter(path):
+            return BloomStock(path, is_strict=is_strict)
         cached = path.with_name(f"{path.name}.weft-stock.npz")
         stamp = json.dumps([_CACHE_VERSION, rdBase.rdkitVersion, path.stat().st_size, path.stat().st_mtime_ns, column])
         stock = cls._from_cache(cached, stamp) if cache else None
@@ -283,6 +285,11 @@ class Stock:
     def __len__(self) -> int:
         return len(self._hashes)
 
+    @property
+    def size(self) -> int | None:
+        """The number of molecules, None if it is unknown."""
+        return len(self)
+
     def __str__(self) -> str:
         """Return the numbers of molecules, salts and lines that are not molecules, for people."""
         others = {"salts or mixtures": self.num_salts, "lines that are not molecules": self.num_bad}
@@ -344,6 +351,72 @@ class Stock:
         return lambda smiles: (
             smiles not in forms and smiles in self and (self.is_strict or parent_form(smiles) not in forms)
         )
+
+
+class BloomStock(Stock):
+    """
+    A stock in a Bloom filter of molbloom (https://github.com/whitead/molbloom), such as the 9.2 million molecules in stock of ZINC20.
+
+    A filter has no prices and does not know its size, and a few molecules that are not in it count as present: 0.03 % with
+    `zinc-instock`, and 7 % with `zinc-instock-mini`, which comes with molbloom. A molecule also matches its salts, but not its
+    tautomers.
+
+    Args:
+        name (`str` or `Path`):
+            A `.bloom` file, or the name of a catalogue, which molbloom downloads once.
+        is_strict (`bool`, *optional*, defaults to `False`):
+            Same as for [`Stock`].
+
+    Raises:
+        ImportError: molbloom is not installed.
+        OSError: the file cannot be read, or the catalogue cannot be downloaded.
+    """
+
+    def __init__(self, name: str | Path, *, is_strict: bool = False):
+        self.kind, self.is_strict, self.name = "smiles", is_strict, str(name)
+        self.num_bad, self.num_salts, self.bad_lines = 0, 0, list[str]()
+        self._contains = _filter(self.name)
+
+    def __reduce__(self) -> Any:  # a filter has no state that can be pickled
+        return partial(BloomStock, self.name, is_strict=self.is_strict), ()
+
+    def __len__(self) -> int:
+        raise TypeError("The number of molecules in a Bloom filter is unknown.")
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return f"{Path(self.name).name}, a Bloom filter: a few molecules that are not in it count as present"
+
+    @property
+    def size(self) -> None:
+        """None: the number of molecules is unknown."""
+
+    def _find_offer(self, smiles: str) -> Offer | None:
+        name = _name_of(smiles, self.kind)
+        if name is None:
+            return None
+        if self._contains(name):
+            return Offer(smiles)
+        parent = name if self.is_strict else parent_form(name)
+        return Offer(smiles, OTHER_SALT, parent) if parent != name and self._contains(parent) else None
+
+
+def is_filter(path: Path) -> bool:
+    """Return whether a stock is a Bloom filter: a file of one, or the name of a catalogue."""
+    return path.suffix == ".bloom" or (str(path) in CATALOGUES and not path.exists())
+
+
+def _filter(name: str) -> Callable[[str], bool]:
+    import molbloom
+
+    if name in CATALOGUES and not Path(name).exists():
+        molbloom.buy("C", catalog=name)  # which downloads it
+        return partial(molbloom.buy, catalog=name)
+    with Path(name).open("rb"):  # molbloom ends the process if there is no file
+        bloom = molbloom.BloomFilter(name)
+    return lambda smiles: molbloom.canon(smiles) in bloom
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_lines
+from weftformer.routes.offers import CATALOGUES
 from weftformer.routes.plans import Plan
 from weftformer.routes.shipped import provenance
 from weftformer.scripts.arguments import (
@@ -136,7 +137,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _print_first(_: Any, route: Route) -> None:
-    print(f"\nFirst purchasable route of recorded steps; the search continues:\n{route.format_tree(missing=())}", flush=True)
+    print(
+        f"\nFirst purchasable route of recorded steps; the search continues:\n{route.format_tree(missing=())}",
+        flush=True,
+    )
 
 
 def check(args: argparse.Namespace) -> None:
@@ -156,7 +160,7 @@ def check(args: argparse.Namespace) -> None:
     for word in args.targets:
         if word.endswith(_FILES) and Path(word).is_file():
             raise ValueError(f"{word} is a file: use --input-file {word} to read targets from it.")
-    if args.stock is not None and not args.stock.is_file():
+    if args.stock is not None and not args.stock.is_file() and str(args.stock) not in CATALOGUES:
         raise ValueError(f"--stock {args.stock}: there is no such file.")
     if not is_shared(args):
         check_output(args.output_file, args.resume, args.overwrite)
@@ -317,7 +321,7 @@ def _finish(args: argparse.Namespace, parts: Parts, work: PlanWork) -> None:
             export(args.json, plans, "json")
             print(f"Saved all candidates in {args.json}.")
         pictured = [next(iter(plan.distinct), None) for plan in plans]
-        about = provenance(args.model, args.stock, None if work.stock is None else len(work.stock))
+        about = provenance(args.model, args.stock, None if work.stock is None else work.stock.size)
         write_drawings(args, plans, pictured, about)
     if failed := [line["id"] for line in lines if line["solved"] is False]:
         names = ", ".join(failed[:MOST_NAMES]) + (", ..." if len(failed) > MOST_NAMES else "")
