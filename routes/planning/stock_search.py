@@ -34,7 +34,7 @@ LIBRARY_EXPANSIONS = 8
 # The number of them in one call, some tenths of a second.
 _AT_A_TIME = 16
 # What is added to the rank of a molecule before the model is asked for its reactions.
-MODEL_DELAY = 1.0
+MODEL_DELAY = 4.0
 # Added to the cost of a reaction whose transformation is not recorded.
 UNRECORDED_COST = 1.0
 # The number of reactions that the library proposes for a molecule: those of the most common transformations.
