@@ -120,7 +120,8 @@ class PlanTask:
         """Return the longest time that a batch may take, after which its worker is considered stuck."""
         if self.settings.time_limit is None and (self.settings.direct or self.conditions.get("stock") is None):
             return None
-        return 120 + 3 * len(items) * self.settings.budget
+        # a molecule is expanded in much less than a second
+        return 120 + 3 * len(items) * (self.settings.time_limit or self.settings.max_expansions)
 
 
 @dataclass

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 from .molecules import KNOWN, UNDEFINED, Molecule, is_among, missing_atoms, read_molecule
@@ -39,6 +40,10 @@ REAGENTS: dict[str, Mapping[str, int]] = {
     "Boc anhydride": {"C": 5, "O": 2},
     "a trifluoromethylating agent": {"C": 1, "F": 3},
 }
+# The largest number of further equivalents of reactants.
+_MOST_EQUIVALENTS = 3
+# A carbanion, such as the ligand of a metallocene.
+_CARBANION = re.compile(r"\[[Cc]H?\d*-\]")
 # An atom with an isotope, in a SMILES that RDKit has written.
 _ISOTOPE = re.compile(r"\[(\d+[A-Za-z][a-z]?)")
 
@@ -62,13 +67,15 @@ def step_fault(product: str, reactants: Sequence[str], above: Iterable[str] = ()
         product: SMILES of the product.
         reactants: SMILES of the reactants. Reagents may be left out.
         above: SMILES of the molecules that are made from the product.
-        rules: the `Constraints` that decide which rules apply (default: all).
+        rules: the `Constraints` of a search that decide which rules apply (default: all). A search counts a reactant as often
+            as it is given; without rules, further equivalents of it may supply atoms.
     """
     path = (product, *above)
+    supplied = reactants if rules is not None else with_equivalents(product, reactants)
     faults = [
         None if read_molecule(product) else _unreadable(product),
         *(molecule_fault(smiles, path) for smiles in reactants),
-        atoms_fault(product, tuple(reactants)),
+        atoms_fault(product, tuple(supplied)),
     ]
     return next((fault for fault in faults if fault and (rules is None or getattr(rules, fault.rule))), None)
 
@@ -98,7 +105,9 @@ def _holds(molecule: Molecule, other: Molecule) -> bool:
 
 
 def _organic(parts: Iterable[str]) -> list[str]:
-    return [part for part in parts if (molecule := read_molecule(part)) and "C" in molecule.atoms]
+    """Return the organic molecules among parts. A ligand of a metal is none on its own."""
+    molecules = {part: read_molecule(part) for part in parts if not _CARBANION.search(part)}
+    return [part for part, molecule in molecules.items() if molecule and "C" in molecule.atoms]
 
 
 @lru_cache(KNOWN)
@@ -121,6 +130,22 @@ def atoms_left(product: str, reactants: Sequence[str]) -> dict[str, int]:
     """Return the heavy atoms of the product that the reactants do not supply, by element."""
     made, *used = map(read_molecule, (product, *reactants))
     return {} if made is None or None in used else missing_atoms(made.atoms, filter(None, used))
+
+
+def with_equivalents(product: str, reactants: Sequence[str]) -> list[str]:
+    """Return the reactants, with further equivalents of them if the product has more atoms than one of each supplies.
+
+    Reactions list a reactant once, whatever its equivalents.
+    """
+    parts, distinct = list(reactants), sorted(set(reactants))
+    missing = atoms_left(product, parts)
+    if not missing or supplier(missing) is not None:
+        return parts
+    for count in range(1, _MOST_EQUIVALENTS + 1) if len(distinct) <= _MOST_EQUIVALENTS else ():
+        for more in combinations_with_replacement(distinct, count):
+            if not atoms_left(product, [*parts, *more]):
+                return [*parts, *more]
+    return parts
 
 
 def isotopes_of(smiles: Iterable[str]) -> Counter[str]:
@@ -146,8 +171,3 @@ def route_faults(route: Route, above: tuple[str, ...] = ()) -> Iterator[tuple[Ro
     for child in route.children:
         yield from route_faults(child, (*above, route.smiles))
     yield route, step_fault(route.smiles, [child.smiles for child in route.children], above)
-
-
-def why_it_fails(route: Route) -> str | None:
-    """Return the distinct reasons why steps of a route are not possible, or None."""
-    return "; ".join(dict.fromkeys(fault.reason for _, fault in route_faults(route) if fault)) or None

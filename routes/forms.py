@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from typing import Any, cast
 
 from rdkit import Chem, rdBase
+from rdkit.Chem import rdMolHash
 
 from .molecules import KNOWN
 
@@ -114,6 +115,11 @@ def tautomers(smiles: str) -> tuple[str, ...]:
             ):
                 names.append(name)
     return tuple(names)
+
+
+def graph(smiles: str) -> str:
+    """Return the atoms of a molecule and which of them are bound, which all its tautomers share."""
+    return rdMolHash.MolHash(Chem.MolFromSmiles(smiles), rdMolHash.HashFunction.ElementGraph)
 
 
 def _gained(molecule: Any, other: Any) -> set[int]:

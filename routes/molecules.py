@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -16,6 +18,8 @@ from rdkit.Chem import rdMolDescriptors
 
 from .normal_form import is_unusual, normalised
 from .tree import ATOM_MAP, SMILES_CHARACTERS, Route, joined_tokens
+
+_logger = logging.getLogger(__name__)
 
 # Longer SMILES are refused. RDKit writes SMILES by recursion: a chain of 20,000 atoms ends the process.
 MOST_CHARACTERS = 2000
@@ -32,6 +36,11 @@ _EXTENDED = re.compile(r"(\S+)(\s+\|[^|\n]*\|)[^\n]*")
 # An R group or another undefined atom. `R` begins no other element.
 UNDEFINED = re.compile(r"\*|R(?![abefghnu])|\[\d*[AXQM]\d*\]")
 _BOND_MARKS = frozenset("~<>")
+# An InChI, or the hash of one.
+_INCHI = re.compile(r"InChI=1S?/\S+|(?:InChIKey=)?(?P<key>[A-Z]{14}-[A-Z]{10}-[A-Z])")
+# The brackets of a drawing that repeat, mix or change what is in them.
+_POLYMERS = frozenset({"SRU", "MON", "MER", "COP", "CRO", "MOD", "GRA", "MIX", "FOR", "ANY"})
+_AXIAL = {Chem.BondStereo.STEREOATROPCW, Chem.BondStereo.STEREOATROPCCW}
 _BONDS = {Chem.BondType.SINGLE, Chem.BondType.DOUBLE, Chem.BondType.TRIPLE, Chem.BondType.AROMATIC}
 
 
@@ -41,17 +50,20 @@ def parse(text: str) -> Chem.Mol:
 
     Args:
         text (`str`):
-            A SMILES, also in tokens with blanks between them, or a CXSMILES. Atom maps are removed. The stereocentres of
-            a racemate or of unknown absolute configuration (`&1`, `o1` and `r` of CXSMILES) are not specified. Other
-            extensions are ignored.
+            A SMILES, also in tokens with blanks between them, a CXSMILES or an InChI. Atom maps are removed. The stereocentres of
+            a racemate or of unknown absolute configuration (`&1`, `o1` and `r` of CXSMILES) are not specified. Axial
+            chirality is left out, with a warning. Other extensions are ignored.
 
     Raises:
         ValueError: RDKit cannot read the SMILES, or it is empty or longer than 2,000 characters, contains a character that no
             SMILES has, such as a line break, a number that is too large for an isotope, a charge or hydrogens, an R group or
-            another undefined atom, or a bond that is undefined or dative. The message quotes it, with the reason.
+            another undefined atom, or a bond that is undefined or dative; or it is the repeating unit of a polymer, or an
+            InChIKey. The message quotes it, with the reason.
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"{text[:80]!r}... has {len(text)} characters: at most {MOST_CHARACTERS} are allowed.")
+    if inchi := _INCHI.fullmatch(text.strip()):
+        return _of_inchi(inchi[0], is_key=inchi["key"] is not None)
     extended = _EXTENDED.fullmatch(text.strip())
     smiles, extension = extended.groups() if extended else (joined_tokens(text.strip()), "")
     # RDKit stops reading at the first space or line break, passes over marks in front, and computes modulo a power of two
@@ -67,16 +79,65 @@ def parse(text: str) -> Chem.Mol:
     if molecule is None or molecule.GetNumAtoms() == 0:
         raise ValueError(unreadable(smiles))
     if extension:
-        _remove_relative_stereo(molecule, extension)
+        _apply_extension(molecule, smiles, extension)
     elif not is_unusual(smiles) and _BOND_MARKS.isdisjoint(smiles):
         return molecule
     if any(bond.GetBondType() not in _BONDS for bond in molecule.GetBonds()):
-        raise ValueError(f"{_quoted(smiles)}: it has a dative or an undefined bond. Write it with charges.")
+        raise ValueError(
+            f"{_quoted(smiles)}: it has a dative or an undefined bond. Write it with charges, and the fragment bonds `~` of "
+            "RXN4Chemistry as dots."
+        )
     return normalised(molecule)
 
 
-def _remove_relative_stereo(molecule: Chem.Mol, extension: str) -> None:
-    """Remove the stereochemistry of centres whose absolute configuration is unknown."""
+@lru_cache(KNOWN)  # a molecule is read more than once
+def _warn_of_axis(smiles: str) -> None:
+    _logger.warning("%s: its axial chirality is not read, so atropisomers count as one molecule.", smiles)
+
+
+def _of_inchi(text: str, is_key: bool) -> Chem.Mol:
+    if is_key:
+        raise ValueError(
+            f"{text!r} is an InChIKey, a hash that does not contain the molecule: give its SMILES or InChI."
+        )
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromInchi(text)
+    if molecule is None or molecule.GetNumAtoms() == 0:
+        raise ValueError(f"{_quoted(text)}: its InChI is not valid.")
+    if "(H" in text:  # an InChI stands for all tautomers, and RDKit takes any of them
+        molecule = _tautomer_enumerator().Canonicalize(molecule)
+    return normalised(molecule)
+
+
+@cache
+def _tautomer_enumerator() -> Any:
+    from rdkit.Chem.MolStandardize import rdMolStandardize  # takes half a second to import
+
+    parameters = rdMolStandardize.CleanupParameters()
+    parameters.tautomerRemoveSp3Stereo = parameters.tautomerRemoveBondStereo = False
+    return rdMolStandardize.TautomerEnumerator(parameters)
+
+
+def is_axially_chiral(text: str) -> bool:
+    """Return whether a CXSMILES is one of two atropisomers, which a SMILES does not tell apart."""
+    extended = _EXTENDED.fullmatch(text.strip())
+    molecule = extended and Chem.MolFromSmiles("".join(extended.groups()), _parameters())
+    return bool(molecule) and any(bond.GetStereo() in _AXIAL for bond in molecule.GetBonds())
+
+
+def unpaired_electrons(smiles: str) -> list[str]:
+    """Return the symbols of the atoms with unpaired electrons, such as a carbon in brackets without its hydrogens."""
+    return [atom.GetSymbol() for atom in Chem.MolFromSmiles(smiles).GetAtoms() if atom.GetNumRadicalElectrons()]
+
+
+def _apply_extension(molecule: Chem.Mol, smiles: str, extension: str) -> None:
+    """Remove the stereochemistry of centres whose absolute configuration is unknown, and refuse polymers."""
+    if any(group.GetProp("TYPE") in _POLYMERS for group in Chem.GetMolSubstanceGroups(molecule)):
+        raise ValueError(
+            f"{_quoted(smiles)}: brackets make it the repeating unit of a polymer or part of a mixture. Give one molecule."
+        )
+    if any(bond.GetStereo() in _AXIAL for bond in molecule.GetBonds()):
+        _warn_of_axis(smiles)
     absolute, relative = set[int](), set[int]()
     for group in molecule.GetStereoGroups():
         is_absolute = group.GetGroupType() == Chem.StereoGroupType.STEREO_ABSOLUTE
@@ -182,7 +243,7 @@ def one_molecule(smiles: str) -> str:
 def largest_organic_part(smiles: str) -> str:
     """Return the canonical SMILES of the largest part of a salt or a mixture, one with carbon if there is any.
 
-    Charges that hydrogen atoms can neutralise are removed: an ammonium chloride becomes the amine.
+    Counter-ions of pharmaceutical salts come last, because some have more atoms than the drug. Charges that hydrogen atoms can neutralise are removed: an ammonium chloride becomes the amine.
 
     Raises:
         ValueError: as in [`canonical_smiles`].
@@ -191,9 +252,20 @@ def largest_organic_part(smiles: str) -> str:
 
     molecule = Chem.MolFromSmiles(canonical_smiles(smiles))
     with rdBase.BlockLogs():
-        part = rdMolStandardize.LargestFragmentChooser(preferOrganic=True).choose(molecule)
+        neutral = rdMolStandardize.Uncharger().uncharge(molecule)
+        parts = Chem.GetMolFrags(neutral, asMols=True)
+        drugs = [part for part in parts if Chem.MolToSmiles(part, isomericSmiles=False) not in _counter_ions()]
+        mixture = Chem.MolFromSmiles(".".join(map(Chem.MolToSmiles, drugs or parts)))
+        part = rdMolStandardize.LargestFragmentChooser(preferOrganic=True).choose(mixture)
         neutral = rdMolStandardize.Uncharger().uncharge(part)
     return canonical_smiles(Chem.MolToSmiles(neutral))
+
+
+@cache
+def _counter_ions() -> frozenset[str]:
+    """Return the canonical SMILES of the counter-ions of pharmaceutical salts."""
+    lines = files("weftformer.routes.shipped").joinpath("counter_ions.smi").read_text(encoding="utf-8").splitlines()
+    return frozenset(Chem.CanonSmiles(line.split()[0]) for line in lines if not line.startswith("#"))
 
 
 @dataclass(frozen=True)

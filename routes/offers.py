@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# The catalogues of molbloom: the molecules in stock of ZINC20, and a smaller filter of them with more mistakes.
+CATALOGUES = ("zinc-instock", "zinc-instock-mini")
+
 
 @dataclass(frozen=True)
 class Offer:

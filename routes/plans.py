@@ -13,7 +13,7 @@ from .offers import Offer, price_in_words, price_sum
 from .tree import Route
 
 if TYPE_CHECKING:
-    from .precedents import Judgement
+    from .precedents import Evidence, Judgement
     from .stock import Stock
 
 # The beginning of the reason why a search found no route.
@@ -92,9 +92,8 @@ class Candidate:
 
         A plan read from a file has the saved value.
         """
-        from .faults import why_it_fails  # needs RDKit
-
-        return None if self.route is None else why_it_fails(self.route)
+        reasons = (judgement.reason for judgement in self.judgements if judgement.reason)
+        return "; ".join(dict.fromkeys(reasons)) or None
 
     @cached_property
     def judgements(self) -> list[Judgement]:
@@ -129,13 +128,31 @@ class Candidate:
         """
         return None if self.route is None else self.precedented_steps == self.route.num_reactions
 
+    @cached_property
+    def evidence(self) -> Evidence | None:
+        """The evidence for the weakest step: "recorded" if every step has a recorded precedent, "predicted" if the forward model
+        predicts the product of the others and no rule objects, else "none". None without a route.
+
+        A plan read from a file has the saved value.
+        """
+        if self.route is None:
+            return None
+        weakest: tuple[Evidence, ...] = ("none", "predicted")
+        kinds = {judgement.evidence(rank) for _, judgement, rank in self.steps}
+        return next((kind for kind in weakest if kind in kinds), "recorded")
+
+    def solves(self, evidence: str) -> bool:
+        """Return whether the route starts from the stock alone and each step has the evidence: `"recorded"` or `"any"`."""
+        is_supported = evidence == "any" or self.evidence == "recorded"
+        return bool(self.purchasable) and self.fails_because is None and is_supported
+
     @property
     def reactions(self) -> list[dict[str, Any]] | None:
         """The judgement of each reaction, for JSON; None without a route.
 
         For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `name` (its
-        common name), `class` (of the ten classes of USPTO-50K), `forward_rank`, and `state`, `precedents`, `remarks`
-        and `reason`, as in [`~precedents.Judgement`].
+        common name), `class` (of the ten classes of USPTO-50K), `forward_rank`, `evidence`, and `state`, `precedents`,
+        `remarks` and `reason`, as in [`~precedents.Judgement`].
         """
         if self.route is None:
             return None
@@ -146,6 +163,7 @@ class Candidate:
                 "name": judgement.name,
                 "class": judgement.reaction_class,
                 "forward_rank": rank,
+                "evidence": judgement.evidence(rank),
                 "state": judgement.state,
                 "precedents": judgement.precedents,
                 "remarks": list(judgement.remarks),
@@ -166,6 +184,7 @@ class Candidate:
             "n_steps": self.n_steps,
             "purchasable": self.purchasable,
             "precedented": self.precedented,
+            "evidence": self.evidence,
             "fails_because": self.fails_because,
             "feasibility": self.feasibility,
             "missing": None if self.missing is None else list(self.missing),
@@ -203,7 +222,9 @@ class Candidate:
             ),
         )
         if candidate.route is not None:  # its steps need not be compared with the library again
-            vars(candidate).update({name: data[name] for name in ("precedented", "fails_because") if name in data})
+            vars(candidate).update(
+                {name: data[name] for name in ("precedented", "evidence", "fails_because") if name in data}
+            )
         return candidate
 
 
@@ -213,7 +234,8 @@ class Plan:
 
     `id` is the name of the target in its file. `seconds` is the time of its searches, including its share of batches
     with other targets. Plans that differ only in `seconds` are equal. `remarks` are notes for the reader, such as that
-    the time limit ended the search or that a salt was stripped.
+    the time limit ended the search or that a salt was stripped. `evidence` is what each step of a route needs to solve the
+    target: `"recorded"`, a recorded precedent, or `"any"`.
     """
 
     target: str
@@ -222,6 +244,7 @@ class Plan:
     id: str | None = None
     seconds: float | None = field(default=None, compare=False)
     remarks: tuple[str, ...] = ()
+    evidence: str = "recorded"
 
     @property
     def distinct(self) -> list[Candidate]:
@@ -249,7 +272,7 @@ class Plan:
 
     @property
     def state(self) -> str:
-        """The outcome: "done"; "unfinished" if no route starts from the stock alone; "no route"; or "refused"."""
+        """The outcome: "done"; "unfinished" if the target is not solved; "no route"; or "refused"."""
         if self.problem is not None:
             return "refused"
         if not self.routes:
@@ -258,9 +281,17 @@ class Plan:
 
     @property
     def solved(self) -> bool | None:
-        """Whether a route starts from the stock alone; None if that is unknown, because there was no stock."""
-        states = {candidate.purchasable for candidate in self.distinct}
-        return None if states == {None} else True in states
+        """Whether a route starts from the stock alone, no step fails, and each has the required evidence; None if that is unknown,
+        because there was no stock."""
+        routes = self.distinct
+        if {candidate.purchasable for candidate in routes} == {None}:
+            return None
+        return any(candidate.solves(self.evidence) for candidate in routes)
+
+    @property
+    def ideas(self) -> list[Candidate]:
+        """The distinct routes with a step that lacks the required evidence. They follow all others."""
+        return [one for one in self.distinct if self.evidence == "recorded" and one.evidence != "recorded"]
 
     @property
     def nothing_because(self) -> str | None:
@@ -302,6 +333,7 @@ class Plan:
             "problem": self.problem,
             "seconds": self.seconds,
             "remarks": list(self.remarks),
+            "evidence": self.evidence,
             "candidates": [candidate.to_dict() for candidate in self.candidates],
         }
 
@@ -319,6 +351,7 @@ class Plan:
             data.get("id"),
             data.get("seconds"),
             tuple(data.get("remarks") or ()),
+            data.get("evidence", "any"),
         )
 
 
@@ -351,7 +384,7 @@ def ranked(
     stock: Stock | None = None,
     *,
     per_reaction: int | None = None,
-    by_evidence: bool = False,
+    evidence: str | None = None,
     per_step: bool = False,
 ) -> list[Candidate]:
     """Return candidates best first, numbered, grouped by their last reaction, and compared with a stock.
@@ -362,8 +395,9 @@ def ranked(
         candidates: in any order.
         stock: the purchasable molecules.
         per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
-        by_evidence: put routes from molecules of the stock alone first; among equals, those whose steps are all
-            precedented; among these, those with fewer steps that only move the problem. The score decides last.
+        evidence: what routes need to solve a target, see [`Plan`]. "recorded" puts routes whose steps are all precedented
+            first; among equals, those from molecules of the stock alone; among these, those with fewer steps that only
+            move the problem. "any" compares the stock before the precedents. The score decides last, and alone without it.
         per_step: let the score per step decide, because the whole score favours short texts.
     """
     from .precedents import count_unproductive
@@ -372,11 +406,14 @@ def ranked(
 
     def place(candidate: Candidate) -> tuple[Any, ...]:
         fails = candidate.fails_because is not None
-        if not by_evidence or candidate.route is None:
-            return fails, by_evidence, by_evidence, 0, -candidate.score
+        if evidence is None or candidate.route is None:
+            return fails, evidence is not None, evidence is not None, 0, -candidate.score
         steps = candidate.route.num_reactions if per_step else 1
         moves = count_unproductive(candidate.route, candidate.judgements)
-        return fails, not candidate.purchasable, not candidate.precedented, moves, -candidate.score / max(1, steps)
+        order = [not candidate.precedented, not candidate.purchasable]
+        if evidence == "any":
+            order.reverse()
+        return fails, *order, moves, -candidate.score / max(1, steps)
 
     return list(_numbered(sorted(best, key=place), per_reaction))
 

@@ -9,7 +9,7 @@ import math
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,9 +22,10 @@ from ..common.packed import check_file
 from ..common.progress import Progress
 from ..common.tables import Table, find_column, named_errors, read_table, text_of
 from ..common.workers import WorkerProcesses
-from .forms import OTHER_SALT, OTHER_TAUTOMER, parent_form, salt_in_words, tautomers
+from .forms import OTHER_SALT, OTHER_TAUTOMER, graph, parent_form, salt_in_words, tautomers
 from .molecules import KNOWN, hash64, parse
-from .offers import Offer, read_price
+from .offers import CATALOGUES, Offer, read_price
+from .sd_files import SDRecord, read_sd_file
 from .tree import SMILES_COLUMNS, Route, smiles_and_name
 
 _logger = logging.getLogger(__name__)
@@ -40,12 +41,12 @@ _NUMBERS = (
 )  # fmt: skip
 # The SMILES or InChIKey of an entry, its price (NaN if unknown), unit, vendor and catalogue number.
 _Entry = tuple[str, float, str, str, str]
-# The hashes of some entries, the entries that are not molecules, the notes, and the number of salts.
-_Hashed = tuple[np.ndarray, list[str], list[Any], int]
+# The hashes of some entries and of their graphs, the entries that are not molecules, the notes, and the number of salts.
+_Hashed = tuple[np.ndarray, np.ndarray, list[str], list[Any], int]
 # The number of lines that decide what a file contains. A file is refused if more than half of them are unreadable.
 _LOOK_AT = 1000
 # Increase this number when the hashes are computed in another way, so that older caches are not read.
-_CACHE_VERSION = 4
+_CACHE_VERSION = 5
 # The number of entries that a worker process gets at once.
 _CHUNK = 50
 
@@ -90,7 +91,7 @@ class Stock:
     """
     A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys.
 
-    Each molecule takes eight bytes, and more if it is a salt or has a price, vendor or catalogue number. A molecule
+    Each molecule takes sixteen bytes, and more if it is a salt or has a price, vendor or catalogue number. A molecule
     that is not in a stock of n molecules is mistaken for one of them with a probability of n / 2^64, about 10^-12 for
     23 million.
 
@@ -113,9 +114,10 @@ class Stock:
     def _fill(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
         """Set the entries of the stock. `progress` is called with the number of entries in each chunk."""
         self._notes, self.num_salts, self.num_bad, self.bad_lines = _Notes(), 0, 0, list[str]()
-        parts = list[np.ndarray]()
-        for hashes, wrong, notes, salts in chunks:
+        parts, graphs = list[np.ndarray](), list[np.ndarray]()
+        for hashes, some_graphs, wrong, notes, salts in chunks:
             parts.append(hashes)
+            graphs.append(some_graphs)
             for note in notes:
                 self._notes.add(*note)
             self.num_salts += salts
@@ -124,8 +126,8 @@ class Stock:
             if progress is not None:
                 progress(len(hashes) + len(wrong))
             if len(parts) > 100_000:
-                parts = [np.unique(np.concatenate(parts))]
-        self._hashes = np.unique(np.concatenate(parts))
+                parts, graphs = ([np.unique(np.concatenate(arrays))] for arrays in (parts, graphs))
+        self._hashes, self._graphs = (np.unique(np.concatenate(arrays)) for arrays in (parts, graphs))
         self._notes.sort()
 
     @classmethod
@@ -140,10 +142,10 @@ class Stock:
         is_strict: bool = False,
     ) -> Stock:
         """
-        Read a file of SMILES or InChIKeys: one per line, or one column of a table with a header.
+        Read a file of SMILES, InChI or InChIKeys: one per line, or one column of a table with a header. Or read an SD file.
 
-        For a table, also read the lowest price of each molecule, its vendor and its catalogue number, from columns
-        with such names.
+        For a table or an SD file, also read the lowest price of each molecule, its vendor and its catalogue number, from
+        columns or fields with such names.
 
         The file is read as gzip if its name ends in `.gz`. The hashes are cached beside the file
         (`NAME.weft-stock.npz`). The cache is used until the file changes. Lines that are not molecules, or have a
@@ -152,7 +154,7 @@ class Stock:
 
         Args:
             path (`str` or `Path`):
-                The file.
+                The file, or a Bloom filter: a `.bloom` file, or a catalogue of molbloom such as `zinc-instock`.
             workers (`int`, *optional*, defaults to 1):
                 The number of processes that canonicalise SMILES. The processes are spawned, so a script that uses
                 more than one needs `if __name__ == "__main__":`.
@@ -173,6 +175,8 @@ class Stock:
             OSError: the file cannot be read.
         """
         path = Path(path)
+        if is_filter(path):
+            return BloomStock(path, is_strict=is_strict)
         cached = path.with_name(f"{path.name}.weft-stock.npz")
         stamp = json.dumps([_CACHE_VERSION, rdBase.rdkitVersion, path.stat().st_size, path.stat().st_mtime_ns, column])
         stock = cls._from_cache(cached, stamp) if cache else None
@@ -222,7 +226,9 @@ class Stock:
         wrong = [entry[:200] for name, (entry, *_) in zip(names, entries, strict=True) if name is None]
         notes = [note for entry in entries_by_name for note in self._noted(*entry)]
         hashes = np.array([hash64(name) for name, *_ in entries_by_name], dtype=np.uint64)
-        return [(hashes, wrong, notes, sum("." in name for name, *_ in entries_by_name))]
+        graphs = [hash64(graph(name)) for name, *_ in entries_by_name] if self.kind == "smiles" else []
+        salts = sum("." in name for name, *_ in entries_by_name)
+        return [(hashes, np.array(graphs, dtype=np.uint64), wrong, notes, salts)]
 
     def _noted(self, name: str, price: float, about: Sequence[str]) -> Iterator[tuple[int, float, list[str]]]:
         """Yield the notes of an entry: price, unit, vendor and number by its name and, for a salt, also by its parent."""
@@ -241,7 +247,7 @@ class Stock:
             if str(arrays.pop("digest")) != _digest(arrays) or str(arrays["stamp"]) != stamp:
                 return None
             stock = cls([], str(arrays["kind"]))
-            stock._hashes = arrays["hashes"]
+            stock._hashes, stock._graphs = arrays["hashes"], arrays["graphs"]
             vars(stock._notes).update(
                 {name: arrays[name] for name in vars(stock._notes)} | {"text": arrays["text"].tobytes()}
             )
@@ -257,7 +263,7 @@ class Stock:
         return (
             all(
                 keys.dtype == np.uint64 and keys.ndim == 1 and bool((keys[1:] > keys[:-1]).all())
-                for keys in (self._hashes, notes.keys)
+                for keys in (self._hashes, self._graphs, notes.keys)
             )
             and notes.keys.shape == notes.prices.shape == notes.starts.shape
             and (not notes.starts.size or (text.endswith(b"\n") and int(notes.starts.max()) < len(text)))
@@ -265,7 +271,7 @@ class Stock:
 
     def _to_cache(self, known: Path, stamp: str) -> None:
         arrays: dict[str, np.ndarray] = {
-            "stamp": np.array(stamp), "kind": np.array(self.kind), "hashes": self._hashes,
+            "stamp": np.array(stamp), "kind": np.array(self.kind), "hashes": self._hashes, "graphs": self._graphs,
             "num_bad": np.array(self.num_bad), "bad_lines": np.array(self.bad_lines, dtype=np.str_),
             "num_salts": np.array(self.num_salts),
             **vars(self._notes) | {"text": np.frombuffer(self._notes.text, np.uint8)},
@@ -278,6 +284,11 @@ class Stock:
 
     def __len__(self) -> int:
         return len(self._hashes)
+
+    @property
+    def size(self) -> int | None:
+        """The number of molecules, None if it is unknown."""
+        return len(self)
 
     def __str__(self) -> str:
         """Return the numbers of molecules, salts and lines that are not molecules, for people."""
@@ -309,7 +320,9 @@ class Stock:
         if self.kind == "smiles":  # most tautomers have the same InChIKey
             if (note := self._notes.get(hash64(f"parent {parent}"))) is not None:
                 return _offer(smiles, note)
-            others += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
+            # no molecule of the stock has the atoms and bonds of most molecules, whose tautomers would take most of a search
+            if _place(self._graphs, hash64(graph(parent))) is not None:
+                others += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
         for other, form in others:
             name = other if self.kind == "smiles" else cast(str, _name_of(other, self.kind))
             if _place(self._hashes, hash64(name)) is not None:
@@ -338,6 +351,72 @@ class Stock:
         return lambda smiles: (
             smiles not in forms and smiles in self and (self.is_strict or parent_form(smiles) not in forms)
         )
+
+
+class BloomStock(Stock):
+    """
+    A stock in a Bloom filter of molbloom (https://github.com/whitead/molbloom), such as the 9.2 million molecules in stock of ZINC20.
+
+    A filter has no prices and does not know its size, and a few molecules that are not in it count as present: 0.03 % with
+    `zinc-instock`, and 7 % with `zinc-instock-mini`, which comes with molbloom. A molecule also matches its salts, but not its
+    tautomers.
+
+    Args:
+        name (`str` or `Path`):
+            A `.bloom` file, or the name of a catalogue, which molbloom downloads once.
+        is_strict (`bool`, *optional*, defaults to `False`):
+            Same as for [`Stock`].
+
+    Raises:
+        ImportError: molbloom is not installed.
+        OSError: the file cannot be read, or the catalogue cannot be downloaded.
+    """
+
+    def __init__(self, name: str | Path, *, is_strict: bool = False):
+        self.kind, self.is_strict, self.name = "smiles", is_strict, str(name)
+        self.num_bad, self.num_salts, self.bad_lines = 0, 0, list[str]()
+        self._contains = _filter(self.name)
+
+    def __reduce__(self) -> Any:  # a filter has no state that can be pickled
+        return partial(BloomStock, self.name, is_strict=self.is_strict), ()
+
+    def __len__(self) -> int:
+        raise TypeError("The number of molecules in a Bloom filter is unknown.")
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return f"{Path(self.name).name}, a Bloom filter: a few molecules that are not in it count as present"
+
+    @property
+    def size(self) -> None:
+        """None: the number of molecules is unknown."""
+
+    def _find_offer(self, smiles: str) -> Offer | None:
+        name = _name_of(smiles, self.kind)
+        if name is None:
+            return None
+        if self._contains(name):
+            return Offer(smiles)
+        parent = name if self.is_strict else parent_form(name)
+        return Offer(smiles, OTHER_SALT, parent) if parent != name and self._contains(parent) else None
+
+
+def is_filter(path: Path) -> bool:
+    """Return whether a stock is a Bloom filter: a file of one, or the name of a catalogue."""
+    return path.suffix == ".bloom" or (str(path) in CATALOGUES and not path.exists())
+
+
+def _filter(name: str) -> Callable[[str], bool]:
+    import molbloom
+
+    if name in CATALOGUES and not Path(name).exists():
+        molbloom.buy("C", catalog=name)  # which downloads it
+        return partial(molbloom.buy, catalog=name)
+    with Path(name).open("rb"):  # molbloom ends the process if there is no file
+        bloom = molbloom.BloomFilter(name)
+    return lambda smiles: molbloom.canon(smiles) in bloom
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:
@@ -378,7 +457,8 @@ def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
     """Yield the SMILES or InChIKey of each line that is not empty, with its other data in a table."""
     columns = (*SMILES_COLUMNS, "inchikey") if column is None else (column,)
     with path.open("rb") as file, named_errors(path):
-        table, lines = read_table(text_of(file, str(path)), columns)
+        records, lines = read_sd_file(text_of(file, str(path)))
+        table, lines = read_table(lines, columns) if records is None else (_table_of(records), iter(()))
         if table is None and column is not None:
             raise ValueError(f"{path} has no column {column!r}: its first line is {next(lines, '').strip()[:200]!r}.")
         if table is None:  # a list: the text after the SMILES is a name
@@ -401,6 +481,16 @@ def _entries(path: Path, column: str | None) -> Iterator[_Entry]:
                 )  # fmt: skip
                 is_warned = True
             yield entry, amount, (code or unit) if is_known else "", vendor, number
+
+
+def _table_of(records: Iterator[SDRecord]) -> Table:
+    """Return the records of an SD file as a table, with the data fields that the first of them have."""
+    head = list(itertools.islice(records, _LOOK_AT))
+    names = list(dict.fromkeys(name for record in head for name in record.fields if name not in SMILES_COLUMNS))
+    rows = (
+        [record.smiles, *(record.fields.get(name, "") for name in names)] for record in itertools.chain(head, records)
+    )
+    return Table(["smiles", *names], rows)
 
 
 def _column_like(table: Table, names: Sequence[str], part: str, but: int | None = None) -> int | None:

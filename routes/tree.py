@@ -26,6 +26,7 @@ SMILES_CHARACTERS = frozenset(string.ascii_letters + string.digits + "@+-[]()/\\
 # SMILES has no stereochemistry.
 SMILES_COLUMNS = (
     "isomeric_smiles", "iso_smiles", "smiles", "canonical_smiles", "smiles_canonical", "target_smiles", "target", "structure", "mol",
+    "inchi",
 )  # fmt: skip
 # The number of an atom in a reaction. It is no part of the molecule.
 ATOM_MAP = re.compile(r":(\d+)(?=\])")
@@ -36,6 +37,8 @@ _TOKEN = r"\[[^\]\s]*[A-Za-z][^\]\s]*\]|Br|Cl|[BCNOPSFIbcnops]|%\d\d|[-=#$:/\\()
 
 def smiles_and_name(line: str) -> tuple[str, str]:
     """Return the SMILES of a line of a list, with its extension between bars (CXSMILES), and the name after it."""
+    if inchi := re.match(r"(InChI=\S+)\s*(.*)", line.strip()):  # which has commas
+        return inchi[1], inchi[2].strip('"')
     first, tab, rest = line.strip().partition("\t")
     if " " in first and " " not in (joined := joined_tokens(first)):
         return joined, rest.strip()

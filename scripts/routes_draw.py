@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> None:
     candidates = [candidate for plan in plans for candidate in plan.distinct]
     # the page of planned routes is the one that `weftformer routes plan --html` writes
     page = {} if is_planned else {"title": args.routes.name}
-    about = provenance(known.get("model"), args.stock or known.get("stock"), None if stock is None else len(stock))
+    about = provenance(known.get("model"), args.stock or known.get("stock"), None if stock is None else stock.size)
     write_drawings(args, plans, candidates, about, **page)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_lines
+from weftformer.routes.offers import CATALOGUES
 from weftformer.routes.plans import Plan
 from weftformer.routes.shipped import provenance
 from weftformer.scripts.arguments import (
@@ -43,6 +44,7 @@ EPILOG = """examples:
   weftformer routes plan --input-file targets.sdf --output-file routes.jsonl --time-limit 60 --resume"""
 
 COMMAND = "routes plan"
+IDEAS = "--- Ideas: a step of each of these routes has no recorded precedent ---"
 # The exit status when at least one target has no route, or none that starts from the stock.
 NO_ROUTE = 3
 # The largest number of targets without a route that are named at the end.
@@ -180,7 +182,10 @@ def _join(args: argparse.Namespace) -> int:
 
 
 def _print_first(_: Any, route: Route) -> None:
-    print(f"\nFirst purchasable route; the search continues:\n{route.format_tree(missing=())}", flush=True)
+    print(
+        f"\nFirst purchasable route of recorded steps; the search continues:\n{route.format_tree(missing=())}",
+        flush=True,
+    )
 
 
 def check(args: argparse.Namespace) -> None:
@@ -200,7 +205,7 @@ def check(args: argparse.Namespace) -> None:
     for word in args.targets:
         if word.endswith(_FILES) and Path(word).is_file():
             raise ValueError(f"{word} is a file: use --input-file {word} to read targets from it.")
-    if args.stock is not None and not args.stock.is_file():
+    if args.stock is not None and not args.stock.is_file() and str(args.stock) not in CATALOGUES:
         raise ValueError(f"--stock {args.stock}: there is no such file.")
     if not is_shared(args):
         check_output(args.output_file, args.resume, args.overwrite)
@@ -284,11 +289,14 @@ def described(plan: Plan, count: int) -> str:
         return "\n".join([f"\n{name}: {plan.nothing_because}", *notes])
     failing = plan.summary["failing"]
     counts = f"{len(routes)} distinct route{'s' * (len(routes) != 1)}"
-    counts += ", none of them from the stock alone" if plan.solved is False else ""
+    counts += "; " + _answer(plan) if plan.solved is not None else ""
     counts += f", {failing} of them with a failing step" if failing else ""
     counts += f"; {failed} of {len(plan.candidates)} candidates are not routes" if failed else ""
     text = [f"\n{name}: {counts}", *notes]
+    ideas = plan.ideas
     for candidate, route in routes[:count]:
+        if ideas and candidate is ideas[0]:
+            text.append(f"\n{IDEAS}")
         facts = [f"rank {candidate.rank}", f"group {candidate.group}"]
         if candidate.missing is not None:
             facts.append(f"not in stock: {', '.join(candidate.missing)}" if candidate.missing else "purchasable")
@@ -301,6 +309,12 @@ def described(plan: Plan, count: int) -> str:
         text += [f"buy {offer.smiles}: {offer.description}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []
     return "\n".join(text)
+
+
+def _answer(plan: Plan) -> str:
+    """Say whether a target is solved, and by which evidence."""
+    steps = "recorded steps" if plan.evidence == "recorded" else "any steps"
+    return f"{'solved' if plan.solved else 'not solved'} by {steps} from the stock"
 
 
 def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
@@ -345,7 +359,7 @@ def _finish(args: argparse.Namespace, targets: list[Target], plans: list[Plan], 
     if any((args.export, args.html, args.picture)):
         pictured = [next(iter(plan.distinct), None) for plan in plans]
         write_drawings(
-            args, plans, pictured, provenance(args.model, args.stock, None if stock is None else len(stock))
+            args, plans, pictured, provenance(args.model, args.stock, None if stock is None else stock.size)
         )
     if unsolved := [str(plan.id) for plan in plans if plan.solved is False]:
         names = ", ".join(unsolved[:MOST_NAMES]) + (", ..." if len(unsolved) > MOST_NAMES else "")

@@ -175,6 +175,7 @@ class _DrawnRoute:
     route: Route
     leaves: list[str]
     picture: Markup
+    evidence: str
 
     @property
     def id(self) -> str:
@@ -214,6 +215,12 @@ class _Section:
     portrait: _Portrait | None
     groups: list[_Group]
     purchasable: int | None
+
+    @property
+    def first_idea(self) -> _Group | None:
+        """The first group whose routes all lack the required evidence."""
+        ideas = [one.route for one in self.plan.ideas]
+        return next((group for group in self.groups if all(drawn.route in ideas for drawn in group.routes)), None)
 
     @property
     def routes(self) -> list[_DrawnRoute]:
@@ -281,7 +288,7 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
             groups[key] = _group(route, picture, shared)
         leaves = list(dict.fromkeys(route.leaves()))
         drawn = Markup(picture_svg(picture, interactive=True, shared=shared))
-        groups[key].routes.append(_DrawnRoute(number, rank, candidate, route, leaves, drawn))
+        groups[key].routes.append(_DrawnRoute(number, rank, candidate, route, leaves, drawn, plan.evidence))
     return _Section(plan, smiles, portrait, list(groups.values()), sum(purchasable) if purchasable else None)
 
 

@@ -99,13 +99,13 @@ def _read(word: str, extension: str, number: int) -> Reaction:
         raise ValueError(f"reaction {number}: expected reactants>>product, found {word[:80]!r}")
     if _SCORE.fullmatch(parts[1]):
         parts = [parts[2], "", parts[0]]
-    reactants = _molecules(parts[0])
+    reactants, product = _molecules(parts[0]), parts[2].replace("~", ".")
     whole = _whole([*reactants, *(_molecules(parts[1]) if parts[1] else ())], extension)
     reactants, agents = (list(filter(None, some)) for some in (whole[: len(reactants)], whole[len(reactants) :]))
     try:
-        if _is_backwards(reactants, parts[2]):
+        if _is_backwards(reactants, product):
             raise ValueError("written backwards, as product>>reactants; write reactants>>product")
-        return without_maps(parts[2], reactants, agents)
+        return without_maps(product, reactants, agents)
     except ValueError as error:
         raise ValueError(f"reaction {number}: {error}: {word[:80]!r}") from None
 
@@ -159,9 +159,12 @@ def _spelled_alike(steps: list[Reaction]) -> list[Reaction]:
 
 
 def _molecules(text: str) -> list[str]:
-    """Split a text at its dots, and take molecules of several parts out of their parentheses."""
+    """Split a text at its dots, and take molecules of several parts out of their parentheses.
+
+    RXN4Chemistry joins the parts of one molecule with `~`.
+    """
     if "(" not in (text[0], *re.findall(r"\.(.)", text)):
-        return text.split(".")
+        return [part.replace("~", ".") for part in text.split(".")]
     return [part[1:-1] if part.startswith("(") and part.endswith(")") else part for part in split_parts(text)]
 
 

@@ -8,21 +8,19 @@ is a list, with a SMILES at the beginning of each line and optionally a name aft
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO
 
 from ...common.tables import Table, find_column, named_errors, read_table, text_of
 from ..plans import Plan
+from ..sd_files import SDRecord, read_sd_file
 from ..tree import SMILES_COLUMNS, smiles_and_name
 
 # Names of columns, and of fields of an SD file, in lower case. The first one that a file has is used.
 ID_COLUMNS = ("id", "target_id", "compound_id", "identifier", "name", "compound_name", "title", "key")
 
-# The counts line of a molecule, the fourth line of an SD file.
-_COUNTS = re.compile(r".*V[23]000\s*$")
 _TABLES = (".csv", ".tsv")
 # A file with more targets is refused before it fills memory. Planning them would take days.
 MOST_TARGETS = 1_000_000
@@ -67,7 +65,7 @@ def read_targets(path: Path, *, smiles_column: str | None = None, id_column: str
         path: the file.
         smiles_column: the column with the SMILES, for a table (default: the first of `SMILES_COLUMNS` that it has).
         id_column: the column of a table, or the field of an SD file, with the names (default: the first of
-            `ID_COLUMNS` in a table, the title in an SD file).
+            `ID_COLUMNS` that it has; in an SD file, the title comes first).
 
     Raises:
         ValueError: the file has no target or more than `MOST_TARGETS`, lacks a column, or is not text. The message
@@ -97,11 +95,9 @@ def targets_in(
     with named_errors(name):
         if name.endswith(".parquet"):
             return _bounded(_of_table(_parquet(file, name), name, smiles_column, id_column), name)
-        text = text_of(file, name)
-        ahead = list(itertools.islice(text, 4))
-        whole = itertools.chain(ahead, text)
-        if len(ahead) == 4 and _COUNTS.match(ahead[3]):
-            return _bounded(_of_sd_file(whole, id_column), name)
+        records, whole = read_sd_file(text_of(file, name))
+        if records is not None:
+            return _bounded(_of_sd_file(records, id_column), name)
         table, lines = read_table(whole, SMILES_COLUMNS if smiles_column is None else [smiles_column])
         if table is not None:
             return _bounded(_of_table(table, name, smiles_column, id_column), name)
@@ -170,41 +166,9 @@ def _of_lines(lines: Iterable[str]) -> Iterator[Target]:
         yield Target(label or str(number), plain_smiles(smiles))
 
 
-def _of_sd_file(lines: Iterable[str], id_column: str | None) -> Iterator[Target]:
-    from rdkit import Chem, rdBase
-
-    from ..molecules import plain_smiles
-
-    # each record is parsed alone, so that an error in one affects neither its title nor the others
-    for number, record in enumerate(_records(lines), 1):
-        with rdBase.BlockLogs():
-            supplier = cast(Any, Chem).SDMolSupplier()
-            supplier.SetData(record)
-            molecule = next(iter(supplier), None)
-            smiles = "" if molecule is None else plain_smiles(_extended(Chem.RemoveHs(molecule)))
-        label = record.partition("\n")[0].strip()
-        if id_column is not None:
-            match = re.search(rf"^>.*<{re.escape(id_column)}>[^\n]*\n([^\n]*)", record, re.MULTILINE | re.IGNORECASE)
-            label = match[1].strip() if match else ""
-        label = label or str(number)
-        yield Target(label, smiles, None if smiles else f"record {number} is not a molecule that RDKit can read.")
-
-
-def _extended(molecule: Any) -> str:
-    """Return the SMILES of a molecule, with an extension if only the relative configuration of some centres is known."""
-    from rdkit import Chem
-
-    fields: Any = Chem.CXSmilesFields.CX_ENHANCEDSTEREO
-    return cast(Any, Chem).MolToCXSmiles(molecule, Chem.SmilesWriteParams(), fields)
-
-
-def _records(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the records of an SD file."""
-    record: list[str] = []
-    for line in itertools.chain(lines, ["$$$$"]):
-        if not line.startswith("$$$$"):
-            record.append(line)
-        else:
-            if any(map(str.strip, record)):
-                yield "".join(record)
-            record = []
+def _of_sd_file(records: Iterable[SDRecord], id_column: str | None) -> Iterator[Target]:
+    for number, record in enumerate(records, 1):
+        labels = [record.title, *(record.fields.get(name, "") for name in ID_COLUMNS)]
+        label = next(filter(None, labels), "") if id_column is None else record.fields.get(id_column.lower(), "")
+        problem = None if record.smiles else f"record {number} is not a molecule that RDKit can read."
+        yield Target(label or str(number), record.smiles, problem)

@@ -31,7 +31,6 @@ class _Target:
         key: the name of the target in the pool.
         request: the request.
         strategy: how its routes are searched.
-        num_running: the number of its running jobs.
         seconds: its share of the time of all steps.
         begun: when it joined.
         turn: the place of its latest job among all that have begun.
@@ -41,7 +40,6 @@ class _Target:
     key: Hashable
     request: PlanRequest
     strategy: WholeRoutes | StockSearch
-    num_running: int = 0
     seconds: float = 0.0
     begun: float = field(default_factory=time.monotonic)
     turn: int = 0
@@ -125,12 +123,13 @@ class PlanPool:
         running = [target for target, _ in self._running.values()]
         for ticket, candidates in self._search.step():
             target, place = self._running.pop(ticket)
-            target.num_running -= 1
             target.strategy.add_candidates(place, candidates)
         for target in running or self._targets.values():
             target.seconds += (time.monotonic() - begun) / len(running or self._targets)
         for target in self._targets.values():
-            target.seconds += target.strategy.advance(target.seconds)
+            begun = time.monotonic()
+            target.strategy.advance()
+            target.seconds += time.monotonic() - begun
         over = [target for target in self._targets.values() if target.strategy.is_over(self._spent(target))]
         for target in over:
             self.remove(target.key)
@@ -159,12 +158,11 @@ class PlanPool:
         joining: list[tuple[_Target, Hashable, Job]] = []
         while targets and len(self._running) + len(joining) < self.most:
             target = targets[0] if in_order else min(targets, key=lambda target: target.turn)
-            job = target.strategy.next_job(target.num_running)
+            job = target.strategy.next_job()
             if job is None:
                 targets.remove(target)
                 continue
             joining.append((target, *job))
-            target.num_running += 1
             self._turns += 1
             target.turn = self._turns
         if joining:
@@ -179,9 +177,15 @@ class PlanPool:
             candidates,
             self.stock,
             per_reaction=settings.per_reaction,
-            by_evidence=settings.ranking == "log_probability",
+            evidence=settings.evidence if settings.ranking == "log_probability" else None,
             per_step=isinstance(target.strategy, WholeRoutes),
         )
         seconds = target.seconds + time.monotonic() - begun
-        plan = Plan(target.request.target, best, seconds=seconds, remarks=(*target.request.remarks, *remarks))
+        plan = Plan(
+            target.request.target,
+            best,
+            seconds=seconds,
+            remarks=(*target.request.remarks, *remarks),
+            evidence=settings.evidence,
+        )
         return plan if self.finish is None else self.finish(plan)

@@ -11,7 +11,14 @@ from transformers.utils import logging
 
 from ...tokenization import PRODUCT_LENGTH, encode_source
 from ...tokenization.checks import shown
-from ..molecules import canonical_smiles, drawn_smiles, largest_organic_part, one_molecule
+from ..molecules import (
+    canonical_smiles,
+    drawn_smiles,
+    is_axially_chiral,
+    largest_organic_part,
+    one_molecule,
+    unpaired_electrons,
+)
 from ..tree import MAX_DEPTH
 from .model_search import Job, beginning
 from .settings import PlanSettings
@@ -132,15 +139,34 @@ def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:
         ValueError: the target is not a molecule, or is several molecules and `on_salt` is "error".
     """
     smiles = canonical_smiles(target)
+    remarks = _drawing_remarks(target, smiles)
     if "." not in smiles:
-        return smiles, ()
+        return smiles, remarks
     if on_salt == "error":
         raise ValueError(
             f"{target!r} is {smiles.count('.') + 1} molecules, a salt or a mixture: give one of them. `--on-salt strip` "
             '(`on_salt="strip"` in Python) plans its largest organic part.'
         )
     part = largest_organic_part(smiles)
-    return part, (f"{target} is {smiles.count('.') + 1} molecules: {part}, its largest organic part, was planned.",)
+    return part, (
+        f"{target} is {smiles.count('.') + 1} molecules: {part}, its largest organic part, was planned.",
+        *remarks,
+    )
+
+
+def _drawing_remarks(target: str, smiles: str) -> tuple[str, ...]:
+    """Return remarks about what the drawing of a target may not say as it was meant."""
+    remarks = []
+    if symbols := unpaired_electrons(smiles):
+        remarks.append(
+            f"{smiles} has unpaired electrons ({', '.join(symbols)}): an atom in brackets has only the hydrogens that are "
+            "written, such as [cH]."
+        )
+    if is_axially_chiral(target):
+        remarks.append(
+            f"The axial chirality of {smiles} is not planned: the routes are to the mixture of atropisomers."
+        )
+    return tuple(remarks)
 
 
 def check_source(model: Any, tokenizer: Any, smiles: str, starting_material: str | None = None) -> None:

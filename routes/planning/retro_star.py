@@ -49,6 +49,19 @@ class _State(NamedTuple):
     cost: float
     open: tuple[str, ...]  # molecules still to be made, the longest SMILES first
     made: tuple[tuple[str, Step], ...]  # molecules with the reactions that make them
+    source: int = 0  # the source of reactions that comes next for the first open molecule
+
+
+class Request(NamedTuple):
+    """The reactions that a search needs.
+
+    Args:
+        molecule: canonical SMILES of the molecule to make.
+        source: the number of the source of reactions.
+    """
+
+    molecule: str
+    source: int
 
 
 @dataclass(frozen=True)
@@ -68,8 +81,11 @@ class Solution:
 
 class RetroStarSearch:
     """
-    The search for one target. [`next_molecule`] returns a molecule whose reactions the search needs, [`add_reactions`] receives them,
+    The search for one target. [`next_request`] returns a molecule whose reactions the search needs, [`add_reactions`] receives them,
     and `solutions` collects the routes.
+
+    Reactions come from one source or several, such as a library and a model. The later sources of a molecule wait until their
+    delays have been spent elsewhere.
 
     Args:
         target (`str`):
@@ -80,13 +96,14 @@ class RetroStarSearch:
             The estimated cost of making a molecule that is not purchasable. Defaults to 0.
         most_reactions (`int`, *optional*, defaults to 15):
             The largest number of reactions in a route.
-        most_routes (`int`, *optional*):
-            The number of routes after which the search ends. Defaults to all.
         per_reaction (`int`, *optional*):
-            The largest number of routes with the same last reaction. After these, the search turns to other reactions.
-            Defaults to all.
-        most_states (`int`, *optional*, defaults to 200,000):
+            The largest number of routes with the same last reaction, of recorded steps alone and of others. After these, the
+            search turns to other reactions. Defaults to all.
+        most_states (`int`, *optional*, defaults to 50,000):
             The number of states that are kept. The least promising are dropped first.
+        delays (`Sequence[float]`, *optional*, defaults to `(0.0,)`):
+            For each source of reactions, what is added to the rank of a state before the source is used, beyond that of the
+            source before it.
     """
 
     def __init__(
@@ -95,22 +112,21 @@ class RetroStarSearch:
         is_bought: Callable[[str], bool],
         estimate: Callable[[str], float] = lambda molecule: 0.0,
         most_reactions: int = 15,
-        most_routes: int | None = None,
         per_reaction: int | None = None,
-        most_states: int = 200_000,
+        most_states: int = 50_000,
+        delays: Sequence[float] = (0.0,),
     ):
-        self.target, self._is_bought, self._estimate = target, is_bought, estimate
+        self.target, self._is_bought, self._estimate, self._delays = target, is_bought, estimate, delays
         self.most_reactions, self._most_states = most_reactions, most_states
-        self._most_routes, self._per_reaction = most_routes, per_reaction
-        self._of_reaction: Counter[tuple[str, ...]] = (
-            Counter()
-        )  # the routes that were found, by the reactants of their last reaction
+        self._per_reaction = per_reaction
+        # the routes that were found, by the reactants of their last reaction, and whether all steps are recorded
+        self._of_reaction: Counter[tuple[bool, tuple[str, ...]]] = Counter()
         self.is_cut = False  # whether a longer route might have been found
         self._tie = count()
         self._queue: list[_State] = [_State(0.0, next(self._tie), 0.0, (target,), ())]
-        self._steps: dict[str, Sequence[Step]] = {}
-        self._waiting: dict[str, list[_State]] = {}
-        self._stuck: list[_State] = []  # their first molecule has no usable reaction
+        self._steps: dict[Request, Sequence[Step]] = {}
+        self._waiting: dict[Request, list[_State]] = {}
+        self._expanded: list[_State] = []  # the reactions of their first molecule are known
         self._alike: Counter[tuple[bool, tuple[str, ...]]] = Counter()
         self.solutions: list[Solution] = []
 
@@ -119,43 +135,37 @@ class RetroStarSearch:
         """Whether no state is left to search or waits for reactions."""
         return not self._queue and not self._waiting
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether a state is left, and fewer than `most_routes` routes are found."""
-        return not self.is_exhausted and (self._most_routes is None or len(self.solutions) < self._most_routes)
+    def num_expanded(self, source: int = 0) -> int:
+        """Return the number of molecules whose reactions from a source are known."""
+        return sum(request.source == source for request in self._steps)
 
-    @property
-    def num_expanded(self) -> int:
-        """The number of molecules whose reactions are known."""
-        return len(self._steps)
-
-    def next_molecule(self) -> str | None:
-        """Return the next molecule whose reactions the search needs.
+    def next_request(self) -> Request | None:
+        """Return the next molecule whose reactions the search needs, and their source.
 
         Return None if the search needs the reactions of earlier molecules first, or has examined many states, so that
         the caller can check the time. Routes that are found on the way are added to `solutions`.
         """
         for _ in range(_AT_A_TIME):
-            if not self._queue or not self.goes_on:
+            if not self._queue:
                 break
             state = heapq.heappop(self._queue)
             if state.made and self._per_reaction is not None:
-                last = state.made[0][1].reactants
+                last = _is_recorded(state.made), state.made[0][1].reactants
                 if self._of_reaction[last] >= self._per_reaction:
                     continue
                 self._of_reaction[last] += not state.open
             if not state.open:
                 self.solutions.append(self._solution(state))
                 continue
-            molecule = state.open[0]
-            steps = self._steps.get(molecule)
+            request = Request(state.open[0], state.source)
+            steps = self._steps.get(request)
             if steps is not None:
                 self._expand(state, steps)
-            elif molecule in self._waiting:
-                self._waiting[molecule].append(state)
+            elif request in self._waiting:
+                self._waiting[request].append(state)
             else:
-                self._waiting[molecule] = [state]
-                return molecule
+                self._waiting[request] = [state]
+                return request
         return None
 
     def unfinished(self, most: int) -> list[Solution]:
@@ -164,7 +174,7 @@ class RetroStarSearch:
         Each is cut at its reactions that are not recorded, unless its last reaction is one: a step to a molecule that
         can be bought is worth nothing if it does not work.
         """
-        states = [*self._queue, *self._stuck, *(state for waiting in self._waiting.values() for state in waiting)]
+        states = [*self._queue, *self._expanded, *(state for waiting in self._waiting.values() for state in waiting)]
         routes = {_recorded(state.made) or state.made for state in states if state.made}
         is_bought = cache(self._is_bought)  # many routes share their molecules
 
@@ -176,10 +186,10 @@ class RetroStarSearch:
 
         return heapq.nsmallest(most, map(solution, routes), key=lambda solution: solution.distance)
 
-    def add_reactions(self, molecule: str, steps: Sequence[Step]) -> None:
-        """Give the search the reactions of a molecule that [`next_molecule`] returned."""
-        self._steps[molecule] = steps
-        for state in self._waiting.pop(molecule, ()):
+    def add_reactions(self, request: Request, steps: Sequence[Step]) -> None:
+        """Give the search the reactions that [`next_request`] asked for."""
+        self._steps[request] = steps
+        for state in self._waiting.pop(request, ()):
             heapq.heappush(self._queue, state)
 
     def _solution(self, state: _State) -> Solution:
@@ -187,13 +197,12 @@ class RetroStarSearch:
 
     def _expand(self, state: _State, steps: Sequence[Step]) -> None:
         molecule, rest = state.open[0], state.open[1:]
-        made, leads_on = dict(state.made), False
+        made = dict(state.made)
         if len(made) >= self.most_reactions:
             steps, self.is_cut = (), self.is_cut or bool(steps)
         for step in steps:
             if any(_needs(reactant, molecule, made) for reactant in step.reactants):
                 continue  # a molecule would be made from itself
-            leads_on = True
             new = {reactant for reactant in step.reactants if reactant not in made and not self._is_bought(reactant)}
             left = tuple(sorted(new.union(rest), key=lambda smiles: (-len(smiles), smiles)))
             now_made = (*state.made, (molecule, step))
@@ -207,10 +216,13 @@ class RetroStarSearch:
             heapq.heappush(self._queue, _State(rank, next(self._tie), cost, left, now_made))
         if len(self._queue) > 2 * self._most_states:
             self._queue = heapq.nsmallest(self._most_states, self._queue)
-        if not leads_on:
-            self._stuck.append(state)
-        if len(self._stuck) > 2 * self._most_states:
-            self._stuck = heapq.nsmallest(self._most_states, self._stuck, key=_distance)
+        if state.source + 1 < len(self._delays):
+            source = state.source + 1
+            rank = state.rank + self._delays[source]
+            heapq.heappush(self._queue, state._replace(rank=rank, tie=next(self._tie), source=source))
+        self._expanded.append(state)
+        if len(self._expanded) > 2 * self._most_states:
+            self._expanded = heapq.nsmallest(self._most_states, self._expanded, key=_distance)
 
 
 def _distance(state: _State) -> tuple[int, float]:

@@ -17,8 +17,7 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "log_probability": {"length_penalty": 0.0},
     "sqrt_length": {"custom_generate": "sqrt_length"},
 }
-# The default time limit of a search to the stock, in seconds.
-BUDGET = 60.0
+EVIDENCE = ("recorded", "any")
 # The rules for all routes: their names in options, and the fields of `Constraints`.
 RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "size_limited"}
 
@@ -107,7 +106,7 @@ class PlanSettings:
         num_augmentations: number of SMILES of each target, each of which is searched. Their routes are pooled, each once with its
             best score. The first SMILES is canonical, and the others begin at other atoms. A small target has fewer.
         seed: seed of these SMILES.
-        ranking: "log_probability" puts purchasable routes first, then those whose steps are all precedented, then those without
+        ranking: "log_probability" puts routes first whose steps are all precedented, then purchasable ones, then those without
             unproductive steps, such as protections, then by log-probability (per step for whole
             routes). "sqrt_length" is the search of DirectMultiStep, which divides the log-probability by the square root of the
             length, including the forced start, and ranks by this score alone.
@@ -116,7 +115,9 @@ class PlanSettings:
             reactants and a common reagent have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They need the
             grammar. A search that finds no such route returns one candidate, whose `problem` gives the reason.
         max_new_tokens: largest number of new tokens (default: as many as the model has positions).
-        time_limit: seconds for each target (default: 60 for a search to the stock, none for whole routes). The search then
+        max_expansions: number of molecules after which the search of a target to the stock ends: those whose reactions the model
+            proposes. The library proposes reactions of eight times as many.
+        time_limit: seconds for each target (default: none). The search then
             ends with the finished routes and a remark in `Plan.remarks`. Whole routes with a time limit are searched
             one target after the other, not together.
         on_salt: what happens to a target of several molecules: "error" refuses it, "strip" plans its largest organic part,
@@ -124,6 +125,8 @@ class PlanSettings:
         direct: let the model write whole routes, like DirectMultiStep, instead of a search to the stock. Whole
             routes are also written without a stock, with a number of steps, a starting material, a required leaf, several
             SMILES of a target or another ranking, and if the model cannot write single steps.
+        evidence: what each step of a route needs to solve a target: "recorded", a recorded reaction with the same
+            transformation, or "any", nothing. Routes without it are ideas, and rank behind all others.
         num_routes: number of purchasable routes after which the search for a target ends.
         per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the stock, all of whole
             routes).
@@ -146,12 +149,11 @@ class PlanSettings:
         off="let the model write any text, without rules",
     )  # fmt: skip
     constraints: Constraints | None = None
-    max_new_tokens: int | None = option(
-        None, "largest number of tokens of a route: an untrained model does not stop by itself", least=1
-    )
+    max_new_tokens: int | None = option(None, "largest number of tokens of a route", least=1)
+    max_expansions: int = option(50, "molecules of a target that the model expands", least=1)
     time_limit: float | None = option(
         None,
-        "seconds per target, after which the routes found are kept (default: 60 to the stock)",
+        "seconds per target, after which the routes found are kept (default: no limit)",
         metavar="SECONDS",
     )
     on_salt: str = option(
@@ -160,9 +162,11 @@ class PlanSettings:
         choices=("error", "strip"),
         metavar="WHAT",
     )
-    direct: bool = option(
-        False, "let the model write whole routes, like DirectMultiStep, instead of a search to the stock"
-    )
+    direct: bool = option(False, "let the model write whole routes, like DirectMultiStep, without a search")
+    evidence: str = option(
+        "recorded", "steps of a solved route: recorded, or any",
+        choices=EVIDENCE, metavar="KIND",
+    )  # fmt: skip
     num_routes: int = option(10, "stop the search after N purchasable routes per target", least=1)
     per_reaction: int | None = option(
         None, "at most N routes with the same last reaction (default: 3 in a search to the stock)", least=1
@@ -216,11 +220,6 @@ class PlanSettings:
         return PlanSettings(
             beams=self.beams, ranking=self.ranking, grammar=self.grammar, constraints=rules, direct=self.direct
         )
-
-    @property
-    def budget(self) -> float:
-        """The time limit of a search to the stock, in seconds."""
-        return BUDGET if self.time_limit is None else self.time_limit
 
     def check_stock(self, stock: Any) -> None:
         """Check that there is a stock if the settings need one.

@@ -1,16 +1,16 @@
 """The search for a target whose routes are assembled from single steps until everything is in the stock.
 
-Two searches share the time. One looks for routes of transformations that the library has recorded, the other for
-routes of reactions that the model proposes. The first finds more routes that a chemist would try. The second solves
-more targets.
+The reactions of a molecule come from two sources: first the transformations that the library has recorded, then, if the search
+does not get on without it, the model. What is searched depends on numbers of molecules alone and never on the time, so that
+the same request has the same routes on every machine.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from .. import precedents
@@ -22,10 +22,19 @@ from ..tree import Route
 from .constraints import broken_by_user
 from .model_search import Job, RouteSearch, step_job
 from .requests import PlanRequest, check_source
-from .retro_star import RetroStarSearch, Solution, Step
+from .retro_star import Request, RetroStarSearch, Solution, Step
 
-# The number of molecules of one target searched at once. More would search reactions that its routes never need.
+# The sources of reactions.
+LIBRARY, MODEL = range(2)
+# The number of molecules of one target whose reactions the model proposes at once. More would search reactions that its
+# routes never need.
 MAX_CONCURRENT_EXPANSIONS = 8
+# The number of molecules whose reactions the library proposes, for each of the model's.
+LIBRARY_EXPANSIONS = 8
+# The number of them in one call, some tenths of a second.
+_AT_A_TIME = 16
+# What is added to the rank of a molecule before the model is asked for its reactions.
+MODEL_DELAY = 4.0
 # Added to the cost of a reaction whose transformation is not recorded.
 UNRECORDED_COST = 1.0
 # The number of reactions that the library proposes for a molecule: those of the most common transformations.
@@ -43,7 +52,10 @@ _CACHED_MOLECULES = 1 << 11
 
 
 class StockSearch:
-    """The searches of a target.
+    """The search of a target.
+
+    The model's molecules come in rounds: a round is collected, the model proposes reactions for all of it, and the search goes
+    on with all of them, in their order.
 
     Args:
         request: the request.
@@ -53,30 +65,25 @@ class StockSearch:
     """
 
     def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock, expanded: dict[str, Sequence[Step]]):
-        self.request, self._search, self._stock, self._expanded = request, search, stock, expanded
+        self.request, self._model_search, self._stock, self._expanded = request, search, stock, expanded
         self._per_reaction = request.settings.per_reaction or PER_REACTION
-        self._recorded, self._proposed = (
-            RetroStarSearch(
-                request.target,
-                stock.without(request.target),
-                _estimate,
-                most_routes=request.settings.num_routes,
-                per_reaction=self._per_reaction,
-            )
-            for _ in range(2)
+        self._search = RetroStarSearch(
+            request.target,
+            stock.without(request.target),
+            _estimate,
+            per_reaction=self._per_reaction,
+            delays=(0.0, MODEL_DELAY),
         )
-        self._library_seconds = 0.0
+        # the molecules of a round, with their reactions or None, and whether it is complete
+        self._round: dict[str, Sequence[Step] | None] = {}
+        self._is_collected = False
+        self._begun = 0
 
     def _solutions(self) -> list[Solution]:
-        """Return the routes of both searches, each once, and only the best of those with the same last reaction.
-
-        Recorded ones come first, then the cheapest.
-        """
-        every = [*self._recorded.solutions, *self._proposed.solutions]
-        distinct = {solution.route.canonical(): solution for solution in every}.values()
+        """Return the routes, only the best of those with the same last reaction. Recorded ones come first, then the cheapest."""
         num_same: Counter[str] = Counter()
         kept = []
-        for solution in sorted(distinct, key=lambda solution: (not solution.is_recorded, solution.cost)):
+        for solution in sorted(map(_judged, self._search.solutions), key=lambda one: (not one.is_recorded, one.cost)):
             last_reaction = solution.route.canonical().last_reaction
             num_same[last_reaction] += 1
             if num_same[last_reaction] <= self._per_reaction:
@@ -85,66 +92,80 @@ class StockSearch:
 
     @property
     def first(self) -> Route | None:
-        """A route to the stock, or None if none is found yet."""
-        return next((solution.route for solution in self._recorded.solutions or self._proposed.solutions), None)
+        """A route to the stock by recorded reactions, or None if none is found yet."""
+        return next((one.route for one in map(_judged, self._search.solutions) if one.is_recorded), None)
 
     @property
     def _has_enough(self) -> bool:
-        if not self._recorded.goes_on and not self._proposed.goes_on:
+        if self._search.is_exhausted:
             return True
-        num_routes = self.request.settings.num_routes
-        if len(self._recorded.solutions) + len(self._proposed.solutions) < num_routes:
+        settings = self.request.settings
+        if len(self._search.solutions) < settings.num_routes:
             return False
         solutions = self._solutions()
-        return len(solutions) >= num_routes and any(solution.is_recorded for solution in solutions)
+        return len(solutions) >= settings.num_routes and any(one.is_recorded for one in solutions)
 
     def is_over(self, seconds: float) -> bool:
         """Return whether there are enough routes, nothing is left to search, or the budget is spent."""
-        return self._has_enough or seconds >= self.request.settings.budget
+        settings = self.request.settings
+        if settings.time_limit is not None and seconds >= settings.time_limit:
+            return True
+        return not self._round and (self._num_left <= 0 or self._has_enough)
 
-    def next_job(self, num_running: int) -> tuple[Hashable, Job] | None:
-        """Return a molecule that the model has to expand, or None if no job can start now."""
-        search = self._proposed
-        while num_running < MAX_CONCURRENT_EXPANSIONS and search.goes_on and not self._has_enough:
-            smiles = search.next_molecule()
-            if smiles is None:
-                return None
-            steps = self._expanded.get(smiles)
-            if steps is None:
-                try:
-                    check_source(self._search.model, self._search.tokenizer, smiles)
-                except ValueError:
-                    steps = ()  # the model cannot read it
-            if steps is None:
-                return smiles, step_job(self._search.model, smiles, self.request.settings.max_new_tokens)
-            search.add_reactions(smiles, steps)
+    @property
+    def _num_left(self) -> int:
+        """The number of molecules whose reactions the model may still propose."""
+        most = self.request.settings.max_expansions
+        if self.first is not None:  # more routes are welcome, but not for the same time again
+            most = math.ceil(most / 4)
+        return most - self._search.num_expanded(MODEL)
+
+    def advance(self) -> None:
+        """Search with the library until a round of the model is complete, or for some molecules."""
+        if self._is_collected:
+            if None in self._round.values():
+                return
+            for smiles, steps in self._round.items():
+                self._search.add_reactions(Request(smiles, MODEL), steps or ())
+            self._round, self._is_collected, self._begun = {}, False, 0
+        largest = min(
+            MAX_CONCURRENT_EXPANSIONS, self.request.settings.max_expansions - self._search.num_expanded(MODEL)
+        )
+        for _ in range(_AT_A_TIME):
+            if self._has_enough:
+                self._round = {}
+                return
+            request = None if len(self._round) >= largest else self._search.next_request()
+            if request is None:
+                self._is_collected = bool(self._round)
+                return
+            if request.source == LIBRARY:
+                self._search.add_reactions(request, self._recorded_steps(request.molecule))
+            else:
+                self._round[request.molecule] = self._known_steps(request.molecule)
+
+    def _recorded_steps(self, smiles: str) -> list[Step]:
+        if self._search.num_expanded(LIBRARY) >= LIBRARY_EXPANSIONS * self.request.settings.max_expansions:
+            return []
+        steps = _library_steps(precedents.shipped_library(), smiles)
+        return [step for step in steps if self._is_allowed(smiles, step)]
+
+    def _known_steps(self, smiles: str) -> Sequence[Step] | None:
+        """Return the reactions that the model has proposed before, none for a molecule that it cannot read, or None."""
+        try:
+            check_source(self._model_search.model, self._model_search.tokenizer, smiles)
+        except ValueError:
+            return ()
+        return self._expanded.get(smiles)
+
+    def next_job(self) -> tuple[Hashable, Job] | None:
+        """Return a molecule of a complete round that the model has to expand, or None."""
+        smiles = list(self._round)[self._begun :] if self._is_collected else []
+        for number, one in enumerate(smiles, self._begun + 1):
+            if self._round[one] is None:
+                self._begun = number
+                return one, step_job(self._model_search.model, one, self.request.settings.max_new_tokens)
         return None
-
-    def advance(self, seconds: float) -> float:
-        """Run the search of the library for half of the time, or for all of it if the other search has ended.
-
-        Args:
-            seconds: the target's share of the time so far.
-
-        Returns:
-            The seconds that it took.
-        """
-        taken = 0.0
-        while self._recorded.goes_on and not self._has_enough:
-            is_alone = not self._proposed.goes_on
-            if not is_alone and 2 * self._library_seconds > seconds + taken:
-                break
-            begun = time.monotonic()
-            smiles = self._recorded.next_molecule()
-            if smiles is not None:
-                steps = _library_steps(precedents.shipped_library(), smiles)
-                self._recorded.add_reactions(smiles, [step for step in steps if self._is_allowed(smiles, step)])
-            spent = time.monotonic() - begun
-            self._library_seconds += spent
-            taken += spent
-            if is_alone:  # one molecule at a time, so that the budget is checked
-                break
-        return taken
 
     def _is_allowed(self, product: str, step: Step) -> bool:
         rules = self.request.settings.rules
@@ -158,13 +179,13 @@ class StockSearch:
             if candidate.route is not None and candidate.route.children:
                 reactants = tuple(sorted(child.smiles for child in candidate.route.children))
                 # the grammar has applied the rules, except those that the user has switched off
-                is_recorded = precedents.judge(str(smiles), reactants).state == "precedented"
+                is_recorded = precedents.is_recorded(str(smiles), reactants)
                 cost = -candidate.score + (0.0 if is_recorded else UNRECORDED_COST)
                 steps.setdefault(reactants, Step(reactants, cost, is_recorded))
         while len(self._expanded) >= _CACHED_MOLECULES:
             del self._expanded[next(iter(self._expanded))]
         self._expanded[str(smiles)] = list(steps.values())
-        self._proposed.add_reactions(str(smiles), self._expanded[str(smiles)])
+        self._round[str(smiles)] = self._expanded[str(smiles)]
 
     def result(self) -> tuple[list[Candidate], list[str]]:
         """Return the routes to the stock, or a few that come nearest to it, and the remarks about them."""
@@ -173,12 +194,13 @@ class StockSearch:
             remarks.append(
                 f"{self.request.target} itself is in the stock{offer.description and ': '}{offer.description}."
             )
-        routes = solutions or ([] if settings.rules.only_purchasable else self._nearest())
+        is_solved = any(solution.is_recorded or settings.evidence == "any" for solution in solutions)
+        nearest = [] if is_solved or settings.rules.only_purchasable else self._nearest()
         candidates = [
             Candidate(solution.route.to_string(), -solution.cost, solution.route.depth, solution.route)
-            for solution in routes[: settings.num_routes]
+            for solution in [*nearest, *solutions][: settings.num_routes]
         ]
-        if solutions:
+        if is_solved:
             return candidates, remarks
         reason = self._why_not()
         if candidates:
@@ -186,23 +208,27 @@ class StockSearch:
         return [nothing_found(reason)], remarks
 
     def _nearest(self) -> list[Solution]:
-        """Return the unfinished routes of both searches that come nearest to the stock, each once."""
-        every = [*self._recorded.unfinished(_UNFINISHED), *self._proposed.unfinished(_UNFINISHED)]
-        distinct = {solution.route.canonical(): solution for solution in every}.values()
-        return sorted(distinct, key=lambda solution: solution.distance)[:_UNFINISHED]
+        """Return the unfinished routes that come nearest to the stock."""
+        return self._search.unfinished(_UNFINISHED)
 
     def _why_not(self) -> str:
-        searches = (self._recorded, self._proposed)
-        expanded = f"{max(search.num_expanded for search in searches):,} molecules were expanded"
-        if not all(search.is_exhausted for search in searches):
-            return (
-                f"no route to the stock was found in {self.request.settings.budget:g} s: {expanded}. Use a longer time limit "
-                "or a larger stock."
-            )
-        limit, end = "", "the model proposes no other reactions"
-        if any(search.is_cut for search in searches):
-            limit, end = f" of at most {self._proposed.most_reactions} reactions", "longer routes are not searched"
-        return f"no route{limit} ends in the stock: {expanded}, and {end}. Use more beams or a larger stock."
+        settings, search = self.request.settings, self._search
+        kind = "recorded steps" if settings.evidence == "recorded" and search.solutions else "any steps"
+        expanded = f"{search.num_expanded(LIBRARY):,} molecules were expanded, {search.num_expanded(MODEL):,} of them by the model"
+        if not search.is_exhausted:
+            return f"no route by {kind} to the stock was found: {expanded}. Use more expansions or a larger stock."
+        limit, end = "", "there are no other reactions"
+        if search.is_cut:
+            limit, end = f" of at most {search.most_reactions} reactions", "longer routes are not searched"
+        return f"no route by {kind}{limit} ends in the stock: {expanded}, and {end}. Use more beams or a larger stock."
+
+
+def _judged(solution: Solution) -> Solution:
+    """Return a solution that counts as recorded only if the judgement of each step agrees."""
+    if not solution.is_recorded:
+        return solution
+    steps = ((step.smiles, tuple(child.smiles for child in step.children)) for step in solution.route.steps())
+    return replace(solution, is_recorded=all(precedents.is_recorded(*step) for step in steps))
 
 
 @lru_cache(_CACHED_MOLECULES)

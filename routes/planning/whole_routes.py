@@ -32,7 +32,7 @@ class WholeRoutes:
         """Return whether all jobs have ended."""
         return len(self._candidates) == len(self.request.jobs)
 
-    def next_job(self, num_running: int) -> tuple[Hashable, Job] | None:
+    def next_job(self) -> tuple[Hashable, Job] | None:
         """Return the next job with its number, or None."""
         while self._waiting:
             number, job = self._waiting.popleft()
@@ -47,9 +47,8 @@ class WholeRoutes:
         """Take the candidates of a job that has ended."""
         self._candidates[number] = candidates
 
-    def advance(self, seconds: float) -> float:
-        """Do nothing, in no time: only the model searches."""
-        return 0.0
+    def advance(self) -> None:
+        """Do nothing: only the model searches."""
 
     def result(self) -> tuple[list[Candidate], list[str]]:
         """Return all candidates, and the remarks about them."""

@@ -1,14 +1,16 @@
 """Judges reactions: precedents in recorded chemistry, and remarks."""
 
-from .judgement import CLASSES, Judgement, count_unproductive, judge, judge_route, judge_step
+from .judgement import CLASSES, Evidence, Judgement, count_unproductive, is_recorded, judge, judge_route, judge_step
 from .transformations import Library, Transformation, shipped_library
 
 __all__ = [
     "CLASSES",
+    "Evidence",
     "Judgement",
     "Library",
     "Transformation",
     "count_unproductive",
+    "is_recorded",
     "judge",
     "judge_route",
     "judge_step",

@@ -28,6 +28,7 @@ class _Rule(NamedTuple):
         reacting: groups that react, such as the nucleophile.
         elsewhere: groups that stay as they are.
         beside: the same, in the molecule of a partner.
+        meta: groups that stay on a benzene ring whose position meta to all of them, and to no other position, is substituted.
     """
 
     why: str
@@ -37,6 +38,7 @@ class _Rule(NamedTuple):
     reacting: frozenset[str]
     elsewhere: frozenset[str]
     beside: frozenset[str]
+    meta: frozenset[str]
 
     def applies(self, name: str | None, groups: Groups, bystanders: Sequence[str]) -> bool:
         return (
@@ -49,6 +51,7 @@ class _Rule(NamedTuple):
                 or any(not self.elsewhere.isdisjoint(_groups(smiles)) for smiles in bystanders)
             )
             and (not self.beside or any(groups.stays_beside(group, self.partner) for group in self.beside))
+            and (not self.meta or groups.distances(self.meta) == {2})
         )
 
 
@@ -81,6 +84,14 @@ def kept_groups(product: str, mapped: str, names: Collection[str] | None = None)
     """
     groups = _of_step(product, mapped)
     return [name for name in (_table()[2] if names is None else names) if groups.stays(name)]
+
+
+@lru_cache(KNOWN)
+def unstable_kind(smiles: str) -> str | None:
+    """Return why a molecule cannot be isolated, or None if nothing is known against it."""
+    parts = [Chem.MolFromSmiles(part) for part in smiles.split(".")]
+    kinds = (why for why, patterns in _table()[4] for part in parts if all(map(part.HasSubstructMatch, patterns)))
+    return next(kinds, None)
 
 
 class Groups:
@@ -120,6 +131,23 @@ class Groups:
         molecules = [set(atoms) for atoms in Chem.GetMolFrags(self._reactants) if not reacting.isdisjoint(atoms)]
         return any(molecule.issuperset(atoms) for molecule in molecules for atoms in self._match(group)[1])
 
+    def distances(self, names: Iterable[str]) -> set[int]:
+        """Return the distances in benzene rings between positions that lose a hydrogen atom and groups that stay: 1 is ortho."""
+        changed = [atom for atom in map(self._reactants.GetAtomWithIdx, self._changed) if atom.GetIsAromatic()]
+        places = {atom.GetIdx() for atom in changed if atom.GetSymbol() == "C" and atom.GetTotalNumHs()}
+        found = set[int]()
+        for ring in self._reactants.GetRingInfo().AtomRings() if places else ():
+            if len(ring) == 6 and all(self._reactants.GetAtomWithIdx(place).GetSymbol() == "C" for place in ring):
+                found.update(
+                    min(apart := abs(ring.index(place) - ring.index(neighbour.GetIdx())), len(ring) - apart)
+                    for place in places.intersection(ring)
+                    for name in names
+                    for atoms in self._match(name)[1]
+                    for neighbour in self._reactants.GetAtomWithIdx(atoms[0]).GetNeighbors()
+                    if neighbour.GetIdx() in ring
+                )
+        return found
+
     def _match(self, group: str) -> tuple[list[Atoms], list[Atoms]]:
         """Return the atoms of a group where it reacts, and where it stays."""
         if group not in self._matches:
@@ -158,12 +186,14 @@ def _groups(smiles: str) -> frozenset[str]:
 
 
 @cache
-def _table() -> tuple[dict[str, Any], list[_Rule], list[str], list[_Rule]]:
+def _table() -> tuple[dict[str, Any], list[_Rule], list[str], list[_Rule], list[tuple[str, list[Any]]]]:
     table = json.loads(files("weftformer.routes.shipped").joinpath(GROUPS).read_text(encoding="utf-8"))
-    conditions = ("steps", "with", "without", "reacting", "elsewhere", "beside")
+    conditions = ("steps", "with", "without", "reacting", "elsewhere", "beside", "meta")
     rules, stereo_rules = (
         [_Rule(rule["why"], *(frozenset(rule.get(key, ())) for key in conditions)) for rule in table[kind]]
         for kind in ("rules", "stereo_rules")
     )
     counted = [name for name in table["groups"] if name not in table["uncounted"]]
-    return {name: Chem.MolFromSmarts(smarts) for name, smarts in table["groups"].items()}, rules, counted, stereo_rules
+    groups = {name: Chem.MolFromSmarts(smarts) for name, smarts in table["groups"].items()}
+    unstable = [(row["why"], list(map(Chem.MolFromSmarts, row["smarts"]))) for row in table["unstable"]]
+    return groups, rules, counted, stereo_rules, unstable

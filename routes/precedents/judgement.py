@@ -6,19 +6,23 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from rdkit import Chem
 
-from ..faults import OXIDANT, atoms_left, isotopes_of, route_faults, step_fault, supplier
-from ..molecules import KNOWN, Molecule, missing_atoms, read_molecule
+from ..faults import OXIDANT, REAGENTS, atoms_left, isotopes_of, route_faults, step_fault, supplier, with_equivalents
+from ..forms import parent_form
+from ..molecules import KNOWN, Molecule, canonical_smiles, read_molecule
 from ..tree import Route
-from .groups import racemisation
+from .groups import racemisation, unstable_kind
+from .skeleton import Sources, sources
+from .stereo import compare
 from .transformations import Example, Library, Transformation, joined, shipped_library, without_stereo
 
 State = Literal["precedented", "no precedent", "fails"]
+Evidence = Literal["recorded", "predicted", "none"]
 
 # The classes of USPTO-50K (Schneider et al. 2016, doi 10.1021/acs.jcim.6b00564).
 CLASSES = {
@@ -54,6 +58,8 @@ _ESTER_FORMATIONS = frozenset({"esterification", "methyl ester formation", "este
 # Oxidants that recorded reactions have among their reactants, where others leave them out.
 _OXIDANTS = {"OO": "hydrogen peroxide", "O=C(OO)c1cccc(Cl)c1": "mCPBA"}
 _CENTRE = re.compile("@+")
+# The characters of SMILES with stereochemistry.
+_LABELS = frozenset("@/\\")
 # The number of different molecules in a step beyond which reagents among them are not looked for.
 _MOST_PARTS = 10
 
@@ -80,6 +86,8 @@ class Judgement:
             Why the step fails.
         remarks (`tuple[str, ...]`):
             Oddities of the step.
+        is_objected (`bool`):
+            Whether recorded reactions have the same transformation, but a rule says that this step is not like them.
     """
 
     state: State
@@ -89,6 +97,18 @@ class Judgement:
     name: str | None = None
     reason: str | None = None
     remarks: tuple[str, ...] = ()
+    is_objected: bool = False
+
+    def evidence(self, forward_rank: int | None) -> Evidence:
+        """Return the evidence for the step.
+
+        Args:
+            forward_rank (`int` or None): the rank of the product among the predictions of a forward model, as in
+                `Candidate.forward_ranks`.
+        """
+        if self.state == "precedented":
+            return "recorded"
+        return "predicted" if self.state == "no precedent" and forward_rank and not self.is_objected else "none"
 
     @property
     def title(self) -> str | None:
@@ -117,6 +137,14 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
         [`Judgement`]
     """
     return _judge(product, tuple(reactants), library or shipped_library())
+
+
+@lru_cache(KNOWN)
+def is_recorded(product: str, reactants: tuple[str, ...]) -> bool:
+    """Return whether [`judge`] finds a step precedented. This takes a part of its time."""
+    if step_fault(product, reactants) is not None:
+        return False
+    return _recorded(product, with_equivalents(product, reactants), shipped_library())[0] is not None
 
 
 def judge_route(route: Route) -> list[Judgement]:
@@ -161,29 +189,81 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
     made, *used = (molecule for molecule in map(read_molecule, (product, *reactants)) if molecule is not None)
     is_stereo_alone = without_stereo(made.canonical) in [without_stereo(molecule.canonical) for molecule in used]
     name = _STEREO_ALONE if is_stereo_alone else None
-    precedent, kept, mapped, objections = _precedent(product, reactants, library)
+    parts = with_equivalents(product, reactants)
+    precedent, objections, wrong = _recorded(product, parts, library)
     if precedent is not None:
-        kind = None if precedent.reaction_class is None else CLASSES[precedent.reaction_class]
-        unneeded = [molecule for molecule in used if not set(molecule.canonical.split(".")) & set(kept)]
+        found = precedent.transformation
+        kind = None if found.reaction_class is None else CLASSES[found.reaction_class]
+        needed = {parent_form(canonical_smiles(part)) for part in precedent.reactants}
+        unneeded = [
+            molecule
+            for molecule in used
+            if needed.isdisjoint({parent_form(part) for part in (molecule.canonical, *molecule.canonical.split("."))})
+        ]
         remarks = [f"no atom of {molecule.canonical} is needed" for molecule in unneeded]
-        if others := precedent.num_other_products(made.canonical, joined(kept)):
+        if others := found.num_other_products(made.canonical, joined(precedent.reactants)):
             remarks.append(f"the same transformation also makes {others} other product{'s' * (others > 1)} here")
-        for group, count, total in library.unusual_groups(precedent, made.canonical, mapped):
+        for group, count, total in library.unusual_groups(found, precedent.product, precedent.mapped):
             number = "none" if count == 0 else f"{count:,}"
             has = "has" if count < 2 else "have"
             article = "an" if group[0] in "aeioN" else "a"
             remarks.append(f"{number} of {total:,} recorded reactions of this kind {has} {article} {group} elsewhere")
-        remarks += racemisation(precedent.name, made.canonical, mapped)
-        remarks += _remarks(made, [molecule for molecule in used if molecule not in unneeded])
-        return Judgement(
-            "precedented", precedent.count, precedent.examples, kind, name or precedent.name, remarks=tuple(remarks)
-        )
-    reagent = supplier(atoms_left(product, reactants))
+        remarks += racemisation(found.name, precedent.product, precedent.mapped)
+        remarks += _remarks(made, [molecule for molecule in used if molecule not in unneeded], parts)
+        return Judgement("precedented", found.count, found.examples, kind, name or found.name, remarks=tuple(remarks))
+    reagent, found = supplier(atoms_left(product, parts)), _sources(made.canonical, parts)
+    if reason := _impossible(made, used, wrong, reagent, found):
+        return Judgement("fails", name=name, reason=reason)
     remarks = [] if reagent is None else [f"reagent not drawn: {reagent}"]
     remarks += objections
     remarks += _recorded_otherwise(made, used, reagent, library)
-    remarks += _remarks(made, used)
-    return Judgement("no precedent", name=name, remarks=tuple(remarks))
+    if found is not None:
+        spent = [smiles for smiles, count in zip(found.reactants, found.used, strict=True) if count]
+        idle = [molecule for molecule in used if set(spent).isdisjoint(molecule.canonical.split("."))]
+        remarks += [f"no atom of {molecule.canonical} is needed" for molecule in idle]
+        if reagent is None or found.largest > REAGENTS[reagent].get("C", 0):
+            remarks += [f"no reactant supplies {piece} of the product" for piece in found.pieces]
+    remarks += _remarks(made, used, parts)
+    return Judgement("no precedent", name=name, remarks=tuple(remarks), is_objected=bool(objections))
+
+
+def _impossible(
+    made: Molecule, used: list[Molecule], wrong: str | None, reagent: str | None, found: Sources | None
+) -> str | None:
+    """Return why a step that nothing recorded supports does not work, or None."""
+    if found is not None:
+        wrong = wrong or found.wrong_centre
+        if found.largest > max(1, REAGENTS[reagent].get("C", 0) if reagent else 0):
+            piece = max(found.pieces, key=len)
+            return f"no reactant supplies {piece} of the product"
+    if wrong is not None:
+        return f"a stereocentre is {wrong}, but none of its bonds changes"
+    for molecule in (made, *used):
+        if kind := unstable_kind(molecule.canonical):
+            return f"{molecule.canonical} does not keep: {kind}"
+    return None
+
+
+def _sources(made: str, parts: Sequence[str]) -> Sources | None:
+    """Return where the atoms of a product come from."""
+    copies = Counter(joined(parts).split("."))
+    return sources(made, tuple(sorted(copies)), max(copies.values()))
+
+
+class _Precedent(NamedTuple):
+    """A recorded transformation of a step.
+
+    Args:
+        transformation: the transformation.
+        product: SMILES of the product, perhaps without stereochemistry and isotopes.
+        reactants: SMILES of the reactants without reagents.
+        mapped: SMILES of the reactants. The atom maps are the indices of the product's atoms, counted from 1.
+    """
+
+    transformation: Transformation
+    product: str
+    reactants: list[str]
+    mapped: str
 
 
 def _recorded_otherwise(made: Molecule, used: list[Molecule], reagent: str | None, library: Library) -> Iterator[str]:
@@ -204,26 +284,70 @@ def _recorded_otherwise(made: Molecule, used: list[Molecule], reagent: str | Non
             return
 
 
+def _recorded(
+    product: str, reactants: Sequence[str], library: Library
+) -> tuple[_Precedent | None, list[str], str | None]:
+    """Return what [`_precedent`] does, also for the salt of a product if a procedure isolates the free base, or the reverse."""
+    precedent, objections, wrong = _precedent(product, reactants, library)
+    forms = [parent_form(canonical_smiles(smiles)) for smiles in (product, *reactants)]
+    if precedent is None and forms != [product, *reactants]:
+        precedent, more, _ = _precedent(forms[0], forms[1:], library)
+        objections = objections or more
+    return precedent, objections, wrong
+
+
 def _precedent(
     product: str, reactants: Sequence[str], library: Library
-) -> tuple[Transformation | None, list[str], str, list[str]]:
-    """Return the transformation that is a precedent of a step, or None, its reactants, these with atom maps, and the
-    objections to others.
+) -> tuple[_Precedent | None, list[str], str | None]:
+    """Return the precedent of a step, or None, the objections to others, and how a stereocentre changes whose bonds stay.
 
-    It is that of all reactants, or else the most common one without reagents.
+    The precedent is that of all reactants, or else the most common one without reagents.
     """
-    best: Transformation | None = None
-    used, numbered = list[str](), ""
-    objections: dict[str, None] = {}
+    best: _Precedent | None = None
+    objections, wrong = dict[str, None](), None
     for kept, dropped in _without_reagents(product, reactants):
-        transformation, objected, mapped = library.match(product, kept, dropped)
+        made, (transformation, objected, mapped) = canonical_smiles(product), library.match(product, kept, dropped)
+        if transformation is None and (flat := _without_labels(product, kept)) is not None:
+            made, parts, made_with, used_with = flat
+            transformation, objected, mapped = library.match(made, parts, dropped)
+            if transformation is not None:
+                comparison = compare(made_with, used_with, mapped)
+                wrong = wrong or comparison.centres
+                transformation = transformation if comparison.is_kept else None
         if transformation is not None and objected is not None:
             objections[f"the transformation is recorded {transformation.count} times, but here {objected}"] = None
-        elif transformation is not None and (best is None or transformation.count > best.count):
-            best, used, numbered = transformation, kept, mapped
+        elif transformation is not None and (best is None or transformation.count > best.transformation.count):
+            best = _Precedent(transformation, made, kept, mapped)
             if not dropped:
                 break
-    return best, used, numbered, list(objections)
+    return best, list(objections), wrong
+
+
+def _without_labels(product: str, reactants: Sequence[str]) -> tuple[str, list[str], Any, Any] | None:
+    """Return a product and its reactants without stereochemistry and isotopes, and both as molecules with stereochemistry.
+
+    The atoms of the product's molecule have the order of its SMILES. Return None if there is nothing to leave out.
+    """
+    if _LABELS.isdisjoint(product + "".join(reactants)) and not isotopes_of([product, *reactants]):
+        return None
+    (made, molecule), *used = map(_unlabelled, (product, *reactants))
+    if canonical_smiles(made) != made:
+        return None
+    return made, [smiles for smiles, _ in used], molecule, reduce(Chem.CombineMols, (part for _, part in used))
+
+
+@lru_cache(KNOWN // 16)
+def _unlabelled(smiles: str) -> tuple[str, Any]:
+    """Return the SMILES of a molecule without stereochemistry and isotopes, and the molecule with stereochemistry, in its order."""
+    molecule: Any = Chem.MolFromSmiles(canonical_smiles(smiles))
+    for atom in molecule.GetAtoms():
+        atom.SetIsotope(0)
+    molecule = Chem.RemoveHs(molecule)
+    Chem.AssignStereochemistry(molecule, cleanIt=True, force=True)
+    flat = Chem.Mol(molecule)
+    Chem.RemoveStereochemistry(flat)
+    text = Chem.MolToSmiles(flat)
+    return text, Chem.RenumberAtoms(molecule, list(flat.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"]))
 
 
 def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
@@ -241,16 +365,11 @@ def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[tuple[
                 yield reactants, [part for part in parts if part not in kept]
 
 
-def _remarks(made: Molecule, used: list[Molecule]) -> Iterator[str]:
-    counts = Counter(molecule.canonical for molecule in used)
+def _remarks(made: Molecule, used: list[Molecule], parts: Sequence[str]) -> Iterator[str]:
+    counts = Counter(canonical_smiles(part) for part in parts)
     product = Chem.MolFromSmiles(made.canonical)
     molecules = [Chem.MolFromSmiles(molecule.canonical) for molecule in used]
-    for smiles, count in counts.items():
-        rest = [molecule for molecule in used if molecule.canonical != smiles]
-        if count > 1:
-            yield f"{smiles} is used {count} times"
-        elif rest and not missing_atoms(made.atoms, rest):
-            yield f"no atom of {smiles} is needed"
+    yield from (f"{smiles} is used {count} times" for smiles, count in counts.items() if count > 1)
     for reactant, molecule in zip(used, molecules, strict=True):
         if len(used) > 1 and molecule.HasSubstructMatch(product):
             yield f"{reactant.canonical} contains the whole product"

@@ -3,7 +3,14 @@
 import pytest
 
 from weftformer.routes import Stock
-from weftformer.routes.molecules import canonical_smiles, is_beyond_repair, missing_atoms, read_molecule
+from weftformer.routes.molecules import (
+    canonical_smiles,
+    is_beyond_repair,
+    largest_organic_part,
+    missing_atoms,
+    read_molecule,
+)
+from weftformer.routes.planning.requests import one_target
 
 
 def test_a_text_that_would_end_the_process_is_refused():
@@ -25,6 +32,10 @@ def test_a_text_that_would_end_the_process_is_refused():
         ("[CH260]", "the number in '[CH260' is too large"),
         ("", "'' is not a molecule that RDKit can read."),
         *((smiles, "R group") for smiles in ("*C", "[R1]C", "RC=O", "[X]C", "C* |$;_R1$|")),
+        ("COCCO |Sg:n:1,2,3:n:ht|", "the repeating unit of a polymer"),
+        ("RZVAJINKPMORJF-UHFFFAOYSA-N", "is an InChIKey"),
+        ("InChI=1S/CH4O/c1", "its InChI is not valid"),
+        ("[Na+]~[N-]=[N+]=[N-]", "fragment bonds `~`"),
         *((smiles, "bond") for smiles in ("C~C", "CN(C)(C)->B", "c1ccn(->[Zn])cc1", "CC |C:0.0|")),
     ],
 )
@@ -68,6 +79,9 @@ def test_isotopes_rings_and_blanks_around_are_read():
         # a racemate, one of two enantiomers, and a known enantiomer
         ("CC(N)c1ccccc1", "C[C@H](N)c1ccccc1 |&1:1,r|", "C[C@H](N)c1ccccc1 |o1:1| EN300-1", "C[C@H](N)c1ccccc1 |r|"),
         ("C[C@H](N)c1ccccc1", "C[C@H](N)c1ccccc1 |a:1|", "C[C@H](N)c1ccccc1 |$foo;;$|"),
+        # the tautomer that chemists draw
+        ("CC(=O)Nc1ccc(O)cc1", "InChI=1S/C8H9NO2/c1-6(10)9-7-2-4-8(11)5-3-7/h2-5,11H,1H3,(H,9,10)"),
+        ("C[C@H](N)C(=O)O", "InChI=1S/C3H7NO2/c1-2(4)3(5)6/h2H,4H2,1H3,(H,5,6)/t2-/m0/s1"),
         ("CC(O)[C@H](C)N", "C[C@H](N)[C@H](O)C |a:1,o1:3,r|"),
     ],
 )
@@ -75,6 +89,31 @@ def test_a_molecule_has_one_normal_form(spellings):
     assert {canonical_smiles(spelling) for spelling in spellings} == {spellings[0]}
     assert len({read_molecule(spelling).formula for spelling in spellings}) == 1
     assert all(spelling in Stock([other], is_strict=True) for spelling in spellings for other in spellings)
+
+
+def test_axial_chirality_is_reported(caplog):
+    binol = "Oc1ccc2ccccc2c1-c1c(O)ccc2ccccc12"
+    assert canonical_smiles(f"{binol} |wU:10.10|") == binol and "axial chirality is not read" in caplog.text
+    smiles, remarks = one_target(f"{binol} |wU:10.11|", "error")
+    assert smiles == binol and "atropisomers" in remarks[0] and one_target(binol, "error")[1] == ()
+
+
+def test_atoms_in_brackets_without_their_hydrogens_are_reported():
+    assert "unpaired electrons (C)" in one_target("c1c[nH]c[c:1]1", "error")[1][0]
+    assert one_target("c1c[nH]c[cH:1]1", "error")[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("salt", "drug"),
+    [
+        ("CN1CCCN=C1/C=C/c1cccs1.O=C(O)c1cc2ccccc2c(Cc2c(O)c(C(=O)O)cc3ccccc23)c1O", "CN1CCCN=C1/C=C/c1cccs1"),
+        ("C[NH+](C)C.O=C([O-])c1ccc2ccccc2c1O", "CN(C)C"),
+        ("NCCCCC(N)C(=O)O.CC(Cc1ccccc1)C(=O)O", "CC(Cc1ccccc1)C(=O)O"),
+        ("NCCCC[C@H](N)C(=O)O.OC(=O)CC(O)(CC(=O)O)C(=O)O", "NCCCC[C@H](N)C(=O)O"),  # both are counter-ions
+    ],
+)
+def test_the_drug_of_a_salt_is_not_its_counter_ion(salt, drug):
+    assert largest_organic_part(salt) == drug
 
 
 def test_hydrogens_charges_and_labels_do_not_count():

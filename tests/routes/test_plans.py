@@ -1,6 +1,7 @@
 """Ranks, groups, reasons and table lines of literal candidates."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_few_routes_of_each_reaction(count, kept):
 def test_purchasable_routes_rank_first():
     stock = Stock(["CO", "CC=O", "O"])
     assert [c.route for c in ranked(found(ESTER, None, LONGER), stock)] == [ESTER, None, LONGER]
-    first, *_ = best = ranked(found(ESTER, None, LONGER), stock, by_evidence=True)
+    first, *_ = best = ranked(found(ESTER, None, LONGER), stock, evidence="any")
     assert [c.route for c in best] == [LONGER, ESTER, None] and first.rank == 1 and first.group == 1
 
 
@@ -67,11 +68,11 @@ ODD = Route(AMIDE, leaf("CC(N)=O", "c1ccccc1"))
 def test_precedented_routes_rank_before_the_score():
     scored = [Candidate("", score, 1, route) for score, route in ((-0.5, ODD), (-1.0, COUPLING), (-1.5, FROM_BOC))]
     assert [c.route for c in ranked(scored)] == [ODD, COUPLING, FROM_BOC]
-    assert [c.route for c in ranked(scored, by_evidence=True)] == [COUPLING, FROM_BOC, ODD]
+    assert [c.route for c in ranked(scored, evidence="recorded")] == [COUPLING, FROM_BOC, ODD]
     # a step of the longer route has -0.75
-    assert [c.route for c in ranked(scored, by_evidence=True, per_step=True)] == [FROM_BOC, COUPLING, ODD]
+    assert [c.route for c in ranked(scored, evidence="recorded", per_step=True)] == [FROM_BOC, COUPLING, ODD]
     stock = Stock(["CC(N)=O", "c1ccccc1"])
-    assert [c.route for c in ranked(scored, stock, by_evidence=True)] == [ODD, COUPLING, FROM_BOC]
+    assert [c.route for c in ranked(scored, stock, evidence="any")] == [ODD, COUPLING, FROM_BOC]
 
 
 def test_routes_with_protections_rank_behind():
@@ -79,7 +80,7 @@ def test_routes_with_protections_rank_behind():
     other = Route(protection.smiles, leaf("CC(C)(C)OC(N)=O", "BrCc1ccccc1"))
     scored = [Candidate("", -1.0, 1, protection), Candidate("", -2.0, 1, other)]
     assert all(one.precedented for one in scored)
-    assert [c.route for c in ranked(scored, by_evidence=True)] == [other, protection]
+    assert [c.route for c in ranked(scored, evidence="recorded")] == [other, protection]
 
 
 def test_a_plan_is_written_and_read():
@@ -101,7 +102,7 @@ def test_a_plan_is_written_and_read():
 def test_the_line_of_a_table():
     wrong = Route("COC(C)=O", leaf("C"))
     best = ranked(found(ESTER, TURNED, LONGER, wrong, None), Stock(["CO", "CC=O", "O", "C"]))
-    line = Plan("COC(C)=O", best, id="7", seconds=2.0).summary
+    line = Plan("COC(C)=O", best, id="7", seconds=2.0, evidence="any").summary
     assert line == {
         "id": "7", "target": "COC(C)=O", "solved": True, "routes": 3, "groups": 2, "purchasable": 2, "precedented": 1, "failing": 1, "best_score": -1.0, "seconds": 2.0,
     }  # fmt: skip
@@ -111,6 +112,35 @@ def test_the_line_of_a_table():
     nothing = Plan("C", ranked(found(None), Stock(["C"]))).summary
     assert (nothing["routes"], nothing["purchasable"], nothing["best_score"]) == (0, None, None)
     assert Plan("C", problem="it is no molecule").summary["purchasable"] is None
+
+
+@pytest.mark.parametrize(
+    ("stock", "routes", "is_solved", "solved_by_any", "num_ideas"),
+    [
+        (["CO", "CC(=O)O"], [ESTER, LONGER], True, True, 1),
+        (["CO", "CC=O", "O"], [ESTER, LONGER], False, True, 1),  # acetaldehyde and water have no precedent
+        (["CO", "CC=O"], [ESTER, LONGER], False, False, 1),
+        (["[SiH4]"], [Route("COC(C)=O", leaf("[SiH4]"))], False, False, 1),  # it fails
+        (None, [ESTER, LONGER], None, None, 1),
+    ],
+)
+def test_recorded_steps_solve_a_target(stock, routes, is_solved, solved_by_any, num_ideas):
+    best = ranked(found(*routes), stock and Stock(stock), evidence="recorded")
+    plan = Plan("COC(C)=O", best)
+    assert (plan.solved, replace(plan, evidence="any").solved) == (is_solved, solved_by_any)
+    assert plan.ideas == plan.distinct[len(routes) - num_ideas :] and not replace(plan, evidence="any").ideas
+    assert Plan.from_dict(plan.to_dict()).solved == is_solved
+    # files of earlier versions count all routes
+    older = {name: value for name, value in plan.to_dict().items() if name != "evidence"}
+    assert Plan.from_dict(older).solved == solved_by_any
+
+
+def test_the_evidence_of_a_route_is_that_of_its_weakest_step():
+    kinds = [replace(found(LONGER)[0], forward_ranks=ranks).evidence for ranks in (None, (1, 1), (0, 1), (5, None))]
+    assert kinds == ["none", "predicted", "none", "predicted"]
+    assert found(ESTER)[0].evidence == "recorded" and found(None)[0].evidence is None
+    amide = Route("NCCOC(=O)c1ccccc1", leaf("NCCO", "O=C(Cl)c1ccccc1"))  # the amine reacts first
+    assert replace(found(amide)[0], forward_ranks=(1,)).evidence == "none"
 
 
 def test_why_there_is_no_route():

@@ -3,10 +3,12 @@
 import gzip
 import logging
 import os
+import pickle
 import re
 
 import numpy as np
 import pytest
+from rdkit import Chem
 
 from weftformer.routes import Candidate, Route, Stock
 from weftformer.routes import stock as stock_module
@@ -213,6 +215,35 @@ def test_prices_vendors_and_numbers_are_kept(tmp_path):
         Candidate.from_dict(one.to_dict()) == Candidate.from_dict(older) == one
         and one.to_dict()["offers"][1]["form"] == "HCl salt"
     )
+
+
+def test_an_sd_file_is_a_stock(tmp_path):
+    field = "> <{}>\n{}\n\n"
+    about = field.format("Price", "8") + field.format("Currency", "EUR") + field.format("Catalog_Number", "C-1")
+    blocks = [Chem.MolToMolBlock(Chem.MolFromSmiles(smiles)) for smiles in ("OC(=O)c1ccccc1", "CCO")]
+    (tmp_path / "catalogue.sdf").write_text(f"{blocks[0]}{about}$$$$\n{blocks[1]}$$$$\nx\n\n\nno counts\n$$$$\n")
+    stock = read(tmp_path / "catalogue.sdf")
+    assert len(stock) == 2 and stock.num_bad == 1 and "CCO" in stock
+    offer = stock.offer("O=C(O)c1ccccc1")
+    assert (offer.price, offer.unit, offer.catalogue_number) == (8.0, "EUR", "C-1")
+
+
+def test_a_bloom_filter_is_a_stock(tmp_path):
+    molbloom = pytest.importorskip("molbloom")
+    bloom = molbloom.CustomFilter(100, 1000, "mine")
+    for smiles in ("CCN", "c1ccccc1", "CC(=O)O"):
+        bloom.add(molbloom.canon(smiles))
+    bloom.save(str(tmp_path / "mine.bloom"))
+    stock = Stock.from_file(tmp_path / "mine.bloom")
+    for one in (stock, pickle.loads(pickle.dumps(stock))):
+        assert "NCC" in one and "c1ccccc1" in one and "CCCCCC" not in one and "no molecule" not in one
+        assert one.size is None and one and one.offer("CC[NH3+].[Cl-]").form == OTHER_SALT
+    assert "CC[NH3+].[Cl-]" not in Stock.from_file(tmp_path / "mine.bloom", is_strict=True)
+    assert "CC(=O)O" in Stock.from_file(
+        "zinc-instock-mini"
+    ) and "C12C3C4C1C5C2C3C45N=[N+]=[N-]" not in Stock.from_file("zinc-instock-mini")
+    with pytest.raises(FileNotFoundError):
+        Stock.from_file(tmp_path / "none.bloom")
 
 
 def test_a_column_is_chosen_by_name(tmp_path):

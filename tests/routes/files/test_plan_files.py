@@ -26,7 +26,7 @@ MIXED = Route("CC(=O)OC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), R
 def plan_of(target: str, name: str, *routes: Route) -> Plan:
     candidates = [Candidate(r.to_string(), -1.5 - i, 2, r) for i, r in enumerate(routes)]
     candidates.append(Candidate("{'smiles", -0.5, 1, problem='the text was not finished, "really"'))
-    return Plan(target, ranked(candidates, Stock(["CO", "CC=O", "O"])), id=name, seconds=0.25)
+    return Plan(target, ranked(candidates, Stock(["CO", "CC=O", "O"])), id=name, seconds=0.25, evidence="any")
 
 
 PLANS = [
@@ -160,7 +160,7 @@ def test_molecules_and_reactions_for_other_programs(tmp_path):
     ]  # fmt: skip
     assert dict(re.findall(r"\$DTYPE (\w+)\n\$DATUM (.*)", records[0])) | {"precedents": "?"} == {
         "id": "the ester", "solved": "true", "routes": "1; 2", "reaction": "CC(=O)O.CO>>COC(C)=O", "name": "esterification",
-        "class": "acylation", "state": "precedented", "precedents": "?",
+        "class": "acylation", "evidence": "recorded", "state": "precedented", "precedents": "?",
     }  # fmt: skip
 
 

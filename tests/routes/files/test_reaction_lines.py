@@ -101,3 +101,8 @@ def test_a_molecule_used_twice_is_made_in_both_places():
 def test_invalid_reaction_lines_are_refused(line, message):
     with pytest.raises(ValueError, match=message):
         from_reaction_line(line)
+
+
+def test_the_fragment_bonds_of_rxn4chemistry_join_the_parts_of_a_molecule():
+    route = from_reaction_line("BrCc1ccccc1.[Na+]~[N-]=[N+]=[N-]>>[N-]=[N+]=NCc1ccccc1")
+    assert [child.smiles for child in route.children] == ["BrCc1ccccc1", "[Na+].[N-]=[N+]=[N-]"]

@@ -8,6 +8,7 @@ from rdkit import Chem
 
 from weftformer.routes.files import targets
 from weftformer.routes.files.targets import Target, read_targets
+from weftformer.routes.molecules import canonical_smiles
 
 
 def targets_in(content: bytes, name: str, **settings) -> list[Target]:
@@ -36,6 +37,8 @@ TEXTS = {
     "extended.smi": "CCO |$a;b;c$| ethanol\nCCN |f:0.1|\tA-7\n",
     "a.tsv": "target\tname\nCCO\tethanol\nCCN\tA-7\n",
     "a.sdf": sd_file(("ethanol", "CCO"), ("A-7", "CCN")),
+    "fields.sdf": sd_file(("", "CCO")).replace("$$$$", "> <ID>\nethanol\n\n$$$$")
+    + sd_file(("", "CCN")).replace("$$$$", ">  25  <Compound_ID>\nA-7\n\n$$$$"),
     "windows.sdf": sd_file(("ethanol", "CCO"), ("A-7", "CCN")).replace("\n", "\r\n"),
 }  # fmt: skip
 
@@ -54,6 +57,20 @@ def test_without_names_there_are_numbers():
     assert targets_in(b"smiles,id\nCCO\nCCN,b\n", "x.csv") == [Target("1", "CCO"), Target("b", "CCN")]
     assert targets_in(b"CCO |w:1.0| x\nCCN |a|\n", "x.smi") == [Target("x", "CCO"), Target("2", "CCN")]
     assert targets_in(sd_file(("", "CCO")).encode(), "x.sdf") == [Target("1", "CCO")]
+
+
+def test_the_repeating_unit_of_a_polymer_is_refused():
+    bracket = "M  STY  1   1 SRU\nM  SAL   1  1   2\nM  SBL   1  2   1   2\nM  SMT   1 n\nM  END"
+    (target,) = targets_in(sd_file(("peg", "CCO")).replace("M  END", bracket).encode(), "x.sdf")
+    with pytest.raises(ValueError, match="repeating unit of a polymer"):
+        canonical_smiles(target.smiles)
+
+
+def test_inchi_is_read_from_lists_and_tables():
+    inchi = "InChI=1S/C2H6O/c1-2-3/h3H,2H2,1H3"
+    for text in (f"{inchi} ethanol\n", f'id,InChI\nethanol,"{inchi}"\n'):
+        (target,) = targets_in(text.encode(), "x.csv")
+        assert target.id == "ethanol" and canonical_smiles(target.smiles) == "CCO"
 
 
 def test_racemates_have_no_stereochemistry():

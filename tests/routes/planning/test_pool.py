@@ -1,6 +1,7 @@
 """Searches that join and leave give what they give in batches, and targets what they give alone."""
 
 import dataclasses
+import itertools
 import math
 from functools import partial
 
@@ -169,16 +170,21 @@ def test_reasons_for_no_route_to_the_stock(planner, monkeypatch):
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"])
     assert plan.routes and not any(one.purchasable for one in plan.distinct)
     [why] = plan.remarks
-    assert why.startswith("No route ends in the stock: ") and "the model proposes no other reactions" in why
+    assert why == (
+        "No route by any steps ends in the stock: 5 molecules were expanded, 5 of them by the model, and there are no other "
+        "reactions. Use more beams or a larger stock."
+    )
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], constraints=Constraints(only_purchasable=True))
     assert not plan.routes and plan.remarks == ()
-    assert plan.nothing_because.startswith("no route was found: no route ends in the stock: ")
+    assert plan.nothing_because.startswith("no route was found: no route by any steps ends in the stock: ")
     monkeypatch.setattr(stock_module, "RetroStarSearch", partial(RetroStarSearch, most_reactions=1))
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N", "BrCc1ccccc1"])
-    assert plan.remarks[0].startswith("No route of at most 1 reactions ends in the stock: ")
+    assert plan.remarks[0].startswith("No route by any steps of at most 1 reactions ends in the stock: ")
     for together in (True, False):
         [plan], asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], together=together, time_limit=1e-9)
-        assert asked == [AMIDE] and "no route to the stock was found in 1e-09 s: " in plan.nothing_because
+        assert asked == [] and "no route by any steps to the stock was found: 1 molecules" in plan.nothing_because
+    [plan], asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], max_expansions=1)
+    assert asked == [AMIDE] and "1 of them by the model. Use more expansions" in plan.nothing_because
 
 
 COUPLING = (
@@ -204,13 +210,24 @@ def test_the_library_adds_allowed_reactions_that_the_model_does_not_propose(plan
     assert [one.score for one in found] == [pytest.approx(math.log(0.25) - 0.3)] * is_found
 
 
-def test_on_first_is_called_once(planner):
-    told, stock = [], ["CC(=O)O", "N", ALCOHOL]
+def test_on_first_is_called_once(planner, library):
+    library(("O1", Transformation(COUPLING, 30)))
+    told = []
+    stock = ["CC(=O)O", AMINE, "CNC(C)=O", "c1ccccc1"]
     [plan], _ = to_the_stock(planner, [AMIDE], stock, on_first=lambda *one: told.append(one))
-    [(target, route)] = told
-    assert target == AMIDE and route in plan.routes and len(plan.routes) > 1
-    to_the_stock(planner, [AMIDE], [*stock, "BrCc1ccccc1"], on_first=lambda *one: told.append(one))
-    assert len(told) == 1  # all routes of that plan are found at once
+    [(target, route)] = told  # the other route is an idea
+    assert target == AMIDE and route == plan.routes[0] and len(plan.routes) > 1 and plan.solved
+    ideas = ["CNC(C)=O", "c1ccccc1"]
+    [plan], _ = to_the_stock(planner, [AMIDE], ideas, on_first=lambda *one: told.append(one))
+    assert len(told) == 1 and plan.ideas and not plan.solved
+
+
+def test_no_clock_decides_what_is_searched(planner, monkeypatch):
+    stock = ["CC(=O)O", "N", "BrCc1ccccc1", ALCOHOL]
+    expected = to_the_stock(planner, [AMIDE, AMINE], stock)
+    clock = itertools.count(0.0, 1000.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    assert to_the_stock(planner, [AMIDE, AMINE], stock) == expected
 
 
 @pytest.mark.parametrize("together", [True, False])

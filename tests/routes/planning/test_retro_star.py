@@ -1,5 +1,6 @@
 import random
 from itertools import product as combinations
+from types import MappingProxyType
 
 import pytest
 
@@ -47,18 +48,18 @@ def all_routes(target, steps, bought):
     return sorted(costs)
 
 
-def run(search, steps):
+def run(search, steps, more=MappingProxyType({})):
     """Answer what the search wants, each molecule once, in an order of its own where several are wanted."""
     rng, asked, expanded = random.Random(0), [], set()
     while not search.is_exhausted:
-        while (wanted := search.next_molecule()) is not None:
+        while (wanted := search.next_request()) is not None:
             asked.append(wanted)
         if asked:
             one = asked.pop(rng.randrange(len(asked)))
             assert one not in expanded
             expanded.add(one)
-            search.add_reactions(one, steps.get(one, ()))
-    assert search.num_expanded == len(expanded)
+            search.add_reactions(one, steps.get(one.molecule, ()) if one.source == 0 else more.get(one.molecule, ()))
+    assert search.num_expanded(0) + search.num_expanded(1) == len(expanded)
     return search.solutions
 
 
@@ -77,18 +78,43 @@ def test_the_cheapest_route_is_found_and_no_other_costs(seed):
             assert all(not set(part.leaves()) & {part.smiles} for part in one.route.sub_routes())
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_two_sources_find_what_one_with_all_reactions_finds(seed):
+    steps, bought = network(seed)
+    halves = [{one: found[half::2] for one, found in steps.items()} for half in range(2)]
+    one = run(RetroStarSearch("A", lambda one: one != "A" and one in bought), steps)
+    two = run(RetroStarSearch("A", lambda one: one != "A" and one in bought, delays=(0.0, 1.0)), *halves)
+    assert min((found.cost for found in one), default=None) == pytest.approx(
+        min((found.cost for found in two), default=None)
+    )
+    assert bool(one) == bool(two)
+
+
+def test_a_later_source_waits_for_its_delay():
+    search = RetroStarSearch("A", "never".__eq__, delays=(0.0, 1.0))
+    for wanted, steps in (
+        (("A", 0), [Step(("B",), 0.2)]),
+        (("B", 0), [Step(("C",), 0.2)]),
+        (("A", 1), []),
+        (("C", 0), []),
+    ):
+        request = search.next_request()
+        assert request == wanted
+        search.add_reactions(request, steps)
+
+
 def test_the_number_of_reactions_and_the_memory_are_bounded():
     chain = {"A": [Step(("B",), 1.0)], "B": [Step(("C",), 1.0)], "C": [Step(("D",), 1.0)]}
     assert not run(RetroStarSearch("A", "D".__eq__, most_reactions=2), chain)
     assert run(RetroStarSearch("A", "D".__eq__, most_reactions=3), chain)
     search = RetroStarSearch("A", "D".__eq__, most_reactions=2)
     run(search, chain)
-    assert [one.route.leaves() for one in search.unfinished(3)] == [["C"]]  # what was found is told
+    assert [one.route.leaves() for one in search.unfinished(3)] == [["B"], ["C"]]  # what was found is told
     assert search.is_cut
     wide = {"A": [Step((f"B{n}",), float(n)) for n in range(100)]} | {f"B{n}": [] for n in range(100)}
     search = RetroStarSearch("A", "never".__eq__, most_states=10)
-    search.add_reactions(search.next_molecule(), wide["A"])
-    search.next_molecule()
+    search.add_reactions(search.next_request(), wide["A"])
+    search.next_request()
     assert len(search._queue) <= 2 * 10
 
 
@@ -104,6 +130,19 @@ def test_unfinished_routes_are_cut_at_steps_without_precedent():
     assert found == [(["BB"], True, 2), (["CCCC", "N"], True, 4), (["x"], False, 1)]
 
 
+def test_a_longer_search_keeps_the_nearest_route():
+    steps = {
+        "A": [Step(("BB", "N"), 1.0, True)],
+        "BB": [Step(("CCC",), 0.1, True)],
+        "CCC": [Step(("DDDD",), 0.1, True)],
+    }
+    search = RetroStarSearch("A", "N".__eq__)
+    for _ in range(3):
+        request = search.next_request()
+        search.add_reactions(request, steps[request.molecule])
+    assert search.unfinished(1)[0].route.leaves() == ["BB", "N"]
+
+
 def test_routes_of_one_last_reaction_are_limited():
     # eight cheap ways to make B, and a dearer last reaction
     steps = {
@@ -114,7 +153,3 @@ def test_routes_of_one_last_reaction_are_limited():
     search = RetroStarSearch("A", lambda one: len(one) == 2, per_reaction=3)
     assert sorted(one.route.leaves() for one in run(search, steps)) == [["B0"], ["B1"], ["B2"], ["C1"]]
     assert len(run(RetroStarSearch("A", lambda one: len(one) == 2), steps)) == 9
-    search = RetroStarSearch("A", lambda one: len(one) == 2, most_routes=5)
-    while (wanted := search.next_molecule()) is not None:
-        search.add_reactions(wanted, steps.get(wanted, ()))
-    assert len(search.solutions) == 5 and not search.goes_on and not search.is_exhausted

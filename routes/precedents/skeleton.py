@@ -1,0 +1,152 @@
+"""Where the skeleton of a product comes from, for steps whose transformation nobody recorded."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache, reduce
+from itertools import product
+from typing import Any, NamedTuple
+
+from rdkit import Chem
+from rdkit.Chem import rdFMCS
+
+from ..molecules import KNOWN
+from .stereo import compare
+
+# The seconds for a common substructure. It takes some hundredths; without a result, nothing is said of a step.
+_SECONDS = 5
+# The number of matches of a common substructure in each molecule.
+_MOST_MATCHES = 32
+# An element that is in no molecule stands for atoms whose source is known.
+_KNOWN = 118
+
+
+_CARBON = re.compile("C(?![a-z])|c")
+_RING = 6
+# More reactants are not tried in several orders.
+_MOST_ORDERED = 4
+
+
+class Sources(NamedTuple):
+    """The sources of a product's atoms.
+
+    Args:
+        reactants: SMILES of the reactants.
+        mapped: SMILES of the reactants that supply some. The atom maps are the indices of the product's atoms, counted from 1.
+        used: for each reactant, how often it supplies atoms.
+        pieces: SMILES of the connected parts of the product without a source.
+        wrong_centre: `"inverted"` or `"defined"` for a stereocentre whose neighbours stay the same atoms, if there is one.
+    """
+
+    reactants: tuple[str, ...]
+    mapped: str
+    used: tuple[int, ...]
+    pieces: tuple[str, ...]
+    wrong_centre: str | None
+
+    @property
+    def largest(self) -> int:
+        """The number of carbon atoms in the largest part without a source."""
+        return max((len(_CARBON.findall(piece)) for piece in self.pieces), default=0)
+
+
+class _SameElement(rdFMCS.MCSAtomCompare):
+    """Atoms of the same element. A benzene ring stays aromatic, or becomes another ring of six carbon atoms."""
+
+    def __call__(self, parameters: Any, made: Any, place: int, part: Any, origin: int) -> bool:
+        return _may_become(made.GetAtomWithIdx(place), part.GetAtomWithIdx(origin))
+
+
+def _may_become(after: Any, before: Any) -> bool:
+    return after.GetAtomicNum() == before.GetAtomicNum() and (
+        not before.GetIsAromatic()
+        or after.GetIsAromatic()
+        or not _is_in_carbocycle(before)
+        or _is_in_carbocycle(after)
+    )
+
+
+def _is_in_carbocycle(atom: Any) -> bool:
+    molecule = atom.GetOwningMol()
+    return any(
+        len(ring) == _RING
+        and atom.GetIdx() in ring
+        and all(molecule.GetAtomWithIdx(one).GetSymbol() == "C" for one in ring)
+        for ring in molecule.GetRingInfo().AtomRings()
+    )
+
+
+@lru_cache(KNOWN // 16)
+def sources(made: str, reactants: tuple[str, ...], most_copies: int = 1) -> Sources | None:
+    """Return the sources of a product's atoms: each reactant supplies one connected substructure.
+
+    Return None if that takes too long.
+
+    Args:
+        made: canonical SMILES of the product.
+        reactants: canonical SMILES of single molecules.
+        most_copies: the number of substructures that a reactant may supply.
+    """
+    molecule: Any = Chem.MolFromSmiles(made)
+    parts = [Chem.MolFromSmiles(smiles) for smiles in reactants]
+    best = _taken(molecule, parts, most_copies)
+    if best is None or best.largest < 2 or len(parts) > _MOST_ORDERED:
+        return best
+    # the largest common substructure is not always the right one: let each reactant come first
+    others = [_taken(molecule, parts, most_copies, first=index) for index in range(len(parts))]
+    return min((best, *filter(None, others)), key=lambda one: one.largest)
+
+
+def _taken(made: Any, parts: list[Any], most_copies: int, first: int | None = None) -> Sources | None:
+    left: Any = Chem.RWMol(made)
+    used, mapped = [0] * len(parts), list[Any]()
+    while True:
+        open_parts = [index for index in range(len(parts)) if used[index] < most_copies]
+        candidates = [first] if first is not None and not mapped else open_parts
+        found = [(index, _common(left, parts[index])) for index in candidates]
+        if any(common is None for _, common in found):
+            return None
+        index, pairs = max(found, key=lambda one: len(one[1] or ()), default=(0, []))
+        if not pairs:
+            break
+        used[index] += 1
+        source = Chem.Mol(parts[index])
+        for place, origin in pairs:
+            source.GetAtomWithIdx(origin).SetAtomMapNum(place + 1)
+            left.GetAtomWithIdx(place).SetAtomicNum(_KNOWN)
+            left.GetAtomWithIdx(place).SetIsAromatic(False)
+        mapped.append(source)
+    rest = [atom.GetIdx() for atom in left.GetAtoms() if atom.GetAtomicNum() != _KNOWN]
+    fragments = Chem.MolFragmentToSmiles(made, rest, isomericSmiles=False) if rest else ""
+    numbered, pieces = ".".join(map(Chem.MolToSmiles, mapped)), tuple(filter(None, fragments.split(".")))
+    names, copies = (
+        tuple(map(Chem.MolToSmiles, parts)),
+        [part for part, count in zip(parts, used, strict=True) for _ in range(count)],
+    )
+    wrong = compare(made, reduce(Chem.CombineMols, copies), numbered).centres if copies else None
+    return Sources(names, numbered, tuple(used), pieces, wrong)
+
+
+def _fits(left: Any, part: Any, place: int, origin: int) -> bool:
+    return _may_become(left.GetAtomWithIdx(place), part.GetAtomWithIdx(origin))
+
+
+def _common(left: Any, part: Any) -> list[tuple[int, int]] | None:
+    """Return the pairs of atoms of the largest connected substructure in both, whatever its bonds, or None if it takes too long."""
+    parameters = rdFMCS.MCSParameters()
+    parameters.AtomTyper, parameters.BondTyper = _SameElement(), rdFMCS.BondCompare.CompareAny
+    parameters.Timeout = _SECONDS
+    result = rdFMCS.FindMCS([left, part], parameters)
+    if result.canceled:
+        return None
+    if result.numAtoms > 1:
+        # the pattern says nothing of benzene rings
+        pattern = Chem.MolFromSmarts(result.smartsString)
+        ways = [one.GetSubstructMatches(pattern, uniquify=False, maxMatches=_MOST_MATCHES) for one in (left, part)]
+        every = ([*zip(places, origins, strict=True)] for origins, places in product(*reversed(ways)))
+        return next((pairs for pairs in every if all(_fits(left, part, *pair) for pair in pairs)), [])
+    # RDKit finds no single atoms
+    origins = {atom.GetAtomicNum(): atom.GetIdx() for atom in part.GetAtoms()}
+    return [
+        (atom.GetIdx(), origins[atom.GetAtomicNum()]) for atom in left.GetAtoms() if atom.GetAtomicNum() in origins
+    ][:1]

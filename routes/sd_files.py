@@ -1,0 +1,71 @@
+"""Reads the molecules of SD files, with their titles and data fields."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, cast
+
+# The counts line of a molecule, the fourth line of an SD file.
+_COUNTS = re.compile(r".*V[23]000\s*$")
+_FIELD = re.compile(r"^>.*<([^>\n]+)>[^\n]*\n([^\n]*)", re.MULTILINE)
+
+
+class SDRecord(NamedTuple):
+    """A record of an SD file.
+
+    Args:
+        smiles: the SMILES of its molecule, with an extension if it needs one; empty if RDKit cannot read it.
+        title: its first line.
+        fields: the first line of each data field, by its name in lower case.
+    """
+
+    smiles: str
+    title: str
+    fields: dict[str, str]
+
+
+def read_sd_file(lines: Iterable[str]) -> tuple[Iterator[SDRecord] | None, Iterator[str]]:
+    """Return the records of a text, or None if it is not an SD file, and its lines from the first."""
+    lines = iter(lines)
+    ahead = list(itertools.islice(lines, 4))
+    whole = itertools.chain(ahead, lines)
+    if len(ahead) < 4 or not _COUNTS.match(ahead[3]):
+        return None, whole
+    return map(_read, _records(whole)), whole
+
+
+def _records(lines: Iterable[str]) -> Iterator[str]:
+    record: list[str] = []
+    for line in itertools.chain(lines, ["$$$$"]):
+        if not line.startswith("$$$$"):
+            record.append(line)
+        else:
+            if any(map(str.strip, record)):
+                yield "".join(record)
+            record = []
+
+
+def _read(record: str) -> SDRecord:
+    from rdkit import Chem, rdBase
+
+    from .molecules import plain_smiles
+
+    # each record is parsed alone, so that an error in one affects neither its title nor the others
+    with rdBase.BlockLogs():
+        supplier = cast(Any, Chem).SDMolSupplier()
+        supplier.SetData(record)
+        molecule = next(iter(supplier), None)
+        smiles = "" if molecule is None else plain_smiles(_extended(Chem.RemoveHs(molecule)))
+    fields = {name.strip().lower(): text.strip() for name, text in _FIELD.findall(record)}
+    return SDRecord(smiles, record.partition("\n")[0].strip(), fields)
+
+
+def _extended(molecule: Any) -> str:
+    """Return the SMILES of a molecule, with an extension for relative configurations, axial chirality and polymers."""
+    from rdkit import Chem
+
+    names: Any = Chem.CXSmilesFields
+    fields = names.CX_ENHANCEDSTEREO | names.CX_BOND_ATROPISOMER | names.CX_POLYMER
+    return cast(Any, Chem).MolToCXSmiles(molecule, Chem.SmilesWriteParams(), fields)
