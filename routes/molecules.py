@@ -113,7 +113,7 @@ def _of_inchi(text: str, is_key: bool) -> Chem.Mol:
 def _tautomer_enumerator() -> Any:
     from rdkit.Chem.MolStandardize import rdMolStandardize  # takes half a second to import
 
-    parameters = rdMolStandardize.CleanupParameters()
+    parameters: Any = rdMolStandardize.CleanupParameters()
     parameters.tautomerRemoveSp3Stereo = parameters.tautomerRemoveBondStereo = False
     return rdMolStandardize.TautomerEnumerator(parameters)
 
@@ -121,7 +121,7 @@ def _tautomer_enumerator() -> Any:
 def is_axially_chiral(text: str) -> bool:
     """Return whether a CXSMILES is one of two atropisomers, which a SMILES does not tell apart."""
     extended = _EXTENDED.fullmatch(text.strip())
-    molecule = extended and Chem.MolFromSmiles("".join(extended.groups()), _parameters())
+    molecule: Any = extended and Chem.MolFromSmiles("".join(extended.groups()), _parameters())
     return bool(molecule) and any(bond.GetStereo() in _AXIAL for bond in molecule.GetBonds())
 
 

@@ -211,18 +211,18 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
         remarks += racemisation(found.name, precedent.product, precedent.mapped)
         remarks += _remarks(made, [molecule for molecule in used if molecule not in unneeded], parts)
         return Judgement("precedented", found.count, found.examples, kind, name or found.name, remarks=tuple(remarks))
-    reagent, found = supplier(atoms_left(product, parts)), _sources(made.canonical, parts)
-    if reason := _impossible(made, used, wrong, reagent, found):
+    reagent, origins = supplier(atoms_left(product, parts)), _sources(made.canonical, parts)
+    if reason := _impossible(made, used, wrong, reagent, origins):
         return Judgement("fails", name=name, reason=reason)
     remarks = [] if reagent is None else [f"reagent not drawn: {reagent}"]
     remarks += objections
     remarks += _recorded_otherwise(made, used, reagent, library)
-    if found is not None:
-        spent = [smiles for smiles, count in zip(found.reactants, found.used, strict=True) if count]
+    if origins is not None:
+        spent = [smiles for smiles, count in zip(origins.reactants, origins.used, strict=True) if count]
         idle = [molecule for molecule in used if set(spent).isdisjoint(molecule.canonical.split("."))]
         remarks += [f"no atom of {molecule.canonical} is needed" for molecule in idle]
-        if reagent is None or found.largest > REAGENTS[reagent].get("C", 0):
-            remarks += [f"no reactant supplies {piece} of the product" for piece in found.pieces]
+        if reagent is None or origins.largest > REAGENTS[reagent].get("C", 0):
+            remarks += [f"no reactant supplies {piece} of the product" for piece in origins.pieces]
     remarks += _remarks(made, used, parts)
     return Judgement("no precedent", name=name, remarks=tuple(remarks), is_objected=bool(objections))
 

@@ -23,7 +23,7 @@ class StereoComparison(NamedTuple):
         is_kept: whether every stereocentre and double bond of the product is that of the reactants.
     """
 
-    centres: Literal["inverted", "defined"] | None
+    centres: str | None
     is_kept: bool
 
 
@@ -54,7 +54,7 @@ def _compare(made: Chem.Mol, used: Chem.Mol, numbers: dict[int, int]) -> StereoC
     before = _Side(used, numbers)
     changes = [*_centres(after, before), *_double_bonds(after, before)]
     wrong = next((change for change in ("inverted", "defined") if change in changes), None)
-    return StereoComparison(wrong, set(changes) <= {"kept"})  # type: ignore[arg-type]
+    return StereoComparison(wrong, set(changes) <= {"kept"})
 
 
 class _Side:
@@ -129,7 +129,7 @@ def _double_bonds(after: _Side, before: _Side) -> Iterator[Change]:
         if bond.GetBondType() != Chem.BondType.DOUBLE:
             continue
         ends = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-        old_ends = [before.places.get(after.label(end)) for end in ends]
+        old_ends: Any = [before.places.get(after.label(end)) for end in ends]
         old_bond = None if None in old_ends else before.molecule.GetBondBetweenAtoms(*old_ends)
         new = after.cis(*ends)
         if old_bond is None or old_bond.GetBondType() != Chem.BondType.DOUBLE:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import time
 from functools import partial
 
 import pytest
@@ -226,7 +227,7 @@ def test_no_clock_decides_what_is_searched(planner, monkeypatch):
     stock = ["CC(=O)O", "N", "BrCc1ccccc1", ALCOHOL]
     expected = to_the_stock(planner, [AMIDE, AMINE], stock)
     clock = itertools.count(0.0, 1000.0)
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     assert to_the_stock(planner, [AMIDE, AMINE], stock) == expected
 
 
