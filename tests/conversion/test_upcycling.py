@@ -54,17 +54,18 @@ def upcycled(**fields):
     return upcycle(dense(), **fields)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        *((partial(upcycled, **{name: value}), "differ from the dense one from the start") for name, value in
-          {"norm_topk_prob": False, "expert_capacity_factor": 1.0, "moe_intermediate_size": 8, "norm_first": False}.items()),
-        (lambda: upcycle(upcycled()), "sparse layers already"),
-        (lambda: upcycle(torch.nn.Linear(2, 2)), "is a Linear"),
-        (partial(upcycled, dropuot=0.1), "dropuot"),
-        (partial(upcycled, encoder_mlp_layer_types="dense", decoder_mlp_layer_types="dense"), "No layer would be sparse"),
-    ],
-)  # fmt: skip
+CHANGED = {"norm_topk_prob": False, "expert_capacity_factor": 1.0, "moe_intermediate_size": 8, "norm_first": False}
+ALL_DENSE = {"encoder_mlp_layer_types": "dense", "decoder_mlp_layer_types": "dense"}
+REFUSED = [
+    *((partial(upcycled, **{name: value}), "differ from the dense one") for name, value in CHANGED.items()),
+    (lambda: upcycle(upcycled()), "sparse layers already"),
+    (lambda: upcycle(torch.nn.Linear(2, 2)), "is a Linear"),
+    (partial(upcycled, dropuot=0.1), "dropuot"),
+    (partial(upcycled, **ALL_DENSE), "No layer would be sparse"),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), REFUSED)
 def test_what_would_not_be_the_dense_model_is_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()

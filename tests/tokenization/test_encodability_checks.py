@@ -45,10 +45,10 @@ def test_length_counts_the_special_tokens():
 @pytest.mark.parametrize(
     ("tokenizer", "text", "unknown", "character"),
     [
-        (wrap(models.WordLevel(letters("[U]", "ab", "b"), unk_token="[U]"), unk_token="[U]"), "ab b [U] ab", "ab bbx", "x"),
+        (wrap(models.WordLevel(letters("[U]", "ab", "b"), "[U]"), unk_token="[U]"), "ab b [U] ab", "ab bbx", "x"),
         (wrap(models.BPE(vocab=letters("a", "b"), merges=[])), "a b ab", "a b%a%", "%"),  # which drops the character
     ],
-)  # fmt: skip
+)
 def test_unknown_characters_that_become_a_token_or_nothing(tokenizer, text, unknown, character):
     encode_checked(tokenizer, text)
     index = unknown.index(character)
