@@ -42,19 +42,18 @@ def test_length_counts_the_special_tokens():
         encode_checked(tokenizer, "C" * 100_000, max_length=20)
 
 
-def test_word_level_with_unknown_token():
-    tokenizer = wrap(models.WordLevel(letters("[U]", "ab", "b"), unk_token="[U]"), unk_token="[U]")
-    encode_checked(tokenizer, "ab b [U] ab")
-    with pytest.raises(ValueError, match="unknown character 'x' at index 5 of 'ab bbx'"):
-        encode_checked(tokenizer, "ab bbx")
-
-
-def test_bpe_that_drops_what_it_does_not_know():
-    tokenizer = wrap(models.BPE(vocab=letters("a", "b"), merges=[]))
-    assert tokenizer("a%b")["input_ids"] == [0, 1]
-    encode_checked(tokenizer, "a b ab")
-    with pytest.raises(ValueError, match="unknown character '%' at index 3 of 'a b%a%'"):
-        encode_checked(tokenizer, "a b%a%")
+@pytest.mark.parametrize(
+    ("tokenizer", "text", "unknown", "character"),
+    [
+        (wrap(models.WordLevel(letters("[U]", "ab", "b"), "[U]"), unk_token="[U]"), "ab b [U] ab", "ab bbx", "x"),
+        (wrap(models.BPE(vocab=letters("a", "b"), merges=[])), "a b ab", "a b%a%", "%"),  # which drops the character
+    ],
+)
+def test_unknown_characters_that_become_a_token_or_nothing(tokenizer, text, unknown, character):
+    encode_checked(tokenizer, text)
+    index = unknown.index(character)
+    with pytest.raises(ValueError, match=f"unknown character '{character}' at index {index} of '{unknown}'"):
+        encode_checked(tokenizer, unknown)
 
 
 @pytest.mark.parametrize("text", [None, 3, ["C"], float("nan")])
