@@ -41,7 +41,7 @@ def stub(folder, seconds=0.0):
     """Return work that does what its items name. They are pickled with their class, which workers cannot import."""
 
     class Stub:
-        device = None
+        loading: dict = {}
 
         def load(self):
             (folder / f"loaded-{os.getpid()}").touch()
