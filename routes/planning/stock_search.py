@@ -113,12 +113,15 @@ class StockSearch:
         return not self._round and (self._num_left <= 0 or self._has_enough)
 
     @property
-    def _num_left(self) -> int:
-        """The number of molecules whose reactions the model may still propose."""
+    def _most_expansions(self) -> int:
+        """The number of molecules whose reactions the model may propose."""
         most = self.request.settings.max_expansions
-        if self.first is not None:  # more routes are welcome, but not for the same time again
-            most = math.ceil(most / 4)
-        return most - self._search.num_expanded(MODEL)
+        # other routes besides a recorded one are welcome, but not for the same time again
+        return most if self.first is None else math.ceil(most / 4)
+
+    @property
+    def _num_left(self) -> int:
+        return self._most_expansions - self._search.num_expanded(MODEL)
 
     def advance(self) -> None:
         """Search with the library until a round of the model is complete, or for some molecules."""
@@ -145,7 +148,7 @@ class StockSearch:
                 self._round[request.molecule] = self._known_steps(request.molecule)
 
     def _recorded_steps(self, smiles: str) -> list[Step]:
-        if self._search.num_expanded(LIBRARY) >= LIBRARY_EXPANSIONS * self.request.settings.max_expansions:
+        if self._search.num_expanded(LIBRARY) >= LIBRARY_EXPANSIONS * self._most_expansions:
             return []
         steps = _library_steps(precedents.shipped_library(), smiles)
         return [step for step in steps if self._is_allowed(smiles, step)]
