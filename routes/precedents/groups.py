@@ -67,7 +67,13 @@ def objection(name: str | None, product: str, mapped: str, bystanders: Sequence[
         bystanders: SMILES of molecules that are there and do not react.
     """
     groups = _of_step(product, mapped)
-    return next((rule.why for rule in _table()[1] if rule.applies(name, groups, bystanders)), None)
+    return next((rule.why for rule in _rules_of(name) if rule.applies(name, groups, bystanders)), None)
+
+
+@cache
+def _rules_of(name: str | None) -> list[_Rule]:
+    """Return the rules that concern a transformation."""
+    return [rule for rule in _table()[1] if not rule.steps or name in rule.steps]
 
 
 def racemisation(name: str | None, product: str, mapped: str) -> list[str]:
@@ -104,10 +110,9 @@ class Groups:
     """
 
     def __init__(self, product: str, mapped: str):
-        made: Any = Chem.MolFromSmiles(product)
         self._reactants: Any = Chem.MolFromSmiles(mapped)
         before = [] if self._reactants is None else _surroundings(self._reactants, from_maps=True)
-        after = {number: around for number, *around in _surroundings(made)}
+        after = _of_product(product)
         kept = [number in after for number, *_ in before]
         self._kept = {index for index, is_kept in enumerate(kept) if is_kept}
         self._changed = {
@@ -161,6 +166,11 @@ class Groups:
 
 # The groups of a step are needed several times in a row.
 _of_step = lru_cache(16)(Groups)
+
+
+@lru_cache(16)  # a product has many proposals
+def _of_product(smiles: str) -> dict[int, list[Any]]:
+    return {number: around for number, *around in _surroundings(Chem.MolFromSmiles(smiles))}
 
 
 def _surroundings(molecule: Any, from_maps: bool = False) -> list[tuple[int, set[tuple[int, Any]], int, int]]:
