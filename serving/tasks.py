@@ -94,7 +94,7 @@ def load_task(model: str, *, kind: str | None = None, dtype: str = "auto", **opt
 
 
 def load_on(model: str, kind: str, device: str | None = None, dtype: str = "auto") -> Any:
-    """Load the task of a model on a device.
+    """Load the task of a model on a device, with [`fast_decoding`] if the model can take the fast path.
 
     Args:
         model, kind, dtype: as in [`load_task`].
@@ -106,11 +106,13 @@ def load_on(model: str, kind: str, device: str | None = None, dtype: str = "auto
     """
     task = load_task(model, kind=kind, dtype=dtype)
     move_to(task.model, device)
+    with suppress(ValueError):
+        fast_decoding(task.model.eval())
     return task
 
 
 def move_to(model: Any, device: str | None) -> None:
-    """Move a model to a device, by default a GPU if there is one, where [`fast_decoding`] is turned on if possible.
+    """Move a model to a device, by default a GPU if there is one.
 
     Raises:
         ValueError: there is no such device.
@@ -119,5 +121,3 @@ def move_to(model: Any, device: str | None) -> None:
         model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except (RuntimeError, AssertionError) as error:  # raised by torch for a missing device
         raise ValueError(f"--device {device}: {error}") from error
-    with suppress(ValueError):  # the model cannot take the fast path
-        fast_decoding(model.eval())
