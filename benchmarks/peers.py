@@ -158,9 +158,11 @@ class Case:
         return run
 
     def translating(self, model: Any, tokenizer: Any, batches: list[Any]) -> Callable[[], Tokens]:
-        """Return a function that generates with CTranslate2, whose sources have no pads and whose lengths include the prefix.
+        """Return a function that generates with CTranslate2, whose sources have no pads and whose lengths include the
+        prefix.
 
-        Without pads in the middle, source tokens have other positions, so it does the same work but writes other tokens.
+        Without pads in the middle, source tokens have other positions, so it does the same work but writes other
+        tokens.
         """
         translator = load_translator(model, tokenizer)
         source, target = vocabularies(model.config, tokenizer)

@@ -1,8 +1,8 @@
 """Attention masks, in the form that the attention implementation in use takes.
 
 With every implementation, the output is zero for a query that may attend to no key. The exception is cuDNN's kernel of
-SDPA, which training with `WeftTrainingArguments` and `generate` turn off. Shape suffixes: B batch, H heads (1 if all heads
-have the same mask), L queries, M keys.
+SDPA, which training with `WeftTrainingArguments` and `generate` turn off. Shape suffixes: B batch, H heads (1 if all
+heads have the same mask), L queries, M keys.
 """
 
 import inspect
@@ -151,7 +151,8 @@ def bidirectional_mask(
     attention_mask: torch.Tensor | None,
     encoder_hidden_states: torch.Tensor | None = None,
 ):
-    """Return the mask of the encoder's self-attention, or with the encoder's states that of the decoder's cross-attention."""
+    """Return the mask of the encoder's self-attention, or with the encoder's states that of the decoder's
+    cross-attention."""
     refuse_lost_bias(config)  # not only when the model is built: the implementation may be switched later
     is_cross = encoder_hidden_states is not None
     implementation = cross_attention_implementation(config) if is_cross else attention_implementation(config)

@@ -588,9 +588,9 @@ class WeftEncoder(WeftStack):
             inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
                 Embeddings in place of `input_ids`.
             position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, or a tuple, *optional*):
-                Positions of the tokens. Defaults to 0, 1, 2, ... from the first token on that the mask shows, which counts
-                all pads but those before it. A tuple has the positions and a mask of the same shape, False for tokens that
-                have no position.
+                Positions of the tokens. Defaults to 0, 1, 2, ... from the first token on that the mask shows, which
+                counts all pads but those before it. A tuple has the positions and a mask of the same shape, False for
+                tokens that have no position.
             condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
                 Numbers that scale the learned vectors added at every source position.
 
@@ -598,7 +598,8 @@ class WeftEncoder(WeftStack):
             [`~modeling_outputs.MoEModelOutput`]: states of shape `(batch, source, d_model)`.
 
         Raises:
-            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed values.
+            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed
+                values.
 
         Example:
 
@@ -666,8 +667,8 @@ class WeftDecoder(WeftStack):
         self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(decoder=True)) if uses_rotary else None
         self.post_init()
 
-    # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration for the time
-    # of the call, where concurrent calls would read it
+    # without transformers' `merge_with_config_defaults`, which would write `is_causal` to the configuration for the
+    # time of the call, where concurrent calls would read it
     @takes_either_cache_name
     @traceable
     @capture_outputs
@@ -708,8 +709,8 @@ class WeftDecoder(WeftStack):
                 Positions of the tokens, with a mask as in [`WeftEncoder.forward`]. Defaults to a count of the tokens
                 that a 2-D `attention_mask` shows, else to 0, 1, 2, ... after the cached ones.
             encoder_position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, or a tuple, *optional*):
-                Positions of the source, which cross-attention with positions reads. Defaults to 0, 1, 2, ... from the first
-                position on that a 2-D `encoder_attention_mask` shows.
+                Positions of the source, which cross-attention with positions reads. Defaults to 0, 1, 2, ... from the
+                first position on that a 2-D `encoder_attention_mask` shows.
             is_causal (`bool`, *optional*):
                 False lets every target position see all others. Defaults to True.
             token_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
@@ -719,7 +720,8 @@ class WeftDecoder(WeftStack):
             [`WeftDecoderOutput`]: states of shape `(batch, target, d_model)`, and the cache.
 
         Raises:
-            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed values.
+            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed
+                values.
 
         Example:
 
@@ -959,7 +961,8 @@ class WeftModel(WeftPreTrainedModel):
             encoder, and the other requested outputs.
 
         Raises:
-            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed values.
+            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed
+                values.
 
         Example:
 
@@ -1101,8 +1104,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             num_items_in_batch (`int` or `torch.Tensor`, *optional*):
                 Number of labels in all accumulated batches and processes, from the Trainer. Losses are divided by it.
             smoothing (`float`, *optional*, defaults to 0.0):
-                Label smoothing: weight of the uniform distribution over the vocabulary in the loss (Szegedy et al. 2016).
-                [`WeftTrainer`] passes its `label_smoothing_factor` in training.
+                Label smoothing: weight of the uniform distribution over the vocabulary in the loss (Szegedy et al.
+                2016). [`WeftTrainer`] passes its `label_smoothing_factor` in training.
             chunked_loss (`bool`, *optional*, defaults to `False`):
                 True computes the loss of the labels in chunks and returns no logits, which saves most of the memory of
                 a large vocabulary. None does so only where it pays: in training, with a vocabulary of 4,096 tokens or
@@ -1117,7 +1120,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             the cache, and the other requested outputs.
 
         Raises:
-            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed values.
+            ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed
+                values.
 
         Example:
 

@@ -30,7 +30,8 @@ class TokenPositions(NamedTuple):
 
 
 def positions_after_pads(mask: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
-    """Return positions (B or 1, T) of the columns of `like` (B, T, ...), counted from the first that a mask (B, T) shows.
+    """Return positions (B or 1, T) of the columns of `like` (B, T, ...), counted from the first that a mask (B, T)
+    shows.
 
     Pads before it have position 0, and pads after it count. Without such a mask, all columns count.
     """

@@ -1,4 +1,5 @@
-"""What transformers' recorders of outputs need: hooks that copies drop, and that are installed before a graph is traced."""
+"""What transformers' recorders of outputs need: hooks that copies drop, and that are installed before a graph is
+traced."""
 
 from collections import OrderedDict
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""The private names of transformers and torch that the model uses, and the differences between releases of transformers.
+"""The private names of transformers and torch that the model uses, and the differences between releases of
+transformers.
 
 Code that was pushed with weights stays the same while transformers changes, so it imports private names only in this
 file. Overrides of private methods accept any arguments, pass them on, and read those that they need by name

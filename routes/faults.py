@@ -1,4 +1,5 @@
-"""The rules that a step must keep to be possible as it is written: the search for routes and their judgement share them."""
+"""The rules that a step must keep to be possible as it is written: the search for routes and their judgement share
+them."""
 
 from __future__ import annotations
 
@@ -67,8 +68,8 @@ def step_fault(product: str, reactants: Sequence[str], above: Iterable[str] = ()
         product: SMILES of the product.
         reactants: SMILES of the reactants. Reagents may be left out.
         above: SMILES of the molecules that are made from the product.
-        rules: the `Constraints` of a search that decide which rules apply (default: all). A search counts a reactant as often
-            as it is given; without rules, further equivalents of it may supply atoms.
+        rules: the `Constraints` of a search that decide which rules apply (default: all). A search counts a reactant
+            as often as it is given; without rules, further equivalents of it may supply atoms.
     """
     path = (product, *above)
     supplied = reactants if rules is not None else with_equivalents(product, reactants)
@@ -97,7 +98,8 @@ def molecule_fault(smiles: str, path: Iterable[str]) -> Fault | None:
 
 
 def _holds(molecule: Molecule, other: Molecule) -> bool:
-    """Return whether two mixtures share a molecule, and are not forms of it with and without inorganic ions or water."""
+    """Return whether two mixtures share a molecule, and are not forms of it with and without inorganic ions or
+    water."""
     if "." not in molecule.smiles + other.smiles:
         return False
     parts, others = ({*mixture.canonical.split(".")} for mixture in (molecule, other))
@@ -114,7 +116,8 @@ def _organic(parts: Iterable[str]) -> list[str]:
 def atoms_fault(product: str, reactants: tuple[str, ...]) -> Fault | None:
     """Return which atoms of the product neither the reactants nor a common reagent supplies, or None.
 
-    A reagent does not supply all atoms of a product, and no isotopes. Nothing is known of molecules that RDKit cannot read.
+    A reagent does not supply all atoms of a product, and no isotopes. Nothing is known of molecules that RDKit cannot
+    read.
     """
     if not reactants:
         return Fault("no reactant", "atoms_supplied")

@@ -50,15 +50,15 @@ def parse(text: str) -> Chem.Mol:
 
     Args:
         text (`str`):
-            A SMILES, also in tokens with blanks between them, a CXSMILES or an InChI. Atom maps are removed. The stereocentres of
-            a racemate or of unknown absolute configuration (`&1`, `o1` and `r` of CXSMILES) are not specified. Axial
-            chirality is left out, with a warning. Other extensions are ignored.
+            A SMILES, also in tokens with blanks between them, a CXSMILES or an InChI. Atom maps are removed. The
+            stereocentres of a racemate or of unknown absolute configuration (`&1`, `o1` and `r` of CXSMILES) are not
+            specified. Axial chirality is left out, with a warning. Other extensions are ignored.
 
     Raises:
-        ValueError: RDKit cannot read the SMILES, or it is empty or longer than 2,000 characters, contains a character that no
-            SMILES has, such as a line break, a number that is too large for an isotope, a charge or hydrogens, an R group or
-            another undefined atom, or a bond that is undefined or dative; or it is the repeating unit of a polymer, or an
-            InChIKey. The message quotes it, with the reason.
+        ValueError: RDKit cannot read the SMILES, or it is empty or longer than 2,000 characters, contains a character
+            that no SMILES has, such as a line break, a number that is too large for an isotope, a charge or hydrogens,
+            an R group or another undefined atom, or a bond that is undefined or dative; or it is the repeating unit of
+            a polymer, or an InChIKey. The message quotes it, with the reason.
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"{text[:80]!r}... has {len(text)} characters: at most {MOST_CHARACTERS} are allowed.")
@@ -66,7 +66,8 @@ def parse(text: str) -> Chem.Mol:
         return _of_inchi(inchi[0], is_key=inchi["key"] is not None)
     extended = _EXTENDED.fullmatch(text.strip())
     smiles, extension = extended.groups() if extended else (joined_tokens(text.strip()), "")
-    # RDKit stops reading at the first space or line break, passes over marks in front, and computes modulo a power of two
+    # RDKit stops reading at the first space or line break, passes over marks in front, and computes modulo a power of
+    # two
     if wrong := sorted(set(smiles) - SMILES_CHARACTERS):
         raise ValueError(f"{_quoted(smiles)}: it contains {wrong[0]!r}. Give the SMILES of one molecule.")
     if number := _TOO_LARGE.search(smiles):
@@ -161,7 +162,8 @@ _parsed = lru_cache(KNOWN // 16)(parse)
 
 @lru_cache(KNOWN)
 def canonical_smiles(smiles: str) -> str:
-    """Return the canonical SMILES of a molecule's normal form. Recent results are cached, because beams and reagents share molecules.
+    """Return the canonical SMILES of a molecule's normal form. Recent results are cached, because beams and reagents
+    share molecules.
 
     Raises:
         ValueError: as in [`parse`].
@@ -243,7 +245,8 @@ def one_molecule(smiles: str) -> str:
 def largest_organic_part(smiles: str) -> str:
     """Return the canonical SMILES of the largest part of a salt or a mixture, one with carbon if there is any.
 
-    Counter-ions of pharmaceutical salts come last, because some have more atoms than the drug. Charges that hydrogen atoms can neutralise are removed: an ammonium chloride becomes the amine.
+    Counter-ions of pharmaceutical salts come last, because some have more atoms than the drug. Charges that hydrogen
+    atoms can neutralise are removed: an ammonium chloride becomes the amine.
 
     Raises:
         ValueError: as in [`canonical_smiles`].
@@ -310,8 +313,8 @@ def read_molecule(smiles: str) -> Molecule | None:
 def is_beyond_repair(smiles: str) -> bool:
     """Return whether RDKit can certainly read no SMILES that begins with this one, which it cannot read.
 
-    A parenthesis that closes no branch stays, and an atom with too many bonds keeps them, whatever follows. But an open
-    ring may still be closed, and an aromatic one may get the substituent that it lacks. If RDKit fails instead of
+    A parenthesis that closes no branch stays, and an atom with too many bonds keeps them, whatever follows. But an
+    open ring may still be closed, and an aromatic one may get the substituent that it lacks. If RDKit fails instead of
     naming a problem, the answer is no.
     """
     if smiles.count(")") > smiles.count("("):

@@ -130,8 +130,8 @@ class Candidate:
 
     @cached_property
     def evidence(self) -> Evidence | None:
-        """The evidence for the weakest step: "recorded" if every step has a recorded precedent, "predicted" if the forward model
-        predicts the product of the others and no rule objects, else "none". None without a route.
+        """The evidence for the weakest step: "recorded" if every step has a recorded precedent, "predicted" if the
+        forward model predicts the product of the others and no rule objects, else "none". None without a route.
 
         A plan read from a file has the saved value.
         """
@@ -142,7 +142,8 @@ class Candidate:
         return next((kind for kind in weakest if kind in kinds), "recorded")
 
     def solves(self, evidence: str) -> bool:
-        """Return whether the route starts from the stock alone and each step has the evidence: `"recorded"` or `"any"`."""
+        """Return whether the route starts from the stock alone and each step has the evidence: `"recorded"` or
+        `"any"`."""
         is_supported = evidence == "any" or self.evidence == "recorded"
         return bool(self.purchasable) and self.fails_because is None and is_supported
 
@@ -234,8 +235,8 @@ class Plan:
 
     `id` is the name of the target in its file. `seconds` is the time of its searches, including its share of batches
     with other targets. Plans that differ only in `seconds` are equal. `remarks` are notes for the reader, such as that
-    the time limit ended the search or that a salt was stripped. `evidence` is what each step of a route needs to solve the
-    target: `"recorded"`, a recorded precedent, or `"any"`.
+    the time limit ended the search or that a salt was stripped. `evidence` is what each step of a route needs to solve
+    the target: `"recorded"`, a recorded precedent, or `"any"`.
     """
 
     target: str
@@ -281,8 +282,8 @@ class Plan:
 
     @property
     def solved(self) -> bool | None:
-        """Whether a route starts from the stock alone, no step fails, and each has the required evidence; None if that is unknown,
-        because there was no stock."""
+        """Whether a route starts from the stock alone, no step fails, and each has the required evidence; None if that
+        is unknown, because there was no stock."""
         routes = self.distinct
         if {candidate.purchasable for candidate in routes} == {None}:
             return None
@@ -395,9 +396,10 @@ def ranked(
         candidates: in any order.
         stock: the purchasable molecules.
         per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
-        evidence: what routes need to solve a target, see [`Plan`]. "recorded" puts routes whose steps are all precedented
-            first; among equals, those from molecules of the stock alone; among these, those with fewer steps that only
-            move the problem. "any" compares the stock before the precedents. The score decides last, and alone without it.
+        evidence: what routes need to solve a target, see [`Plan`]. "recorded" puts routes whose steps are all
+            precedented first; among equals, those from molecules of the stock alone; among these, those with fewer
+            steps that only move the problem. "any" compares the stock before the precedents. The score decides last,
+            and alone without it.
         per_step: let the score per step decide, because the whole score favours short texts.
     """
     from .precedents import count_unproductive

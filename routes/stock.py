@@ -41,7 +41,8 @@ _NUMBERS = (
 )  # fmt: skip
 # The SMILES or InChIKey of an entry, its price (NaN if unknown), unit, vendor and catalogue number.
 _Entry = tuple[str, float, str, str, str]
-# The hashes of some entries and of their graphs, the entries that are not molecules, the notes, and the number of salts.
+# The hashes of some entries and of their graphs, the entries that are not molecules, the notes, and the number of
+# salts.
 _Hashed = tuple[np.ndarray, np.ndarray, list[str], list[Any], int]
 # The number of lines that decide what a file contains. A file is refused if more than half of them are unreadable.
 _LOOK_AT = 1000
@@ -142,15 +143,16 @@ class Stock:
         is_strict: bool = False,
     ) -> Stock:
         """
-        Read a file of SMILES, InChI or InChIKeys: one per line, or one column of a table with a header. Or read an SD file.
+        Read a file of SMILES, InChI or InChIKeys: one per line, or one column of a table with a header. Or read an SD
+            file.
 
-        For a table or an SD file, also read the lowest price of each molecule, its vendor and its catalogue number, from
-        columns or fields with such names.
+        For a table or an SD file, also read the lowest price of each molecule, its vendor and its catalogue number,
+        from columns or fields with such names.
 
         The file is read as gzip if its name ends in `.gz`. The hashes are cached beside the file
         (`NAME.weft-stock.npz`). The cache is used until the file changes. Lines that are not molecules, or have a
-        SMILES of more than 2,000 characters, are counted in `num_bad`, and the first few of them are in `bad_lines`. Entries of
-        several molecules are counted in `num_salts`.
+        SMILES of more than 2,000 characters, are counted in `num_bad`, and the first few of them are in `bad_lines`.
+        Entries of several molecules are counted in `num_salts`.
 
         Args:
             path (`str` or `Path`):
@@ -231,7 +233,8 @@ class Stock:
         return [(hashes, np.array(graphs, dtype=np.uint64), wrong, notes, salts)]
 
     def _noted(self, name: str, price: float, about: Sequence[str]) -> Iterator[tuple[int, float, list[str]]]:
-        """Yield the notes of an entry: price, unit, vendor and number by its name and, for a salt, also by its parent."""
+        """Yield the notes of an entry: price, unit, vendor and number by its name and, for a salt, also by its
+        parent."""
         if price == price or any(about):
             yield hash64(name), price, ["", "", *about]
         if self.kind == "smiles" and (parent := parent_form(name)) != name:
@@ -320,7 +323,8 @@ class Stock:
         if self.kind == "smiles":  # most tautomers have the same InChIKey
             if (note := self._notes.get(hash64(f"parent {parent}"))) is not None:
                 return _offer(smiles, note)
-            # no molecule of the stock has the atoms and bonds of most molecules, whose tautomers would take most of a search
+            # no molecule of the stock has the atoms and bonds of most molecules, whose tautomers would take most of a
+            # search
             if _place(self._graphs, hash64(graph(parent))) is not None:
                 others += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
         for other, form in others:
@@ -355,11 +359,12 @@ class Stock:
 
 class BloomStock(Stock):
     """
-    A stock in a Bloom filter of molbloom (https://github.com/whitead/molbloom), such as the 9.2 million molecules in stock of ZINC20.
+    A stock in a Bloom filter of molbloom (https://github.com/whitead/molbloom), such as the 9.2 million molecules in
+    stock of ZINC20.
 
-    A filter has no prices and does not know its size, and a few molecules that are not in it count as present: 0.03 % with
-    `zinc-instock`, and 7 % with `zinc-instock-mini`, which comes with molbloom. A molecule also matches its salts, but not its
-    tautomers.
+    A filter has no prices and does not know its size, and a few molecules that are not in it count as present: 0.03 %
+    with `zinc-instock`, and 7 % with `zinc-instock-mini`, which comes with molbloom. A molecule also matches its salts, but
+    not its tautomers.
 
     Args:
         name (`str` or `Path`):

@@ -190,13 +190,14 @@ class Route:
             `Route`: the route.
 
         Raises:
-            ValueError: a field is missing, has a wrong type or is not a SMILES, or there are more than 64 reactions in a
-                row. The message names the place, such as `children[1].smiles`.
+            ValueError: a field is missing, has a wrong type or is not a SMILES, or there are more than 64 reactions in
+                a row. The message names the place, such as `children[1].smiles`.
         """
         return _from_dict(data, "", MAX_DEPTH)
 
     def to_string(self) -> str:
-        """Return the DirectMultiStep text: `str(self.to_dict()).replace(" ", "")`. It contains every backslash twice."""
+        """Return the DirectMultiStep text: `str(self.to_dict()).replace(" ", "")`. It contains every backslash
+        twice."""
         return str(self.to_dict()).replace(" ", "")
 
     @classmethod

@@ -43,11 +43,12 @@ class ExpertStatisticsCallback(TrainerCallback):
     """
     Logs statistics of the routers at each logging step, over all non-pad tokens since the last one, of all processes.
 
-    All loggers of the Trainer get five numbers for the model: the largest load of an expert (divided by the mean load),
+    All loggers of the Trainer get five numbers for the model: the largest load of an expert (divided by the mean
+        load),
     the number of experts without any assignment, and the means over layers of the share of assignments that were
     dropped because the expert was full, of the balance loss and of the z-loss, both without their coefficients. The
-    `log_history` of the state also gets the load of each expert of a layer as `experts/<layer>/load`, a list of shares.
-    Layers are named `encoder_0`, `decoder_1`, ...
+    `log_history` of the state also gets the load of each expert of a layer as `experts/<layer>/load`, a list of
+    shares. Layers are named `encoder_0`, `decoder_1`, ...
 
     Loggers that come before this callback in the Trainer's list do not get the numbers; [`WeftTrainer`] puts it first.
     Every process must have it. Statistics of modules inside `torch.compile` are not reliable.

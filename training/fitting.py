@@ -237,7 +237,8 @@ def _fit_pairs(
 
 
 def _with_starter(args: ModelArguments, training_args: WeftTrainingArguments, pairs: Pairs) -> ModelArguments:
-    """Return the arguments with the included starter as the model, with its rate and epochs, if that is the default."""
+    """Return the arguments with the included starter as the model, with its rate and epochs, if that is the
+    default."""
     if not starts_from_starter(args, pairs):
         return args
     logger.info(

@@ -123,8 +123,8 @@ class _Loop(nn.Module, ABC):
     """A loop that writes tokens until half of the texts have ended or there is no column left.
 
     The loop copies what it changes for each token. So the past is only read, and new keys and values go to suffixes of
-    a few columns, which [`next_block`] adds to the past afterwards. What a beam has written stays where it is, whatever
-    beams continue it, and indices and a mask show each beam what it continues.
+    a few columns, which [`next_block`] adds to the past afterwards. What a beam has written stays where it is,
+    whatever beams continue it, and indices and a mask show each beam what it continues.
 
     Args:
         step: the step of the model, without joined projections.
@@ -209,7 +209,8 @@ class _Loop(nn.Module, ABC):
         return state
 
     def origins(self, *state: torch.Tensor) -> torch.Tensor | None:
-        """Return the row before the suffixes that each row continues (W,), None if rows share all columns before them."""
+        """Return the row before the suffixes that each row continues (W,), None if rows share all columns before
+        them."""
         return None
 
     def visible(self, is_written_T: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,5 @@
-"""Routes as HTML: one page with those of many targets, as a single file that needs neither a server nor a network, and the
-best routes of one plan for another page, such as a notebook or the page of `weftformer serve`."""
+"""Routes as HTML: one page with those of many targets, as a single file that needs neither a server nor a network, and
+the best routes of one plan for another page, such as a notebook or the page of `weftformer serve`."""
 
 from __future__ import annotations
 
@@ -198,7 +198,8 @@ class _DrawnRoute:
 
 @dataclass(frozen=True)
 class _Group:
-    """The routes of a target with the same last reaction, its name if it has one, and the drawings of its reactants."""
+    """The routes of a target with the same last reaction, its name if it has one, and the drawings of its
+    reactants."""
 
     name: str | None
     reactants: list[str]
@@ -208,7 +209,8 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Section:
-    """The part of the page about one target. `purchasable` is the number of routes that the stock allows, None if unknown."""
+    """The part of the page about one target. `purchasable` is the number of routes that the stock allows, None if
+    unknown."""
 
     plan: Plan
     smiles: str
@@ -229,7 +231,8 @@ class _Section:
 
 @dataclass
 class _Need:
-    """A starting material of the routes of a page: its canonical SMILES, its status, the routes that need it, and its offer."""
+    """A starting material of the routes of a page: its canonical SMILES, its status, the routes that need it, and its
+    offer."""
 
     smiles: str
     kind: str

@@ -171,7 +171,8 @@ class RouteSearch:
             del self._jobs[ticket]
 
     def step(self) -> list[tuple[int, list[Candidate]]]:
-        """Write a token of each text. Return the tickets of the jobs that are done, and their candidates, best first."""
+        """Write a token of each text. Return the tickets of the jobs that are done, and their candidates, best
+        first."""
         if self.watch is not None:
             self.watch()
         done = []

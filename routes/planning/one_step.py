@@ -33,7 +33,8 @@ class WeftReactionModel(BackwardReactionModel):
         beams (`int`, *optional*, defaults to 10):
             The width of the beam search, and the most reactions of a text.
         num_augmentations (`int`, *optional*, defaults to 1):
-            The number of SMILES of each molecule that are searched, as in [`PlanSettings`]. The probability of a reaction is its mean over these searches.
+            The number of SMILES of each molecule that are searched, as in [`PlanSettings`]. The probability of a
+            reaction is its mean over these searches.
         batch_size (`int`, *optional*, defaults to 16):
             The number of texts whose beams are searched at once.
         kwargs:

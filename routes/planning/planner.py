@@ -57,8 +57,8 @@ class RoutePlanner:
             A plan for each target, in their order.
 
         Raises:
-            ValueError: a target or its starting material is not a single molecule, is too long, or contains a character outside
-                the vocabulary (with `on_error="raise"`); or a setting is not allowed.
+            ValueError: a target or its starting material is not a single molecule, is too long, or contains a
+                character outside the vocabulary (with `on_error="raise"`); or a setting is not allowed.
         """
         plans = dict(self.stream(targets, settings, **options))
         return [plans[index] for index in range(len(plans))]
@@ -79,7 +79,8 @@ class RoutePlanner:
         finish: Callable[[Plan], Plan] | None = None,
         **changes: Any,
     ) -> Iterator[tuple[int, Plan]]:
-        """Like [`plan`], but yield each target when its search ends: first targets that cannot be planned, then the longest.
+        """Like [`plan`], but yield each target when its search ends: first targets that cannot be planned, then the
+        longest.
 
         Args:
             targets: SMILES. They and the settings are checked at once, before the first search.

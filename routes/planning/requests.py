@@ -186,7 +186,8 @@ def check_source(model: Any, tokenizer: Any, smiles: str, starting_material: str
 def _source_remarks(
     model: Any, tokenizer: Any, smiles: str, starting_material: str | None, settings: PlanSettings
 ) -> tuple[str, ...]:
-    """Check that the model can read a target. A search to the stock continues without the model, and a remark gives the reason.
+    """Check that the model can read a target. A search to the stock continues without the model, and a remark gives
+    the reason.
 
     Raises:
         ValueError: as in [`check_source`].

@@ -11,8 +11,8 @@ from typing import Any
 
 from ...common.options import NotAllowed, check_options, option
 
-# How beams are searched and scored: settings of `generate`. A length_penalty of 0 ranks by the whole log-probability: any
-# division by the length would prefer longer routes.
+# How beams are searched and scored: settings of `generate`. A length_penalty of 0 ranks by the whole log-probability:
+# any division by the length would prefer longer routes.
 RANKINGS: dict[str, dict[str, Any]] = {
     "log_probability": {"length_penalty": 0.0},
     "sqrt_length": {"custom_generate": "sqrt_length"},
@@ -60,7 +60,8 @@ class Constraints:
         forbidden_substructures: SMARTS that no molecule but the target may contain, each connected, without dots.
 
     Raises:
-        ValueError: RDKit cannot read a molecule or a substructure, or a substructure has several parts, separated by dots.
+        ValueError: RDKit cannot read a molecule or a substructure, or a substructure has several parts, separated by
+            dots.
     """
 
     readable: bool = True
@@ -103,33 +104,35 @@ class PlanSettings:
 
     Args:
         beams: width of the search, and number of candidates per target (and per number of steps and augmentation).
-        num_augmentations: number of SMILES of each target, each of which is searched. Their routes are pooled, each once with its
-            best score. The first SMILES is canonical, and the others begin at other atoms. A small target has fewer.
+        num_augmentations: number of SMILES of each target, each of which is searched. Their routes are pooled, each
+            once with its best score. The first SMILES is canonical, and the others begin at other atoms. A small
+            target has fewer.
         seed: seed of these SMILES.
-        ranking: "log_probability" puts routes first whose steps are all precedented, then purchasable ones, then those without
-            unproductive steps, such as protections, then by log-probability (per step for whole
-            routes). "sqrt_length" is the search of DirectMultiStep, which divides the log-probability by the square root of the
-            length, including the forced start, and ranks by this score alone.
+        ranking: "log_probability" puts routes first whose steps are all precedented, then purchasable ones, then those
+            without unproductive steps, such as protections, then by log-probability (per step for whole
+            routes). "sqrt_length" is the search of DirectMultiStep, which divides the log-probability by the square
+            root of the length, including the forced start, and ranks by this score alone.
         grammar: allow only tokens that continue a well-formed route, no deeper than the number of steps.
-        constraints: rules for every route (default: `Constraints()`: RDKit reads all molecules, none is made from itself,
-            reactants and a common reagent have all atoms of their product and are not far larger; `NO_CONSTRAINTS` for none). They need the
-            grammar. A search that finds no such route returns one candidate, whose `problem` gives the reason.
+        constraints: rules for every route (default: `Constraints()`: RDKit reads all molecules, none is made from
+            itself, reactants and a common reagent have all atoms of their product and are not far larger;
+            `NO_CONSTRAINTS` for none). They need the grammar. A search that finds no such route returns one candidate,
+            whose `problem` gives the reason.
         max_new_tokens: largest number of new tokens (default: as many as the model has positions).
-        max_expansions: number of molecules after which the search of a target to the stock ends: those whose reactions the model
-            proposes. The library proposes reactions of eight times as many.
+        max_expansions: number of molecules after which the search of a target to the stock ends: those whose reactions
+            the model proposes. The library proposes reactions of eight times as many.
         time_limit: seconds for each target (default: none). The search then
             ends with the finished routes and a remark in `Plan.remarks`. Whole routes with a time limit are searched
             one target after the other, not together.
-        on_salt: what happens to a target of several molecules: "error" refuses it, "strip" plans its largest organic part,
-            neutralised where hydrogen atoms allow it. `Plan.remarks` names the planned part.
+        on_salt: what happens to a target of several molecules: "error" refuses it, "strip" plans its largest organic
+            part, neutralised where hydrogen atoms allow it. `Plan.remarks` names the planned part.
         direct: let the model write whole routes, like DirectMultiStep, instead of a search to the stock. Whole
-            routes are also written without a stock, with a number of steps, a starting material, a required leaf, several
-            SMILES of a target or another ranking, and if the model cannot write single steps.
+            routes are also written without a stock, with a number of steps, a starting material, a required leaf,
+            several SMILES of a target or another ranking, and if the model cannot write single steps.
         evidence: what each step of a route needs to solve a target: "recorded", a recorded reaction with the same
             transformation, or "any", nothing. Routes without it are ideas, and rank behind all others.
         num_routes: number of purchasable routes after which the search for a target ends.
-        per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the stock, all of whole
-            routes).
+        per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the
+            stock, all of whole routes).
         enforce_limits: refuse paths of more than `RoutePlanner.most_steps` reactions and more than
             `RoutePlanner.most_beams` beams, with which a search is slow and useless.
 
@@ -190,8 +193,8 @@ class PlanSettings:
         """Make settings from flat options, as in a command or a request.
 
         Args:
-            options: fields of `PlanSettings` and `Constraints`, `allow` with names of [`RULES`] to switch off, and others, which
-                are ignored.
+            options: fields of `PlanSettings` and `Constraints`, `allow` with names of [`RULES`] to switch off, and
+                others, which are ignored.
 
         Raises:
             ValueError: a setting is not allowed, or a molecule or a substructure cannot be read.

@@ -77,7 +77,8 @@ def sqrt_length_beam_search(
 
 
 class SqrtLengthRanking(LogitsProcessor):
-    """Leaves of all tokens those of the best beams of each source, and makes their scores such that a beam's is minus its rank.
+    """Leaves of all tokens those of the best beams of each source, and makes their scores such that a beam's is minus
+    its rank.
 
     Small integers are exact in float32, so a search keeps the beams in this order. A beam that has ended continues
     with pads and keeps its score.

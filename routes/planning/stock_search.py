@@ -1,8 +1,9 @@
 """The search for a target whose routes are assembled from single steps until everything is in the stock.
 
-The reactions of a molecule come from two sources: first the transformations that the library has recorded, then, if the search
-does not get on without it, the model. What is searched depends on numbers of molecules alone and never on the time, so that
-the same request has the same routes on every machine.
+The reactions of a molecule come from two sources: first the transformations that the library has recorded, then, if
+    the search
+does not get on without it, the model. What is searched depends on numbers of molecules alone and never on the time, so
+that the same request has the same routes on every machine.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from .retro_star import Request, RetroStarSearch, Solution, Step
 
 # The sources of reactions.
 LIBRARY, MODEL = range(2)
-# The number of molecules of one target whose reactions the model proposes at once. More would search reactions that its
-# routes never need.
+# The number of molecules of one target whose reactions the model proposes at once. More would search reactions that
+# its routes never need.
 MAX_CONCURRENT_EXPANSIONS = 8
 # The number of molecules whose reactions the library proposes, for each of the model's.
 LIBRARY_EXPANSIONS = 8
@@ -54,8 +55,8 @@ _CACHED_MOLECULES = 1 << 11
 class StockSearch:
     """The search of a target.
 
-    The model's molecules come in rounds: a round is collected, the model proposes reactions for all of it, and the search goes
-    on with all of them, in their order.
+    The model's molecules come in rounds: a round is collected, the model proposes reactions for all of it, and the
+    search goes on with all of them, in their order.
 
     Args:
         request: the request.
@@ -80,7 +81,8 @@ class StockSearch:
         self._begun = 0
 
     def _solutions(self) -> list[Solution]:
-        """Return the routes, only the best of those with the same last reaction. Recorded ones come first, then the cheapest."""
+        """Return the routes, only the best of those with the same last reaction. Recorded ones come first, then the
+        cheapest."""
         num_same: Counter[str] = Counter()
         kept = []
         for solution in sorted(map(_judged, self._search.solutions), key=lambda one: (not one.is_recorded, one.cost)):
@@ -154,7 +156,8 @@ class StockSearch:
         return [step for step in steps if self._is_allowed(smiles, step)]
 
     def _known_steps(self, smiles: str) -> Sequence[Step] | None:
-        """Return the reactions that the model has proposed before, none for a molecule that it cannot read, or None."""
+        """Return the reactions that the model has proposed before, none for a molecule that it cannot read, or
+        None."""
         try:
             check_source(self._model_search.model, self._model_search.tokenizer, smiles)
         except ValueError:

@@ -1,4 +1,5 @@
-"""The functional groups that a step changes or keeps, and rules about them that a template of near neighbours does not show."""
+"""The functional groups that a step changes or keeps, and rules about them that a template of near neighbours does not
+show."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Atoms = tuple[int, ...]
 
 
 class _Rule(NamedTuple):
-    """A reason why a step is not as its precedents. Each condition with groups needs one of them; `without` needs none.
+    """A reason why a step is not as its precedents. Each condition with groups needs one of them; `without` needs
+    none.
 
     Args:
         why: the reason.
@@ -28,7 +30,8 @@ class _Rule(NamedTuple):
         reacting: groups that react, such as the nucleophile.
         elsewhere: groups that stay as they are.
         beside: the same, in the molecule of a partner.
-        meta: groups that stay on a benzene ring whose position meta to all of them, and to no other position, is substituted.
+        meta: groups that stay on a benzene ring whose position meta to all of them, and to no other position, is
+            substituted.
     """
 
     why: str
@@ -102,7 +105,8 @@ def unstable_kind(smiles: str) -> str | None:
 
 class Groups:
     """
-    The functional groups of the reactants of a step. Each is matched when it is needed, because matching all of them takes long.
+    The functional groups of the reactants of a step. Each is matched when it is needed, because matching all of them
+    takes long.
 
     Args:
         product: canonical SMILES.
@@ -137,7 +141,8 @@ class Groups:
         return any(molecule.issuperset(atoms) for molecule in molecules for atoms in self._match(group)[1])
 
     def distances(self, names: Iterable[str]) -> set[int]:
-        """Return the distances in benzene rings between positions that lose a hydrogen atom and groups that stay: 1 is ortho."""
+        """Return the distances in benzene rings between positions that lose a hydrogen atom and groups that stay: 1 is
+        ortho."""
         changed = [atom for atom in map(self._reactants.GetAtomWithIdx, self._changed) if atom.GetIsAromatic()]
         places = {atom.GetIdx() for atom in changed if atom.GetSymbol() == "C" and atom.GetTotalNumHs()}
         found = set[int]()
@@ -174,7 +179,8 @@ def _of_product(smiles: str) -> dict[int, list[Any]]:
 
 
 def _surroundings(molecule: Any, from_maps: bool = False) -> list[tuple[int, set[tuple[int, Any]], int, int]]:
-    """Return the number, the bonds, the hydrogens and the charge of each atom. Atoms are numbered from 1, or by their maps."""
+    """Return the number, the bonds, the hydrogens and the charge of each atom. Atoms are numbered from 1, or by their
+    maps."""
     atoms = [molecule.GetAtomWithIdx(index) for index in range(molecule.GetNumAtoms())]
     numbers = [atom.GetAtomMapNum() if from_maps else atom.GetIdx() + 1 for atom in atoms]
     bonds: list[set[tuple[int, Any]]] = [set() for _ in atoms]

@@ -159,7 +159,8 @@ def judge_route(route: Route) -> list[Judgement]:
 
 
 def count_unproductive(route: Route, judgements: Sequence[Judgement]) -> int:
-    """Return the number of unproductive steps of a route. An ester that is made from the acid of another ester counts as one.
+    """Return the number of unproductive steps of a route. An ester that is made from the acid of another ester counts
+    as one.
 
     Args:
         route: the route.
@@ -267,7 +268,8 @@ class _Precedent(NamedTuple):
 
 
 def _recorded_otherwise(made: Molecule, used: list[Molecule], reagent: str | None, library: Library) -> Iterator[str]:
-    """Yield a remark if the transformation is recorded with an oxidant that is not drawn, or with other stereochemistry."""
+    """Yield a remark if the transformation is recorded with an oxidant that is not drawn, or with other
+    stereochemistry."""
     canonical = [molecule.canonical for molecule in used]
     product, reactants = without_stereo(made.canonical), list(map(without_stereo, canonical))
     is_flat = (product, joined(reactants)) == (made.canonical, joined(canonical))
@@ -287,7 +289,8 @@ def _recorded_otherwise(made: Molecule, used: list[Molecule], reagent: str | Non
 def _recorded(
     product: str, reactants: Sequence[str], library: Library
 ) -> tuple[_Precedent | None, list[str], str | None]:
-    """Return what [`_precedent`] does, also for the salt of a product if a procedure isolates the free base, or the reverse."""
+    """Return what [`_precedent`] does, also for the salt of a product if a procedure isolates the free base, or the
+    reverse."""
     precedent, objections, wrong = _precedent(product, reactants, library)
     forms = [parent_form(canonical_smiles(smiles)) for smiles in (product, *reactants)]
     if precedent is None and forms != [product, *reactants]:
@@ -299,7 +302,8 @@ def _recorded(
 def _precedent(
     product: str, reactants: Sequence[str], library: Library
 ) -> tuple[_Precedent | None, list[str], str | None]:
-    """Return the precedent of a step, or None, the objections to others, and how a stereocentre changes whose bonds stay.
+    """Return the precedent of a step, or None, the objections to others, and how a stereocentre changes whose bonds
+    stay.
 
     The precedent is that of all reactants, or else the most common one without reagents.
     """
@@ -324,7 +328,8 @@ def _precedent(
 
 
 def _without_labels(product: str, reactants: Sequence[str]) -> tuple[str, list[str], Any, Any] | None:
-    """Return a product and its reactants without stereochemistry and isotopes, and both as molecules with stereochemistry.
+    """Return a product and its reactants without stereochemistry and isotopes, and both as molecules with
+    stereochemistry.
 
     The atoms of the product's molecule have the order of its SMILES. Return None if there is nothing to leave out.
     """
@@ -338,7 +343,8 @@ def _without_labels(product: str, reactants: Sequence[str]) -> tuple[str, list[s
 
 @lru_cache(KNOWN // 16)
 def _unlabelled(smiles: str) -> tuple[str, Any]:
-    """Return the SMILES of a molecule without stereochemistry and isotopes, and the molecule with stereochemistry, in its order."""
+    """Return the SMILES of a molecule without stereochemistry and isotopes, and the molecule with stereochemistry, in
+    its order."""
     molecule: Any = Chem.MolFromSmiles(canonical_smiles(smiles))
     for atom in molecule.GetAtoms():
         atom.SetIsotope(0)

@@ -32,10 +32,12 @@ class Sources(NamedTuple):
 
     Args:
         reactants: SMILES of the reactants.
-        mapped: SMILES of the reactants that supply some. The atom maps are the indices of the product's atoms, counted from 1.
+        mapped: SMILES of the reactants that supply some. The atom maps are the indices of the product's atoms, counted
+            from 1.
         used: for each reactant, how often it supplies atoms.
         pieces: SMILES of the connected parts of the product without a source.
-        wrong_centre: `"inverted"` or `"defined"` for a stereocentre whose neighbours stay the same atoms, if there is one.
+        wrong_centre: `"inverted"` or `"defined"` for a stereocentre whose neighbours stay the same atoms, if there is
+            one.
     """
 
     reactants: tuple[str, ...]
@@ -132,7 +134,8 @@ def _fits(left: Any, part: Any, place: int, origin: int) -> bool:
 
 
 def _common(left: Any, part: Any) -> list[tuple[int, int]] | None:
-    """Return the pairs of atoms of the largest connected substructure in both, whatever its bonds, or None if it takes too long."""
+    """Return the pairs of atoms of the largest connected substructure in both, whatever its bonds, or None if it takes
+    too long."""
     parameters: Any = rdFMCS.MCSParameters()
     parameters.AtomTyper, parameters.BondTyper = _SameElement(), rdFMCS.BondCompare.CompareAny
     parameters.Timeout = _SECONDS

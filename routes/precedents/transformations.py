@@ -34,8 +34,8 @@ _LONE_PAIR = re.compile(r"\[(?:S|Se|Te|P|As)@")
 _STEREO = frozenset("@/\\")
 # The number of bits of the fingerprints, which quickly exclude patterns that a molecule cannot contain.
 _BITS = 1024
-# A group is unusual beside a kind of transformation if at least so many of its reactions were examined, and at most this
-# share of them has it.
+# A group is unusual beside a kind of transformation if at least so many of its reactions were examined, and at most
+# this share of them has it.
 _EXAMINED, _UNUSUAL = 100, 0.002
 
 
@@ -96,8 +96,8 @@ class Transformation:
         return next((mapped for outcome, mapped in outcomes if joined(outcome.split(".")) == reactants), None)
 
     def outcomes(self, product: str) -> dict[str, str]:
-        """Return the SMILES of the reactants that the template derives from a product, with their SMILES with the numbers of
-        the product's atoms, counted from 1."""
+        """Return the SMILES of the reactants that the template derives from a product, with their SMILES with the
+        numbers of the product's atoms, counted from 1."""
         is_flat = _STEREO.isdisjoint(self.smarts + product)
         try:
             with rdBase.BlockLogs():
@@ -114,7 +114,8 @@ class Transformation:
         return {outcome: mapped[outcome][0] if outcome in mapped else outcome for outcome in sorted(outcomes)}
 
     def num_other_products(self, product: str, reactants: str) -> int:
-        """Return how many isomers of the product the transformation makes from the same reactants, stereochemistry apart.
+        """Return how many isomers of the product the transformation makes from the same reactants, stereochemistry
+        apart.
 
         Arguments are those of [`mapped`].
         """
@@ -250,9 +251,9 @@ class Library:
     def match(
         self, product: str, reactants: Sequence[str], bystanders: Sequence[str] = ()
     ) -> tuple[Transformation | None, str | None, str]:
-        """Return the most common transformation that turns a product into its reactants, or None, the reason why it is no
-        precedent, or None, and the reactants with atom maps. Arguments and errors are those of [`find`]; `bystanders` are
-        as in [`objection`]."""
+        """Return the most common transformation that turns a product into its reactants, or None, the reason why it is
+        no precedent, or None, and the reactants with atom maps. Arguments and errors are those of [`find`];
+        `bystanders` are as in [`objection`]."""
         made, wanted = canonical_smiles(product), joined(reactants)
         molecule, others = _molecule(made), [_molecule(smiles) for smiles in wanted.split(".")]
         for transformation in _screened(self._by_difference.get(difference(made, wanted), ()), molecule):
@@ -264,7 +265,8 @@ class Library:
 
     @cached_property
     def _unusual(self) -> dict[str, tuple[dict[str, int], int]]:
-        """For each kind of transformation, the groups that hardly any of its reactions keep, with their numbers, and the number of reactions."""
+        """For each kind of transformation, the groups that hardly any of its reactions keep, with their numbers, and
+        the number of reactions."""
         kept = dict[str, Counter[str]]()
         for transformations in self._by_difference.values():
             for transformation in transformations:
@@ -278,7 +280,8 @@ class Library:
 
     def unusual_groups(self, transformation: Transformation, product: str, mapped: str) -> list[tuple[str, int, int]]:
         """
-        Return the functional groups of a step that stay, and that the recorded reactions of its kind do not have, or seldom.
+        Return the functional groups of a step that stay, and that the recorded reactions of its kind do not have, or
+        seldom.
 
         Args:
             transformation ([`Transformation`]):
@@ -289,8 +292,8 @@ class Library:
                 SMILES of the reactants with atom maps, as [`match`] returns them.
 
         Returns:
-            `list[tuple[str, int, int]]`: the name of each group, the number of these reactions with it, and of those that
-            were examined.
+            `list[tuple[str, int, int]]`: the name of each group, the number of these reactions with it, and of those
+            that were examined.
         """
         unusual, total = self._unusual.get(transformation.kind, ({}, 0))
         names = kept_groups(canonical_smiles(product), mapped, unusual) if unusual else ()
@@ -299,7 +302,8 @@ class Library:
 
 @cache
 def shipped_library() -> Library:
-    """Return the library that the package ships: 65,148 reactions of USPTO-50K's training part, USPTO-15K and PaRoutes n5."""
+    """Return the library that the package ships: 65,148 reactions of USPTO-50K's training part, USPTO-15K and PaRoutes
+    n5."""
     return Library.load(str(files("weftformer.routes.shipped").joinpath(SHIPPED)))
 
 
