@@ -130,7 +130,7 @@ ROWS = {
 
 def cells(page: str = "docs/families.md") -> dict[tuple[str, str], str]:
     text = (ROOT / page).read_text(encoding="utf-8")
-    table = next(block for block in text.split("\n\n") if "tiny random models |" in block).splitlines()
+    table = next(block for block in text.split("\n\n") if "| BART | T5Gemma2 | NLLB-MoE |" in block).splitlines()
     header, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     return {(line[0], name): cell for line in lines for name, cell in zip(header[1:], line[1:], strict=True)}
 
