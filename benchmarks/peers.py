@@ -114,7 +114,7 @@ class Case:
             GraphSearch(model).packages(kind, self.batch == 1, compiles=True)
             yield Contender("Weft, compiled", self.generating(model, batches, folder=compiled_folder()))
         if find_spec("ctranslate2") is None:
-            print(f"{self.name}: CTranslate2 is left out: pip install weftformer[export].")
+            print(f'{self.name}: CTranslate2 is left out; in a clone: pip install -e ".[export]"')
             return
         try:
             check_expressible(model.config)

@@ -63,7 +63,7 @@ class RoutesCase(FileCase):
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:
-            raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
+            raise ValueError('This case needs directmultistep. In a clone: pip install -e ".[parity]"')
         if not self.targets:
             raise ValueError(f"{self.routes} has no routes.")
         planner = RoutePlanner.from_pretrained(self.model)

@@ -81,7 +81,7 @@ class SparseTrainingCase(TrainingCase):
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:
-            raise ValueError("This case needs directmultistep: pip install weftformer[parity].")
+            raise ValueError('This case needs directmultistep. In a clone: pip install -e ".[parity]"')
         source, target = self.tensors()
         count = torch.full((self.batch, 1), 3)
         inputs = torch.cat([torch.full((self.batch, 1), START), target[:, :-1]], dim=1)

@@ -59,7 +59,7 @@ def _connected(workers: WorkerSettings) -> Iterator[tuple[Any, str]]:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise ValueError("Workers need Ray: pip install 'weftformer[ray]'.") from error
+        raise ValueError('Workers need Ray. Install it in your clone of Weft: pip install -e ".[ray]"') from error
     is_ours = not ray.is_initialized()
     if is_ours:
         _connect(ray, workers)

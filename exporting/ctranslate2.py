@@ -39,7 +39,7 @@ def _refuse(name: str, value: Any, allowed: str) -> NoReturn:
 
 def _check_installed() -> None:
     if find_spec("ctranslate2") is None:
-        raise ValueError("This needs ctranslate2: pip install 'weftformer[export]'.")
+        raise ValueError('This needs ctranslate2. Install it in your clone of Weft: pip install -e ".[export]"')
 
 
 def check_expressible(config: WeftConfig) -> tuple[int, int]:

@@ -54,4 +54,6 @@ def __getattr__(name: str) -> Any:
         if missing == "weftformer":
             raise
         extra = "syntheseus" if missing == "syntheseus" else "chem"
-        raise ImportError(f"weftformer.routes.{name} needs {missing}: pip install weftformer[{extra}]") from error
+        raise ImportError(
+            f'weftformer.routes.{name} needs {missing}. Install it in your clone of Weft: pip install -e ".[{extra}]"'
+        ) from error

@@ -29,6 +29,7 @@ import argparse
 import contextlib
 import difflib
 import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -58,7 +59,8 @@ COMMANDS = {
     "routes train": "train a model that writes synthesis routes",
     "routes prepare": "make training data from route files",
 }
-# The optional packages that commands import without a message of their own, by the extra that installs them.
+# The optional packages that commands import without a message of their own, by the extra that installs them. The first
+# of an extra is what a whole command needs, the others may be needed by some options only.
 _EXTRAS = {
     "chem": ("rdkit", "rdchiral", "PIL", "jinja2", "resvg_py"),
     "serve": ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"),
@@ -130,14 +132,24 @@ def main(argv: Sequence[str] | None = None, import_package: Callable[[], object]
         print(f"{message}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
         return USAGE_ERROR
     args = build_parser([name])[1][name].parse_args(rest)
-    return run_script(name, partial(_check_and_run, _module(name), import_package), args)
+    return run_script(name, partial(_check_and_run, name, import_package), args)
 
 
-def _check_and_run(module: ModuleType, import_package: Callable[[], object], args: argparse.Namespace) -> int | None:
+def _check_and_run(name: str, import_package: Callable[[], object], args: argparse.Namespace) -> int | None:
+    _check_installed(name)
+    module = _module(name)
     if hasattr(module, "check"):
         module.check(args)
     import_package()
     return module.main(args)
+
+
+def _check_installed(name: str) -> None:
+    """Raise a ModuleNotFoundError, before the long imports, if a command lacks the package that it always needs."""
+    extra = "chem" if name.startswith(GROUP) or name == "demo" else name
+    package = _EXTRAS[extra][0] if extra in _EXTRAS else None
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise ModuleNotFoundError(name=package)
 
 
 def _missing(error: ImportError) -> str | None:
@@ -147,7 +159,7 @@ def _missing(error: ImportError) -> str | None:
     extra = next((extra for extra, packages in _EXTRAS.items() if error.name in packages), None)
     if extra is None or not isinstance(error, ModuleNotFoundError):  # such as a broken installation
         return None
-    return f"This needs {error.name}: pip install 'weftformer[{extra}]'."
+    return f'This needs {error.name}. Install it in your clone of Weft: pip install -e ".[{extra}]"'
 
 
 def _message(error: BaseException) -> str | None:

@@ -120,10 +120,11 @@ class TextTask:
 
     path = "/translate"
     summary = "A generated text for each text."
-    example = {"texts": ["ein Haus", "zwei Hunde"]}
 
     def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None):
         self.model, self.tokenizer = model.eval(), tokenizer
+        source = tokenizer.init_kwargs.get("text_columns", {}).get("source", "text")  # the column of its training data
+        self.example = {"texts": [f"first {source}", f"second {source}"]}
         positions = model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
         disable_padding(tokenizer)

@@ -1,4 +1,4 @@
-"""README's table of encoder-decoder families is true: each cell is found by running a tiny random model."""
+"""The tables of encoder-decoder families are true: each cell is found by running a tiny random model."""
 
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,8 @@ from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.configuration.presets import COPYING, PRESETS, preset_fields
 from weftformer.conversion import SOURCES, convert
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parent.parent
+NOT_RUN = "pretrained checkpoints on the Hub"
 PAD, BOS, EOS = 0, 1, 2
 TOKENS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
 SIZES = {"layers": 2, "ffn_dim": 64, "attention_heads": 4}
@@ -114,11 +115,11 @@ def same_gradients_with_checkpointing(model):
 
 
 ROWS = {
-    "the same logits for a text alone and in a batch": same_logits_alone_as_in_a_batch,
+    "the same logits for a source alone and in a batch": same_logits_alone_as_in_a_batch,
     "the same logits with padding on the left": same_logits_padded_on_the_left,
     "the same loss with more padding, balancing loss included": same_loss_with_more_padding,
-    "the same text without a cache": lambda model: same_text(model, use_cache=False),
-    "the same text with a static cache": lambda model: same_text(model, cache_implementation="static"),
+    "the same output without a cache": lambda model: same_text(model, use_cache=False),
+    "the same output with a static cache": lambda model: same_text(model, cache_implementation="static"),
     "the same gradients with gradient checkpointing": same_gradients_with_checkpointing,
     "flash attention and flex attention": lambda model: model._supports_flash_attn and model._supports_flex_attn,
     "experts": lambda model: bool(getattr(model.config, "num_experts", 0)),
@@ -127,14 +128,16 @@ ROWS = {
 }
 
 
-def cells() -> dict[tuple[str, str], str]:
-    table = next(block for block in README.split("\n\n") if "NLLB-MoE | Switch" in block).splitlines()
+def cells(page: str = "docs/families.md") -> dict[tuple[str, str], str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    table = next(block for block in text.split("\n\n") if "| BART | T5Gemma2 | NLLB-MoE |" in block).splitlines()
     header, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     return {(line[0], name): cell for line in lines for name, cell in zip(header[1:], line[1:], strict=True)}
 
 
-def test_the_table_has_these_rows():
-    assert set(cells()) == {(row, name) for row in ROWS for name in FAMILIES}
+def test_the_tables_have_these_rows():
+    assert set(cells()) == {(row, name) for row in (NOT_RUN, *ROWS) for name in FAMILIES}
+    assert cells("README.md").items() <= cells().items()
 
 
 def converted_bart():
@@ -155,7 +158,7 @@ WEFTS = {name: partial(small, fields) for name, fields in MODELS.items()} | {"co
 @pytest.mark.parametrize("name", WEFTS)
 @torch.no_grad()
 def test_every_kind_of_model_does_what_the_rows_on_padding_say(name):
-    for row in ("the same logits for a text alone and in a batch", "the same logits with padding on the left"):
+    for row in ("the same logits for a source alone and in a batch", "the same logits with padding on the left"):
         torch.manual_seed(0)
         assert cells()[row, "Weft"] == "yes" and ROWS[row](WEFTS[name]().eval()), row
 

@@ -82,7 +82,7 @@ class TextMetrics:
         self.corpus_scores = _SACREBLEU if importlib.util.find_spec("sacrebleu") is not None else ()
         if not self.corpus_scores:
             logger.warning(
-                "Skipping bleu and chrf, because sacrebleu is not installed (pip install 'weftformer[train]')."
+                'Skipping bleu and chrf, because sacrebleu is not installed (in a clone: pip install -e ".[train]").'
             )
         self.sources: list[str] = []
         self.predictions: list[str] = []

@@ -16,6 +16,7 @@ from xml.sax.saxutils import quoteattr
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdDepictor, rdFMCS
 from rdkit.Chem.Draw import rdMolDraw2D
+from rdkit.Geometry import Point2D
 
 from ..tree import Route
 from .layout import nodes
@@ -177,7 +178,19 @@ def _draw(canvas: Any, molecule: Chem.Mol, scale: float) -> None:
     options.padding = 0.04  # without it, the outermost lines lose half their width
     options.setAtomPalette(_PALETTE)
     rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule)
+    _draw_serifs(canvas, molecule, options.fixedFontSize)
     canvas.FinishDrawing()
+
+
+def _draw_serifs(canvas: Any, molecule: Chem.Mol, font_size: float) -> None:
+    """Draw the serifs of the letter I, which looks like a bond in all of RDKit's fonts."""
+    canvas.SetColour(_PALETTE[53])
+    for atom in molecule.GetAtoms():
+        if atom.GetAtomicNum() == 53:
+            place = canvas.GetDrawCoords(atom.GetIdx())
+            for height in (-0.36 * font_size, 0.36 * font_size):
+                left, right = (Point2D(place.x + side * font_size, place.y + height) for side in (-0.2, 0.2))
+                canvas.DrawLine(left, right, rawCoords=True)
 
 
 @functools.lru_cache(maxsize=1024)  # the routes of a page share molecules

@@ -110,6 +110,15 @@ def test_unknown_command(capsys, word, hint):
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "package", "extra"), [("serve", "fastapi", "serve"), ("routes plan CCO", "rdkit", "chem")]
+)
+def test_a_missing_extra_is_named_before_the_long_imports(words, package, extra, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, package, None)
+    assert cli.main(words.split(), import_package=lambda: pytest.fail("imported")) == 1
+    assert f'needs {package}. Install it in your clone of Weft: pip install -e ".[{extra}]"' in capsys.readouterr().err
+
+
 def test_arguments_and_exit_code_pass_through(fake, capsys):
     seen = []
     fake(lambda args: seen.append((args.max_steps, args.rest)) or 3)

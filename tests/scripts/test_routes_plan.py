@@ -99,7 +99,7 @@ def test_text_output_needs_no_drawing_libraries(folder, capsys, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     assert run(folder, "CCO") in (0, 3)
     assert run(folder, "CCO", "--html", "routes.html") == 1
-    assert "pip install 'weftformer[chem]'" in capsys.readouterr().err
+    assert 'pip install -e ".[chem]"' in capsys.readouterr().err
 
 
 def test_nothing_found_is_told_with_the_reason(folder, capsys):

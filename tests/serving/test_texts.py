@@ -17,6 +17,14 @@ def text_task():
     return TextTask(*tiny_text_model([*TEXTS, "four five six seven eight nine"], max_source_positions=40))
 
 
+def test_the_page_of_a_text_model_has_an_example_of_its_kind():
+    model, tokenizer = tiny_text_model(TEXTS)
+    tokenizer.init_kwargs["text_columns"] = {"source": "question", "target": "answer"}
+    with running(TextTask(model, tokenizer), max_batch_size=4) as server:
+        page = server.client.get("/").text
+    assert "first question\nsecond question</textarea>" in page and "SMILES" not in page
+
+
 def answers_together(task, bodies):
     """Return the answers to simultaneous requests, each with its own body."""
     with running(task, max_batch_size=4) as server:

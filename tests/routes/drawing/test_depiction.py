@@ -1,4 +1,5 @@
 import math
+import re
 
 import pytest
 from rdkit import Chem
@@ -46,6 +47,13 @@ def test_undrawable_molecules_are_text(smiles):
     assert drawn.molecule is None and drawn.svg() == ""
     assert drawn.lines[0] == smiles[:26] and len(drawn.lines) <= 5
     assert drawn.lines[-1].endswith("…") == (len(smiles) > 130)
+
+
+def test_the_letter_of_iodine_has_serifs():
+    strokes = re.findall(r'stroke="#6B21A8"[^>]* d="([^"]*)"', depict("Ic1ccccc1I").svg())
+    lines = re.findall(r"M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)", "".join(strokes))
+    flat = [line for line in lines if line[1] == line[3]]
+    assert len(flat) == 4 and all(float(right) - float(left) > 4 for left, _, right, _ in flat)
 
 
 @pytest.mark.parametrize(

@@ -65,3 +65,14 @@ def test_routes_are_sorted_and_filtered(open_page, tmp_path):
         page.locator("#find").fill(words)
         page.keyboard.press("Enter")  # does not leave the page
         assert shown(page) == found
+
+
+def test_a_phone_shows_the_whole_first_route_without_scrolling(open_page, tmp_path):
+    steps = made(TARGET, "CC(=O)O", made("NCc1ccc(OC)cc1", "N#Cc1ccc(OC)cc1"))
+    save_page([Plan(TARGET, [candidate(steps, 1, ())])], tmp_path / "routes.html")
+    page = open_page((tmp_path / "routes.html").as_uri())
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.reload()
+    expect(page.locator("#t1-r1 .view")).to_be_in_viewport(ratio=0.9)
+    target, last = (page.locator("#t1-r1 .molecule").nth(place).bounding_box() for place in (0, -1))
+    assert target["x"] > 0 and last["x"] + last["width"] < 390
