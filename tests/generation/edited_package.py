@@ -42,13 +42,13 @@ def results() -> dict:
 
     graph.while_loop = looped
     graph.GraphSearch._package = lambda self, module, *others: module
-    found = {"plain": [], "fast": [], "graph": [], "reason": dispatch.reason_against_graphs(model)}
+    found = {"plain": [], "fast": [], "graph": [], "reason": dispatch.reason_against_model(model, with_encoder=True)}
     requests = [{}, {"num_beams": 3}, {"decoder_input_ids": PREFIX, "decoder_attention_mask": (PREFIX != 0).long()}]
     for request in (*requests, requests[1] | requests[2]):
         settings = {"max_new_tokens": 9, "eos_token_id": [2, 4]} | request
         found["plain"].append(model.generate(SOURCE, cache_implementation="dynamic", **settings).tolist())
         found["fast"].append(model.generate(SOURCE, **settings).tolist())
-        if "decoder_input_ids" not in request and found["reason"] is None:
+        if "decoder_input_ids" not in request and dispatch.reason_against_graphs(model) is None:
             prepared, _ = model._prepare_generation_config(None, **settings)
             model._prepare_special_tokens(prepared, True)
             prepared.max_length = 10
