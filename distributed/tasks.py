@@ -120,7 +120,7 @@ class PlanTask:
         """Return the longest time that a batch may take, after which its worker is considered stuck."""
         if self.settings.time_limit is None and (self.settings.direct or self.conditions.get("stock") is None):
             return None
-        # a molecule is expanded in much less than a second
+        # without a time limit, a second for each molecule that the model expands
         return 120 + 3 * len(items) * (self.settings.time_limit or self.settings.max_expansions)
 
 

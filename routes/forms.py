@@ -12,7 +12,7 @@ from typing import Any, cast
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdMolHash
 
-from .molecules import KNOWN
+from .molecules import KNOWN, tautomer_enumerator
 
 # Forms without a name of their own.
 OTHER_SALT, OTHER_TAUTOMER = "another salt or charge form", "another tautomer"
@@ -30,20 +30,15 @@ _EXCHANGES = "[#7+,#8+,#15+,#16+,#16-,$([#7-,#8-]~[a,$(*=*),$(*#*)])]"
 # Carbons whose hydrogens move as easily as those of oxygen: between two carbonyl groups or the like.
 _WITHDRAWING = "$([#6,#16]=,#[#7,#8,#16])"
 _ACIDIC = f"[$([CX4;!H0]([{_WITHDRAWING}])[{_WITHDRAWING}])]"
-# A bound for molecules with hundreds of tautomers.
-_MOST_TAUTOMERS = 50
 
 
 @cache
 def _standardizer() -> tuple[Any, ...]:
     from rdkit.Chem.MolStandardize import rdMolStandardize  # most stocks have nothing to standardize
 
-    kept: Any = rdMolStandardize.CleanupParameters()
-    kept.tautomerRemoveSp3Stereo = kept.tautomerRemoveBondStereo = kept.tautomerRemoveIsotopicHs = False
-    kept.maxTautomers = kept.maxTransforms = _MOST_TAUTOMERS
     return (
         rdMolStandardize.FragmentRemover(), rdMolStandardize.Uncharger(), Chem.MolFromSmarts(_EXCHANGES),
-        rdMolStandardize.TautomerEnumerator(kept), Chem.MolFromSmarts(_ACIDIC),
+        Chem.MolFromSmarts(_ACIDIC),
     )  # fmt: skip
 
 
@@ -103,7 +98,7 @@ def tautomers(smiles: str) -> tuple[str, ...]:
     such as a ketone and its enol, or a quinone with an alkyl group and a hydroquinone with an alkenyl group, are
     different compounds.
     """
-    molecule, enumerator = Chem.MolFromSmiles(smiles), _standardizer()[3]
+    molecule, enumerator = Chem.MolFromSmiles(smiles), tautomer_enumerator()
     names = list[str]()
     with rdBase.BlockLogs():
         for other in enumerator.Enumerate(molecule):
@@ -129,7 +124,7 @@ def _gained(molecule: Any, other: Any) -> set[int]:
         for atom, before in zip(molecule.GetAtoms(), other.GetAtoms(), strict=True)
         if atom.GetAtomicNum() == 6 and atom.GetTotalNumHs() > before.GetTotalNumHs()
     }
-    return more - {place for (place,) in molecule.GetSubstructMatches(_standardizer()[4])} if more else more
+    return more - {place for (place,) in molecule.GetSubstructMatches(_standardizer()[3])} if more else more
 
 
 def _num_stereo(molecule: Any, smiles: str) -> tuple[int, int]:

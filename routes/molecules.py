@@ -40,6 +40,8 @@ _BOND_MARKS = frozenset("~<>")
 _INCHI = re.compile(r"InChI=1S?/\S+|(?:InChIKey=)?(?P<key>[A-Z]{14}-[A-Z]{10}-[A-Z])")
 # The brackets of a drawing that repeat, mix or change what is in them.
 _POLYMERS = frozenset({"SRU", "MON", "MER", "COP", "CRO", "MOD", "GRA", "MIX", "FOR", "ANY"})
+# A bound for molecules with hundreds of tautomers.
+_MOST_TAUTOMERS = 50
 _AXIAL = {Chem.BondStereo.STEREOATROPCW, Chem.BondStereo.STEREOATROPCCW}
 _BONDS = {Chem.BondType.SINGLE, Chem.BondType.DOUBLE, Chem.BondType.TRIPLE, Chem.BondType.AROMATIC}
 
@@ -106,16 +108,19 @@ def _of_inchi(text: str, is_key: bool) -> Chem.Mol:
     if molecule is None or molecule.GetNumAtoms() == 0:
         raise ValueError(f"{_quoted(text)}: its InChI is not valid.")
     if "(H" in text:  # an InChI stands for all tautomers, and RDKit takes any of them
-        molecule = _tautomer_enumerator().Canonicalize(molecule)
+        molecule = tautomer_enumerator().Canonicalize(molecule)
     return normalised(molecule)
 
 
 @cache
-def _tautomer_enumerator() -> Any:
+def tautomer_enumerator() -> Any:
+    """Return RDKit's enumerator of tautomers, which keeps stereochemistry and isotopes."""
     from rdkit.Chem.MolStandardize import rdMolStandardize  # takes half a second to import
 
     parameters: Any = rdMolStandardize.CleanupParameters()
     parameters.tautomerRemoveSp3Stereo = parameters.tautomerRemoveBondStereo = False
+    parameters.tautomerRemoveIsotopicHs = False
+    parameters.maxTautomers = parameters.maxTransforms = _MOST_TAUTOMERS
     return rdMolStandardize.TautomerEnumerator(parameters)
 
 

@@ -123,8 +123,11 @@ _STOOD_IN_FOR = {
 def edited_function() -> str | None:
     """Return the name of a function whose source is not what the step stands in for, if there is one."""
     for function, known in _STOOD_IN_FOR.items():
-        # without the docstring
-        code = "".join(inspect.getsource(inspect.unwrap(function)).split('"""')[::2])
+        try:
+            source = inspect.getsource(inspect.unwrap(function))
+        except OSError:  # there is no source to edit, as in a frozen program
+            continue
+        code = "".join(source.split('"""')[::2])  # without the docstring
         found = hashlib.sha256(code.encode()).hexdigest()[:8]
         if found != known:
             logger.debug(f"{function.__qualname__} has the hash {found}.")

@@ -1,9 +1,8 @@
 """The search for a target whose routes are assembled from single steps until everything is in the stock.
 
-The reactions of a molecule come from two sources: first the transformations that the library has recorded, then, if
-    the search
-does not get on without it, the model. What is searched depends on numbers of molecules alone and never on the time, so
-that the same request has the same routes on every machine.
+The reactions of a molecule come from two sources: first from the recorded transformations of the library, and then, if
+nothing else is more promising, from the model. What is searched depends on numbers of molecules alone and never on the
+time, so that the same request has the same routes on every machine.
 """
 
 from __future__ import annotations

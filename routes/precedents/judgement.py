@@ -241,7 +241,7 @@ def _impossible(
         return f"a stereocentre is {wrong}, but none of its bonds changes"
     for molecule in (made, *used):
         if kind := unstable_kind(molecule.canonical):
-            return f"{molecule.canonical} does not keep: {kind}"
+            return f"{molecule.canonical} is unstable: {kind}"
     return None
 
 
@@ -289,13 +289,13 @@ def _recorded_otherwise(made: Molecule, used: list[Molecule], reagent: str | Non
 def _recorded(
     product: str, reactants: Sequence[str], library: Library
 ) -> tuple[_Precedent | None, list[str], str | None]:
-    """Return what [`_precedent`] does, also for the salt of a product if a procedure isolates the free base, or the
-    reverse."""
+    """Return what [`_precedent`] returns, for the parents of salts if it finds nothing for the step as drawn."""
     precedent, objections, wrong = _precedent(product, reactants, library)
-    forms = [parent_form(canonical_smiles(smiles)) for smiles in (product, *reactants)]
-    if precedent is None and forms != [product, *reactants]:
-        precedent, more, _ = _precedent(forms[0], forms[1:], library)
-        objections = objections or more
+    if precedent is None:
+        drawn = [canonical_smiles(smiles) for smiles in (product, *reactants)]
+        if (parents := [parent_form(smiles) for smiles in drawn]) != drawn:
+            precedent, more, _ = _precedent(parents[0], parents[1:], library)
+            objections = objections or more
     return precedent, objections, wrong
 
 

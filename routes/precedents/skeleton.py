@@ -13,18 +13,16 @@ from rdkit.Chem import rdFMCS
 from ..molecules import KNOWN
 from .stereo import compare
 
-# The seconds for a common substructure. It takes some hundredths; without a result, nothing is said of a step.
+# The time limit of a common substructure, in seconds. It usually takes some hundredths.
 _SECONDS = 5
 # The number of matches of a common substructure in each molecule.
 _MOST_MATCHES = 32
-# An element that is in no molecule stands for atoms whose source is known.
-_KNOWN = 118
-
-
-_CARBON = re.compile("C(?![a-z])|c")
-_RING = 6
-# More reactants are not tried in several orders.
+# The largest number of reactants of which each may come first.
 _MOST_ORDERED = 4
+# The number of an element that is in no molecule. It replaces that of atoms whose source is known.
+_KNOWN = 118
+# The size of a benzene ring, and a carbon atom in SMILES.
+_RING, _CARBON = 6, re.compile("C(?![a-z])|c")
 
 
 class Sources(NamedTuple):
@@ -32,8 +30,6 @@ class Sources(NamedTuple):
 
     Args:
         reactants: SMILES of the reactants.
-        mapped: SMILES of the reactants that supply some. The atom maps are the indices of the product's atoms, counted
-            from 1.
         used: for each reactant, how often it supplies atoms.
         pieces: SMILES of the connected parts of the product without a source.
         wrong_centre: `"inverted"` or `"defined"` for a stereocentre whose neighbours stay the same atoms, if there is
@@ -41,7 +37,6 @@ class Sources(NamedTuple):
     """
 
     reactants: tuple[str, ...]
-    mapped: str
     used: tuple[int, ...]
     pieces: tuple[str, ...]
     wrong_centre: str | None
@@ -119,14 +114,13 @@ def _taken(made: Any, parts: list[Any], most_copies: int, first: int | None = No
             left.GetAtomWithIdx(place).SetIsAromatic(False)
         mapped.append(source)
     rest = [atom.GetIdx() for atom in left.GetAtoms() if atom.GetAtomicNum() != _KNOWN]
-    fragments = Chem.MolFragmentToSmiles(made, rest, isomericSmiles=False) if rest else ""
-    numbered, pieces = ".".join(map(Chem.MolToSmiles, mapped)), tuple(filter(None, fragments.split(".")))
-    names, copies = (
-        tuple(map(Chem.MolToSmiles, parts)),
-        [part for part, count in zip(parts, used, strict=True) for _ in range(count)],
-    )
-    wrong = compare(made, reduce(Chem.CombineMols, copies), numbered).centres if copies else None
-    return Sources(names, numbered, tuple(used), pieces, wrong)
+    fragments = Chem.MolFragmentToSmiles(made, rest, isomericSmiles=False).split(".") if rest else []
+    wrong = None
+    if mapped:
+        copies = [part for part, count in zip(parts, used, strict=True) for _ in range(count)]
+        numbered = ".".join(map(Chem.MolToSmiles, mapped))
+        wrong = compare(made, reduce(Chem.CombineMols, copies), numbered).centres
+    return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(used), tuple(fragments), wrong)
 
 
 def _fits(left: Any, part: Any, place: int, origin: int) -> bool:

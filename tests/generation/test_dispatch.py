@@ -243,3 +243,11 @@ def test_requests_leave_the_shared_configuration_unchanged(build, source, writes
     writes.watched.append(model.config)
     found = model.generate(source[:1], min_new_tokens=8, max_new_tokens=8, **request_)
     assert found.shape[1] == 9 and not writes.names
+
+
+def test_a_program_without_source_files_takes_the_fast_path(monkeypatch):
+    def no_source(function):
+        raise OSError("could not get source code")
+
+    monkeypatch.setattr(dispatch.inspect, "getsource", no_source)
+    assert dispatch.edited_function.__wrapped__() is None

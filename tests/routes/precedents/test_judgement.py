@@ -127,7 +127,7 @@ STEPS = [
     # a molecule that is not part of both is no ligand
     ("CC(=O)[c-]1cccc1.[Fe+2].c1cc[cH-]c1", ["CC(=O)Cl", FERROCENE], "no precedent", None),
     ("O=C[c-]1cccc1.[Fe+2].c1cc[cH-]c1", ["c1cc[cH-]c1.O=C[c-]1cccc1.[Fe+2]"], "fails", "made from itself"),
-    # molecules that do not keep
+    # unstable molecules
     ("CC(C)C[C@H](N)Br", ["CC(C)C[C@H](N)C(=O)O", "Br"], "fails", "alpha-halo amine"),
     ("CC(C)CC(N)B(O)O", ["CC(C)CC(N)Br", "COB(OC)OC"], "fails", "alpha-halo amine"),
     ("CC(=O)NCCCBr", ["NCCCBr", "CC(=O)Cl"], "precedented", None),
