@@ -132,14 +132,12 @@ class StockSearch:
             for smiles, steps in self._round.items():
                 self._search.add_reactions(Request(smiles, MODEL), steps or ())
             self._round, self._is_collected, self._begun = {}, False, 0
-        largest = min(
-            MAX_CONCURRENT_EXPANSIONS, self.request.settings.max_expansions - self._search.num_expanded(MODEL)
-        )
         for _ in range(_AT_A_TIME):
             if self._has_enough:
                 self._round = {}
                 return
-            request = None if len(self._round) >= largest else self._search.next_request()
+            is_full = len(self._round) >= min(MAX_CONCURRENT_EXPANSIONS, self._num_left)
+            request = None if is_full else self._search.next_request()
             if request is None:
                 self._is_collected = bool(self._round)
                 return

@@ -221,6 +221,31 @@ def test_on_first_is_called_once(planner, library):
     ideas = ["CNC(C)=O", "c1ccccc1"]
     [plan], _ = to_the_stock(planner, [AMIDE], ideas, on_first=lambda *one: told.append(one))
     assert len(told) == 1 and plan.ideas and not plan.solved
+    assert plan.distinct[0].evidence == "recorded" and plan.distinct[0].missing  # the nearest route, before all ideas
+
+
+def test_the_judgement_decides_whether_a_route_is_recorded(planner, library, monkeypatch):
+    library(("O1", Transformation(COUPLING, 30)))
+    monkeypatch.setattr(stock_module.precedents, "is_recorded", lambda product, reactants: False)
+    told = []
+    to_the_stock(planner, [AMIDE], ["CC(=O)O", AMINE], on_first=lambda *one: told.append(one))
+    assert not told
+
+
+def test_a_recorded_route_leaves_a_quarter_of_the_budget(planner, library):
+    library(("O1", Transformation(COUPLING, 30)))
+    _, asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", AMINE, "N", "BrCc1ccccc1"], max_expansions=4)
+    assert len(asked) == 1
+    _, asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], max_expansions=4)
+    assert len(asked) > 1
+
+
+def test_the_budget_of_the_library_is_a_multiple_of_that_of_the_model(planner, library, monkeypatch):
+    library(("O1", Transformation(CHLORIDE, 10)))
+    stock = ["CC(=O)Cl", AMINE]
+    assert to_the_stock(planner, [AMIDE], stock)[0][0].solved
+    monkeypatch.setattr(stock_module, "LIBRARY_EXPANSIONS", 0)
+    assert not to_the_stock(planner, [AMIDE], stock)[0][0].solved
 
 
 def test_no_clock_decides_what_is_searched(planner, monkeypatch):

@@ -130,6 +130,13 @@ def test_unfinished_routes_are_cut_at_steps_without_precedent():
     assert found == [(["BB"], True, 2), (["CCCC", "N"], True, 4), (["x"], False, 1)]
 
 
+def test_ideas_leave_recorded_routes_of_the_same_last_reaction_their_places():
+    steps = {"A": [Step(("B",), 0.1, True)], "B": [Step((f"B{way}",), 0.1 * way) for way in range(4)]}
+    steps["B"].append(Step(("C1",), 5.0, True))
+    found = run(RetroStarSearch("A", lambda one: len(one) == 2, per_reaction=3), steps)
+    assert [one.route.leaves() for one in found if one.is_recorded] == [["C1"]] and len(found) == 4
+
+
 def test_a_longer_search_keeps_the_nearest_route():
     steps = {
         "A": [Step(("BB", "N"), 1.0, True)],

@@ -123,6 +123,11 @@ STEPS = [
     ("CCOC(=O)c1n[nH]c2c1CCN(c1ccc(Br)cc1)C2=O", ["CCOC(=O)C(=O)OCC", "NNc1ccc(Br)cc1", "Nc1ccc(Br)cc1"], "fails", "no reactant supplies CC"),
     ("CCOP(=O)(CBr)OCC", ["BrBr", "CCOP(OCC)OCC"], "no precedent", "no reactant supplies C of"),
     ("O=S1N=CC=N1", ["CN(C)C=O", "NO"], "no precedent", "no reactant supplies C=NS of"),
+    # a cycloaddition, in which the largest common substructure with the alkene has atoms of the imine
+    (
+        "COCC(C)(C)CC1NC(C(=O)OC(C)(C)C)C(c2cccc(Cl)c2F)C1(C#N)c1ccc(Cl)cc1F",
+        ["COCC(C)(C)CC=NCC(=O)OC(C)(C)C", "N#CC(=Cc1cccc(Cl)c1F)c1ccc(Cl)cc1F"], "no precedent", None,
+    ),
     ("CC(=O)OCCN1CCSCC1CCBr", ["OCCN1CCSCC1CCBr", "CC(C)=O"], "no precedent", None),
     # a molecule that is not part of both is no ligand
     ("CC(=O)[c-]1cccc1.[Fe+2].c1cc[cH-]c1", ["CC(=O)Cl", FERROCENE], "no precedent", None),
