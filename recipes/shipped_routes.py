@@ -2,9 +2,11 @@
 
 Run it with `python -m weftformer.recipes.shipped_routes --model runs/routes routes/shipped/weft-routes` for either
 model, and with `--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock, which is the starting materials of recorded
-routes. `--groups-of paroutes-n5.jsonl.gz uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude paroutes-n1.jsonl.gz
-uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz` counts the functional groups of the library in its reactions. The
-included library has the counts of 65,466 of them.
+routes. `--reactions uspto-full-part.jsonl.gz uspto-480k-part.jsonl.gz --known paroutes-n5.jsonl.gz
+uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz
+uspto-50k-test.jsonl.gz held-out-2000.jsonl.gz` adds mapped reactions to the earlier library of 65,148 reactions of the
+known files, which rxnmapper has mapped. It leaves out what makes a molecule that the excluded routes make, and takes a
+core about an hour.
 
 The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision.
 They are still loaded in float32, in which CPUs compute faster. The cards (`README.md`) and `about.json` are written by
@@ -14,8 +16,10 @@ hand.
 import argparse
 import gzip
 import json
+import multiprocessing
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -23,9 +27,9 @@ from transformers import AutoTokenizer
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import atomic_write, write_json
-from weftformer.recipes.extraction import with_groups, write
+from weftformer.routes.data.library import Record, build, core_of, extracted, is_sound, read_records, write
 from weftformer.routes.data.training_data import read_canonical
-from weftformer.routes.precedents.transformations import SHIPPED, joined, read_rows
+from weftformer.routes.precedents.transformations import SHIPPED, combined, joined, named, read_rows
 from weftformer.routes.shipped import STOCK
 from weftformer.scripts.cli import run_script
 
@@ -41,21 +45,42 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--stock-routes", type=Path, nargs="+", default=[], metavar="FILE", help="recorded routes with the stock")
     add("--out-stock", type=Path, default=STOCK, metavar="FILE", help="file of the stock (default: %(default)s)")
-    add("--groups-of", type=Path, nargs="+", default=[], metavar="FILE", help="recorded routes, to count groups in")
-    add("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose targets are not counted")
+    add("--reactions", type=Path, nargs="+", default=[], metavar="FILE", help="mapped reactions for the library")
+    add("--known", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose reactions are in the library")
+    add("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose molecules nothing may make")
     add("--library", type=Path, default=LIBRARY, metavar="FILE", help="file of the library (default: %(default)s)")
     return parser
 
 
-def count_groups(files: Iterable[Path], exclude: Iterable[Path], library: Path) -> int:
-    """Count the functional groups of a library in the steps of recorded routes, and return the number of steps."""
-    targets = {route.smiles for file in exclude for route in read_canonical(file)}
-    steps = {step for file in files for route in read_canonical(file) for step in route.steps()}
-    reactions = sorted(
-        {(step.smiles, joined(step.last_step().leaves())) for step in steps if step.smiles not in targets}
-    )
-    write(with_groups(list(read_rows(library)), reactions), library)
-    return len(reactions)
+def extend_library(
+    files: Iterable[Path], known: Iterable[Path], exclude: Iterable[Path], library: Path, workers: int
+) -> int:
+    """Add mapped reactions to a library, and return their number.
+
+    Args:
+        files: mapped reactions.
+        known: routes whose reactions are in the library.
+        exclude: routes. Reactions that make a molecule that these make are left out.
+        library: the library.
+        workers: the number of processes.
+    """
+    made = {part.smiles for file in exclude for route in read_canonical(file) for part in route.sub_routes()}
+    seen = {
+        (part.smiles, joined(child.smiles for child in part.children))
+        for file in known
+        for route in read_canonical(file)
+        for part in route.sub_routes()
+    }
+    records = []
+    for record in (record for file in files for record in read_records(file)):
+        if isinstance(record, Record) and record.product not in made:
+            if (place := (record.product, record.reactants)) not in seen:
+                records.append(record)
+            seen.add(place)
+    templates = list(extracted(records, workers))
+    old = ((key, replace(one, core=core_of(one.smarts))) for key, one in read_rows(library) if is_sound(one.smarts))
+    write(named(combined(old, build(records, templates))), library)
+    return sum(template is not None for template in templates)
 
 
 def write_stock(files: Iterable[Path], out: Path) -> int:
@@ -92,9 +117,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_model(*arguments.model)
     if arguments.stock_routes:
         print(f"{write_stock(arguments.stock_routes, arguments.out_stock):,} molecules are in {arguments.out_stock}.")
-    if arguments.groups_of:
-        number = count_groups(arguments.groups_of, arguments.exclude, arguments.library)
-        print(f"{number:,} reactions were examined for {arguments.library}.")
+    if arguments.reactions:
+        number = extend_library(
+            arguments.reactions, arguments.known, arguments.exclude, arguments.library, multiprocessing.cpu_count()
+        )
+        print(f"{number:,} reactions were added to {arguments.library}.")
 
 
 if __name__ == "__main__":

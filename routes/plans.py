@@ -36,7 +36,8 @@ class Candidate:
     a route. `offers` has the stock's data for the others: another form, a price, a vendor. `forward_ranks` has for
     each reaction, in the order of `Route.steps`, the rank of its product among the predictions of a model that reads
     the reactants (`routes.scoring.round_trip`): 0 if it is not among them, and None if the model cannot read them.
-    Without a forward model, `forward_ranks` is None.
+    Without a forward model, `forward_ranks` is None. `library` is the file of a user's own reactions with which the
+    steps are judged, besides the included ones.
     """
 
     text: str
@@ -49,6 +50,7 @@ class Candidate:
     group: int = 0
     forward_ranks: tuple[int | None, ...] | None = None
     offers: tuple[Offer, ...] = ()
+    library: str | None = None
 
     @property
     def purchasable(self) -> bool | None:
@@ -102,9 +104,9 @@ class Candidate:
         Raises:
             ImportError: rdchiral is not installed.
         """
-        from .precedents import judge_route  # needs rdchiral
+        from .precedents import judge_route, library_of  # needs rdchiral
 
-        return [] if self.route is None else judge_route(self.route)
+        return [] if self.route is None else judge_route(self.route, library_of(self.library))
 
     @property
     def steps(self) -> list[tuple[Route, Judgement, int | None]]:
@@ -130,14 +132,14 @@ class Candidate:
 
     @cached_property
     def evidence(self) -> Evidence | None:
-        """The evidence for the weakest step: "recorded" if every step has a recorded precedent, "predicted" if the
-        forward model predicts the product of the others and no rule objects, else "none". None without a route.
+        """The evidence for the weakest step: "recorded" if every step has a recorded precedent, else the weakest of "two
+        at once", "related", "predicted" and "none", as in [`~precedents.Judgement.evidence`]. None without a route.
 
         A plan read from a file has the saved value.
         """
         if self.route is None:
             return None
-        weakest: tuple[Evidence, ...] = ("none", "predicted")
+        weakest: tuple[Evidence, ...] = ("none", "predicted", "related", "two at once")
         kinds = {judgement.evidence(rank) for _, judgement, rank in self.steps}
         return next((kind for kind in weakest if kind in kinds), "recorded")
 
@@ -153,7 +155,7 @@ class Candidate:
 
         For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `name` (its
         common name), `class` (of the ten classes of USPTO-50K), `forward_rank`, `evidence`, and `state`, `precedents`,
-        `remarks` and `reason`, as in [`~precedents.Judgement`].
+        `remarks`, `reagents` and `reason`, as in [`~precedents.Judgement`].
         """
         if self.route is None:
             return None
@@ -168,6 +170,7 @@ class Candidate:
                 "state": judgement.state,
                 "precedents": judgement.precedents,
                 "remarks": list(judgement.remarks),
+                "reagents": judgement.usual_reagents,
                 "reason": judgement.reason,
             }
             for number, (route, judgement, rank) in enumerate(self.steps, 1)
@@ -387,6 +390,7 @@ def ranked(
     per_reaction: int | None = None,
     evidence: str | None = None,
     per_step: bool = False,
+    library: str | None = None,
 ) -> list[Candidate]:
     """Return candidates best first, numbered, grouped by their last reaction, and compared with a stock.
 
@@ -401,10 +405,11 @@ def ranked(
             steps that only move the problem. "any" compares the stock before the precedents. The score decides last,
             and alone without it.
         per_step: let the score per step decide, because the whole score favours short texts.
+        library: the file of a user's own reactions, see [`Candidate`].
     """
     from .precedents import count_unproductive
 
-    best = [candidate.with_stock(stock) for candidate in candidates]
+    best = [replace(candidate.with_stock(stock), library=library) for candidate in candidates]
 
     def place(candidate: Candidate) -> tuple[Any, ...]:
         fails = candidate.fails_because is not None

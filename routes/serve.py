@@ -49,18 +49,19 @@ def route_task(
     forward_model: str | None = "none",
     device: str | None = None,
     dtype: str = "auto",
+    library: str | None = None,
 ) -> "RouteTask":
     """Make the task of a loaded model, for [`load_task`].
 
     Args:
-        model, tokenizer, stock, max_new_tokens: as in [`RouteTask`].
+        model, tokenizer, stock, max_new_tokens, library: as in [`RouteTask`].
         forward_model, device, dtype: as in [`load_forward`].
     """
     from .planning.planner import RoutePlanner
     from .scoring.round_trip import load_forward
 
     forward = load_forward(forward_model, device, dtype)
-    return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward)
+    return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward, library)
 
 
 class RouteTask:
@@ -72,6 +73,7 @@ class RouteTask:
         max_new_tokens: largest number of new tokens (default: three quarters of the model's positions, because the
             beginning of a route, which names the target, takes the rest).
         forward: the forward model, which predicts the product of each reaction.
+        library: the file of a user's own reactions, as in [`PlanSettings`]. Requests cannot choose it.
     """
 
     path = "/plan"
@@ -83,10 +85,14 @@ class RouteTask:
         stock: Optional["Stock"] = None,
         max_new_tokens: int | None = None,
         forward: Optional["ForwardModel"] = None,
+        library: str | None = None,
     ):
         from .planning.requests import no_material_because
+        from .precedents import library_of
 
         self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
+        self.library = library
+        library_of(library)
         positions = self.model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
         disable_padding(planner.tokenizer)
@@ -119,7 +125,8 @@ class RouteTask:
             ValueError: a target or a setting is invalid; the message has the reason.
         """
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
-        settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
+        longest = settings.max_new_tokens or self.max_new_tokens
+        settings = replace(settings, max_new_tokens=longest, library=self.library)
         requests = self.planner.requests(targets, settings, n_steps=tried, stock=self.stock, **options)
         if budget is None or settings.time_limit is not None:
             return requests
@@ -219,7 +226,7 @@ class RouteTask:
             "num_routes": _MOST_ROUTES,
         }  # fmt: skip
         fields = request_fields(PlanSettings, largest) | request_fields(Constraints, {}, smiles)
-        del fields["enforce_limits"]
+        del fields["enforce_limits"], fields["library"]
         request: Any = create_model("PlanRequest", __base__=Targets, **fields)
         # the other half of the time is for waiting and drawing
         check = partial(_check, self, min(limits.max_time_limit, limits.timeout_s / 2))

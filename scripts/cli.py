@@ -58,6 +58,7 @@ COMMANDS = {
     "routes evaluate": "score planned routes on recorded ones",
     "routes train": "train a model that writes synthesis routes",
     "routes prepare": "make training data from route files",
+    "routes library": "make a library of your own reactions",
 }
 # The optional packages that commands import without a message of their own, by the extra that installs them. The first
 # of an extra is what a whole command needs, the others may be needed by some options only.

@@ -318,7 +318,8 @@ def _answer(plan: Plan) -> str:
 
 
 def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
-    """Describe a step in a line: its name or class, its recorded reactions, its forward prediction, and remarks."""
+    """Describe a step in a line: its name or class, its recorded reactions and their usual reagents, its forward
+    prediction, and remarks."""
     name = known.title or f"to {route.smiles}"
     states = {
         "precedented": f"{known.precedents:,} recorded",
@@ -326,7 +327,8 @@ def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
         "fails": f"fails: {known.reason}",
     }
     predicted = "" if rank is None else f", predicted back (rank {rank})" if rank else ", not predicted back"
-    return "; ".join([f"step {number}: {name}, {states[known.state]}{predicted}", *known.remarks])
+    reagents = [f"usually with {known.usual_reagents}"] if known.usual_reagents else []
+    return "; ".join([f"step {number}: {name}, {states[known.state]}{predicted}", *reagents, *known.remarks])
 
 
 def table(lines: list[dict[str, Any]]) -> str:

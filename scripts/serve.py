@@ -26,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_stock_options(add, "for routes, purchasable molecules: SMILES or InChIKeys, one per line or in a table")
     add("--forward-model", metavar="MODEL",
         help="for routes, forward model of `routes prepare --forward`, or none (default: included)")  # fmt: skip
+    add("--library", metavar="FILE",
+        help="for routes, own reactions besides the included ones, made by `weftformer routes library`")  # fmt: skip
     add_model_options(add)
     add("--host", default="127.0.0.1",
         help="address to listen on; 0.0.0.0 for all addresses of this machine (default: %(default)s)")  # fmt: skip
@@ -92,7 +94,7 @@ def main(args: argparse.Namespace) -> None:
     check_models(args)
     stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
     app = load_app(
-        args.model, stock=stock, forward_model=args.forward_model, device=args.device,
+        args.model, stock=stock, forward_model=args.forward_model, library=args.library, device=args.device,
         # a key from a file often ends in a line break, which no header can have
         limits=limits, dtype=args.dtype, api_key=key.strip() or None, allowed_hosts=hosts,
     )  # fmt: skip

@@ -239,10 +239,13 @@ def browser() -> Any:
 def library(monkeypatch) -> Any:
     """Sets the transformations that propose reactions. By default there are none, and searches to the stock end."""
     from weftformer.routes import precedents
+    from weftformer.routes.planning import stock_search
+
+    steps = stock_search._library_steps.__wrapped__
 
     def proposes(*rows: Any) -> None:
         own = precedents.Library(rows)
-        monkeypatch.setattr(precedents, "shipped_library", lambda: own)
+        monkeypatch.setattr(stock_search, "_library_steps", lambda library, smiles: steps(own, smiles))
 
     proposes()
     return proposes

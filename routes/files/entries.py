@@ -23,8 +23,8 @@ from .reaction_lines import from_reaction_line
 
 # The beginnings of JSON. No reaction matches them: `[Na+]` and `[nH]` are atoms.
 _JSON = re.compile(r'\s*(?:["{]|\[\s*(?:["\[{\]]|null|$))')
-# The columns with routes, and those with reactions, in the tables of Lowe's, of USPTO-50K and of others.
-_REACTIONS = (
+# The columns with reactions in the tables of Lowe's, of USPTO-50K and of others.
+REACTION_COLUMNS = (
     "reactions", "reaction_smiles", "rxn_smiles", "reactants>reagents>production", "reaction", "rxn", "rsmi",
     "mapped_reaction_smiles", "mapped_rxn", "rxn_smiles_mapped", "rxnSmiles_Mapping_NameRxn", "canonical_rxn",
 )  # fmt: skip
@@ -133,9 +133,9 @@ def _entries(file: IO[str], path: Path) -> Iterator[Entry]:
         return _document(itertools.chain(ahead, iter(lambda: file.read(_CHUNK), "")), path)
     # the last line that was read ahead may be cut
     whole = itertools.chain(io.StringIO("".join(ahead) + next(file, "")), file)
-    table, lines = read_table(whole, ("route", *_REACTIONS))
+    table, lines = read_table(whole, ("route", *REACTION_COLUMNS))
     if table is not None and all(map(_COLUMN.fullmatch, table.header)):
-        names, reactions = [name.lower() for name in table.header], table.column(_REACTIONS)
+        names, reactions = [name.lower() for name in table.header], table.column(REACTION_COLUMNS)
         if reactions is not None:
             names[reactions] = "reactions"
         rows = (dict(zip(names, row, strict=False)) for row in table.rows)

@@ -55,7 +55,8 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     Yield the distinct reactions of the distinct routes of a plan as records of an RD file, each with its RXN block.
 
     A record has the fields `id` and `solved` (of the target), `routes` (the ranks of the routes with the reaction),
-    and `reaction`, `name`, `class`, `state`, `precedents`, `remarks` and `reason`, as in `Candidate.reactions`.
+    and `reaction`, `name`, `class`, `state`, `precedents`, `remarks`, `reagents` and `reason`, as in
+    `Candidate.reactions`.
 
     Args:
         plan ([`Plan`]):

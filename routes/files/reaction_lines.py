@@ -93,15 +93,29 @@ def _write(route: Route) -> list[str]:
     return [word for child in route.children for word in _write(child)] + [f"{reactants}>>{route.smiles}"]
 
 
-def _read(word: str, extension: str, number: int) -> Reaction:
+def read_reaction(text: str) -> tuple[list[str], list[str], str]:
+    """Return the reactants, the agents and the product of a reaction SMILES, with its atom maps.
+
+    Raises:
+        ValueError: the text is not a reaction.
+    """
+    word, extension = _WORD.findall(text)[0] if text.strip() else ("", "")
     parts = _ARROW.split(word)
     if len(parts) != 3 or not parts[0] or not parts[2]:
-        raise ValueError(f"reaction {number}: expected reactants>>product, found {word[:80]!r}")
+        raise ValueError(f"expected reactants>>product, found {word[:80]!r}")
     if _SCORE.fullmatch(parts[1]):
         parts = [parts[2], "", parts[0]]
     reactants, product = _molecules(parts[0]), parts[2].replace("~", ".")
     whole = _whole([*reactants, *(_molecules(parts[1]) if parts[1] else ())], extension)
     reactants, agents = (list(filter(None, some)) for some in (whole[: len(reactants)], whole[len(reactants) :]))
+    return reactants, agents, product
+
+
+def _read(word: str, extension: str, number: int) -> Reaction:
+    try:
+        reactants, agents, product = read_reaction(f"{word} {extension}")
+    except ValueError as error:
+        raise ValueError(f"reaction {number}: {error}") from None
     try:
         if _is_backwards(reactants, product):
             raise ValueError("written backwards, as product>>reactants; write reactants>>product")

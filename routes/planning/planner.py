@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from ...common.progress import Progress
 from ...hub.loading import load
 from ..plans import Plan
+from ..precedents import library_of
 from ..shipped import MODEL
 from ..stock import Stock
 from ..tree import Route
@@ -132,6 +133,7 @@ class RoutePlanner:
             ValueError: as in [`plan`].
         """
         settings.check_stock(stock)
+        library_of(settings.library)  # a file that cannot be read stops at once
         return make_requests(self.model, self.tokenizer, targets, settings, stock=stock, **asked)
 
     @staticmethod

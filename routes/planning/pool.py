@@ -179,6 +179,7 @@ class PlanPool:
             per_reaction=settings.per_reaction,
             evidence=settings.evidence if settings.ranking == "log_probability" else None,
             per_step=isinstance(target.strategy, WholeRoutes),
+            library=settings.library,
         )
         seconds = target.seconds + time.monotonic() - begun
         plan = Plan(

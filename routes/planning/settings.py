@@ -133,6 +133,8 @@ class PlanSettings:
         num_routes: number of purchasable routes after which the search for a target ends.
         per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the
             stock, all of whole routes).
+        library: file of a user's own reactions, which `weftformer routes library` has made. They are proposed, judged
+            and shown like the included ones, and are proposed first.
         enforce_limits: refuse paths of more than `RoutePlanner.most_steps` reactions and more than
             `RoutePlanner.most_beams` beams, with which a search is slow and useless.
 
@@ -173,6 +175,9 @@ class PlanSettings:
     num_routes: int = option(10, "stop the search after N purchasable routes per target", least=1)
     per_reaction: int | None = option(
         None, "at most N routes with the same last reaction (default: 3 in a search to the stock)", least=1
+    )
+    library: str | None = option(
+        None, "own reactions besides the included ones, made by `weftformer routes library`", metavar="FILE"
     )
     enforce_limits: bool = option(
         True, "refuse numbers of steps and beams that are slow and useless",
@@ -221,7 +226,12 @@ class PlanSettings:
         # a search to the stock continues from molecules that are not in it
         rules = self.rules if self.direct else replace(self.rules, only_purchasable=False)
         return PlanSettings(
-            beams=self.beams, ranking=self.ranking, grammar=self.grammar, constraints=rules, direct=self.direct
+            beams=self.beams,
+            ranking=self.ranking,
+            grammar=self.grammar,
+            constraints=rules,
+            direct=self.direct,
+            library=self.library,
         )
 
     def check_stock(self, stock: Any) -> None:

@@ -66,6 +66,7 @@ class StockSearch:
 
     def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock, expanded: dict[str, Sequence[Step]]):
         self.request, self._model_search, self._stock, self._expanded = request, search, stock, expanded
+        self._library = precedents.library_of(request.settings.library)
         self._per_reaction = request.settings.per_reaction or PER_REACTION
         self._search = RetroStarSearch(
             request.target,
@@ -84,17 +85,27 @@ class StockSearch:
         cheapest."""
         num_same: Counter[str] = Counter()
         kept = []
-        for solution in sorted(map(_judged, self._search.solutions), key=lambda one: (not one.is_recorded, one.cost)):
+        for solution in sorted(
+            map(self._judged, self._search.solutions), key=lambda one: (not one.is_recorded, one.cost)
+        ):
             last_reaction = solution.route.canonical().last_reaction
             num_same[last_reaction] += 1
             if num_same[last_reaction] <= self._per_reaction:
                 kept.append(solution)
         return kept
 
+    def _judged(self, solution: Solution) -> Solution:
+        """Return a solution that counts as recorded only if the judgement of each step agrees."""
+        if not solution.is_recorded:
+            return solution
+        steps = ((step.smiles, tuple(child.smiles for child in step.children)) for step in solution.route.steps())
+        is_recorded = all(precedents.is_recorded(*step, self._library) for step in steps)
+        return replace(solution, is_recorded=is_recorded)
+
     @property
     def first(self) -> Route | None:
         """A route to the stock by recorded reactions, or None if none is found yet."""
-        return next((one.route for one in map(_judged, self._search.solutions) if one.is_recorded), None)
+        return next((one.route for one in map(self._judged, self._search.solutions) if one.is_recorded), None)
 
     @property
     def _has_enough(self) -> bool:
@@ -149,7 +160,7 @@ class StockSearch:
     def _recorded_steps(self, smiles: str) -> list[Step]:
         if self._search.num_expanded(LIBRARY) >= LIBRARY_EXPANSIONS * self._most_expansions:
             return []
-        steps = _library_steps(precedents.shipped_library(), smiles)
+        steps = _library_steps(self._library, smiles)
         return [step for step in steps if self._is_allowed(smiles, step)]
 
     def _known_steps(self, smiles: str) -> Sequence[Step] | None:
@@ -182,7 +193,7 @@ class StockSearch:
             if candidate.route is not None and candidate.route.children:
                 reactants = tuple(sorted(child.smiles for child in candidate.route.children))
                 # the grammar has applied the rules, except those that the user has switched off
-                is_recorded = precedents.is_recorded(str(smiles), reactants)
+                is_recorded = precedents.is_recorded(str(smiles), reactants, self._library)
                 cost = -candidate.score + (0.0 if is_recorded else UNRECORDED_COST)
                 steps.setdefault(reactants, Step(reactants, cost, is_recorded))
         while len(self._expanded) >= _CACHED_MOLECULES:
@@ -224,14 +235,6 @@ class StockSearch:
         if search.is_cut:
             limit, end = f" of at most {search.most_reactions} reactions", "longer routes are not searched"
         return f"no route by {kind}{limit} ends in the stock: {expanded}, and {end}. Use more beams or a larger stock."
-
-
-def _judged(solution: Solution) -> Solution:
-    """Return a solution that counts as recorded only if the judgement of each step agrees."""
-    if not solution.is_recorded:
-        return solution
-    steps = ((step.smiles, tuple(child.smiles for child in step.children)) for step in solution.route.steps())
-    return replace(solution, is_recorded=all(precedents.is_recorded(*step) for step in steps))
 
 
 @lru_cache(_CACHED_MOLECULES)

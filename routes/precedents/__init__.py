@@ -1,7 +1,7 @@
 """Judges reactions: precedents in recorded chemistry, and remarks."""
 
 from .judgement import CLASSES, Evidence, Judgement, count_unproductive, is_recorded, judge, judge_route, judge_step
-from .transformations import Library, Transformation, shipped_library
+from .transformations import Library, Transformation, library_of, shipped_library
 
 __all__ = [
     "CLASSES",
@@ -14,5 +14,6 @@ __all__ = [
     "judge",
     "judge_route",
     "judge_step",
+    "library_of",
     "shipped_library",
 ]

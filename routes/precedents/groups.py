@@ -95,6 +95,15 @@ def kept_groups(product: str, mapped: str, names: Collection[str] | None = None)
     return [name for name in (_table()[2] if names is None else names) if groups.stays(name)]
 
 
+def changed_atoms(product: str, mapped: str) -> set[int]:
+    """Return the numbers of the product's atoms whose bonds, hydrogens or charge change in a step.
+
+    `product` and `mapped` are those of [`Groups`].
+    """
+    before = {number: around for number, *around in _surroundings(Chem.MolFromSmiles(mapped), from_maps=True)}
+    return {number for number, around in _of_product(product).items() if before.get(number) != around}
+
+
 @lru_cache(KNOWN)
 def unstable_kind(smiles: str) -> str | None:
     """Return why a molecule cannot be isolated, or None if nothing is known against it."""

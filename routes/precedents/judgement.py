@@ -17,12 +17,15 @@ from ..forms import parent_form
 from ..molecules import KNOWN, Molecule, canonical_smiles, read_molecule
 from ..tree import Route
 from .groups import racemisation, unstable_kind
+from .reagents import reagent_name
 from .skeleton import Sources, sources
 from .stereo import compare
-from .transformations import Example, Library, Transformation, joined, shipped_library, without_stereo
+from .transformations import Example, Library, ReagentSet, Transformation, joined, shipped_library, without_stereo
+from .two_at_once import two_at_once
 
 State = Literal["precedented", "no precedent", "fails"]
-Evidence = Literal["recorded", "predicted", "none"]
+Support = Literal["two at once", "related"]
+Evidence = Literal["recorded", "two at once", "related", "predicted", "none"]
 
 # The classes of USPTO-50K (Schneider et al. 2016, doi 10.1021/acs.jcim.6b00564).
 CLASSES = {
@@ -60,6 +63,10 @@ _OXIDANTS = {"OO": "hydrogen peroxide", "O=C(OO)c1cccc(Cl)c1": "mCPBA"}
 _CENTRE = re.compile("@+")
 # The characters of SMILES with stereochemistry.
 _LABELS = frozenset("@/\\")
+# The number of recorded reactions from which the same change with other neighbours is evidence.
+_LEAST_RELATED = 2
+# The number of sets of reagents that are written in words.
+_SETS_IN_WORDS = 3
 # The number of different molecules in a step beyond which reagents among them are not looked for.
 _MOST_PARTS = 10
 
@@ -88,6 +95,12 @@ class Judgement:
             Oddities of the step.
         is_objected (`bool`):
             Whether recorded reactions have the same transformation, but a rule says that this step is not like them.
+        support (`str` or None):
+            What recorded reactions say of a step without precedent: `"two at once"`, two recorded transformations in
+            one step, or `"related"`, the same change with other neighbours. `remarks` names them.
+        reagents (`tuple[ReagentSet, ...]`):
+            The most common sets of reagents of these reactions, or of reactions of the same kind if few were recorded.
+            The first is empty, and has the number of reactions whose reagents were recorded.
     """
 
     state: State
@@ -98,6 +111,8 @@ class Judgement:
     reason: str | None = None
     remarks: tuple[str, ...] = ()
     is_objected: bool = False
+    support: Support | None = None
+    reagents: tuple[ReagentSet, ...] = ()
 
     def evidence(self, forward_rank: int | None) -> Evidence:
         """Return the evidence for the step.
@@ -108,7 +123,20 @@ class Judgement:
         """
         if self.state == "precedented":
             return "recorded"
+        if self.support is not None:
+            return self.support
         return "predicted" if self.state == "no precedent" and forward_rank and not self.is_objected else "none"
+
+    @property
+    def usual_reagents(self) -> str | None:
+        """The most common sets of reagents in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None."""
+        if not self.reagents:
+            return None
+        (_, total), *sets = self.reagents
+        names = [", ".join(map(reagent_name, smiles.split())) for smiles, _ in sets[:_SETS_IN_WORDS]]
+        counts = [f"{count:,}" for _, count in sets[:_SETS_IN_WORDS]]
+        counts[0] += f" of {total:,}"
+        return "; ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=True))
 
     @property
     def title(self) -> str | None:
@@ -140,20 +168,21 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
 
 
 @lru_cache(KNOWN)
-def is_recorded(product: str, reactants: tuple[str, ...]) -> bool:
+def is_recorded(product: str, reactants: tuple[str, ...], library: Library) -> bool:
     """Return whether [`judge`] finds a step precedented. This takes a part of its time."""
     if step_fault(product, reactants) is not None:
         return False
-    return _recorded(product, with_equivalents(product, reactants), shipped_library())[0] is not None
+    return _recorded(product, with_equivalents(product, reactants), library)[0] is not None
 
 
-def judge_route(route: Route) -> list[Judgement]:
+def judge_route(route: Route, library: Library | None = None) -> list[Judgement]:
     """Return the judgement of each reaction of a route, in the order of `Route.steps`.
 
-    A step also fails if one of its reactants is made from its product later in the route.
+    A step also fails if one of its reactants is made from its product later in the route. `library` is as in
+    [`judge`].
     """
     return [
-        judge_step(step) if fault is None else Judgement("fails", reason=fault.reason)
+        judge_step(step, library) if fault is None else Judgement("fails", reason=fault.reason)
         for step, fault in route_faults(route)
     ]
 
@@ -177,9 +206,9 @@ def count_unproductive(route: Route, judgements: Sequence[Judgement]) -> int:
     return sum(judgement.is_unproductive for judgement in judgements) + swaps
 
 
-def judge_step(route: Route) -> Judgement:
+def judge_step(route: Route, library: Library | None = None) -> Judgement:
     """Return the judgement of the last reaction of a route."""
-    return judge(route.smiles, [child.smiles for child in route.children])
+    return judge(route.smiles, [child.smiles for child in route.children], library)
 
 
 @lru_cache(KNOWN)
@@ -211,21 +240,61 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
             remarks.append(f"{number} of {total:,} recorded reactions of this kind {has} {article} {group} elsewhere")
         remarks += racemisation(found.name, precedent.product, precedent.mapped)
         remarks += _remarks(made, [molecule for molecule in used if molecule not in unneeded], parts)
-        return Judgement("precedented", found.count, found.examples, kind, name or found.name, remarks=tuple(remarks))
+        return Judgement(
+            "precedented",
+            found.count,
+            found.examples,
+            kind,
+            name or found.name,
+            remarks=tuple(remarks),
+            reagents=library.usual_reagents(found),
+        )
     reagent, origins = supplier(atoms_left(product, parts)), _sources(made.canonical, parts)
     if reason := _impossible(made, used, wrong, reagent, origins):
         return Judgement("fails", name=name, reason=reason)
+    support, reason = (None, None) if objections else _support(product, parts, library)
     remarks = [] if reagent is None else [f"reagent not drawn: {reagent}"]
+    remarks += filter(None, [reason])
     remarks += objections
     remarks += _recorded_otherwise(made, used, reagent, library)
-    if origins is not None:
+    if origins is not None and support is None:
         spent = [smiles for smiles, count in zip(origins.reactants, origins.used, strict=True) if count]
         idle = [molecule for molecule in used if set(spent).isdisjoint(molecule.canonical.split("."))]
         remarks += [f"no atom of {molecule.canonical} is needed" for molecule in idle]
         if reagent is None or origins.largest > REAGENTS[reagent].get("C", 0):
             remarks += [f"no reactant supplies {piece} of the product" for piece in origins.pieces]
     remarks += _remarks(made, used, parts)
-    return Judgement("no precedent", name=name, remarks=tuple(remarks), is_objected=bool(objections))
+    return Judgement("no precedent", name=name, remarks=tuple(remarks), is_objected=bool(objections), support=support)
+
+
+def _support(product: str, parts: Sequence[str], library: Library) -> tuple[Support | None, str | None]:
+    """Return what recorded reactions say of a step without precedent, and the same in words."""
+    related = _related(product, parts, library)
+    if related is not None:
+        return "related", f"the same change is recorded {related.count:,} times, with other neighbours"
+    if two := two_at_once(product, parts, library):
+        later, earlier = map(_in_words, two)
+        both = f"{later}, twice" if later == earlier else f"{earlier} and {later}"
+        return "two at once", f"two recorded transformations at once: {both}"
+    return None, None
+
+
+def _related(product: str, parts: Sequence[str], library: Library) -> Transformation | None:
+    """Return the common core that turns a product into its reactants, with the stereochemistry that they share."""
+    for kept, dropped in _without_reagents(product, parts):
+        flat = _without_labels(product, kept)
+        made, used = (canonical_smiles(product), kept) if flat is None else flat[:2]
+        core, objected, mapped = library.related.match(made, used, dropped)
+        if core is None or objected is not None or core.count < _LEAST_RELATED:
+            continue
+        if flat is None or compare(flat[2], flat[3], mapped).is_kept:
+            return core
+    return None
+
+
+def _in_words(found: Transformation) -> str:
+    kind = found.name or CLASSES.get(found.reaction_class or 0, "a change")
+    return f"{kind} ({found.count:,} recorded)"
 
 
 def _impossible(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
-from itertools import permutations
+from itertools import chain, permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,10 +27,18 @@ from .groups import kept_groups, objection
 SHIPPED = "transformations.jsonl.gz"
 # The numbers of templates, molecules and product patterns that a process caches. A template takes 80 kB.
 _TEMPLATES, _MOLECULES, _PATTERNS = 1 << 10, 1 << 10, 1 << 13
+# The numbers of examples and of sets of reagents of a transformation.
+EXAMPLES, REAGENT_SETS = 3, 8
+# The number of libraries with transformations of a user that a process keeps.
+_LIBRARIES = 4
+# The number of reactions with reagents from which a transformation does not need those of others of its kind.
+_ENOUGH_REAGENTS = 10
 # Transformations with fewer reactions are not proposed. They seldom rank high, and are two thirds of all.
-_LEAST_PROPOSED = 2
+LEAST_PROPOSED = 2
 # A stereocentre with a lone pair.
 _LONE_PAIR = re.compile(r"\[(?:S|Se|Te|P|As)@")
+# An element with its count in the text of a difference.
+_DIFFERENCE = re.compile(r"([A-Z][a-z]?)(-?\d+)")
 # The characters of SMILES and SMARTS with stereochemistry.
 _STEREO = frozenset("@/\\")
 # The number of bits of the fingerprints, which quickly exclude patterns that a molecule cannot contain.
@@ -49,6 +58,25 @@ class Example(NamedTuple):
 
     smiles: str
     source: str | None
+
+
+class ReagentSet(NamedTuple):
+    """Compounds that were recorded together and give no atom to the product.
+
+    Args:
+        smiles: their canonical SMILES, separated by spaces.
+        num_reactions: the number of reactions with just these.
+    """
+
+    smiles: str
+    num_reactions: int
+
+
+def most_common_sets(counts: Mapping[str, int]) -> tuple[ReagentSet, ...]:
+    """Return the most common sets of reagents, after the empty set, which has the number of all reactions."""
+    total = counts.get("", 0) or sum(counts.values())
+    sets = Counter({smiles: count for smiles, count in counts.items() if smiles}).most_common(REAGENT_SETS)
+    return tuple(map(ReagentSet._make, [("", total), *sets])) if total else ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +99,12 @@ class Transformation:
         kept (`Mapping[str, int]`):
             The number of these reactions whose reactants have a functional group that stays as it is, by group. Under
             an empty name, the number of reactions that were examined.
+        core (`str` or None):
+            The part of the template that [`Library.related`] compares: the atoms that change, the neighbours of those
+            that are heteroatoms, and the heteroatoms of functional groups. None if it is unknown.
+        reagents (`tuple[ReagentSet, ...]`):
+            The most common sets of reagents that were recorded with these reactions. The first is empty, and has the
+            number of reactions whose reagents were recorded.
     """
 
     smarts: str
@@ -79,11 +113,30 @@ class Transformation:
     examples: tuple[Example, ...] = ()
     name: str | None = None
     kept: Mapping[str, int] = field(default_factory=dict, hash=False)
+    core: str | None = None
+    reagents: tuple[ReagentSet, ...] = ()
 
     @property
     def kind(self) -> str:
         """The name, or the template if it has none."""
         return self.name or self.smarts
+
+    def plus(self, other: Transformation) -> Transformation:
+        """Return the transformation with the reactions of another one. Its own examples and facts come first."""
+        kept, reagents = Counter(self.kept), Counter[str]()
+        kept.update(other.kept)
+        for smiles, count in (*self.reagents, *other.reagents):
+            reagents[smiles] += count
+        return replace(
+            self,
+            count=self.count + other.count,
+            reaction_class=self.reaction_class or other.reaction_class,
+            examples=(*self.examples, *other.examples)[:EXAMPLES],
+            name=self.name or other.name,
+            kept=dict(sorted(kept.items())),
+            core=self.core or other.core,
+            reagents=most_common_sets(reagents),
+        )
 
     def mapped(self, product: str, reactants: str) -> str | None:
         """Return these reactants with atom maps if the template derives them from a product, stereochemistry included.
@@ -153,9 +206,19 @@ class Library:
     Args:
         rows (`Iterable[tuple[str, Transformation]]`):
             Transformations, each with its difference of atoms, as returned by [`difference`].
+        own ([`Library`], *optional*):
+            The transformations of a user, which are among the rows and are proposed first.
+        least_proposed (`int`, *optional*, defaults to 2):
+            The number of reactions of a transformation from which it is proposed.
     """
 
-    def __init__(self, rows: Iterable[tuple[str, Transformation]]):
+    def __init__(
+        self,
+        rows: Iterable[tuple[str, Transformation]],
+        own: Library | None = None,
+        least_proposed: int = LEAST_PROPOSED,
+    ):
+        self.own, self._least_proposed = own, least_proposed
         self._by_difference: dict[str, list[Transformation]] = {}
         for key, transformation in rows:
             self._by_difference.setdefault(key, []).append(transformation)
@@ -165,29 +228,51 @@ class Library:
     def __len__(self) -> int:
         return sum(map(len, self._by_difference.values()))
 
-    @property
-    def names(self) -> dict[str, str | None]:
-        """The common names by template."""
-        return {
-            transformation.smarts: transformation.name
-            for transformations in self._by_difference.values()
-            for transformation in transformations
-        }
+    def rows(self) -> Iterator[tuple[str, Transformation]]:
+        """Yield the transformations, each with its difference of atoms."""
+        for key, transformations in self._by_difference.items():
+            for transformation in transformations:
+                yield key, transformation
+
+    def with_own(self, own: Library) -> Library:
+        """Return a library that also has the transformations of a user, with the names of this one."""
+        own = Library(named(own.rows(), self))
+        return Library(combined(own.rows(), self.rows()), Library(own.rows(), least_proposed=1))
+
+    @cached_property
+    def related(self) -> Library:
+        """The cores of the transformations, each with the reactions of all transformations that share it."""
+        found: dict[tuple[str, str], list[Transformation]] = {}
+        for key, one in self.rows():
+            if one.core is not None:
+                found.setdefault((key, one.core), []).append(one)
+        return Library(
+            # the most common one that has a name
+            (key, replace(max(some, key=lambda one: (one.name is not None, one.count)), smarts=core, core=None,
+                          count=sum(one.count for one in some)))
+            for (key, core), some in found.items()
+        )  # fmt: skip
+
+    def with_name(self, transformation: Transformation) -> Transformation:
+        """Return a transformation with the name and the class of one that makes the same change in its example."""
+        number = transformation.reaction_class
+        for example in transformation.examples[:1]:
+            used, made = example.smiles.split(">>")
+            for library in (self, self.related):
+                found, _, _ = library.match(made, used.split("."))
+                if found is not None:
+                    return replace(transformation, name=found.name, reaction_class=number or found.reaction_class)
+        return transformation
 
     @cached_property
     def _common(self) -> list[Transformation]:
         """The transformations to propose, the most common first."""
-        every = [
-            transformation for transformations in self._by_difference.values() for transformation in transformations
-        ]
-        return sorted(
-            (transformation for transformation in every if transformation.count >= _LEAST_PROPOSED),
-            key=lambda transformation: -transformation.count,
-        )
+        proposed = (one for _, one in self.rows() if one.count >= self._least_proposed)
+        return sorted(proposed, key=lambda one: -one.count)
 
     def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
         """
-        Apply the transformations to a product, the most common first.
+        Apply the transformations to a product, those of the user first, then the most common.
 
         Args:
             product (`str`):
@@ -207,7 +292,7 @@ class Library:
             if molecule.HasSubstructMatch(_product_pattern(transformation.smarts))
         ]
         total = sum(transformation.count for transformation in matching)
-        proposed: dict[tuple[str, ...], float] = {}
+        proposed = {} if self.own is None else dict(self.own.propose(product, most))
         for transformation in matching:
             for outcome, mapped in transformation.outcomes(made).items():
                 if len(proposed) == most:
@@ -219,15 +304,41 @@ class Library:
                         proposed[reactants] = transformation.count / total
         return list(proposed.items())
 
+    def first_of_two(self, product: str, reactants: str) -> list[Transformation]:
+        """Return the transformations of a product after which another one may supply the other atoms, the most common
+        first. Their patterns are in the reactants, because the other one changes other atoms.
+
+        Args:
+            product: canonical SMILES.
+            reactants: canonical SMILES of all reactants, as [`joined`] returns them.
+        """
+        molecule, found = _molecule(product), list[Transformation]()
+        others = [_molecule(smiles) for smiles in reactants.split(".")]
+        total = _counts(difference(product, reactants))
+        for key, transformations in self._by_difference.items():
+            rest = Counter(total)
+            rest.subtract(_counts(key))
+            if _as_text(rest) in self._by_difference:
+                found += (one for one in _screened(transformations, molecule) if one.count >= LEAST_PROPOSED)
+        found = [one for one in found if molecule.HasSubstructMatch(_product_pattern(one.smarts))]
+        return sorted((one for one in found if one.might_give(molecule, others)), key=lambda one: -one.count)
+
     @classmethod
     def load(cls, path: str | Path) -> Library:
-        """Read a library that `weftformer.recipes.extraction` has written.
+        """Read a library that `weftformer routes library` has written.
 
         Raises:
             OSError: the file cannot be read.
             ValueError: it is not such a library.
         """
-        return cls(read_rows(path))
+        # the collector would look at all of the new objects again and again, which takes half of the time
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return cls(read_rows(path))
+        finally:
+            if was_enabled:
+                gc.enable()
 
     def find(self, product: str, reactants: Sequence[str]) -> Transformation | None:
         """
@@ -262,6 +373,22 @@ class Library:
                 if mapped is not None:
                     return transformation, objection(transformation.name, made, mapped, bystanders), mapped
         return None, None, ""
+
+    def usual_reagents(self, transformation: Transformation) -> tuple[ReagentSet, ...]:
+        """Return the reagents of a transformation, or of all with the same name or core if few were recorded."""
+        own = transformation.reagents
+        if own and own[0].num_reactions >= _ENOUGH_REAGENTS:
+            return own
+        return self._reagents_by_kind.get(transformation.name or transformation.core or "", own)
+
+    @cached_property
+    def _reagents_by_kind(self) -> dict[str, tuple[ReagentSet, ...]]:
+        counts: dict[str, Counter[str]] = {}
+        for _, one in self.rows():
+            kind = one.name or one.core
+            if kind and one.reagents:
+                counts.setdefault(kind, Counter()).update(dict(one.reagents))
+        return {kind: most_common_sets(some) for kind, some in counts.items()}
 
     @cached_property
     def _unusual(self) -> dict[str, tuple[dict[str, int], int]]:
@@ -302,9 +429,47 @@ class Library:
 
 @cache
 def shipped_library() -> Library:
-    """Return the library that the package ships: 65,148 reactions of USPTO-50K's training part, USPTO-15K and PaRoutes
-    n5."""
+    """Return the library that the package ships: 255,752 reactions of USPTO-50K's training part, USPTO-15K, PaRoutes n5
+    and parts of USPTO-full and USPTO-480K."""
     return Library.load(str(files("weftformer.routes.shipped").joinpath(SHIPPED)))
+
+
+def combined(*libraries: Iterable[tuple[str, Transformation]]) -> list[tuple[str, Transformation]]:
+    """Return the transformations of several libraries, each once, with the facts of earlier libraries first."""
+    found: dict[tuple[str, str], Transformation] = {}
+    for key, one in chain.from_iterable(libraries):
+        known = found.get((key, one.smarts))
+        found[key, one.smarts] = one if known is None else known.plus(one)
+    return [(key, one) for (key, _), one in found.items()]
+
+
+@lru_cache(_LIBRARIES)
+def library_of(own: str | None) -> Library:
+    """Return the included library, with the transformations of a file of `weftformer routes library` if one is given.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is not such a library.
+    """
+    return shipped_library() if own is None else shipped_library().with_own(Library.load(own))
+
+
+def named(rows: Iterable[tuple[str, Transformation]], like: Library | None = None) -> list[tuple[str, Transformation]]:
+    """
+    Return the rows of a library, the most common first, with a name and a class wherever a similar one has them.
+
+    A transformation without them gets those of the most common one that makes the same change in its first example:
+    the same transformation with other atom maps, or one with the same core.
+
+    Args:
+        rows (`Iterable[tuple[str, Transformation]]`):
+            The transformations.
+        like ([`Library`], *optional*):
+            The library with the names. Defaults to the rows that have one.
+    """
+    rows = sorted(rows, key=lambda row: (-row[1].count, row[0], row[1].smarts))
+    known = like or Library((key, one) for key, one in rows if one.name is not None)
+    return [(key, one if one.name is not None else known.with_name(one)) for key, one in rows]
 
 
 def read_rows(path: str | Path) -> Iterable[tuple[str, Transformation]]:
@@ -313,9 +478,11 @@ def read_rows(path: str | Path) -> Iterable[tuple[str, Transformation]]:
         for line in text_of(file, str(path), errors="surrogateescape"):
             try:
                 key, smarts, count, reaction_class, examples, *others = json.loads(line)
+                if len(others) > 3:
+                    others[3] = tuple(map(ReagentSet._make, others[3]))
             except (ValueError, TypeError, RecursionError) as error:
                 raise ValueError(f"{path} is not a library of transformations: {line[:80]!r}") from error
-            # a name and, unless nothing was counted, the groups
+            # a name, and if they are known the groups, the core and the reagents
             yield key, Transformation(smarts, count, reaction_class, tuple(map(Example._make, examples)), *others)
 
 
@@ -326,7 +493,17 @@ def difference(product: str, reactants: str) -> str:
         raise ValueError(f"{reactants}>>{product} has a molecule that RDKit cannot read.")
     counts = Counter(more.atoms)
     counts.subtract(made.atoms)
+    return _as_text(counts)
+
+
+def _as_text(counts: Mapping[str, int]) -> str:
     return "".join(f"{element}{count}" for element, count in sorted(counts.items()) if count)
+
+
+@cache
+def _counts(key: str) -> Mapping[str, int]:
+    """Return the counts of [`difference`] by element."""
+    return {element: int(count) for element, count in _DIFFERENCE.findall(key)}
 
 
 def joined(reactants: Iterable[str]) -> str:

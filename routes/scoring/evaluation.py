@@ -21,7 +21,7 @@ from typing import Any
 from ...common.statistics import Estimate, wilson_interval
 from ..molecules import canonical_route, canonical_smiles
 from ..plans import Candidate, Plan
-from ..precedents import judge_route
+from ..precedents import judge_route, library_of
 from ..stock import Stock
 from ..tree import Route
 
@@ -129,11 +129,13 @@ def _ranks(plan: Plan, reference: Route, stock: Stock | None) -> dict[str, int |
         def is_purchasable(route: Route) -> bool:
             return route.smiles == reference.smiles and not stock.missing(route)
 
+        library = library_of(next((candidate.library for candidate in plan.candidates), None))
         ranks["purchasable"] = first_rank(routes, is_purchasable)
         ranks["purchasable_precedented"] = first_rank(
             routes,
             lambda route: (
-                is_purchasable(route) and all(judgement.state == "precedented" for judgement in judge_route(route))
+                is_purchasable(route)
+                and all(judgement.state == "precedented" for judgement in judge_route(route, library))
             ),
         )
     return ranks

@@ -15,7 +15,7 @@ def leaf(*smiles: str) -> tuple[Route, ...]:
 
 ESTER = Route("COC(C)=O", leaf("CC(=O)O", "CO"))
 TURNED = Route("COC(C)=O", leaf("CO", "CC(=O)O"))
-LONGER = Route("COC(C)=O", (Route("CC(=O)O", leaf("CC=O", "O")), Route("CO")))
+LONGER = Route("COC(C)=O", (Route("CC(=O)O", leaf("CC(C)O", "O")), Route("CO")))
 LONGEST = Route("COC(C)=O", (Route("CO"), Route("CC(=O)O", (Route("CC=O", leaf("CCO")), Route("O")))))
 CHLORIDE = Route("COC(C)=O", leaf("CC(=O)Cl", "CO"))
 
@@ -46,7 +46,7 @@ def test_few_routes_of_each_reaction(count, kept):
 
 
 def test_purchasable_routes_rank_first():
-    stock = Stock(["CO", "CC=O", "O"])
+    stock = Stock(["CO", "CC(C)O", "O"])
     assert [c.route for c in ranked(found(ESTER, None, LONGER), stock)] == [ESTER, None, LONGER]
     first, *_ = best = ranked(found(ESTER, None, LONGER), stock, evidence="any")
     assert [c.route for c in best] == [LONGER, ESTER, None] and first.rank == 1 and first.group == 1
@@ -91,7 +91,7 @@ def test_a_plan_is_written_and_read():
     assert data["id"] == "ester" and [c["group"] for c in data["candidates"]] == [1, None]
     steps = [(one["step"], one["reaction"], one["name"], one["state"]) for one in data["candidates"][0]["reactions"]]
     assert steps == [
-        (1, "CC=O.O>>CC(=O)O", None, "no precedent"), (2, "CC(=O)O.CO>>COC(C)=O", "esterification", "precedented"),
+        (1, "CC(C)O.O>>CC(=O)O", None, "no precedent"), (2, "CC(=O)O.CO>>COC(C)=O", "esterification", "precedented"),
     ]  # fmt: skip
     assert [(c["precedented"], c["reactions"] is None) for c in data["candidates"]] == [(False, False), (None, True)]
     older = {name: data[name] for name in ("target", "problem", "candidates")}
@@ -101,7 +101,7 @@ def test_a_plan_is_written_and_read():
 
 def test_the_line_of_a_table():
     wrong = Route("COC(C)=O", leaf("C"))
-    best = ranked(found(ESTER, TURNED, LONGER, wrong, None), Stock(["CO", "CC=O", "O", "C"]))
+    best = ranked(found(ESTER, TURNED, LONGER, wrong, None), Stock(["CO", "CC(C)O", "O", "C"]))
     line = Plan("COC(C)=O", best, id="7", seconds=2.0, evidence="any").summary
     assert line == {
         "id": "7", "target": "COC(C)=O", "solved": True, "routes": 3, "groups": 2, "purchasable": 2, "precedented": 1, "failing": 1, "best_score": -1.0, "seconds": 2.0,
@@ -118,8 +118,8 @@ def test_the_line_of_a_table():
     ("stock", "routes", "is_solved", "solved_by_any", "num_ideas"),
     [
         (["CO", "CC(=O)O"], [ESTER, LONGER], True, True, 1),
-        (["CO", "CC=O", "O"], [ESTER, LONGER], False, True, 1),  # acetaldehyde and water have no precedent
-        (["CO", "CC=O"], [ESTER, LONGER], False, False, 1),
+        (["CO", "CC(C)O", "O"], [ESTER, LONGER], False, True, 1),  # isopropanol and water have no precedent
+        (["CO", "CC(C)O"], [ESTER, LONGER], False, False, 1),
         (["[SiH4]"], [Route("COC(C)=O", leaf("[SiH4]"))], False, False, 1),  # it fails
         (None, [ESTER, LONGER], None, None, 1),
     ],

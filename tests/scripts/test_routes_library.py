@@ -1,0 +1,72 @@
+"""`weftformer routes library` from the command line, and the library in plans."""
+
+import pytest
+
+pytest.importorskip("rdchiral")
+
+from weftformer.routes import judge
+from weftformer.routes.precedents import library_of
+from weftformer.scripts import cli
+
+# nobody else makes this amine by an exchange of silicon for nitrogen
+OWN = (
+    "[CH3:1][CH2:2][Si](C)(C)C.[NH2:3][c:4]1[cH:5][cH:6][cH:7][cH:8][cH:9]1"
+    ">CN(C)C=O>[CH3:1][CH2:2][NH:3][c:4]1[cH:5][cH:6][cH:7][cH:8][cH:9]1"
+)
+PRODUCT, REACTANTS = "CCNc1ccc(F)cc1", ["CC[Si](C)(C)C", "Nc1ccc(F)cc1"]
+
+
+def weft(*words) -> int:
+    return cli.main(["routes", "library", *map(str, words)])
+
+
+def test_a_library_of_own_reactions_supports_and_proposes_steps(tmp_path, capsys):
+    reactions, out = tmp_path / "own.csv", tmp_path / "own.jsonl.gz"
+    reactions.write_text(f"id,reaction_smiles\nELN-7,{OWN}\nELN-8,CC>>C\n")
+    assert weft(reactions, "--output-file", out, "--workers", 1) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "         1  left out: no atom maps",
+        f"1 reactions have 1 different transformations. Saved to {out}.",
+    ]
+    library = library_of(str(out))
+    found = judge(PRODUCT, REACTANTS, library)
+    assert (found.state, found.precedents, found.examples[0].source) == ("precedented", 1, "ELN-7")
+    assert found.usual_reagents == "DMF (1 of 1)"
+    assert judge(PRODUCT, REACTANTS).state != "precedented"
+    assert next(iter(library.propose(PRODUCT, 5)))[0] == tuple(REACTANTS)  # before the included ones
+    assert len(library.propose(PRODUCT, 5)) == 5
+    # the included transformations are there, with their counts
+    amide = "CC(=O)NCc1ccccc1", ["CC(=O)O", "NCc1ccccc1"]
+    assert judge(*amide, library).precedents == judge(*amide).precedents
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "message"),
+    [
+        ("CC>>C\n", (), "rxnmapper"),
+        ("id,name\n1,a\n", (), "no reaction that can be read"),
+        ("", (), "no reaction that can be read"),
+        (None, (), "No such file"),
+        (OWN, ("--workers", 0), "give at least 1"),
+    ],
+)
+def test_what_cannot_be_a_library_is_one_line(tmp_path, capsys, content, words, message):
+    if content is not None:
+        (tmp_path / "own.csv").write_text(content)
+    assert weft(tmp_path / "own.csv", "--output-file", tmp_path / "out.gz", *words) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1 and not (tmp_path / "out.gz").exists()
+
+
+def test_a_library_is_not_overwritten_unasked(tmp_path, capsys):
+    (tmp_path / "own.rsmi").write_text(OWN)
+    for words, code in (((), 0), ((), 1), (("--overwrite",), 0)):
+        assert weft(tmp_path / "own.rsmi", "--output-file", tmp_path / "out.gz", "--workers", 1, *words) == code
+    assert "exists" in capsys.readouterr().err
+
+
+def test_a_plan_with_a_file_that_is_no_library_stops_at_once(tmp_path, capsys):
+    (tmp_path / "own.txt").write_text("CCO\n")
+    words = ["routes", "plan", "CC(=O)Nc1ccccc1", "--library", str(tmp_path / "own.txt")]
+    assert cli.main(words) == 1
+    assert "is not a library of transformations" in capsys.readouterr().err
