@@ -36,7 +36,9 @@ from ..precedents.transformations import (
     difference,
     joined,
     most_common_sets,
+    named,
     patterns,
+    shipped_library,
 )
 from ..tree import ATOM_MAP
 
@@ -462,7 +464,7 @@ def make_library(path: str | Path, workers: int = 1, progress: bool = True) -> t
         raise ValueError(f"{path}: {_TO_MAP if to_map else 'there is no reaction that can be read.'}")
     templates = list(extracted(records, workers, progress))
     problems[NO_TEMPLATE] = templates.count(None)
-    rows = list(build(records, templates))
+    rows = named(build(records, templates), shipped_library())
     if not rows:
         raise ValueError(f"{path}: {NO_TEMPLATE} for any of {len(records):,} reactions. Are the atom maps right?")
     return rows, +problems

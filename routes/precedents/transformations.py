@@ -235,8 +235,7 @@ class Library:
                 yield key, transformation
 
     def with_own(self, own: Library) -> Library:
-        """Return a library that also has the transformations of a user, with the names of this one."""
-        own = Library(named(own.rows(), self))
+        """Return a library that also has the transformations of a user."""
         return Library(combined(own.rows(), self.rows()), Library(own.rows(), least_proposed=1))
 
     @cached_property

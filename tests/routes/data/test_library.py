@@ -21,7 +21,6 @@ from weftformer.routes.precedents.transformations import (
     Transformation,
     combined,
     named,
-    shipped_library,
 )
 
 # an amide coupling with its agents, in two spellings
@@ -171,15 +170,16 @@ def test_libraries_are_combined():
 def test_names_come_from_the_same_change_in_the_example(tmp_path):
     (tmp_path / "own.rsmi").write_text(f"{AMONG}\n{ETHER}")
     rows, _ = make_library(tmp_path / "own.rsmi", progress=False)
-    found = {key: (one.name, one.reaction_class) for key, one in named(rows, shipped_library())}
+    found = {key: (one.name, one.reaction_class) for key, one in rows}
     assert found == {"O1": ("amide coupling", 2), "Br1": ("Williamson ether formation", 1)}
     # by the core: the amide of another amine and another acid
     other = AMONG.replace("[CH2:5][CH3:6]", "[CH:5]([CH3:6])[CH3:7]").replace("[CH3:1]", "[CH3:1][CH2:8]")
     (tmp_path / "other.rsmi").write_text(other)
     more, _ = make_library(tmp_path / "other.rsmi", progress=False)
+    nameless = [(key, replace(one, name=None)) for key, one in more]
     like = Library([(key, replace(one, name="a coupling")) for key, one in rows])
-    assert more[0][1].smarts != rows[0][1].smarts and named(more, like)[0][1].name == "a coupling"
-    assert named(more, Library([]))[0][1].name is None
+    assert more[0][1].smarts != rows[0][1].smarts and named(nameless, like)[0][1].name == "a coupling"
+    assert named(nameless, Library([]))[0][1].name is None
 
 
 def test_a_reaction_without_change_has_no_template():
