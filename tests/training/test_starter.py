@@ -65,13 +65,15 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     words = {"train-file": file, "output-dir": folder, "max-steps": 2, "validation-split": 4, "max-eval-samples": 2}
     argv = [word for name, value in words.items() for word in (f"--{name}", str(value))]
     with caplog.at_level("INFO", "weftformer"):
-        trainer, _ = fit_pairs(*parse_arguments([*argv, "--use-cpu"]))
+        trainer, _ = fitted = fit_pairs(*parse_arguments([*argv, "--use-cpu"]))
     assert "Starting from the included starter for" in caplog.text
     assert (trainer.args.learning_rate, trainer.args.num_train_epochs) == (1e-3, 20)
     assert {str(tensor.dtype) for tensor in load_file(folder / "model.safetensors").values()} == {"torch.float32"}
     texts = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".md", ".py")}
     assert not [name for name, text in texts.items() if str(STARTER.parent) in text]
     assert "fine-tuned from the starter" in texts["README.md"]
+    assert (folder / "report.html").read_text("utf8").endswith(fitted._repr_html_())
+    assert "<td>the included starter</td>" in fitted._repr_html_()
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model.generation_config.max_length == 31  # twice the longest target and its end, and room for more
     # two steps of warm-up change little: the starter knows this task
