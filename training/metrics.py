@@ -42,7 +42,7 @@ def corpus_score(name: str, predictions: Sequence[str], references: Sequence[str
 
 
 def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequence[str]) -> tuple[float, float] | None:
-    """Return sacrebleu's bootstrap interval (95 %) of a score (Koehn 2004), from 1,000 resamples with a fixed seed.
+    """Return sacrebleu's bootstrap interval (95%) of a score (Koehn 2004), from 1,000 resamples with a fixed seed.
 
     Args:
         name (`str`), predictions, references (`Sequence[str]`):
@@ -155,7 +155,7 @@ class TextMetrics:
         return list(map(Row, self.sources, self.references, self.predictions))
 
     def intervals(self) -> dict[str, tuple[float, float, str]]:
-        """Return the ends of the 95 % intervals of `scores()`, where they exist, each with the name of its method."""
+        """Return the ends of the 95% intervals of `scores()`, where they exist, each with the name of its method."""
         if not self.references:
             return {}
         number = len(self.references)
