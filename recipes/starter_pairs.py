@@ -2,7 +2,7 @@
 
     python -m weftformer.recipes.starter_pairs --rows 100000 --words cmudict.dict --output-file pairs.csv
 
-Half of the pairs have no instruction: the target is the plausible clean form of the source, such as a title in one case
+Half of the pairs have no instruction: the target is a plausible clean form of the source, such as a title in one case
 without debris, an ISO date, or a number in digits. The others begin with the name of a task (`sort: pear fig`), so
 that the model learns operations that no source reveals. A model that is fine-tuned sees no such names.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import datasets
 from huggingface_hub import EvalResult
-from transformers import IntervalStrategy, PreTrainedTokenizerBase, set_seed
+from transformers import IntervalStrategy, PreTrainedTokenizerBase, SchedulerType, set_seed
 
 from ..hub import evaluation_results
 from ..hub.trained import training_table
@@ -26,6 +26,7 @@ from .building import (
     set_generation_defaults,
     starts_from_starter,
 )
+from .callbacks import StopHalfwayCallback
 from .checkpoints import (
     check_output_dir,
     check_same_model,
@@ -48,6 +49,8 @@ logger = logging.getLogger(__name__)
 # Of a run that begins from the included starter (docs/data.md has the measurements): few epochs of more pairs.
 _STARTER_RATE = 1e-3
 _STARTER_EPOCHS, _STARTER_ROWS = (10, 20), 20_000
+# The schedule of the learning rate for as many epochs again, if a validation pair is still wrong.
+_TWO_CYCLES = {"num_cycles": 2}
 
 
 def start(args: WeftTrainingArguments, *inputs: str | None) -> str | None:
@@ -240,11 +243,13 @@ def _fit_pairs(
     training_args.include_for_metrics = ["inputs"] * training_args.predict_with_generate  # `metrics` shows them
     metrics = TextMetrics(tokenizer)
     collator = PairCollator(tokenizer, pairs.limits(config), training_args.device, data_args.pad_to_multiple_of)
+    is_in_cycles = training_args.lr_scheduler_kwargs is _TWO_CYCLES
     trainer = fit(
         build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
         compute_metrics=metrics if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=collator,
+        **({"callbacks": [StopHalfwayCallback()]} if is_in_cycles else {}),
     )  # fmt: skip
     return FittedPairs(trainer, first[0], _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path))
 
@@ -289,6 +294,15 @@ def _with_starter(args: ModelArguments, training_args: WeftTrainingArguments, pa
     if training_args.num_train_epochs is None:
         fewest, most = _STARTER_EPOCHS
         training_args.num_train_epochs = min(most, max(fewest, _STARTER_ROWS // len(pairs)))
+        has_pairs = "validation" in pairs.held_out or pairs.args.validation_split != 0
+        is_scored = has_pairs and training_args.predict_with_generate
+        has_defaults = (training_args.eval_strategy, training_args.lr_scheduler_type) == ("epoch", "linear")
+        if is_scored and has_defaults and training_args.max_steps < 1 and not training_args.load_best_model_at_end:
+            training_args.num_train_epochs *= 2
+            training_args.lr_scheduler_type = SchedulerType.COSINE_WITH_RESTARTS
+            training_args.lr_scheduler_kwargs = _TWO_CYCLES
+            # not in each epoch: writing 50 texts takes about as long as an epoch
+            training_args.eval_strategy, training_args.eval_steps = IntervalStrategy.STEPS, 0.05
     return replace(args, model_name_or_path=str(STARTER))
 
 
