@@ -58,3 +58,17 @@ def test_sets_of_300_and_500_pairs_share_no_source(tmp_path, monkeypatch):
         train, test = ([row["source"] for row in csv.DictReader(part)] for part in parts)
         assert (len(train), len(test)) == (300, 500)
         assert len({*train, *test}) == 800
+    for name, (*_, count) in starter_sets.MORE_SETS.items():
+        train, test = (
+            (tmp_path / f"{name}-{part}.csv").read_text("utf8").splitlines()[1:] for part in ("train", "test")
+        )
+        assert (len(train), len(test), len({*train, *test})) == (count, 300, count + 300)
+    rows = [*csv.reader((tmp_path / "chords-train.csv").open()), *csv.reader((tmp_path / "chords-test.csv").open())]
+    notes = {
+        "C7": "C E G Bb",
+        "F#dim": "F# A C",
+        "G#aug": "G# B# D##",
+        "Cm7/Eb": "Eb G Bb C",
+        "Dbm9": "Db Fb Ab Cb Eb",
+    }
+    assert notes.items() <= dict(rows).items()
