@@ -66,12 +66,13 @@ class TrainingReport:
             return ()
         again = f"{self.command} --output-dir {shlex.quote(self.folder)}-2"
         losses = [loss for _, loss in self._curve("eval_loss")] or [0.0]
-        is_low = sum(row.is_right for row in self.rows) < _LOW * len(self.rows)
+        num_right = sum(row.is_right for row in self.rows)
+        is_low = num_right < _LOW * len(self.rows)
         if is_low and self.longer:
             return "The score is low. Longer training may help:", f"{again} {self.longer}"
         if is_low:
             return "The score is low, and longer training did not help. Train on more pairs:", f"{again} {_MORE}"
-        if losses[-1] > _RISE * min(losses):
+        if num_right < len(self.rows) and losses[-1] > _RISE * min(losses):
             rise = f"The validation loss rose from {min(losses):.3g} to {losses[-1]:.3g}"
             return f"{rise}. The model learns its pairs by heart. Train on more pairs:", f"{again} {_MORE}"
         if len(self.rows) < _FEW:

@@ -11,8 +11,8 @@ from weftformer.training.report import TrainingReport
 WRONG = Row("2 <b>\nlines", "84.1 s", "84.0 s")
 
 
-def report(folder, rows, losses=(0.5, 0.2), longer=None):
-    history = [{"loss": 2.0, "epoch": 0.5}]
+def report(folder, rows, losses=(0.5, 0.2), longer=None, **scores):
+    history = [{"loss": 2.0, "epoch": 0.5}, {"epoch": 2, **scores}]
     history += [{"eval_loss": loss, "eval_exact_match": 0.5, "epoch": n} for n, loss in enumerate(losses, 1)]
     facts, settings = {"files": "pairs.csv"}, {"learning rate": 1e-3}
     return TrainingReport(str(folder / "my run"), history, rows, facts, settings, longer, "weftformer train --seed 1")
@@ -32,6 +32,7 @@ def report(folder, rows, losses=(0.5, 0.2), longer=None):
         (44, 6, (0.2, 0.5), None, ("longer training did not help", "--output-dir {}-2 --train-file MORE-PAIRS.csv")),
         (60, 1, (0.2, 0.21), None, ()),
         (60, 1, (0.2, 0.25), None, ("rose from 0.2 to 0.25", "--output-dir {}-2 --train-file MORE-PAIRS.csv")),
+        (60, 0, (0.2, 0.25), None, ()),
         (49, 0, (0.5, 0.2), None, ("49 pairs is uncertain", "weftformer evaluate MORE-PAIRS.csv --model {}")),
         (0, 0, (0.2, 0.5), "--epochs 80", ()),
     ],
@@ -78,7 +79,7 @@ def test_the_files_hold_curves_marks_and_all_outputs(tmp_path):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_a_phone_in_both_schemes(tmp_path, browser, scheme):
     (tmp_path / "my run").mkdir()
-    report(tmp_path, [Row("a", "b", "b"), WRONG, Row("c" * 99, "d", "")]).save()
+    report(tmp_path, [Row("a", "b", "b"), WRONG, Row("c" * 99, "d", "")], eval_bleu=9.0, eval_chrf=9.0).save()
     context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
     page, problems = context.new_page(), []
     page.on("console", lambda message: problems.append(message.text))
