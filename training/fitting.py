@@ -257,13 +257,11 @@ def _fit_pairs(
 def _write_report(
     trainer: WeftTrainer, rows: list[Row], pairs: Pairs, data: Mapping[str, Any], model: str | None
 ) -> TrainingReport:
-    args, state, longer = trainer.args, trainer.state, None
-    if state.global_step >= state.max_steps:
-        twice = 2 * args.max_steps
-        longer = f"--max-steps {twice}" if twice > 0 else f"--epochs {2 * args.num_train_epochs:g}"
+    args, history = trainer.args, trainer.state.log_history
+    longer = f"--max-steps {2 * args.max_steps}" if args.max_steps > 0 else f"--epochs {2 * args.num_train_epochs:g}"
     begun = "the included starter" if model == str(STARTER) else model or "random"
     settings = {"weights to begin with": begun} | training_table(trainer)
-    written = TrainingReport(str(args.output_dir), state.log_history, rows, _facts(pairs, data), settings, longer)
+    written = TrainingReport(str(args.output_dir), history, rows, _facts(pairs, data), settings, longer)
     if args.is_main_process:
         written.save()
     return written

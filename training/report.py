@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ class TrainingReport:
             Facts of the data.
         settings (`dict[str, Any]`):
             Settings of the training.
-        longer (`str`, *optional*):
-            The option for twice the training, unless training ended because the score no longer rose.
+        longer (`str`):
+            The option for twice the training.
         command (`str`, *optional*, defaults to `"weftformer train ..."`):
             The command of this training.
     """
@@ -53,7 +54,7 @@ class TrainingReport:
     rows: list[Row]
     facts: dict[str, Any]
     settings: dict[str, Any]
-    longer: str | None = None
+    longer: str
     command: str = "weftformer train ..."
 
     def __str__(self) -> str:
@@ -64,17 +65,17 @@ class TrainingReport:
         """A sentence and a command if the score is low, the validation loss rises, or few pairs were scored."""
         if not self.rows:
             return ()
-        again = f"{self.command} --output-dir {shlex.quote(self.folder)}-2"
-        losses = [loss for _, loss in self._curve("eval_loss")] or [0.0]
-        num_right = sum(row.is_right for row in self.rows)
-        is_low = num_right < _LOW * len(self.rows)
-        if is_low and self.longer:
-            return "The score is low. Longer training may help:", f"{again} {self.longer}"
-        if is_low:
-            return "The score is low, and longer training did not help. Train on more pairs:", f"{again} {_MORE}"
-        if num_right < len(self.rows) and losses[-1] > _RISE * min(losses):
+        again = f"{self.command} --output-dir {shlex.quote(self.folder + '-2')}"
+        num_right, losses = sum(row.is_right for row in self.rows), [loss for _, loss in self._curve("eval_loss")]
+        if num_right < _LOW * len(self.rows):
+            scores = [score for _, score in self._curve("eval_exact_match")]
+            late = len(scores) * 3 // 4
+            if max(scores[late:], default=0) > max(scores[:late], default=-1):
+                return "The score is low and was still rising. Train for longer:", f"{again} {self.longer}"
+            return "The score is low and no longer rose. Train on more pairs:", f"{again} {_MORE}"
+        if num_right < len(self.rows) and losses and losses[-1] > _RISE * min(losses):
             rise = f"The validation loss rose from {min(losses):.3g} to {losses[-1]:.3g}"
-            return f"{rise}. The model learns its pairs by heart. Train on more pairs:", f"{again} {_MORE}"
+            return f"{rise}: the model learns its pairs by heart. Train on more pairs:", f"{again} {_MORE}"
         if len(self.rows) < _FEW:
             remedy = f"weftformer evaluate MORE-PAIRS.csv --model {shlex.quote(self.folder)}"
             return f"A score on {len(self.rows)} pairs is uncertain. Score the model on more pairs:", remedy
@@ -104,7 +105,7 @@ class TrainingReport:
     def save(self) -> None:
         """Write `report.html`, and `validation_outputs.csv` if texts were scored, into the folder."""
         with atomic_write(Path(self.folder, PAGE)) as file:
-            file.write_text(_HEAD + self._repr_html_(), encoding="utf-8")
+            file.write_text(_HEAD.format(title=escape(Path(self.folder).name)) + self._repr_html_(), encoding="utf-8")
         if not self.rows:
             return
         with atomic_write(Path(self.folder, OUTPUTS)) as file, file.open("w", newline="", encoding="utf-8") as opened:
@@ -125,8 +126,9 @@ _HEAD = """<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<style>:root { color-scheme: light dark; }</style>
+<title>{title}</title>
 """
 
 
