@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Estimate:
-    """A share of `n` trials, with its 95 % interval.
+    """A share of `n` trials, with its 95% interval.
 
     Args:
         value: the share.
@@ -25,7 +25,7 @@ class Estimate:
 
 
 def wilson_interval(successes: int, n: int) -> tuple[float, float]:
-    """Return the 95 % score interval of a proportion (Wilson, J. Am. Stat. Assoc. 22, 1927, doi 10.2307/2276774).
+    """Return the 95% score interval of a proportion (Wilson, J. Am. Stat. Assoc. 22, 1927, doi 10.2307/2276774).
 
     Unlike p ± z·sqrt(p(1-p)/n), it stays within [0, 1], and has the right coverage near 0 and 1 and for small n.
 

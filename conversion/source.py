@@ -65,6 +65,8 @@ class Source:
             Takes the source's own configuration, and returns settings of `generate`.
         tokenizer (`str`, *optional*):
             `"routes"` if the vocabulary is that of DirectMultiStep.
+        training (`str`, *optional*):
+            How the training of a converted model differs from that of the original, a sentence.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Source:
     part: Callable[[Mapping[str, torch.Tensor]], tuple[type[WeftPreTrainedModel], str]] = _whole_model
     generation: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda source_config: {}
     tokenizer: str | None = None
+    training: str = ""
 
     def recognises(self, weights: Mapping[str, torch.Tensor]) -> bool:
         prefix = self.part(weights)[1]

@@ -127,4 +127,8 @@ SOURCE = Source(
     fields=_fields,
     table=_table,
     model_types=("t5", "mt5"),
+    training=(
+        "Training differs: each layer has its own relative positions, the first T5s have a head apart from the "
+        "embeddings, and there is no dropout after the final norms."
+    ),
 )

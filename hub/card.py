@@ -31,7 +31,7 @@ def metric_result(
     interval: tuple[float, float, str] | None = None,
 ) -> EvalResult:
     """
-    Return a measured value for the `model-index` of a card, with its 95 % interval if one was computed.
+    Return a measured value for the `model-index` of a card, with its 95% interval if one was computed.
 
     Args:
         metric (`str`):
@@ -65,7 +65,7 @@ def _cells(result: EvalResult) -> list[str]:
     """Return the row of a measured value in the table of a card."""
 
     def text(number: float) -> str:
-        return f"{100 * number:.1f} %" if result.metric_type == "exact_match" else f"{number:.4g}"
+        return f"{100 * number:.1f}%" if result.metric_type == "exact_match" else f"{number:.4g}"
 
     args: dict[str, Any] = result.metric_args or {}
     interval = f"[{text(args['low'])}, {text(args['high'])}], {args['method']}" if "low" in args else "not computed"

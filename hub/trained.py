@@ -43,7 +43,7 @@ def evaluation_results(
         n (`int`, *optional*):
             The number of examples.
         intervals (`Mapping[str, tuple[float, float, str]]`, *optional*):
-            For a metric (without the prefix), the ends of its 95 % interval and how it was computed.
+            For a metric (without the prefix), the ends of its 95% interval and how it was computed.
 
     Returns:
         `list[EvalResult]`

@@ -2,7 +2,7 @@
 
     python -m weftformer.recipes.starter_pairs --rows 100000 --words cmudict.dict --output-file pairs.csv
 
-Six in ten pairs have no instruction: the target is the plausible clean form of the source, such as a title in one case
+Half of the pairs have no instruction: the target is a plausible clean form of the source, such as a title in one case
 without debris, an ISO date, or a number in digits. The others begin with the name of a task (`sort: pear fig`), so
 that the model learns operations that no source reveals. A model that is fine-tuned sees no such names.
 
@@ -12,6 +12,7 @@ Pronouncing Dictionary (BSD-2-Clause). Only the standard library is needed. One 
 of words and one `VERSION` give the same pairs. The card of a model names its version: the included starter has seen
 version 1, with twice as many kinds.
 """
+# ruff: noqa: RUF001 (letters of other alphabets are meant)
 
 import argparse
 import ast
@@ -23,10 +24,12 @@ import re
 import string
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+from html.entities import name2codepoint
 from pathlib import Path
 
 # The version of the data, which changes with any pair.
-VERSION = 2
+VERSION = 3
 # In bytes of UTF-8.
 MAX_SOURCE, MAX_TARGET = 159, 159
 
@@ -46,6 +49,12 @@ _SUFFIXES = ["txt", "pdf", "jpg", "tar.gz", "csv", "html", "md", "zip", "mp3", "
 _SEPARATORS = [" ", " ", " ", "_", "-", ".", "  ", "+", "%20", "\t", " - ", "/", ", "]
 _DATES = ["{m} {d}, {y}", "{d}{th} {m} {y}", "{d}.{n}.{y}", "{n:02}/{d:02}/{y}", "{d}-{m}-{y}"]
 _WRAPPINGS = ["<b>{}</b>", '"{}"', "({})", "[{}]", "  {} ", "https://www.{}", "{}\\n", "/tmp/{}", "&nbsp;{}"]
+# Units with the power of ten by which they differ.
+_UNITS = [("s", "ms", 3), ("kg", "g", 3), ("g", "mg", 3), ("L", "mL", 3), ("km", "m", 3), ("m", "cm", 2)]
+_CYRILLIC = (
+    "а=a б=b в=v г=g д=d е=e з=z и=i к=k л=l м=m н=n о=o п=p р=r с=s т=t у=u ф=f х=kh ц=ts ч=ch ш=sh ы=y э=e ю=yu я=ya"
+)
+_GREEK = "α=a β=b γ=g δ=d ε=e ζ=z η=e θ=th ι=i κ=k λ=l μ=m ν=n ξ=x ο=o π=p ρ=r σ=s τ=t υ=y φ=ph χ=ch ψ=ps ω=o"
 # Operations on words that a source names.
 _NAMED: dict[str, Callable[[list[str]], str]] = {
     "upper": lambda words: " ".join(words).upper(),
@@ -83,6 +92,12 @@ def unchanged(text: str) -> str:
     return text
 
 
+def plain(number: Decimal) -> str:
+    """Return a number without an exponent and without zeros at the end."""
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def sentences_of_python() -> list[str]:
     """Return the plain sentences of the docstrings and of the language reference that come with this Python."""
     texts = list(pydoc_data.topics.topics.values())
@@ -114,16 +129,18 @@ class StarterPairs:
         self.sentences = sentences
         self.words = sorted({word for text in sentences for word in re.findall(r"[a-z]{2,}", text)} | set(words))
         self.pick = self.random.choice
-        kinds = [self.date, self.number, self.name, self.items]
+        kinds = [self.date, self.number, self.name, self.items, self.measure, self.measure]
         self.clean: list[Callable[[], tuple[str, str]]] = [*[self.noisy_text] * 7, *kinds]
-        self.special: list[Callable[[], tuple[str, str]]] = [self.look_up, self.spell]
+        self.special: list[Callable[[], tuple[str, str]]] = [
+            self.look_up, self.spell, self.rounded, self.converted, self.ordered, self.latin, self.entity
+        ]  # fmt: skip
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         while True:
             kind = self.random.random()
-            if kind < 0.62:
+            if kind < 0.5:
                 source, target = self.pick(self.clean)()
-            elif kind < 0.9:
+            elif kind < 0.75:
                 name, words = self.pick(list(_NAMED)), self.text(self.length())
                 source, target = f"{name}: {' '.join(words)}", _NAMED[name](words)
             else:
@@ -243,7 +260,61 @@ class StarterPairs:
         joined = self.pick([",", ";", " | ", " , ", "/", "\t", " and ", " + ", ",,", ";  "]).join(words)
         return self.pick(["{}", "[{}]", "({})", "{},", "- {}"]).format(joined), ", ".join(words)
 
+    def measure(self) -> tuple[str, str]:
+        """Return a quantity of something in fields. Letters keep their case."""
+        name, amount, unit = (
+            " ".join(self.text(self.random.randint(1, 2))),
+            self.decimal(),
+            self.pick(self.pick(_UNITS)[:2]),
+        )
+        form = self.pick(
+            ["{a} {u} {n}", "{a}{u} {n}", "{a} {u} of {n}", "{n} ({a} {u})", "{n}, {a}{u}", "{n}: {a} {u}"]
+        )
+        return form.format(n=name, a=amount, u=unit), f"{name} | {amount} | {unit}"
+
     # tasks with arguments
+
+    def decimal(self) -> Decimal:
+        return Decimal(self.amount()).scaleb(-self.random.randint(0, 3))
+
+    def rounded(self) -> tuple[str, str]:
+        places, number = self.random.randint(0, 2), Decimal(self.amount()).scaleb(-3)
+        return f"round {places}: {number}", str(number.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
+
+    def converted(self) -> tuple[str, str]:
+        large, small, power = self.pick(_UNITS)
+        amount = self.decimal()
+        from_unit, to_unit, power = self.pick([(large, small, power), (small, large, -power)])
+        return f"{amount:f} {from_unit} in {to_unit}", f"{plain(amount.scaleb(power))} {to_unit}"
+
+    def ordered(self) -> tuple[str, str]:
+        """Return numbers in order, the largest of them, or the place of a digit in a number."""
+        numbers = [self.amount() for _ in range(self.random.randint(2, 5))]
+        text, draw = " ".join(map(str, numbers)), self.random.randrange(3)
+        if draw == 2:
+            place = self.random.randint(1, len(str(numbers[0])))
+            return f"digit {place}: {numbers[0]}", str(numbers[0])[place - 1]
+        return (
+            (f"ascending: {text}", " ".join(map(str, sorted(numbers))))
+            if draw
+            else (f"largest: {text}", str(max(numbers)))
+        )
+
+    def latin(self) -> tuple[str, str]:
+        """Return words of another alphabet in Latin letters."""
+        alphabet = dict(re.findall(r"(.)=(\w+)", self.pick([_CYRILLIC, _GREEK])))
+        words = [
+            "".join(self.random.choices(list(alphabet), k=self.random.randint(2, 9)))
+            for _ in range(self.random.randint(1, 3))
+        ]
+        style = self.pick([unchanged, str.capitalize])
+        spelled_out = ("".join(alphabet[letter] for letter in word) for word in words)
+        return "latin: " + " ".join(map(style, words)), " ".join(map(style, spelled_out))
+
+    def entity(self) -> tuple[str, str]:
+        """Return what only memory knows: the character of a name in HTML, or the name."""
+        name, code = self.pick(sorted(name2codepoint.items()))
+        return (f"character: {name}", chr(code)) if self.random.random() < 0.5 else (f"name: {chr(code)}", name)
 
     def look_up(self) -> tuple[str, str]:
         table = {self.pick(self.words): self.invented() for _ in range(self.random.randint(2, 4))}

@@ -6,7 +6,11 @@ Each set has 300 pairs to train on and 500 to test on, with different sources, i
 `titles` also has 3,000 (titles-3000-train.csv). Titles, numbers, dates and names are of kinds that the starter saw
 while it was pretrained (`starter_pairs.py`), in other notations. The other sets were kept apart from it: stock (fields
 in another order), roman numerals, formulas (atoms counted), and inflection.
+
+Four more sets have 300 pairs to test on: chords (618 to train on), units (400), products and transliteration (300).
+All products to test on are of kinds that are not in the training pairs.
 """
+# ruff: noqa: RUF001 (Cyrillic letters are meant)
 
 import argparse
 import csv
@@ -15,10 +19,11 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 
-from .starter_pairs import spelled, unchanged
+from .starter_pairs import plain, spelled, unchanged
 
 _TITLE_WORDS = [
     "the", "of", "and", "in", "a", "night", "river", "winter", "garden", "shadow", "king", "queen", "house",
@@ -50,6 +55,39 @@ _THINGS = [
 _ENDINGS = [
     "b", "ck", "d", "ff", "g", "l", "ll", "mp", "n", "nt", "p", "r", "sh", "ss", "st", "t", "y", "ve", "ze",
 ]  # fmt: skip
+
+
+# The notes of a chord: steps up the letters, and semitones up from the root.
+_THIRDS = {"m": (2, 3), "M": (2, 4), "5": (4, 7), "b5": (4, 6), "#5": (4, 8), "7": (6, 10), "M7": (6, 11), "6": (5, 9),
+           "9": (1, 2), "4": (3, 5)}  # fmt: skip
+_CHORDS = {
+    "": "M 5", "m": "m 5", "dim": "m b5", "aug": "M #5", "sus2": "9 5", "sus4": "4 5", "7": "M 5 7", "maj7": "M 5 M7",
+    "m7": "m 5 7", "m7b5": "m b5 7", "6": "M 5 6", "m6": "m 5 6", "add9": "M 5 9", "9": "M 5 7 9", "m9": "m 5 7 9",
+    "7b5": "M b5 7", "7#5": "M #5 7", "mMaj7": "m 5 M7",
+}  # fmt: skip
+_ROOTS = ("C", "C#", "Db", "D", "D#", "Eb", "E", "F", "F#", "Gb", "G", "G#", "Ab", "A", "A#", "Bb", "B")
+# Products to train on, and to test on.
+_PRODUCTS = {
+    "dairy": ("milk yoghurt butter cream cheddar brie kefir mozzarella", "feta quark gouda ricotta buttermilk ghee"),
+    "bakery": ("bread baguette croissant bagel muffin brownie roll toast", "scone pretzel doughnut ciabatta crumpet pita"),
+    "fruit": ("apples bananas pears grapes oranges plums lemons kiwis", "cherries mangoes peaches melons figs limes"),
+    "vegetables": ("carrots onions potatoes tomatoes leeks peas spinach celery", "beetroot kale courgette turnips radishes fennel"),
+    "drinks": ("juice lemonade cola tea coffee beer cider smoothie", "wine tonic cordial cocoa espresso ale"),
+    "household": ("bleach sponges detergent candles matches foil batteries napkins", "bulbs mop bin-liners string tape polish"),
+    "meat": ("chicken beef pork sausages ham bacon turkey lamb", "duck salami veal mince venison chorizo"),
+}  # fmt: skip
+_LABELS = ("organic", "fresh", "large", "value", "Dale Farm", "premium", "local", "Nordic", "family")
+_CYRILLIC = dict(re.findall(r"(.)=(\S+)", "а=a б=b в=v г=g д=d е=e з=z и=i к=k л=l м=m н=n о=o п=p р=r с=s т=t у=u ф=f "
+                            "х=kh ц=ts ч=ch ш=sh щ=shch ы=y ь=' э=e ю=yu я=ya ж=zh й=y"))  # fmt: skip
+_UNITS = (
+    ("kg", "g", 3),
+    ("g", "mg", 3),
+    ("km", "m", 3),
+    ("m", "cm", 2),
+    ("cm", "mm", 1),
+    ("L", "mL", 3),
+    ("mol", "mmol", 3),
+)
 
 
 def surname(r: random.Random) -> str:
@@ -161,14 +199,82 @@ def inflection(r: random.Random) -> tuple[str, str]:
     return r.choice(["{v} {t}", "{t} {v}", "{v}+{t}"]).format(v=verb, t=tag), form
 
 
+def chords(r: random.Random) -> tuple[str, str]:
+    """A chord, sometimes with another note as bass, to its notes: `Cm7/Eb` to `Eb G Bb C`."""
+    root, kind, bass = r.choice(_ROOTS), r.choice(list(_CHORDS)), r.randrange(3)
+    pitches = dict(zip("CDEFGAB", (0, 2, 4, 5, 7, 9, 11), strict=True))
+    first, pitch = "CDEFGAB".index(root[0]), pitches[root[0]] + root.count("#") - root.count("b")
+    notes = [root]
+    for steps, semitones in (_THIRDS[name] for name in _CHORDS[kind].split()):
+        letter = "CDEFGAB"[(first + steps) % 7]
+        sharps = (pitch + semitones - pitches[letter] + 6) % 12 - 6
+        notes.append(letter + "#" * sharps + "b" * -sharps)
+    return root + kind + (f"/{notes[bass]}" if bass else ""), " ".join(notes[bass:] + notes[:bass])
+
+
+def products(r: random.Random, is_new: bool = False) -> tuple[str, str]:
+    """`VALUE FRESH BAGEL 3 kg` to `bakery`."""
+    kind = r.choice(list(_PRODUCTS))
+    item = r.choice(_PRODUCTS[kind][is_new].split())
+    labels = " ".join(r.sample(_LABELS, r.randint(0, 2)))
+    sizes = [
+        f"{r.randint(1, 12) * 50} g",
+        f"{r.randint(1, 6)} x {r.randint(1, 9) * 100} ml",
+        f"{r.randint(2, 12)} pack",
+    ]
+    text = f"{labels} {item} {r.choice([*sizes, f'{r.randint(1, 5)} kg', ''])}".strip()
+    return r.choice([unchanged, str.upper, str.title])(text), kind
+
+
+def products_new(r: random.Random) -> tuple[str, str]:
+    return products(r, is_new=True)
+
+
+def transliteration(r: random.Random) -> tuple[str, str]:
+    """Invented words in Cyrillic letters to Latin ones: `Цябик` to `Tsyabik`."""
+
+    def word() -> str:
+        parts = (r.choice("бвгдзклмнпрстфхцчшщжй") + r.choice("аеиоуыэюя") + r.choice(["", "", "ь", "н", "р", "к"])
+                 for _ in range(r.randint(1, 4)))  # fmt: skip
+        text = "".join(parts)
+        return text.capitalize() if r.random() < 0.5 else text
+
+    words = [word() for _ in range(r.randint(1, 3))]
+    latin = ["".join(_CYRILLIC[letter] for letter in word.lower()) for word in words]
+    return " ".join(words), " ".join(
+        b[0].upper() + b[1:] if a[0].isupper() else b for a, b in zip(words, latin, strict=True)
+    )
+
+
+def units(r: random.Random) -> tuple[str, str]:
+    """`3.5 kg in g` to `3500 g`, and `95 min` to `1 h 35 min`."""
+    if r.random() < 0.25:
+        minutes = r.randint(61, 900)
+        return f"{minutes} min", f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
+    large, small, power = r.choice(_UNITS)
+    number, places = Decimal(r.randint(1, 999)), r.randint(0, 2)
+    if r.random() < 0.5:
+        amount, result, pair = plain(number.scaleb(-places)), plain(number.scaleb(power - places)), (large, small)
+    else:
+        amount, result, pair = str(number), plain(number.scaleb(-power)), (small, large)
+    return r.choice(["{} {} in {}", "{} {} to {}", "{} {} = ? {}"]).format(amount, *pair), f"{result} {pair[1]}"
+
+
 SETS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
     made.__name__: made for made in (titles, numbers, dates, names, stock, roman, formulas, inflection)
 }
 
 
-def _drawn(make: Callable[[random.Random], tuple[str, str]], seed: int) -> Iterator[tuple[str, str]]:
-    """Yield pairs whose sources differ."""
-    r, seen = random.Random(f"{make.__name__} {seed}"), set()
+# What is trained on and tested on, and the number of pairs to train on.
+MORE_SETS = {"chords": (chords, chords, 618), "units": (units, units, 400), "products": (products, products_new, 300),
+             "transliteration": (transliteration, transliteration, 300)}  # fmt: skip
+
+
+def _drawn(
+    make: Callable[[random.Random], tuple[str, str]], seed: int, seen: set[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield pairs whose sources differ, also from those that were seen."""
+    r, seen = random.Random(f"{make.__name__} {seed}"), set() if seen is None else seen
     while True:
         source, target = make(r)
         if source not in seen:
@@ -183,14 +289,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)
+    files: dict[str, Iterator[tuple[str, str]]] = {}
     for name, make in SETS.items():
         stream = _drawn(make, args.seed)
-        files = {f"{name}-test": 500, f"{name}-train": 300} | ({"titles-3000-train": 3000} if name == "titles" else {})
-        for file, count in files.items():
-            with open(args.output_dir / f"{file}.csv", "w", newline="", encoding="utf8") as opened:
-                table = csv.writer(opened)
-                table.writerow(["source", "target"])
-                table.writerows(islice(stream, count))
+        files |= {f"{name}-test": islice(stream, 500), f"{name}-train": islice(stream, 300)}
+        if name == "titles":
+            files["titles-3000-train"] = islice(stream, 3000)
+    for name, (trained, tested, count) in MORE_SETS.items():
+        seen: set[str] = set()
+        files[f"{name}-train"] = islice(_drawn(trained, args.seed, seen), count)
+        files[f"{name}-test"] = islice(_drawn(tested, args.seed + 1, seen), 300)
+    for file, pairs in files.items():
+        with open(args.output_dir / f"{file}.csv", "w", newline="", encoding="utf8") as opened:
+            table = csv.writer(opened)
+            table.writerow(["source", "target"])
+            table.writerows(pairs)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ COMMANDS = {
 # The optional packages that commands import without a message of their own, by the extra that installs them. The first
 # of an extra is what a whole command needs, the others may be needed by some options only.
 _EXTRAS = {
-    "chem": ("rdkit", "rdchiral", "PIL", "jinja2", "resvg_py"),
+    "chem": ("rdkit", "rdchiral", "PIL", "resvg_py"),
     "serve": ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"),
 }
 

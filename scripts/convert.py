@@ -95,7 +95,8 @@ def main(args: argparse.Namespace) -> None:
         except DoesNotFit as error:
             print(error.found.describe())
             raise ValueError(error.summary) from error
-        print(f"source      {source.name}: {source.title}\n{conversion.found.describe()}")
+        heading = f"source      {source.name}: {source.title}"
+        print(*filter(None, (heading, conversion.found.describe(), source.training)), sep="\n")
         model = conversion.build()
         if source_config.get("is_encoder_decoder"):
             if (folder / GENERATION_CONFIG_NAME).is_file():

@@ -1,4 +1,4 @@
-"""Score a model on a file of pairs of texts: the metrics of training with intervals, and the worst pairs with the
+"""Score a model on a file of pairs of texts: the metrics of training with intervals, and the wrong pairs with the
 model's output. `weftformer routes evaluate` scores routes."""
 
 import argparse
@@ -35,6 +35,7 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.hub.loading import load_generator
     from weftformer.serving import TextTask
     from weftformer.serving.scoring import score_pairs
+    from weftformer.training.metrics import verdict
     from weftformer.training.options import DataArguments
     from weftformer.training.pairs import Pairs, trained_columns
 
@@ -60,7 +61,7 @@ def main(args: argparse.Namespace) -> None:
     for name, score in scores.items():
         low, high, _ = intervals.get(name, (None, None, None))
         print(f"{name:<12}{score:8.4g}" + ("" if low is None else f"  [{low:.4g}, {high:.4g}]"))
-    print(metrics.worst())
+    print(verdict(metrics.rows()))
     if args.json is not None:
         write_json(args.json, {"pairs": len(metrics.references), "scores": scores, "intervals": intervals})
 

@@ -29,7 +29,7 @@ def score_pairs(
         batch_size: the number of pairs in a batch.
 
     Returns:
-        The metrics, with the texts: `scores()`, `intervals()` and `worst()`.
+        The metrics, with the texts: `scores()`, `intervals()` and `rows()`.
 
     Raises:
         ValueError: all pairs have an empty text, or a condition is not a number.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -11,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..modeling.decoding import ContinuousSearch
 from ..tokenization.checks import decode_texts, encode_checked
+from ..training.report import OUTPUTS
 from .limits import Limits
 from .search import BatchSearch, is_continuous
 
@@ -109,6 +113,17 @@ class TextPool:
         return [(self._running.pop(result.ticket), text) for result, text in zip(results, texts, strict=True)]
 
 
+def _examples(model: Any, tokenizer: Any) -> list[str]:
+    """Return two texts of the kind that a model reads: sources that were set aside from its training data, or words
+    with the name of their column."""
+    file = Path(model.name_or_path, OUTPUTS)
+    if file.is_file():
+        with file.open(newline="", encoding="utf-8") as opened:
+            return [row["source"] for row in islice(csv.DictReader(opened), 2)]
+    source = tokenizer.init_kwargs.get("text_columns", {}).get("source", "text")
+    return [f"first {source}", f"second {source}"]
+
+
 class TextTask:
     """Generates a text from a text.
 
@@ -123,21 +138,25 @@ class TextTask:
 
     def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None):
         self.model, self.tokenizer = model.eval(), tokenizer
-        source = tokenizer.init_kwargs.get("text_columns", {}).get("source", "text")  # the column of its training data
-        self.example = {"texts": [f"first {source}", f"second {source}"]}
+        self.example = {"texts": _examples(model, tokenizer)}
         positions = model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
+        self.beams = model.generation_config.num_beams or 1
         disable_padding(tokenizer)
 
     def inputs(
-        self, texts: list[str], *, beams: int = 4, max_new_tokens: int | None = None, conditions: Sequence[float] = ()
+        self,
+        texts: list[str],
+        *,
+        beams: int | None = None,
+        max_new_tokens: int | None = None,
+        conditions: Sequence[float] = (),
     ) -> list[TextInput]:
         """Check a request.
 
         Args:
             texts: the source texts.
-            beams: width of the search.
-            max_new_tokens: largest number of new tokens.
+            beams, max_new_tokens: as in [`settings`]. The task limits the number of tokens.
             conditions: the numbers that the model reads with each text, as many as in training.
 
         Returns:
@@ -148,7 +167,8 @@ class TextTask:
                 is wrong.
         """
         self.check_conditions(len(conditions))
-        settings = TextSettings(beams, max_new_tokens or self.max_new_tokens)
+        settings = self.settings(beams, max_new_tokens)
+        settings = replace(settings, max_new_tokens=min(settings.max_new_tokens, self.max_new_tokens))
         return [self.encode(text, settings, conditions) for text in texts]
 
     def settings(

@@ -20,9 +20,14 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
         texts: one_or_more(text, limits.max_inputs) = Field(  # type: ignore[valid-type]
             description="A text, or a list."
         )
-        beams: int = Field(min(4, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search.")
+        beams: int = Field(
+            min(task.beams, limits.max_beams), ge=1, le=limits.max_beams, description="Width of the search."
+        )
         max_new_tokens: int | None = Field(
-            None, ge=1, le=task.max_new_tokens, description="Largest number of new tokens of a text."
+            None,
+            ge=1,
+            le=task.max_new_tokens,
+            description="Largest number of new tokens of a text. Default: as saved with the model.",
         )
         conditions: list[number] = Field(
             [],

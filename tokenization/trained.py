@@ -11,7 +11,7 @@ logger = logging.get_logger(__name__)
 
 # Defaults for texts whose best number of tokens is unknown: the most tokens, and the fewest occurrences of a pair that
 # becomes a token. A rule of thumb, from what Gowda and May (2020, https://aclanthology.org/2020.findings-emnlp.352)
-# found best over languages and sizes of data: that 95 % of the tokens occur at least 100 times.
+# found best over languages and sizes of data: that 95% of the tokens occur at least 100 times.
 _MOST_TOKENS, _EXAMPLES = 8000, 100
 
 # The index of a token is its id. There is no unknown token, because every byte is known, and no mask token, because

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .fitting import fit_pairs
     from .metrics import TextMetrics
     from .options import DataArguments, ModelArguments
+    from .report import TrainingReport
     from .streaming import ShuffledStream
     from .trainer import WeftTrainer
 
@@ -25,6 +26,7 @@ _MODULES = {
     "fitting": ("fit_pairs",),
     "metrics": ("TextMetrics",),
     "options": ("DataArguments", "ModelArguments"),
+    "report": ("TrainingReport",),
     "streaming": ("ShuffledStream",),
     "trainer": ("WeftTrainer",),
 }

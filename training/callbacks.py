@@ -4,6 +4,7 @@ Shape suffixes: N tokens, E experts, K selected experts, L sparse layers, C = 2 
 probability of each expert, the sums of log_z^2 and of dropped assignments, and the number of tokens.
 """
 
+import logging
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,8 @@ from ..hub import export_code
 from ..modeling import WeftPreTrainedModel
 from ..modeling.losses import expert_load
 from ..modeling.moe import Router
+
+logger = logging.getLogger(__name__)
 
 
 def weft_model(model) -> Any:
@@ -37,6 +40,25 @@ class PushCodeCallback(TrainerCallback):
         # for an adapter (PEFT), the Trainer pushes no Weft configuration
         if state.is_world_process_zero and isinstance(model, WeftPreTrainedModel):
             export_code(args.output_dir)
+
+
+class StopHalfwayCallback(TrainerCallback):
+    """
+    Evaluates after half of the steps, and ends training there if all validation pairs are right.
+
+    It is for a schedule of two cycles (`cosine_with_restarts`), whose learning rate is lowest at half and at the end.
+    """
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_evaluate |= 2 * state.global_step == state.max_steps
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        scores = [entry["eval_exact_match"] for entry in state.log_history if "eval_exact_match" in entry]
+        if 2 * state.global_step == state.max_steps and scores[-1:] == [1.0]:
+            logger.info("All validation pairs are right after half of the epochs: training ends here.")
+            control.should_training_stop = True
+
+    on_train_begin = on_evaluate  # when a run that ended is resumed
 
 
 class ExpertStatisticsCallback(TrainerCallback):

@@ -24,6 +24,7 @@ from ..hub.loading import load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.loading import check_weights_files
 from .arguments import WeftTrainingArguments
+from .report import OUTPUTS, PAGE
 
 logger = logging.getLogger(__name__)
 
@@ -193,6 +194,8 @@ def remove_checkpoints(folder: str | os.PathLike) -> None:
     for name in (
         *(f"{split}_results.json" for split in ("all", "train", "eval", "test")),
         "generated_predictions.txt",
+        PAGE,
+        OUTPUTS,
     ):
         Path(folder, name).unlink(missing_ok=True)
 

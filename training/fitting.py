@@ -2,20 +2,21 @@
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 from huggingface_hub import EvalResult
-from transformers import IntervalStrategy, PreTrainedTokenizerBase, set_seed
+from transformers import IntervalStrategy, PreTrainedTokenizerBase, SchedulerType, set_seed
 
 from ..hub import evaluation_results
+from ..hub.trained import training_table
 from ..modeling import WeftForConditionalGeneration
 from ..tokenization.checks import decode_texts
 from .arguments import WeftTrainingArguments, check_one_gpu
-from .batching import PairCollator
+from .batching import PairCollator, row_lengths
 from .building import (
     STARTER,
     build_config,
@@ -25,6 +26,7 @@ from .building import (
     set_generation_defaults,
     starts_from_starter,
 )
+from .callbacks import StopHalfwayCallback
 from .checkpoints import (
     check_output_dir,
     check_same_model,
@@ -35,9 +37,10 @@ from .checkpoints import (
     save_model_folder,
 )
 from .encoding import longest
-from .metrics import TextMetrics
+from .metrics import Row, TextMetrics
 from .options import DataArguments, ModelArguments
 from .pairs import Pairs
+from .report import TrainingReport
 from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
@@ -46,6 +49,8 @@ logger = logging.getLogger(__name__)
 # Of a run that begins from the included starter (docs/data.md has the measurements): few epochs of more pairs.
 _STARTER_RATE = 1e-3
 _STARTER_EPOCHS, _STARTER_ROWS = (10, 20), 20_000
+# The schedule of the learning rate for as many epochs again, if a validation pair is still wrong.
+_TWO_CYCLES = {"num_cycles": 2}
 
 
 def start(args: WeftTrainingArguments, *inputs: str | None) -> str | None:
@@ -138,11 +143,20 @@ def report(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> None:
     trainer.save_metrics(split, scores)
 
 
-class FittedPairs(NamedTuple):
-    """The trainer, with the trained model, and the first source of its training pairs."""
+@dataclass
+class FittedPairs:
+    """The trainer, with the trained model, the first source of its training pairs, and the report, which a notebook
+    shows."""
 
     trainer: WeftTrainer
     example: str
+    report: TrainingReport
+
+    def __iter__(self) -> Iterator[Any]:  # `trainer, example = fit_pairs(...)`
+        return iter((self.trainer, self.example))
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
 
 
 def fit_pairs(
@@ -163,7 +177,7 @@ def fit_pairs(
             The stream must give the same rows whenever it is read.
 
     Returns:
-        The trainer, with the trained model, and a source to try it on.
+        The trainer, with the trained model, a source to try it on, and the report.
 
     Raises:
         ValueError, FileNotFoundError: the arguments or the data are not valid.
@@ -212,6 +226,8 @@ def _fit_pairs(
         set_generation_defaults(model, max_target_length, training_args)
         return model
 
+    outputs: list[Row] = []
+
     def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
         results: list[EvalResult] = []
         if training_args.do_eval:
@@ -219,7 +235,7 @@ def _fit_pairs(
             report(trainer, "eval", scores)
             results += _results(trainer, "eval", scores)
             if training_args.predict_with_generate:
-                logger.info(metrics.worst())
+                outputs.extend(metrics.rows())
         if "test" in data:
             results += _results(trainer, "test", _predict(trainer, data["test"]))
         return _card_details(data_args, results, model_args)
@@ -227,13 +243,40 @@ def _fit_pairs(
     training_args.include_for_metrics = ["inputs"] * training_args.predict_with_generate  # `metrics` shows them
     metrics = TextMetrics(tokenizer)
     collator = PairCollator(tokenizer, pairs.limits(config), training_args.device, data_args.pad_to_multiple_of)
+    is_in_cycles = training_args.lr_scheduler_kwargs is _TWO_CYCLES
     trainer = fit(
         build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
         compute_metrics=metrics if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=collator,
+        **({"callbacks": [StopHalfwayCallback()]} if is_in_cycles else {}),
     )  # fmt: skip
-    return FittedPairs(trainer, first[0])
+    return FittedPairs(trainer, first[0], _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path))
+
+
+def _write_report(
+    trainer: WeftTrainer, rows: list[Row], pairs: Pairs, data: Mapping[str, Any], model: str | None
+) -> TrainingReport:
+    args, history = trainer.args, trainer.state.log_history
+    longer = f"--max-steps {2 * args.max_steps}" if args.max_steps > 0 else f"--epochs {2 * args.num_train_epochs:g}"
+    begun = "the included starter" if model == str(STARTER) else model or "random"
+    settings = {"weights to begin with": begun} | training_table(trainer)
+    written = TrainingReport(str(args.output_dir), history, rows, _facts(pairs, data), settings, longer)
+    if args.is_main_process:
+        written.save()
+    return written
+
+
+def _facts(pairs: Pairs, data: Mapping[str, Any]) -> dict[str, str]:
+    """Return facts of the data for the report. A stream has no length."""
+    facts = {"files": ", ".join(_names(pairs.args)), "columns": f"{pairs.columns.source}, {pairs.columns.target}"}
+    for split, rows in data.items():
+        if isinstance(rows, datasets.Dataset):
+            sources, targets = row_lengths(rows, ("input_ids", "labels"))
+            facts[f"{'training' if split == 'train' else split} pairs"] = (
+                f"{len(rows):,}, of up to {sources.max():,} and {targets.max():,} tokens"
+            )
+    return facts
 
 
 def _with_starter(args: ModelArguments, training_args: WeftTrainingArguments, pairs: Pairs) -> ModelArguments:
@@ -249,6 +292,15 @@ def _with_starter(args: ModelArguments, training_args: WeftTrainingArguments, pa
     if training_args.num_train_epochs is None:
         fewest, most = _STARTER_EPOCHS
         training_args.num_train_epochs = min(most, max(fewest, _STARTER_ROWS // len(pairs)))
+        has_pairs = "validation" in pairs.held_out or pairs.args.validation_split != 0
+        is_scored = has_pairs and training_args.predict_with_generate
+        has_defaults = (training_args.eval_strategy, training_args.lr_scheduler_type) == ("epoch", "linear")
+        if is_scored and has_defaults and training_args.max_steps < 1 and not training_args.load_best_model_at_end:
+            training_args.num_train_epochs *= 2
+            training_args.lr_scheduler_type = SchedulerType.COSINE_WITH_RESTARTS
+            training_args.lr_scheduler_kwargs = _TWO_CYCLES
+            # not in each epoch: writing 50 texts takes about as long as an epoch
+            training_args.eval_strategy, training_args.eval_steps = IntervalStrategy.STEPS, 0.05
     return replace(args, model_name_or_path=str(STARTER))
 
 
@@ -326,5 +378,9 @@ def _card_details(data_args: DataArguments, results: list[EvalResult], model_arg
         facts["origin"] = "It was fine-tuned from the starter that Weft includes."
     if name and not Path(name).is_dir():
         return facts | {"dataset_tags": name}
-    # without their folders, which are private
-    return facts | {"dataset": [Path(file).name for file in (name, *data_args.files("train")) if file]}
+    return facts | {"dataset": _names(data_args)}
+
+
+def _names(data_args: DataArguments) -> list[str]:
+    """Return the names of the data without their folders, which are private."""
+    return [Path(file).name for file in (data_args.dataset_name, *data_args.files("train")) if file]

@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 from transformers import EvalPrediction, PreTrainedTokenizerBase
@@ -42,7 +42,7 @@ def corpus_score(name: str, predictions: Sequence[str], references: Sequence[str
 
 
 def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequence[str]) -> tuple[float, float] | None:
-    """Return sacrebleu's bootstrap interval (95 %) of a score (Koehn 2004), from 1,000 resamples with a fixed seed.
+    """Return sacrebleu's bootstrap interval (95%) of a score (Koehn 2004), from 1,000 resamples with a fixed seed.
 
     Args:
         name (`str`), predictions, references (`Sequence[str]`):
@@ -61,6 +61,49 @@ def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequen
         return None
     mean, width = map(float, interval.groups())
     return mean - width, mean + width
+
+
+class Row(NamedTuple):
+    """A pair, with the text that was generated for its source."""
+
+    source: str
+    expected: str
+    written: str
+
+    @property
+    def is_right(self) -> bool:
+        return self.expected.strip() == self.written.strip()
+
+
+def wrong_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows whose text is wrong, the most different first."""
+
+    def likeness(row: Row) -> float:  # of the beginnings, because the time is quadratic
+        return SequenceMatcher(None, row.expected.strip()[:300], row.written.strip()[:300], autojunk=False).ratio()
+
+    return sorted((row for row in rows if not row.is_right), key=likeness)
+
+
+def verdict(rows: Sequence[Row], what: str = "pairs", number: int = 10) -> str:
+    """Return lines with the exact-match score, its 95% interval, and wrong rows.
+
+    Args:
+        rows (`Sequence[Row]`):
+            The rows, at least one.
+        what (`str`, *optional*, defaults to `"pairs"`):
+            The name of the rows.
+        number (`int`, *optional*, defaults to 10):
+            The largest number of wrong rows that are shown.
+    """
+    wrong, count = wrong_rows(rows), len(rows)
+    low, high = wilson_interval(count - len(wrong), count)
+    shares = f"{100 - 100 * len(wrong) / count:.3g}% [{100 * low:.3g}, {100 * high:.3g}]"
+    how_many = f"{len(wrong):,} {'is' if len(wrong) == 1 else 'are'} wrong" if wrong else f"all {count:,} are right"
+    end = f". The worst {number}:" if 0 < number < len(wrong) else ":" if wrong and number else "."
+    lines = [f"Exact match {shares} on {count:,} {what}: {how_many}{end}"]
+    for row in wrong[:number]:
+        lines += [f"{name:<10}{' '.join(text.split())[:200]}" for name, text in zip(Row._fields, row, strict=True)]
+    return "\n".join(lines)
 
 
 class TextMetrics:
@@ -107,21 +150,12 @@ class TextMetrics:
         ids = numpy.where(ids < 0, self.tokenizer.pad_token_id, ids)
         return decode_texts(self.tokenizer, ids)
 
-    def worst(self, number: int = 10) -> str:
-        """Return pairs of the last call with their generated texts, the most different first."""
-
-        def likeness(row: tuple[str, ...]) -> float:  # of the beginnings, because the time is quadratic
-            return SequenceMatcher(None, row[1].strip()[:300], row[2].strip()[:300], autojunk=False).ratio()
-
-        rows = sorted(zip(self.sources, self.references, self.predictions, strict=True), key=likeness)[:number]
-        lines = [f"{len(rows)} pairs and the model's outputs, the worst first:"]
-        for row in rows:
-            for name, text in zip(("source", "expected", "written"), row, strict=True):
-                lines.append(f"{name:<10}{' '.join(text.split())[:200]}")
-        return "\n".join(lines)
+    def rows(self) -> list[Row]:
+        """Return the pairs of the last call, each with its generated text."""
+        return list(map(Row, self.sources, self.references, self.predictions))
 
     def intervals(self) -> dict[str, tuple[float, float, str]]:
-        """Return the ends of the 95 % intervals of `scores()`, where they exist, each with the name of its method."""
+        """Return the ends of the 95% intervals of `scores()`, where they exist, each with the name of its method."""
         if not self.references:
             return {}
         number = len(self.references)

@@ -146,11 +146,11 @@ class DataArguments:
     truncate: bool = option(False, "Truncate overlong pairs instead of skipping them.")
     max_train_samples: int | None = common_option(None, "Train only on the first N pairs.")
     max_eval_samples: int | None = option(None, "Evaluate and test only on the first N pairs.")
-    validation_split: float = option(
-        0.05,
-        "Without validation pairs, take this share of the training pairs (below 1), or this number of them (1 or "
-        "more); 0 trains on all and evaluates nothing. A trained vocabulary also sees these pairs. With "
-        "--streaming: the first N pairs (no share).",
+    validation_split: float | None = common_option(
+        None,
+        "Share (below 1) or number of training pairs to set aside for validation (default: a twentieth, but at least "
+        "50 pairs, or a fifth of fewer than 250). 0 trains on all and evaluates nothing. A trained vocabulary also "
+        "sees these pairs. With --streaming: the first N pairs (no share).",
     )
     num_proc: int | None = option(None, "Number of processes that tokenize. Default: one.")
     pad_to_multiple_of: int | None = option(
@@ -170,7 +170,7 @@ class DataArguments:
                 raise ValueError(f"--{split}-target-file {target_file} needs the sources too: give --{split}-file.")
             if self.dataset_name and file:
                 raise ValueError(f"--{split}-file and --dataset-name are mutually exclusive: give one.")
-        if self.validation_split < 0:
+        if self.validation_split is not None and self.validation_split < 0:
             raise ValueError(f"validation_split={self.validation_split} is negative: give a share, a number or 0.")
         for name in (
             "max_source_length", "max_target_length", "max_train_samples", "max_eval_samples", "num_proc",
@@ -254,7 +254,7 @@ class TrainingOptions:
     num_train_epochs: float | None = common_option(
         None,
         "Training epochs (default: 10, or more to reach 2,000 steps, up to 100; from the included starter 10, or "
-        "more to read 20,000 pairs, up to 20).",
+        "more to read 20,000 pairs, up to 20, and as many again if a validation pair is still wrong).",
         aliases=["--epochs"],
     )
     per_device_train_batch_size: int = common_option(32, "Pairs in a batch, on each device.")

@@ -107,12 +107,12 @@ class Pairs:
     def _split_stream(self, rows: IterableDataset) -> IterableDataset:
         """Move the first rows to "validation" if the arguments give a number of them. Return the other rows."""
         share = self.args.validation_split
-        if share >= 1:
+        if share is not None and share >= 1:
             self.held_out["validation"] = _first(self._first_rows(rows, int(share)), self.args.max_eval_samples)
             return rows.skip(int(share))
-        if share:
+        if share != 0:
             logger.warning(
-                f"validation_split={share} is a share of the pairs, but a stream has no length: nothing is evaluated. "
+                "A stream has no length, so no share of it can be set aside (validation_split): nothing is evaluated. "
                 "Give --validation-file, or --validation-split 1000 for the first 1,000 pairs. 0 turns off this "
                 "warning."
             )
@@ -199,7 +199,8 @@ class Pairs:
 def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int = 42) -> None:
     """Move `args.validation_split` of the training pairs, drawn at random, to a "validation" split if there is none.
 
-    Pairs with equal inputs stay together. If a split has inputs of the training data, a warning counts them.
+    The default is a twentieth, but at least 50 pairs, or a fifth of fewer than 250. Pairs with equal inputs stay
+    together. If a split has inputs of the training data, a warning counts them.
 
     Args:
         splits (`dict[str, Dataset]`):
@@ -220,13 +221,16 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
                 f"{seen} of {len(splits[name])} {name} pairs have a source that is also in the training data: their "
                 "scores do not show how well the model does on new texts."
             )
-    if "validation" in splits or not args.validation_split:
-        return
     rows, share = len(keys), args.validation_split
-    size = int(share) if share >= 1 else max(1, round(rows * share))
+    if "validation" in splits or share == 0:
+        return
+    if share is None:
+        size = max(1, round(rows / 20), min(50, rows // 5))
+    else:
+        size = int(share) if share >= 1 else max(1, round(rows * share))
     if size >= rows:
         raise ValueError(
-            f"validation_split={share} would take {size} of {rows} training pairs: give a smaller value, a "
+            f"validation_split would take {size} of {rows} training pairs: give a smaller value, a "
             "--validation-file, or 0 for no evaluation."
         )
     groups: dict[int, list[int]] = {}
@@ -244,7 +248,7 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
         )
     splits["validation"] = _first(splits["train"].select(held_out), args.max_eval_samples)
     splits["train"] = splits["train"].select(np.setdiff1d(np.arange(rows), held_out))
-    logger.info(f"{len(held_out)} of {rows} training pairs are set aside for validation (validation_split).")
+    logger.info(f"{len(held_out)} of {rows} training pairs are set aside for validation (--validation-split).")
 
 
 def _input_keys(dataset: Dataset) -> Iterator[int]:

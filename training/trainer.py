@@ -245,7 +245,7 @@ class WeftTrainer(ShardedModelTrainer):
     def _run_epoch(self, **arguments):
         # the Trainer checks for the last step only after a step, so that a finished run would take one more when
         # resumed
-        if self.state.global_step >= self.state.max_steps:
+        if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
             self.control.should_training_stop = True
         else:
             self._has_trained = True

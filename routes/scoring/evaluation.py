@@ -1,4 +1,4 @@
-"""Compares plans with recorded routes: every metric is a share of targets with its 95 % interval, also by depth.
+"""Compares plans with recorded routes: every metric is a share of targets with its 95% interval, also by depth.
 
 The intervals are Wilson's, which have a width even if all targets agree.
 
@@ -112,7 +112,7 @@ def _metrics(ranks: Sequence[dict[str, int | None]], ks: Sequence[int]) -> Estim
 
 
 def _share(count: int, total: int) -> Estimate:
-    """Return a share with its 95 % Wilson interval."""
+    """Return a share with its 95% Wilson interval."""
     return Estimate(count / total, *wilson_interval(count, total), total)
 
 

@@ -17,7 +17,7 @@ _TITLES = {
     "purchasable": "Purchasable (%): a route with all starting materials in stock",
     "purchasable_precedented": "Purchasable and precedented (%): each step has a recorded precedent",
 }
-_NOTE = "In brackets: Wilson's 95 % intervals."
+_NOTE = "In brackets: Wilson's 95% intervals."
 
 # A title, and rows of a label and a cell for each column.
 TextTable = tuple[str, list[tuple[str, list[str]]]]

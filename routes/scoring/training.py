@@ -63,7 +63,7 @@ def measure_accuracy(
 
 def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) -> None:
     """Print a summary for the user."""
-    print(f"\nHeld-out targets, exact route, order of reactants ignored, {results['beams']} beams (95 % interval):")
+    print(f"\nHeld-out targets, exact route, order of reactants ignored, {results['beams']} beams (95% interval):")
     for name, found in results["exact_route"].items():
         print(f"  {name:7}{found['value']:6.1%}  [{found['low']:.1%}, {found['high']:.1%}]  n={found['n']}")
     print(f"\nPlan of one of them: {plan.target}")

@@ -90,9 +90,9 @@ def test_pairs_are_learned_and_new_lines_answered(capsys):
     assert cli.main([*train, "--max-steps", "2", "--use-cpu"]) == 0
     assert cli.main(generate) == 0
     assert Path("answers.txt").read_text().count("\n") == 3
-    found = [shape(line) for line in "".join(capsys.readouterr()).splitlines()]
+    found = [shape(line).partition(":")[0] for line in "".join(capsys.readouterr()).splitlines()]
     for line in printed("csv"):
-        assert shape(line) in found, line
+        assert shape(line).partition(":")[0] in found, line
 
 
 def test_links_lead_somewhere():

@@ -30,7 +30,7 @@ def test_a_card_comes_back_as_it_was_written(tmp_path):
     found = (data.model_name, result.task_type, result.dataset_split, result.metric_name, result.metric_value)
     assert found == ("model", "text-generation", "test", "top-1", 0.752)
     assert result.metric_args == {"n": 400, "low": 0.708, "high": 0.792, "confidence": 0.95, "method": "Wilson"}
-    assert "| held-out routes | top-1 | 75.2 % | [70.8 %, 79.2 %], Wilson | 400 |\n" in card.text
+    assert "| held-out routes | top-1 | 75.2% | [70.8%, 79.2%], Wilson | 400 |\n" in card.text
 
 
 def test_what_is_not_known_is_not_said():

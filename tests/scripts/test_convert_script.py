@@ -90,6 +90,7 @@ def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(
     model.save_pretrained(tmp_path / "bart")
     words = {"input_ids": WORDS["input_ids"], "attention_mask": torch.ones(1, 6, dtype=torch.long)}
     assert main(["convert", str(tmp_path / "bart"), str(tmp_path / "out")]) == 0
+    assert "Training differs: the bias of the head (final_logits_bias)" in capsys.readouterr().out
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
     assert loaded.generation_config.num_beams == 3
     assert torch.equal(loaded.generate(**words, max_new_tokens=9), model.generate(**words, max_new_tokens=9))

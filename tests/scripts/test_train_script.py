@@ -1,7 +1,11 @@
 """`weftformer train` from end to end, on texts to copy and models of a few thousand parameters."""
 
+import csv
+import io
 import json
 import random
+import re
+from contextlib import redirect_stdout
 from functools import partial
 
 import pytest
@@ -51,7 +55,9 @@ def trained(pairs, tmp_path_factory):
         max_eval_samples=8, eval_strategy="steps", eval_steps=30, save_strategy="steps", save_steps=30,
         generation_num_beams=2,
     )  # fmt: skip
-    assert cli.main(["train", *argv]) == 0
+    with redirect_stdout(io.StringIO()) as printed:
+        assert cli.main(["train", *argv]) == 0
+    (folder.parent / "printed.txt").write_text(printed.getvalue())
     return folder
 
 
@@ -65,6 +71,21 @@ def test_the_loss_falls_and_results_are_written(trained):
     assert results["eval_loss"] == pytest.approx(losses[-1])
     assert {"eval_exact_match", "test_exact_match", "eval_gen_len"} <= set(results)
     assert len((trained / "generated_predictions.txt").read_text().splitlines()) == 8
+
+
+def test_the_last_lines_and_the_report_are_of_the_validation_pairs(trained):
+    with (trained / "validation_outputs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    wrong = sum(row["is_right"] == "False" for row in rows)
+    results = json.loads((trained / "all_results.json").read_text())
+    assert len(rows) == 8 and results["eval_exact_match"] == 1 - wrong / 8
+    printed = (trained.parent / "printed.txt").read_text()
+    end = printed[printed.index("Exact match") :]
+    assert f" on 8 validation pairs: {wrong} are wrong" in end and end.count("\nsource ") == wrong
+    assert re.search(r"The score is low.*\n  weftformer train --train_file ", end)
+    assert f" --output-dir {trained}-2 --" in end and f"\nSaved in {trained}. To use it:" in end
+    page = (trained / "report.html").read_text("utf8")
+    assert "pairs.csv" in page and "224, of up to " in page and page.count("<polyline") >= 3
 
 
 def test_the_folder_loads_and_generates(trained):
@@ -91,7 +112,7 @@ def test_a_file_is_scored_as_the_test_file_was(trained, pairs, tmp_path, capsys)
     printed, found = capsys.readouterr().out, json.loads(numbers.read_text())
     assert found["pairs"] == 8 and found["scores"]["exact_match"] == results["test_exact_match"]
     assert found["scores"].get("bleu") == pytest.approx(results.get("test_bleu"))
-    assert printed.startswith(f"8 pairs of {pairs}\nexact_match ") and "8 pairs and the model's outputs" in printed
+    assert printed.startswith(f"8 pairs of {pairs}\nexact_match ") and "Exact match " in printed
     routes = tmp_path / "routes.jsonl"
     routes.write_text('{"route": {"smiles": "CCO", "children": [{"smiles": "CC"}]}}\n')
     for group, message in ([], "`weftformer routes evaluate` scores them"), (["routes"], "writes texts, not routes"):

@@ -23,7 +23,7 @@ from weftformer.serving.translate import translate_endpoint
 class StubTask:
     """Returns texts in upper case. "wait" runs until `go` is set or it is unwanted, "fail" fails, "bad" is refused."""
 
-    path, max_new_tokens, summary, models = "/translate", 100, "Upper case.", []
+    path, beams, max_new_tokens, summary, models = "/translate", 4, 100, "Upper case.", []
     example, describe = {"texts": ["ein Haus", "zwei Hunde"]}, dict
 
     def __init__(self):

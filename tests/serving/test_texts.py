@@ -17,12 +17,22 @@ def text_task():
     return TextTask(*tiny_text_model([*TEXTS, "four five six seven eight nine"], max_source_positions=40))
 
 
-def test_the_page_of_a_text_model_has_an_example_of_its_kind():
+@pytest.mark.parametrize("has_outputs", [False, True])
+def test_the_page_of_a_text_model_has_its_example_and_its_settings(tmp_path, has_outputs):
     model, tokenizer = tiny_text_model(TEXTS)
     tokenizer.init_kwargs["text_columns"] = {"source": "question", "target": "answer"}
-    with running(TextTask(model, tokenizer), max_batch_size=4) as server:
+    model.name_or_path = str(tmp_path)
+    model.generation_config.num_beams, model.generation_config.max_new_tokens = 3, 7
+    if has_outputs:
+        rows = 'source,expected,written,is_right\n"six, <six>",a,a,True\nnine,b,c,False\ntwo,d,d,True\n'
+        (tmp_path / "validation_outputs.csv").write_text(rows)
+    task = TextTask(model, tokenizer)
+    with running(task, max_batch_size=4) as server:
         page = server.client.get("/").text
-    assert "first question\nsecond question</textarea>" in page and "SMILES" not in page
+    example = "six, &lt;six&gt;\nnine" if has_outputs else "first question\nsecond question"
+    assert f"{example}</textarea>" in page and 'value="3"' in page and "SMILES" not in page
+    (input,) = task.inputs(["six"])
+    assert (input.settings.beams, input.settings.max_new_tokens) == (3, 7)
 
 
 def answers_together(task, bodies):

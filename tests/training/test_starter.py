@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import DataArguments, ModelArguments, fit_pairs
+from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments, fit_pairs, fitting
 from weftformer.training.building import STARTER, starts_from_starter
 from weftformer.training.pairs import Pairs
 
@@ -65,15 +65,48 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     words = {"train-file": file, "output-dir": folder, "max-steps": 2, "validation-split": 4, "max-eval-samples": 2}
     argv = [word for name, value in words.items() for word in (f"--{name}", str(value))]
     with caplog.at_level("INFO", "weftformer"):
-        trainer, _ = fit_pairs(*parse_arguments([*argv, "--use-cpu"]))
+        trainer, _ = fitted = fit_pairs(*parse_arguments([*argv, "--use-cpu"]))
     assert "Starting from the included starter for" in caplog.text
     assert (trainer.args.learning_rate, trainer.args.num_train_epochs) == (1e-3, 20)
     assert {str(tensor.dtype) for tensor in load_file(folder / "model.safetensors").values()} == {"torch.float32"}
     texts = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".md", ".py")}
     assert not [name for name, text in texts.items() if str(STARTER.parent) in text]
     assert "fine-tuned from the starter" in texts["README.md"]
+    assert (folder / "report.html").read_text("utf8").endswith(fitted._repr_html_())
+    assert "<td>the included starter</td>" in fitted._repr_html_()
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model.generation_config.max_length == 31  # twice the longest target and its end, and room for more
     # two steps of warm-up change little: the starter knows this task
     written = model.generate(**tokenizer(["lower: ABBA"], return_tensors="pt"))
     assert tokenizer.batch_decode(written, skip_special_tokens=True) == ["abba"]
+
+
+@pytest.mark.parametrize(("are_right", "steps"), [(True, 13), (False, 26)])
+def test_training_ends_halfway_if_all_validation_pairs_are_right(file, tmp_path, monkeypatch, are_right, steps):
+    monkeypatch.setattr(fitting, "_STARTER_EPOCHS", (13, 13))  # of one step; scores come after every second
+    if not are_right:  # the targets of new texts are a matter of luck
+        draw = random.Random(1)
+        texts = [f"{line.split(',')[0]},{draw.randint(100, 999)},1" for line in file.read_text().splitlines()[1:]]
+        file.write_text("\n".join(["source,target,n", *texts]))
+    argv = ["--train-file", str(file), "--source-column", "source", "--target-column", "target", "--use-cpu"]
+    argv += ["--output-dir", str(tmp_path / "model"), "--save-strategy", "steps", "--save-steps", "13"]
+    trainer = fit_pairs(*parse_arguments([*argv, "--logging-steps", "1"])).trainer
+    assert (trainer.state.global_step, trainer.state.max_steps) == (steps, 26)
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry]
+    assert max(rates) == 1e-3 and rates[12] < 1e-4 and rates[-1] < 1e-4
+    assert (max(rates[13:], default=0) > 9e-4) is not are_right
+    resumed = fit_pairs(*parse_arguments([*argv, "--resume-from-checkpoint", "true"])).trainer
+    assert resumed.state.global_step == steps  # a run that has ended stays as it is
+
+
+def test_chosen_epochs_have_one_cycle(file):
+    pairs, model = Pairs(DataArguments(str(file))), ModelArguments()
+    for changes in (
+        {"num_train_epochs": 3},
+        {"max_steps": 9},
+        {"eval_strategy": "no"},
+        {"lr_scheduler_type": "cosine"},
+    ):
+        args = WeftTrainingArguments("runs/a", predict_with_generate=True, use_cpu=True, **changes)
+        assert fitting._with_starter(model, args, pairs).model_name_or_path == str(STARTER)
+        assert args.lr_scheduler_kwargs is None and args.num_train_epochs == changes.get("num_train_epochs", 20)

@@ -114,6 +114,13 @@ def test_samples_and_validation_split(tmp_path):
     assert set(splits) == {"train"}
 
 
+@pytest.mark.parametrize(("rows", "expected"), [(3, 1), (100, 20), (249, 49), (300, 50), (2000, 100)])
+def test_small_sets_keep_enough_pairs_to_score(rows, expected):
+    splits = {"train": Dataset.from_dict({"input_ids": [[n] for n in range(rows)], "labels": [[0]] * rows})}
+    split_validation(splits, DataArguments("a"))
+    assert (len(splits["validation"]), len(splits["train"])) == (expected, rows - expected)
+
+
 def test_equal_sources_are_on_one_side(caplog):
     """As encoded rows: ten sources, each with three targets, the second of them equal to the first."""
     rows = {"input_ids": [[n, 1] for n in range(10)] * 3, "labels": [[0]] * 20 + [[5]] * 10}

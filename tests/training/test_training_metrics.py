@@ -6,11 +6,22 @@ from transformers import EvalPrediction
 
 from weftformer.tokenization import train_tokenizer
 from weftformer.training import TextMetrics
-from weftformer.training.metrics import bootstrap_interval, exact_match
+from weftformer.training.metrics import Row, bootstrap_interval, exact_match, verdict
 
 
 def test_exact_match():
     assert exact_match(["a b", " c ", "d"], ["a b", "c", "e"]) == pytest.approx(2 / 3)
+
+
+def test_the_verdict_shows_wrong_pairs_alone_the_most_different_first():
+    right, near, far = Row("a", "b ", " b"), Row("c", "west", "wes\nt"), Row("d", "east", "up")
+    assert verdict([right] * 25) == "Exact match 100% [86.7, 100] on 25 pairs: all 25 are right."
+    lines = verdict([right] * 298 + [near, far], "new pairs").splitlines()
+    assert lines[0] == "Exact match 99.3% [97.6, 99.8] on 300 new pairs: 2 are wrong:"
+    shown = ["source    d", "expected  east", "written   up", "source    c", "expected  west", "written   wes t"]
+    assert lines[1:] == shown
+    assert verdict([near, far], number=1).splitlines()[0].endswith(": 2 are wrong. The worst 1:")
+    assert verdict([near, far], number=0).endswith("on 2 pairs: 2 are wrong.")
 
 
 def test_compute_metrics_from_padded_ids_without_sacrebleu(monkeypatch, caplog):

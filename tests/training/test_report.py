@@ -1,0 +1,96 @@
+"""The report of a training run: what it says to do next, its page, and the table of outputs."""
+
+import csv
+import re
+
+import pytest
+
+from weftformer.training.metrics import Row
+from weftformer.training.report import TrainingReport
+
+WRONG = Row("2 <b>\nlines", "84.1 s", "84.0 s")
+
+
+def report(folder, rows, losses=(0.5, 0.2), scores=(0.5, 0.6), **further):
+    history = [{"loss": 2.0, "epoch": 0.5}, {"epoch": 2, **further}]
+    for epoch, (loss, score) in enumerate(zip(losses, scores, strict=True), 1):
+        history.append({"eval_loss": loss, "eval_exact_match": score, "epoch": epoch})
+    facts, settings = {"files": "pairs.csv"}, {"learning rate": 1e-3}
+    folder = str(folder / "my run")
+    return TrainingReport(folder, history, rows, facts, settings, "--epochs 80", "weftformer train --seed 1")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "losses", "scores", "expected"),
+    [
+        (60, 6, (0.5, 0.2), (0.5, 0.6), ()),
+        (44, 6, (0.2, 0.5), (0.5, 0.6), ("still rising", "train --seed 1 --output-dir '{}-2' --epochs 80")),
+        (44, 6, (0.5, 0.2), (0.6, 0.6), ("no longer rose", "--output-dir '{}-2' --train-file MORE-PAIRS.csv")),
+        (60, 1, (0.2, 0.21), (0.5, 0.6), ()),
+        (60, 1, (0.2, 0.25), (0.5, 0.6), ("rose from 0.2 to 0.25", "--output-dir '{}-2' --train-file MORE-PAIRS.csv")),
+        (60, 0, (0.2, 0.25), (0.5, 0.6), ()),
+        (49, 0, (0.5, 0.2), (0.5, 0.6), ("49 pairs is uncertain", "weftformer evaluate MORE-PAIRS.csv --model '{}'")),
+        (0, 0, (0.2, 0.5), (0.5, 0.6), ()),
+    ],
+)
+def test_what_to_do_next(tmp_path, right, wrong, losses, scores, expected):
+    found = report(tmp_path, [Row("a", "b", "b")] * right + [WRONG] * wrong, losses, scores).advice
+    assert len(found) == len(expected)
+    for text, part in zip(found, expected, strict=True):
+        assert part.format(tmp_path / "my run") in text
+
+
+def test_the_last_lines_are_the_score_the_wrong_pairs_and_the_advice(tmp_path):
+    lines = str(report(tmp_path, [Row("a", "b", "b")] * 3 + [WRONG])).splitlines()
+    assert lines[0] == "Exact match 75% [30.1, 95.4] on 4 validation pairs: 1 is wrong:"
+    assert lines[1:4] == ["source    2 <b> lines", "expected  84.1 s", "written   84.0 s"]
+    assert lines[4:] == [
+        "The score is low and was still rising. Train for longer:",
+        f"  weftformer train --seed 1 --output-dir '{tmp_path}/my run-2' --epochs 80",
+    ]
+    assert str(report(tmp_path, [])) == "No texts were scored."
+
+
+def test_the_files_hold_curves_marks_and_all_outputs(tmp_path):
+    rows = [Row("a", "b", "b"), WRONG, Row("c" * 9, "d", "")]
+    made = report(tmp_path, rows)
+    (tmp_path / "my run").mkdir()
+    made.save()
+    page = (tmp_path / "my run" / "report.html").read_text("utf8")
+    assert (
+        page.endswith(made._repr_html_())
+        and "<title>my run</title>" in page
+        and "http" not in page.split("</style>")[-1]
+        and "<script" not in page
+    )
+    assert "2 &lt;b&gt;\nlines" in page
+    assert "84.<mark>1</mark> s" in page and "84.<mark>0</mark> s" in page and "<mark>d</mark>" in page
+    # two epochs in 440 pixels; losses of 2, 0.5 and 0.2 in 160 pixels from 10 down to 0.1; scores of 50 and 60 from 100 to 0
+    curves = re.findall(r'<polyline points="([^"]+)"', page)
+    assert curves == ["110.0,55.9", "220.0,104.1 440.0,135.9", "220.0,80.0 440.0,64.0"]
+    assert page.count("<td>1 of 1</td>") == 1 and page.count("<td>0 of 1</td>") == 2 and "9 characters" in page
+    assert "pairs.csv" in page and "0.001" in page
+    with (tmp_path / "my run" / "validation_outputs.csv").open(newline="", encoding="utf8") as file:
+        table = list(csv.reader(file))
+    assert table == [["source", "expected", "written", "is_right"], ["a", "b", "b", "True"],
+                     [*WRONG, "False"], ["c" * 9, "d", "", "False"]]  # fmt: skip
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_a_phone_in_both_schemes(tmp_path, browser, scheme):
+    (tmp_path / "my run").mkdir()
+    report(tmp_path, [Row("a", "b", "b"), WRONG, Row("c" * 99, "d", "")], eval_bleu=9.0, eval_chrf=9.0).save()
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    page, problems = context.new_page(), []
+    page.on("console", lambda message: problems.append(message.text))
+    page.goto((tmp_path / "my run" / "report.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == 390 and problems == []
+    ink, ground = (
+        page.eval_on_selector(".weft-report", f"part => getComputedStyle(part).{name}")
+        for name in ("color", "backgroundColor")
+    )
+    assert (ink, ground) == (
+        ("rgb(0, 0, 0)", "rgb(255, 255, 255)") if scheme == "light" else ("rgb(255, 255, 255)", "rgb(18, 18, 18)")
+    )
+    context.close()

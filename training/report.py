@@ -1,0 +1,187 @@
+"""The report of a training run on pairs: a page with curves, wrong pairs and settings, and a table of the outputs."""
+
+import csv
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from ..common.atomic import atomic_write
+from .metrics import Row, verdict, wrong_rows
+
+PAGE, OUTPUTS = "report.html", "validation_outputs.csv"
+# The number of wrong pairs on the page, and the length to which their texts are compared: the time is quadratic.
+_SHOWN, _COMPARED = 100, 500
+# The size of a chart without its labels.
+_WIDTH, _HEIGHT = 440, 160
+# A score below this is low, a last validation loss of more times the smallest has risen, and fewer pairs are few.
+_LOW, _RISE, _FEW = 0.9, 1.1, 50
+_MORE = "--train-file MORE-PAIRS.csv"
+_SCORES = {"exact_match": "exact match", "bleu": "BLEU", "chrf": "chrF"}
+
+
+@dataclass
+class TrainingReport:
+    """What a training run on pairs came to. A notebook shows it as a page, and `print` as a few lines.
+
+    Args:
+        folder (`str`):
+            The folder of the model.
+        history (`list[dict[str, float]]`):
+            The `log_history` of the Trainer.
+        rows (`list[Row]`):
+            The validation pairs with the generated texts, in order. Empty if nothing was scored.
+        facts (`dict[str, Any]`):
+            Facts of the data.
+        settings (`dict[str, Any]`):
+            Settings of the training.
+        longer (`str`):
+            The option for twice the training.
+        command (`str`, *optional*, defaults to `"weftformer train ..."`):
+            The command of this training.
+    """
+
+    folder: str
+    history: list[dict[str, float]]
+    rows: list[Row]
+    facts: dict[str, Any]
+    settings: dict[str, Any]
+    longer: str
+    command: str = "weftformer train ..."
+
+    def __str__(self) -> str:
+        return "\n".join([self._verdict(10), "\n  ".join(self.advice)]).rstrip("\n")
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """A sentence and a command if the score is low, the validation loss rises, or few pairs were scored."""
+        if not self.rows:
+            return ()
+        again = f"{self.command} --output-dir {shlex.quote(self.folder + '-2')}"
+        num_right, losses = sum(row.is_right for row in self.rows), [loss for _, loss in self._curve("eval_loss")]
+        if num_right < _LOW * len(self.rows):
+            scores = [score for _, score in self._curve("eval_exact_match")]
+            late = len(scores) * 3 // 4
+            if max(scores[late:], default=0) > max(scores[:late], default=-1):
+                return "The score is low and was still rising. Train for longer:", f"{again} {self.longer}"
+            return "The score is low and no longer rose. Train on more pairs:", f"{again} {_MORE}"
+        if num_right < len(self.rows) and losses and losses[-1] > _RISE * min(losses):
+            rise = f"The validation loss rose from {min(losses):.3g} to {losses[-1]:.3g}"
+            return f"{rise}: the model learns its pairs by heart. Train on more pairs:", f"{again} {_MORE}"
+        if len(self.rows) < _FEW:
+            remedy = f"weftformer evaluate MORE-PAIRS.csv --model {shlex.quote(self.folder)}"
+            return f"A score on {len(self.rows)} pairs is uncertain. Score the model on more pairs:", remedy
+        return ()
+
+    def _repr_html_(self) -> str:
+        wrong = wrong_rows(self.rows)
+        losses = {"training": self._curve("loss"), "validation": self._curve("eval_loss")}
+        scores = {shown: self._curve(f"eval_{name}") for name, shown in _SCORES.items()}
+        scores["exact match"] = [(epoch, 100 * share) for epoch, share in scores["exact match"]]
+        return _template().render(
+            name=Path(self.folder).name,
+            verdict=self._verdict(0),
+            advice=self.advice,
+            charts=[("Loss (logarithmic)", _chart(losses, is_log=True)), ("Validation scores", _chart(scores))],
+            size=(_WIDTH, _HEIGHT),
+            num_wrong=len(wrong),
+            wrong=[
+                (row.source, _marked(row.expected, row.written), _marked(row.written, row.expected))
+                for row in wrong[:_SHOWN]
+            ],
+            outputs=OUTPUTS,
+            lengths=_by_length(self.rows),
+            tables={"Data": self.facts, "Settings": self.settings},
+        )
+
+    def save(self) -> None:
+        """Write `report.html`, and `validation_outputs.csv` if texts were scored, into the folder."""
+        with atomic_write(Path(self.folder, PAGE)) as file:
+            file.write_text(_HEAD.format(title=escape(Path(self.folder).name)) + self._repr_html_(), encoding="utf-8")
+        if not self.rows:
+            return
+        with atomic_write(Path(self.folder, OUTPUTS)) as file, file.open("w", newline="", encoding="utf-8") as opened:
+            table = csv.writer(opened)
+            table.writerow([*Row._fields, "is_right"])
+            table.writerows([*row, row.is_right] for row in self.rows)
+
+    def _verdict(self, number: int) -> str:
+        return verdict(self.rows, "validation pairs", number) if self.rows else "No texts were scored."
+
+    def _curve(self, name: str) -> list[tuple[float, float]]:
+        """Return the epochs and values of a number that the Trainer logged."""
+        return [(entry["epoch"], entry[name]) for entry in self.history if name in entry]
+
+
+# What a file needs around the page that a notebook shows. The policy allows no other host and no script.
+_HEAD = """<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+"""
+
+
+@cache
+def _template() -> Template:
+    loader = FileSystemLoader(Path(__file__).parent)
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(PAGE)
+
+
+def _chart(curves: Mapping[str, Sequence[tuple[float, float]]], is_log: bool = False) -> dict[str, Any]:
+    """Return the lines of a chart with its labels, in pixels from its upper left corner.
+
+    Args:
+        curves: points of the curves, by their names. Empty curves are left out.
+        is_log: whether the scale is logarithmic, from one power of ten to another. Otherwise it is 0 to 100.
+    """
+    curves = {name: points for name, points in curves.items() if points}
+    values = [value for points in curves.values() for _, value in points if not is_log or 0 < value < math.inf]
+    if not values:
+        return {}
+    last = max(epoch for points in curves.values() for epoch, _ in points)
+    ticks = [0.0, 50.0, 100.0]
+    if is_log:
+        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+        ticks = [10.0**power for power in range(low, max(high, low + 1) + 1)]
+
+    def height(value: float) -> float:
+        share = math.log(max(value, ticks[0]) / ticks[0], ticks[-1] / ticks[0]) if is_log else value / ticks[-1]
+        return _HEIGHT * (1 - share)
+
+    return {
+        "lines": {
+            name: " ".join(f"{_WIDTH * epoch / last:.1f},{height(value):.1f}" for epoch, value in points)
+            for name, points in curves.items()
+        },
+        "ticks": {f"{tick:g}": height(tick) for tick in ticks},
+        "epochs": {f"{share * last:.3g}": share * _WIDTH for share in (0, 0.5, 1)},
+    }
+
+
+def _marked(text: str, other: str) -> list[tuple[str, bool]]:
+    """Return the parts of a text in order, each with whether it differs from the other text."""
+    matcher = SequenceMatcher(None, text[:_COMPARED], other[:_COMPARED], autojunk=False)
+    parts = [(text[start:end], kind != "equal") for kind, start, end, _, _ in matcher.get_opcodes() if end > start]
+    return parts + [(text[_COMPARED:], False)] * (len(text) > _COMPARED)
+
+
+def _by_length(rows: Sequence[Row]) -> list[tuple[int, int, int, int]]:
+    """Return quarters of the rows by the length of their sources: shortest, longest, how many are right, and all."""
+    lengths = np.array([len(row.source) for row in rows])
+    groups, least = [], -1
+    for most in np.unique(np.quantile(lengths, (0.25, 0.5, 0.75, 1), method="lower")) if rows else []:
+        group = [row for row in rows if least < len(row.source) <= most]
+        groups.append((min(len(row.source) for row in group), most, sum(row.is_right for row in group), len(group)))
+        least = most
+    return groups
