@@ -1,0 +1,83 @@
+"""The reactions that make one molecule: first those of the library, then those that the model proposes.
+
+They have the costs and the order of a search to the stock, which begins with the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+
+from .. import precedents
+from ..plans import Candidate
+from ..stock import Stock
+from ..tree import Route
+from .model_search import Job, RouteSearch
+from .requests import PlanRequest
+from .retro_star import Step
+from .stock_search import LIBRARY_STEPS, allowed, library_steps, model_steps, stock_remarks
+
+# The library is asked for a few reactions first, because all of them take ten times as long.
+_FEW = 3
+
+
+class Expansion:
+    """A target of a [`PlanPool`] whose last reactions are wanted, and no routes.
+
+    Args:
+        request: the request.
+        search: the search of the model, which other targets share.
+        stock: the purchasable molecules.
+        expanded: the reactions of molecules that the model has searched. It is shared and grows.
+    """
+
+    first: Route | None = None  # there are no routes
+
+    def __init__(
+        self, request: PlanRequest, search: RouteSearch, stock: Stock | None, expanded: dict[str, Sequence[Step]]
+    ):
+        self.request, self._stock, self._expanded = request, stock, expanded
+        self._found: dict[tuple[str, ...], Candidate] = {}
+        self._asked = [_FEW, LIBRARY_STEPS]  # what the library is still asked for
+        self._jobs = list(request.jobs)
+        self._is_over = False
+
+    def is_over(self, seconds: float) -> bool:
+        """Return whether the library and the model have proposed their reactions."""
+        return self._is_over
+
+    def advance(self) -> None:
+        """Let the library propose reactions, or take those that the model has proposed before."""
+        target = self.request.target
+        if self._asked:
+            self._take(library_steps(precedents.shipped_library(), target, self._asked.pop(0)), 0)
+        elif target in self._expanded or not self.request.jobs:
+            self._end(self._expanded.get(target, ()))
+
+    def next_job(self) -> tuple[Hashable, Job] | None:
+        """Return the search of the model after the reactions of the library, else None."""
+        is_next = not self._asked and self._jobs and self.request.target not in self._expanded
+        return (0, self._jobs.pop()) if is_next else None
+
+    def add_candidates(self, place: Hashable, candidates: list[Candidate]) -> None:
+        """Take the reactions that the model proposes."""
+        self._end(model_steps(self._expanded, self.request.target, candidates))
+
+    def result(self) -> tuple[list[Candidate], list[str]]:
+        """Return the reactions as routes of one step, in their order, and a remark if the target is in the stock."""
+        return list(self._found.values()), stock_remarks(self._stock, self.request.target)
+
+    def _end(self, steps: Iterable[Step]) -> None:
+        if not self._is_over:
+            self._take(sorted(steps, key=lambda step: step.cost), len(self._found))
+            self._is_over = True
+
+    def _take(self, steps: Iterable[Step], before: int) -> None:
+        """Report the reactions that are new, as long as there are not too many after those before."""
+        target, most = self.request.target, before + (self.request.num_proposals or 0)
+        for step in allowed(target, steps, self.request.settings.rules):
+            if step.reactants not in self._found and len(self._found) < most:
+                route, rank = Route(target, tuple(map(Route, step.reactants))), len(self._found) + 1
+                found = Candidate(route.to_string(), -step.cost, 1, route, rank=rank, group=rank)
+                self._found[step.reactants] = found.with_stock(self._stock)
+                if self.request.report is not None:
+                    self.request.report(self._found[step.reactants])
