@@ -305,7 +305,7 @@ def described(plan: Plan, count: int) -> str:
         if candidate.fails_because:
             facts.append(f"fails: {candidate.fails_because}")
         text.append(f"\n{', '.join(facts)}\n{route.format_tree(candidate.missing)}")
-        text += [_step(number, *step) for number, step in enumerate(candidate.steps, 1)]
+        text += [described_step(f"step {number}", *step) for number, step in enumerate(candidate.steps, 1)]
         text += [f"buy {offer.smiles}: {offer.description}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []
     return "\n".join(text)
@@ -317,8 +317,8 @@ def _answer(plan: Plan) -> str:
     return f"{'solved' if plan.solved else 'not solved'} by {steps} from the stock"
 
 
-def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
-    """Describe a step in a line: its name or class, its recorded reactions, its forward prediction, and remarks."""
+def described_step(number: str, route: Route, known: Judgement, rank: int | None) -> str:
+    """Describe a step in a line: its number, its name or class, its recorded reactions, its forward prediction, and remarks."""
     name = known.title or f"to {route.smiles}"
     states = {
         "precedented": f"{known.precedents:,} recorded",
@@ -326,7 +326,7 @@ def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
         "fails": f"fails: {known.reason}",
     }
     predicted = "" if rank is None else f", predicted back (rank {rank})" if rank else ", not predicted back"
-    return "; ".join([f"step {number}: {name}, {states[known.state]}{predicted}", *known.remarks])
+    return "; ".join([f"{number}: {name}, {states[known.state]}{predicted}", *known.remarks])
 
 
 def table(lines: list[dict[str, Any]]) -> str:

@@ -5,15 +5,18 @@ They have the costs and the order of a search to the stock, which begins with th
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from .. import precedents
-from ..plans import Candidate
+from ..plans import Candidate, Plan
 from ..stock import Stock
 from ..tree import Route
 from .model_search import Job, RouteSearch
 from .requests import PlanRequest
 from .retro_star import Step
+from .settings import Constraints
 from .stock_search import LIBRARY_STEPS, allowed, library_steps, model_steps, stock_remarks
 
 # The library is asked for a few reactions first, because all of them take ten times as long.
@@ -81,3 +84,34 @@ class Expansion:
                 self._found[step.reactants] = found.with_stock(self._stock)
                 if self.request.report is not None:
                     self.request.report(self._found[step.reactants])
+
+
+def num_alternatives(step: Route) -> int:
+    """Return the number of other reactions that the library proposes for the product of the last step of a route."""
+    made = tuple(sorted(child.smiles for child in step.children))
+    steps = library_steps(precedents.shipped_library(), step.smiles)
+    return sum(other.reactants != made for other in allowed(step.smiles, steps, Constraints()))
+
+
+def proposal_row(found: Candidate) -> dict[str, Any]:
+    """Return a reaction for JSON: the fields of `Candidate.reactions` with its `rank`, `score` and `examples`, and the
+    `reactants`, each with `in_stock` (None without a stock) and the data of the stock."""
+    assert found.route is not None
+    [about], [judgement], missing = found.reactions or [], found.judgements, found.missing
+    del about["step"]
+    offers = {offer.smiles: asdict(offer) for offer in found.offers}
+    reactants = [
+        {"smiles": leaf, "in_stock": None if missing is None else leaf not in missing, "offer": offers.get(leaf)}
+        for leaf in found.route.leaves()
+    ]
+    examples = [example._asdict() for example in judgement.examples]
+    return {"rank": found.rank, "score": found.finite_score} | about | {"examples": examples, "reactants": reactants}
+
+
+def last_rows(plan: Plan) -> Iterator[dict[str, Any]]:
+    """Yield what is known at the end: the forward rank and the evidence of each reaction, by its rank, if there is a
+    forward model, then the number of reactions and the remarks."""
+    for found in plan.candidates:
+        if found.forward_ranks is not None:
+            yield {"rank": found.rank, "forward_rank": found.forward_ranks[0], "evidence": found.evidence}
+    yield {"target": plan.target, "found": len(plan.candidates), "remarks": list(plan.remarks)}

@@ -197,8 +197,7 @@ class PlanSettings:
         check_options(self)
         if self.have:
             from ..molecules import canonical_smiles
-
-            object.__setattr__(self, "have", tuple(sorted(map(canonical_smiles, self.have))))
+        object.__setattr__(self, "have", tuple(sorted(canonical_smiles(smiles) for smiles in self.have)))
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise NotAllowed("time_limit", self.time_limit, "give a number of seconds above 0.")
         if not self.grammar and not self.rules.is_empty:
