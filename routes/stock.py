@@ -109,6 +109,7 @@ class Stock:
     """
 
     own: frozenset[str] = frozenset()  # molecules of the user, besides those of the file
+    path: Path | None = None  # the file, if the stock was read from one
 
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
@@ -188,7 +189,7 @@ class Stock:
             stock = cls._read(path, workers, progress, column)
             if cache:
                 stock._to_cache(cached, stamp)
-        stock.is_strict = is_strict
+        stock.is_strict, stock.path = is_strict, path
         if stock.num_bad:
             first = "; ".join(repr(line) for line in stock.bad_lines)
             _logger.warning("%s: %d lines are not molecules. The first of them: %s.", path, stock.num_bad, first)

@@ -61,7 +61,7 @@ def test_page_and_schema_show_the_fields_of_the_model(planner, known, monkeypatc
     kinds = (PlanSettings, Constraints)
     settings = {field.name for kind in kinds for field in dataclasses.fields(kind) if "help" in field.metadata}
     assert settings - {"enforce_limits"} | {"allow", "n_steps"} <= set(fields) and "starting_material" not in fields
-    assert fields["on_salt"]["enum"] == ["error", "strip"] and fields["forbidden"]["maxItems"] == 16
+    assert fields["on_salt"]["enum"] == ["error", "strip"] and fields["forbidden"]["maxItems"] == 100
 
 
 def test_targets_steps_and_drawings(planner, known):
