@@ -22,10 +22,9 @@ from .molecules import canonical_route, canonical_smiles
 from .plans import Candidate, Plan
 from .tree import Route
 
-_SUMMARY = "A route that is being built: drawn and judged, or as a file."
 # A drawing of more would take long, and nobody could read it.
 _MOST_MOLECULES = 200
-_MOST_TEXT = 1 << 16
+_BEGINNING = "What to begin from: SMILES, InChI, a molfile, or a name in the file of the stock."
 _FILES = (".svg", ".png", ".html", *ENDINGS)
 
 
@@ -44,25 +43,17 @@ def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int)
 
     class BuildRequest(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
-        text: str | None = Field(
-            None,
-            max_length=_MOST_TEXT,
-            description="What to begin from: SMILES, InChI, a molfile, or a name in the file of the stock.",
-        )
+        text: str | None = Field(None, max_length=1 << 16, description=_BEGINNING)
         route: dict[str, Any] | None = Field(None, description="The route, with `smiles` and `children`.")
-        have: list[smiles] = Field([], max_length=most, description="Molecules that the user has, besides the stock.")
-        forbidden: list[reaction] = Field(
-            [], max_length=most, description="Molecules and reactions that the user does not want, to list them."
-        )
-        file: Literal[_FILES] | None = Field(  # type: ignore[valid-type]
-            None, description="The ending of a file to export (default: the drawn route)."
-        )
+        have: list[smiles] = Field([], max_length=most, description="Molecules besides those of the stock.")
+        forbidden: list[reaction] = Field([], max_length=most, description="Molecules and reactions, to list them.")
+        file: Literal[_FILES] | None = Field(None, description="The ending of a file.")  # type: ignore[valid-type]
 
     @app.get("/build", include_in_schema=False)
     async def page() -> Response:
         return page_response(text, script)
 
-    @app.post("/build", summary=_SUMMARY, responses=PROBLEMS)
+    @app.post("/build", summary="A route that is being built: drawn and judged, or as a file.", responses=PROBLEMS)
     async def build(body: BuildRequest) -> Any:
         try:  # in a thread, because RDKit would block the event loop
             return await run_in_threadpool(_answer, task, body)

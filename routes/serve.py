@@ -61,8 +61,10 @@ def route_task(
         forward_model, device, dtype: as in [`load_forward`].
     """
     from .planning.planner import RoutePlanner
+    from .precedents import shipped_library
     from .scoring.round_trip import load_forward
 
+    shipped_library().propose("CCO", 1)  # reading it takes longer than an answer may take
     forward = load_forward(forward_model, device, dtype)
     return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward)
 
@@ -130,19 +132,6 @@ class RouteTask:
             return requests
         limited = replace(settings, time_limit=budget)
         return [replace(request, settings=limited) if request.searches_steps else request for request in requests]
-
-    def expansion(
-        self, smiles: str, settings: PlanSettings, n: int, report: Callable[["Candidate"], None] | None = None
-    ) -> "PlanRequest":
-        """Check a molecule whose reactions are wanted. The arguments are those of [`RoutePlanner.expand`].
-
-        Raises:
-            ValueError: the molecule or a setting is invalid; the message has the reason.
-        """
-        from .planning.requests import expansion_request
-
-        settings = replace(settings, max_new_tokens=settings.max_new_tokens or self.max_new_tokens)
-        return expansion_request(self.model, self.planner.tokenizer, smiles, settings, n, report)
 
     def count_tokens(self, plan: "Plan") -> int:
         """Return the number of tokens of all candidates."""
@@ -258,11 +247,9 @@ class RouteTask:
             html: bool = Field(False, description="Add the card of the page to each reaction.")
 
         def add_more(app: Any) -> None:
-            add_stream(app, Stream("/expand", _EXPANDS, expand, partial(_check_molecule, self), _row, ends), limits)
+            check = partial(_check_molecule, self)
+            add_stream(app, Stream("/expand", _EXPANDS, expand, check, _row, last_rows), limits)
             add_building(app, self, smiles, reaction, _MOST_WISHES)
-
-        def ends(body: Any, plan: "Plan") -> Any:
-            return last_rows(plan)
 
         expand: Any = create_model("ExpandRequest", __base__=Molecule, **{name: fields[name] for name in _EXPANSION})
         # the other half of the time is for waiting and drawing
@@ -281,7 +268,11 @@ def _check(task: RouteTask, budget: float, values: dict[str, Any]) -> "list[Chec
 
 
 def _check_molecule(task: RouteTask, values: dict[str, Any], report: Callable[["Candidate"], None]) -> "PlanRequest":
-    return task.expansion(values["smiles"], PlanSettings.from_options(values), values["n"], report)
+    from .planning.requests import expansion_request
+
+    settings = PlanSettings.from_options(values)
+    settings = replace(settings, max_new_tokens=settings.max_new_tokens or task.max_new_tokens)
+    return expansion_request(task.model, task.planner.tokenizer, values["smiles"], settings, values["n"], report)
 
 
 def _row(body: Any, found: "Candidate") -> dict[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weftformer.common.options import add_options
 from weftformer.routes.planning.settings import Constraints, PlanSettings
@@ -72,8 +71,7 @@ def main(args: argparse.Namespace) -> int:
 
     finish = None if forward is None else forward.with_forward_ranks
     plan = planner.expand(args.smiles, args.number, settings, stock=stock, on_found=show, finish=finish)
-    for line in map(json.dumps, last_rows(plan)) if args.json_lines else _ending(plan):
-        print(line)
+    print("\n".join(map(json.dumps, last_rows(plan)) if args.json_lines else _ending(plan)))
     return 0 if plan.candidates else 3
 
 
@@ -85,11 +83,10 @@ def _described(found: Candidate) -> str:
     return "\n".join([described_step(str(found.rank), route, known, None), f"   {' + '.join(marks)}", *offers])
 
 
-def _ending(plan: Plan) -> Iterator[str]:
-    """Yield the remarks, and the reactions whose product the forward model predicts."""
-    yield from (f"note: {remark}" for remark in plan.remarks)
-    ranks: list[tuple[Any, Any]] = [(one.rank, one.forward_ranks[0]) for one in plan.candidates if one.forward_ranks]
-    if predicted := [f"{rank} (rank {place})" for rank, place in ranks if place]:
-        yield f"predicted back: {', '.join(predicted)}"
-    if not plan.candidates:
-        yield f"No reaction that makes {plan.target} was found."
+def _ending(plan: Plan) -> list[str]:
+    """Return the number of reactions, those whose product the forward model predicts, and the remarks."""
+    ranks = {one.rank: one.forward_ranks[0] for one in plan.candidates if one.forward_ranks}
+    predicted = [f"{rank} (rank {place})" for rank, place in ranks.items() if place]
+    notes = [f"note: {remark}" for remark in plan.remarks]
+    notes += [f"predicted back: {', '.join(predicted)}"] if predicted else []
+    return [f"reactions that make {plan.target}: {len(plan.candidates)}", *notes]

@@ -81,7 +81,7 @@ class Stream:
         check: returns the input of a request from its fields and a function, which the pool calls with each part of
             the answer, or raises a ValueError.
         row: returns the line of a part, from the request.
-        end: returns the last lines, from the request and the answer of the model.
+        end: returns the last lines, from the answer of the model.
     """
 
     path: str
@@ -89,7 +89,7 @@ class Stream:
     request: type[BaseModel]
     check: Callable[[dict[str, Any], Callable[[Any], None]], Any]
     row: Callable[[Any, Any], dict[str, Any]]
-    end: Callable[[Any, Any], Iterable[dict[str, Any]]]
+    end: Callable[[Any], Iterable[dict[str, Any]]]
 
 
 def one_or_more(kind: Any, most: int) -> Any:
@@ -214,7 +214,7 @@ async def _lines(
     try:
         while (part := await asyncio.wait_for(parts.get(), end - time.monotonic())) is not computed:
             yield _line(await run_in_threadpool(stream.row, body, part))
-        for row in await run_in_threadpool(lambda: list(stream.end(body, computed.result()))):
+        for row in await run_in_threadpool(lambda: list(stream.end(computed.result()))):
             yield _line(row)
     except TimeoutError:
         yield _line({"detail": _too_late(timeout_s).detail})

@@ -20,9 +20,8 @@ async function run(kind, job) {
     part.problem.hidden = true;
     await job(signal);
   } catch (error) {
-    if (error.name === "AbortError") return;
     part.problem.firstElementChild.textContent = error.message;
-    part.problem.hidden = false;
+    part.problem.hidden = error.name === "AbortError";  // another job has ended this one
     again = () => run(kind, job);
   }
 }
@@ -53,16 +52,9 @@ function draw(then = () => {}) {
 
 function focusOn(index) {
   const molecule = molecules()[index];
-  molecule?.focus();
-  if (molecule) viewOf(molecule).show(molecule);
-}
-
-function button(text, data, label) {
-  const made = document.createElement("button");
-  Object.assign(made, { type: "button", textContent: text });
-  Object.assign(made.dataset, data);
-  made.setAttribute("aria-label", label);
-  return made;
+  if (!molecule) return;
+  molecule.focus();
+  viewOf(molecule).show(molecule);
 }
 
 // Show the reactions that make a molecule of the tree.
@@ -71,12 +63,11 @@ function show(index) {
   opened = index;
   molecules().forEach((molecule, number) => molecule.classList.toggle("opened", number === index));
   part.made.textContent = smiles;
-  part.of.replaceChildren(
-    ...session.have.includes(smiles) ? [] : [button("We have it", { have: smiles }, `We have ${smiles}`)],
-    ...index ? [button("Not this molecule", { forbid: smiles }, `Not the molecule ${smiles}`)] : [],
-    ...node.children ? [button("Not this reaction", { forbid: madeBy(node) }, "Not the reaction in the route"), button("Remove the branch", { remove: index }, `Remove the branch of ${smiles}`)] : [],
-    button("Copy SMILES", { copy: smiles }, `Copy SMILES ${smiles}`),
-  );
+  const wanted = [!session.have.includes(smiles) && smiles, index && smiles, node.children && madeBy(node), node.children && String(index), smiles];
+  for (const [place, about] of [...part.of.children].entries()) {  // in the order of these
+    about.hidden = !wanted[place];
+    about.dataset[about.className] = wanted[place];
+  }
   part.cards.replaceChildren();
   part.state.textContent = "Searching …";
   part.panel.hidden = false;
@@ -101,11 +92,11 @@ function addCard(row, node) {
 }
 
 function close() {
-  running.expand?.abort();
   const was = opened;
-  opened = null;
+  running.expand?.abort();
   part.panel.hidden = true;
   molecules()[was]?.classList.remove("opened");
+  opened = null;
   return was;
 }
 
@@ -120,9 +111,8 @@ function choose(rank) {
 // Change the lists of the session, and ask for everything again.
 function wish(change) {
   edit(change);
-  const is_same = molecules()[opened]?.dataset.smiles === nodeAt(opened)?.node.smiles;
-  if (opened !== null && is_same) show(opened);
-  else close();
+  const isThere = opened !== null && molecules()[opened].dataset.smiles === nodeAt(opened)?.node.smiles;
+  if (isThere) show(opened); else close();
   draw();
 }
 
@@ -134,8 +124,7 @@ function planRest() {
     acts.stop.hidden = false;
     try {
       for (const [number, smiles] of open.entries()) {
-        part.said.classList.add("shown");
-        part.said.textContent = `Planning molecule ${number + 1} of ${open.length} …`;
+        acts.stop.textContent = `Stop planning (${number + 1} of ${open.length})`;
         const above = nodes(session.route).filter(({ node }) => node.smiles === smiles).flatMap(({ above }) => above);
         const body = { targets: [smiles], num_routes: 1, max_routes: 1, ...wishes(above) };
         const { plans: [plan] } = await (await ask("plan", body, signal)).json();
@@ -164,16 +153,14 @@ function begin() {
   });
 }
 
-async function load(file) {
-  try {
-    const found = sessionOf(JSON.parse(await file.text()));
-    if (!found.route) throw new Error("it has no route");
+function load(file) {
+  return run("load", async () => {
+    const found = sessionOf(await new Response(file).json().catch(() => null));
+    if (!found.route) throw new Error(`${file.name} has no route.`);
     close();
     edit(next => Object.assign(next, found));
     draw();
-  } catch (error) {
-    say(`${file.name} cannot be opened: ${error.message}`);
-  }
+  });
 }
 
 const ACTS = {

@@ -40,6 +40,8 @@ NOTEBOOK_STYLE = """<style>
 .weft-view { overflow-x: auto; }
 </style>"""
 _HERE = Path(__file__).parent
+# What a click on a molecule does on the page on which a route is built.
+_SHOW = "Reactions that make"
 # US patent numbers are padded with zeros in data sets, but not in the address of the patent's page.
 _PATENT = re.compile(r"(?:(US(?:RE|PP|D|H)?)0*|(EP|WO))(\d{5,}(?:[A-Z]\d?)?)")
 
@@ -96,7 +98,6 @@ def routes_page(
         routes=routes,
         purchasable=sum(purchasable) if purchasable else None,
         needs=needs,
-        has_offers=any(need.offer for need in needs),
         is_predicted=any(drawn.candidate.feasibility is not None for drawn in routes),
         counts=sorted({drawn.route.num_reactions for drawn in routes}),
         shared=shared,
@@ -172,14 +173,13 @@ def tree_html(found: Candidate, have: Sequence[str] = (), forbidden: Sequence[st
         `str`: the elements of the page on which a route is built.
     """
     assert found.route is not None
-    leaves, missing = list(dict.fromkeys(found.route.leaves())), found.missing
-    svg = picture_svg(route_picture(found.route, missing), action="Reactions that make")
+    leaves, svg = (
+        list(dict.fromkeys(found.route.leaves())),
+        picture_svg(route_picture(found.route, found.missing), _SHOW),
+    )
     drawn = _DrawnRoute(1, 1, found, found.route, leaves, Markup(svg), "recorded")
-    needs = _needs([drawn])
-    return templates().get_template("tree.html").render(
-        drawn=drawn, needs=needs, has_offers=any(need.offer for need in needs), looks=LOOKS, sections=(), have=have,
-        forbidden=forbidden, number_open=len(leaves if missing is None else missing),
-    )  # fmt: skip
+    asked = {"have": have, "forbidden": forbidden, "looks": LOOKS, "sections": ()}
+    return templates().get_template("tree.html").render(drawn=drawn, needs=_needs([drawn]), **asked)
 
 
 def build_page(*, has_key: bool, has_stock: bool) -> tuple[str, str]:

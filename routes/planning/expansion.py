@@ -9,15 +9,14 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from .. import precedents
 from ..plans import Candidate, Plan
 from ..stock import Stock
 from ..tree import Route
 from .model_search import Job, RouteSearch
 from .requests import PlanRequest
 from .retro_star import Step
-from .settings import Constraints
-from .stock_search import LIBRARY_STEPS, allowed, library_steps, model_steps, stock_remarks
+from .settings import PlanSettings
+from .stock_search import LIBRARY_STEPS, allowed, model_steps, recorded_steps, stock_remarks
 
 # The library is asked for a few reactions first, because all of them take ten times as long.
 _FEW = 3
@@ -52,7 +51,7 @@ class Expansion:
         """Let the library propose reactions, or take those that the model has proposed before."""
         target = self.request.target
         if self._asked:
-            self._take(library_steps(precedents.shipped_library(), target, self._asked.pop(0)), 0)
+            self._take(recorded_steps(target, self.request.settings, self._asked.pop(0)), 0)
         elif target in self._expanded or not self.request.jobs:
             self._end(self._expanded.get(target, ()))
 
@@ -71,13 +70,14 @@ class Expansion:
 
     def _end(self, steps: Iterable[Step]) -> None:
         if not self._is_over:
-            self._take(sorted(steps, key=lambda step: step.cost), len(self._found))
+            known = sorted(steps, key=lambda step: step.cost)
+            self._take(allowed(self.request.target, known, self.request.settings.rules), len(self._found))
             self._is_over = True
 
     def _take(self, steps: Iterable[Step], before: int) -> None:
         """Report the reactions that are new, as long as there are not too many after those before."""
         target, most = self.request.target, before + (self.request.num_proposals or 0)
-        for step in allowed(target, steps, self.request.settings.rules):
+        for step in steps:
             if step.reactants not in self._found and len(self._found) < most:
                 route, rank = Route(target, tuple(map(Route, step.reactants))), len(self._found) + 1
                 found = Candidate(route.to_string(), -step.cost, 1, route, rank=rank, group=rank)
@@ -89,8 +89,7 @@ class Expansion:
 def num_alternatives(step: Route) -> int:
     """Return the number of other reactions that the library proposes for the product of the last step of a route."""
     made = tuple(sorted(child.smiles for child in step.children))
-    steps = library_steps(precedents.shipped_library(), step.smiles)
-    return sum(other.reactants != made for other in allowed(step.smiles, steps, Constraints()))
+    return sum(other.reactants != made for other in recorded_steps(step.smiles, PlanSettings()))
 
 
 def proposal_row(found: Candidate) -> dict[str, Any]:

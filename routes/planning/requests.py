@@ -121,12 +121,7 @@ def make_requests(
 
 
 def expansion_request(
-    model: Any,
-    tokenizer: Any,
-    target: str,
-    settings: PlanSettings,
-    n: int,
-    report: Callable[[Candidate], None] | None = None,
+    model: Any, tokenizer: Any, target: str, settings: PlanSettings, n: int, report: Any = None
 ) -> PlanRequest:
     """Check a molecule whose reactions are wanted, and return the request. The arguments are those of
     [`RoutePlanner.expand`].

@@ -238,13 +238,9 @@ class PlanSettings:
         # a search to the stock continues from molecules that are not in it
         rules = self.rules if self.direct else replace(self.rules, only_purchasable=False)
         return PlanSettings(
-            beams=self.beams,
-            ranking=self.ranking,
-            grammar=self.grammar,
-            constraints=rules,
-            direct=self.direct,
+            beams=self.beams, ranking=self.ranking, grammar=self.grammar, constraints=rules, direct=self.direct,
             have=self.have,
-        )
+        )  # fmt: skip
 
     def check_stock(self, stock: Any) -> None:
         """Check that there is a stock if the settings need one.

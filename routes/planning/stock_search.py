@@ -23,7 +23,7 @@ from .constraints import broken_by_user, is_forbidden
 from .model_search import Job, RouteSearch, step_job
 from .requests import PlanRequest, check_source
 from .retro_star import Request, RetroStarSearch, Solution, Step
-from .settings import Constraints
+from .settings import Constraints, PlanSettings
 
 # The sources of reactions.
 LIBRARY, MODEL = range(2)
@@ -150,7 +150,7 @@ class StockSearch:
     def _recorded_steps(self, smiles: str) -> list[Step]:
         if self._search.num_expanded(LIBRARY) >= LIBRARY_EXPANSIONS * self._most_expansions:
             return []
-        return list(allowed(smiles, library_steps(precedents.shipped_library(), smiles), self.request.settings.rules))
+        return list(recorded_steps(smiles, self.request.settings))
 
     def _known_steps(self, smiles: str) -> Sequence[Step] | None:
         """Return the reactions that the model has proposed before, none for a molecule that it cannot read, or
@@ -228,6 +228,11 @@ def allowed(product: str, steps: Iterable[Step], rules: Constraints) -> Iterator
         is_refused = is_refused or is_forbidden(product, step.reactants, rules)
         if not is_refused and step_fault(product, step.reactants, rules=rules) is None:
             yield step
+
+
+def recorded_steps(smiles: str, settings: PlanSettings, most: int = LIBRARY_STEPS) -> Iterator[Step]:
+    """Yield the reactions of the library that the settings allow, at most `most` before the rules, the cheapest first."""
+    return allowed(smiles, library_steps(precedents.shipped_library(), smiles, most), settings.rules)
 
 
 def model_steps(expanded: dict[str, Sequence[Step]], product: str, candidates: Iterable[Candidate]) -> Sequence[Step]:
