@@ -30,7 +30,7 @@ _MOST_STEPS = 32
 # Each SMILES of a target needs its own search.
 _MOST_AUGMENTATIONS = 16
 _MOST_ROUTES = 100
-# A person who builds a route on the page says of so many molecules and reactions what is at hand, and what is not wanted.
+# The molecules that a person has, and the molecules and reactions that are not wanted, while a route is built.
 _MOST_WISHES = 100
 # The included model reads targets of up to 300 tokens. RDKit takes a second for the worst text of 2,000 characters.
 _MOST_SMILES = 600

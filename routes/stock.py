@@ -414,7 +414,7 @@ class BloomStock(Stock):
 
 
 def with_own(stock: Stock | None, own: Collection[str]) -> Stock | None:
-    """Return a stock that also has the user's own molecules, given as canonical SMILES, or None if there is neither."""
+    """Return a stock that also has the user's own molecules, canonical SMILES, or None if there is neither."""
     if own:
         stock = Stock([]) if stock is None else stock
         mine = type(stock).__new__(type(stock))  # a copy, which shares the arrays or the filter

@@ -49,8 +49,8 @@ def page_response(text: str, script: str) -> HTMLResponse:
     """Return a page whose only script is the given one, and which contacts no other host."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 

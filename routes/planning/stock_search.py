@@ -231,7 +231,7 @@ def allowed(product: str, steps: Iterable[Step], rules: Constraints) -> Iterator
 
 
 def recorded_steps(smiles: str, settings: PlanSettings, most: int = LIBRARY_STEPS) -> Iterator[Step]:
-    """Yield the reactions of the library that the settings allow, at most `most` before the rules, the cheapest first."""
+    """Yield those of the library's `most` most common reactions that the settings allow, the cheapest first."""
     return allowed(smiles, library_steps(precedents.shipped_library(), smiles, most), settings.rules)
 
 

@@ -94,7 +94,7 @@ def card(page, smiles):
 
 def use(page, smiles):
     found(page)
-    card(page, smiles).get_by_role("button", name="Use reaction").click()
+    card(page, smiles).get_by_role("button", name="Use this reaction").click()
     expect(molecule(page, smiles)).to_be_visible()
 
 
@@ -173,19 +173,19 @@ def test_wishes_hold_for_the_session_and_are_sent_with_each_request(serve):
         page, bodies = server.page, []
         page.on("request", lambda request: request.method == "POST" and bodies.append(request.post_data_json))
         begin(page)
-        card(page, ACID).get_by_role("button", name=f"We have {AMINE}").click()
+        card(page, ACID).get_by_role("button", name=f"We have it: {AMINE}").click()
         expect(card(page, ACID).locator(".parts .in-stock")).to_have_count(2)
         expect(card(page, ACID)).to_contain_text("your own store")
-        card(page, CHLORIDE_OF_ACID).get_by_role("button", name="Not reaction").click()
+        card(page, CHLORIDE_OF_ACID).get_by_role("button", name="Not this reaction").click()
         expect(card(page, CHLORIDE_OF_ACID)).to_have_count(0)
         expect(card(page, ACID)).to_be_visible()
-        card(page, ACID).get_by_role("button", name=f"Not the molecule {ACID}").click()
+        card(page, ACID).get_by_role("button", name=f"Not this molecule: {ACID}").click()
         expect(page.locator("#state")).to_contain_text("reaction")
         expect(card(page, ACID)).to_have_count(0)
         wishes = [AMINE], [f"{CHLORIDE_OF_ACID}.{AMINE}>>{AMIDE}", ACID]
         assert all((body["have"], body["forbidden"]) == wishes for body in bodies[-2:])
         expect(page.locator("#wishes")).to_contain_text("1 at hand, 2 excluded")
-        page.get_by_role("button", name=f"Allow {ACID}").click()
+        page.get_by_role("button", name=f"Allow again: {ACID}").click()
         expect(card(page, ACID)).to_be_visible()
         use(page, AMINE)
         expect(page.locator("#sum")).to_contain_text("0 open molecules")
@@ -213,7 +213,7 @@ def test_a_session_is_saved_opened_and_exported(serve, tmp_path):
     with serve() as server:
         page = server.page
         begin(page)
-        card(page, ACID).get_by_role("button", name=f"We have {AMINE}").click()
+        card(page, ACID).get_by_role("button", name=f"We have it: {AMINE}").click()
         use(page, AMINE)
 
         def saved(name, start):
@@ -229,7 +229,8 @@ def test_a_session_is_saved_opened_and_exported(serve, tmp_path):
             ".svg": "<svg", ".html": "<html", ".sdf": "V2000", ".rdf": "$RXN", ".csv": AMIDE, ".json": AMIDE,
             ".jsonl": AMIDE, ".summary.csv": AMIDE,
         }.items():  # fmt: skip
-            assert part in saved(f"a{ending}", lambda: page.locator("#export").select_option(ending)).read_text()  # noqa: B023
+            file_of = saved(f"a{ending}", lambda: page.locator("#export").select_option(ending))  # noqa: B023
+            assert part in file_of.read_text()
         assert saved("a.png", lambda: page.locator("#export").select_option(".png")).read_bytes()[:4] == b"\x89PNG"
         page.locator("#buy summary").click()
         table = saved("buy.csv", lambda: page.get_by_role("button", name="Save as CSV").click()).read_text()
@@ -334,7 +335,7 @@ def test_without_the_server_the_page_says_so_and_loses_nothing(serve):
             except Exception:
                 break
             page.wait_for_timeout(100)
-        card(page, NITRILE).get_by_role("button", name="Use reaction").click()
+        card(page, NITRILE).get_by_role("button", name="Use this reaction").click()
         expect(page.locator("#problem")).to_contain_text("The server cannot be reached. Nothing is lost")
         expect(molecule(page, AMINE)).to_be_visible()
         assert session(page)["route"]["children"][1]["children"] == [{"smiles": NITRILE}]

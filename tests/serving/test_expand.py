@@ -131,8 +131,9 @@ def test_a_route_that_is_being_built_is_drawn_and_judged(task):
         assert build(route={"smiles": AMIDE}).json()["open"] == [AMIDE]
         assert b"$RXN" in build(route=route, file=".rdf").content
         for body, reason in (
-            ({"route": {"smiles": "C1CC"}}, "C1CC"), ({"route": {}}, "smiles: missing"), ({"route": {"smiles": 1}}, "smiles"),
-            ({"route": route, "file": ".exe"}, "body.file"), ({}, "route"), ({"text": "C1CC"}, "'C1CC' is not a molecule"),
+            ({"route": {"smiles": "C1CC"}}, "C1CC"), ({"route": {}}, "smiles: missing"),
+            ({"route": {"smiles": 1}}, "smiles"), ({"route": route, "file": ".exe"}, "body.file"), ({}, "route"),
+            ({"text": "C1CC"}, "'C1CC' is not a molecule"),
             ({"route": {"smiles": "CCO", "children": [{"smiles": "CO"}] * 200}}, "This route has 201 molecules"),
         ):  # fmt: skip
             answer = build(**body)

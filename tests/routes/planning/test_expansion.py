@@ -6,7 +6,10 @@ import pytest
 
 from weftformer.routes import Constraints, PlanSettings, Stock
 from weftformer.routes.molecules import canonical_reaction
+from weftformer.routes.planning.expansion import Expansion
 from weftformer.routes.planning.pool import PlanPool
+from weftformer.routes.planning.requests import PlanRequest
+from weftformer.routes.planning.retro_star import Step
 from weftformer.routes.planning.stock_search import UNRECORDED_COST
 from weftformer.routes.precedents import Transformation
 from weftformer.routes.stock import with_own
@@ -40,6 +43,16 @@ def test_the_library_comes_first_at_the_costs_of_the_search_and_then_the_model(p
     assert reactants(plan)[:2] == [CHLORIDE_AND_AMINE, ACID] and plan.candidates[0].missing is None
     costs = [-one.score for one in plan.candidates[1:]]
     assert costs == sorted(costs) and costs[0] < 0.3 < UNRECORDED_COST  # the model is sure of it
+
+
+def test_reactions_that_the_model_has_proposed_before_come_by_their_cost(library):
+    library()
+    known = {AMIDE: [Step(ACID, 2.0), Step(("C",), 0.5), Step(CHLORIDE_AND_AMINE, 1.0)]}  # methane supplies too little
+    expansion = Expansion(PlanRequest(AMIDE, num_proposals=20), None, None, known)
+    while not expansion.is_over(0.0):
+        expansion.advance()
+    candidates, _ = expansion.result()
+    assert [one.score for one in candidates] == [-1.0, -2.0] and [one.rank for one in candidates] == [1, 2]
 
 
 def test_n_bounds_each_source(planner, library, two):
