@@ -302,6 +302,13 @@ class Molecule:
         return canonical_smiles(self.smiles)
 
 
+def canonical_reaction(reactants: Iterable[str], product: str) -> str:
+    """Return the SMILES of a reaction, which does not depend on the order of the reactants. Molecules that RDKit cannot
+    read stay as they are."""
+    parts = sorted(part for smiles in reactants for part in canonical_or_given(smiles).split("."))
+    return f"{'.'.join(parts)}>>{canonical_or_given(product)}"
+
+
 @lru_cache(KNOWN)
 def read_molecule(smiles: str) -> Molecule | None:
     """Return the molecule of a SMILES, or None if it cannot be read as in [`parse`]. Recent results are cached."""

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 # The catalogues of molbloom: the molecules in stock of ZINC20, and a smaller filter of them with more mistakes.
 CATALOGUES = ("zinc-instock", "zinc-instock-mini")
 
+# The vendor of a molecule that the user has.
+OWN = "your own store"
+
 
 @dataclass(frozen=True)
 class Offer:

@@ -30,8 +30,12 @@ _MOST_STEPS = 32
 # Each SMILES of a target needs its own search.
 _MOST_AUGMENTATIONS = 16
 _MOST_ROUTES = 100
+# The molecules that a person has, and the molecules and reactions that are not wanted, while a route is built.
+_MOST_WISHES = 100
 # The included model reads targets of up to 300 tokens. RDKit takes a second for the worst text of 2,000 characters.
 _MOST_SMILES = 600
+_EXPANDS = "Reactions that make a molecule, one on each line: those of the library first, then those of the model."
+_EXPANSION = ("beams", "max_new_tokens", "on_salt", "have", "forbidden", "forbidden_substructures")
 _EXAMPLE = {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "max_routes": 3}
 _FORM = {
     "targets": "Target molecules (SMILES), one per line", "n_steps": "Steps", "beams": "Beams",
@@ -58,8 +62,10 @@ def route_task(
         forward_model, device, dtype: as in [`load_forward`].
     """
     from .planning.planner import RoutePlanner
+    from .precedents import library_of
     from .scoring.round_trip import load_forward
 
+    library_of(library).propose("CCO", 1)  # reading it takes longer than an answer may take
     forward = load_forward(forward_model, device, dtype)
     return RouteTask(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward, library)
 
@@ -127,7 +133,8 @@ class RouteTask:
         tried: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         longest = settings.max_new_tokens or self.max_new_tokens
         settings = replace(settings, max_new_tokens=longest, library=self.library)
-        requests = self.planner.requests(targets, settings, n_steps=tried, stock=self.stock, **options)
+        stock = self.stock_with(settings.have)
+        requests = self.planner.requests(targets, settings, n_steps=tried, stock=stock, **options)
         if budget is None or settings.time_limit is not None:
             return requests
         limited = replace(settings, time_limit=budget)
@@ -154,7 +161,13 @@ class RouteTask:
         from .planning.pool import PlanPool
 
         finish = None if self.forward is None else self.forward.with_forward_ranks
-        return PlanPool(self.model, self.planner.tokenizer, key, self.stock, watch=watch, finish=finish)
+        return PlanPool(self.model, self.planner.tokenizer, key, self.stock_with(key.have), watch=watch, finish=finish)
+
+    def stock_with(self, own: Sequence[str]) -> Optional["Stock"]:
+        """Return the stock with molecules that a user has, given as canonical SMILES."""
+        from .stock import with_own
+
+        return with_own(self.stock, own)
 
     def describe(self) -> dict[str, Any]:
         """Return facts about the model, the stock and the training data, for the page."""
@@ -176,7 +189,10 @@ class RouteTask:
         from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
         from pydantic.json_schema import SkipJsonSchema
 
-        from ..serving.endpoint import Endpoint, one_or_more
+        from ..serving.endpoint import Endpoint, Stream, add_stream, one_or_more
+        from .building import add_building
+        from .planning.expansion import last_rows
+        from .planning.stock_search import LIBRARY_STEPS
 
         max_length = min(limits.max_characters, _MOST_SMILES)
         smiles = Annotated[str, StringConstraints(min_length=1, max_length=max_length)]
@@ -225,13 +241,29 @@ class RouteTask:
             "max_new_tokens": self.max_new_tokens, "time_limit": min(limits.max_time_limit, limits.timeout_s),
             "num_routes": _MOST_ROUTES,
         }  # fmt: skip
-        fields = request_fields(PlanSettings, largest) | request_fields(Constraints, {}, smiles)
+        reaction = Annotated[str, StringConstraints(min_length=1, max_length=3 * max_length)]
+        fields = request_fields(PlanSettings, largest, smiles, _MOST_WISHES)
+        fields |= request_fields(Constraints, {}, reaction, _MOST_WISHES)
         del fields["enforce_limits"], fields["library"]
         request: Any = create_model("PlanRequest", __base__=Targets, **fields)
+
+        class Molecule(BaseModel):
+            model_config = ConfigDict(extra="forbid", strict=True)
+            smiles: target = Field(description="SMILES of the molecule to make.")
+            n: int = Field(20, ge=1, le=LIBRARY_STEPS, description="Largest number of reactions from each source.")
+            html: bool = Field(False, description="Add the card of the page to each reaction.")
+
+        def add_more(app: Any) -> None:
+            check = partial(_check_molecule, self)
+            add_stream(app, Stream("/expand", _EXPANDS, expand, check, _row, last_rows), limits)
+            add_building(app, self, smiles, reaction, _MOST_WISHES)
+
+        expand: Any = create_model("ExpandRequest", __base__=Molecule, **{name: fields[name] for name in _EXPANSION})
         # the other half of the time is for waiting and drawing
         check = partial(_check, self, min(limits.max_time_limit, limits.timeout_s / 2))
         form = {name: label for name, label in _FORM.items() if self.stock is not None or name != "only_purchasable"}
-        return Endpoint(request, "targets", PlanAnswer, check, _respond, _page, form)
+        pages = {"build": "Build"}
+        return Endpoint(request, "targets", PlanAnswer, check, _respond, _page, form, add_more, pages)
 
 
 def _check(task: RouteTask, budget: float, values: dict[str, Any]) -> "list[Checked]":
@@ -240,6 +272,23 @@ def _check(task: RouteTask, budget: float, values: dict[str, Any]) -> "list[Chec
     settings = PlanSettings.from_options(values)
     requests = task.requests(settings=settings, budget=budget, on_error="skip", **options)
     return [(request, request.problem) for request in requests]
+
+
+def _check_molecule(task: RouteTask, values: dict[str, Any], report: Callable[["Candidate"], None]) -> "PlanRequest":
+    from .planning.requests import expansion_request
+
+    settings = PlanSettings.from_options(values)
+    longest = settings.max_new_tokens or task.max_new_tokens
+    settings = replace(settings, max_new_tokens=longest, library=task.library)
+    return expansion_request(task.model, task.planner.tokenizer, values["smiles"], settings, values["n"], report)
+
+
+def _row(body: Any, found: "Candidate") -> dict[str, Any]:
+    """Return the line of a reaction, with its card if requested."""
+    from .drawing.page import card_html
+    from .planning.expansion import proposal_row
+
+    return proposal_row(found) | ({"html": card_html(found)} if body.html else {})
 
 
 def _plans(body: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None]) -> list["Plan"]:
@@ -286,7 +335,7 @@ def _page(body: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str
     parts = []
     for plan in _plans(body, answers, problems):
         _check_time(end)
-        parts.append(plan_html(plan))
+        parts.append(plan_html(plan, has_builder=True))
     return "\n".join(parts)
 
 

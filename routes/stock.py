@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -23,8 +23,8 @@ from ..common.progress import Progress
 from ..common.tables import Table, find_column, named_errors, read_table, text_of
 from ..common.workers import WorkerProcesses
 from .forms import OTHER_SALT, OTHER_TAUTOMER, graph, parent_form, salt_in_words, tautomers
-from .molecules import KNOWN, hash64, parse
-from .offers import CATALOGUES, Offer, read_price
+from .molecules import KNOWN, canonical_or_given, hash64, parse
+from .offers import CATALOGUES, OWN, Offer, read_price
 from .sd_files import SDRecord, read_sd_file
 from .tree import SMILES_COLUMNS, Route, smiles_and_name
 
@@ -108,6 +108,9 @@ class Stock:
             Whether only the molecules themselves are in stock, and no other forms of them.
     """
 
+    own: frozenset[str] = frozenset()  # molecules of the user, besides those of the file
+    path: Path | None = None  # the file, if the stock was read from one
+
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
         self._fill(self._hashed([(name, math.nan, "", "", "") for name in names]))
@@ -186,7 +189,7 @@ class Stock:
             stock = cls._read(path, workers, progress, column)
             if cache:
                 stock._to_cache(cached, stamp)
-        stock.is_strict = is_strict
+        stock.is_strict, stock.path = is_strict, path
         if stock.num_bad:
             first = "; ".join(repr(line) for line in stock.bad_lines)
             _logger.warning("%s: %d lines are not molecules. The first of them: %s.", path, stock.num_bad, first)
@@ -308,6 +311,8 @@ class Stock:
 
         The molecule itself comes first, then its salts and charges, then other tautomers.
         """
+        if self.own and canonical_or_given(smiles) in self.own:
+            return Offer(smiles, vendor=OWN)
         return _cached_offer(self, smiles)
 
     def _find_offer(self, smiles: str) -> Offer | None:
@@ -406,6 +411,16 @@ class BloomStock(Stock):
             return Offer(smiles)
         parent = name if self.is_strict else parent_form(name)
         return Offer(smiles, OTHER_SALT, parent) if parent != name and self._contains(parent) else None
+
+
+def with_own(stock: Stock | None, own: Collection[str]) -> Stock | None:
+    """Return a stock that also has the user's own molecules, canonical SMILES, or None if there is neither."""
+    if own:
+        stock = Stock([]) if stock is None else stock
+        mine = type(stock).__new__(type(stock))  # a copy, which shares the arrays or the filter
+        vars(mine).update(vars(stock), own=frozenset(own))
+        return mine
+    return stock
 
 
 def is_filter(path: Path) -> bool:

@@ -54,6 +54,7 @@ COMMANDS = {
     "serve": "answer requests for routes or texts over HTTP",
     "demo": "see Weft at work in two minutes",
     "routes plan": "plan synthesis routes for a molecule",
+    "routes expand": "propose reactions that make a molecule",
     "routes draw": "draw the routes of a file",
     "routes evaluate": "score planned routes on recorded ones",
     "routes train": "train a model that writes synthesis routes",

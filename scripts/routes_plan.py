@@ -305,7 +305,7 @@ def described(plan: Plan, count: int) -> str:
         if candidate.fails_because:
             facts.append(f"fails: {candidate.fails_because}")
         text.append(f"\n{', '.join(facts)}\n{route.format_tree(candidate.missing)}")
-        text += [_step(number, *step) for number, step in enumerate(candidate.steps, 1)]
+        text += [described_step(f"step {number}", *step) for number, step in enumerate(candidate.steps, 1)]
         text += [f"buy {offer.smiles}: {offer.description}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []
     return "\n".join(text)
@@ -317,9 +317,9 @@ def _answer(plan: Plan) -> str:
     return f"{'solved' if plan.solved else 'not solved'} by {steps} from the stock"
 
 
-def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
-    """Describe a step in a line: its name or class, its recorded reactions and their usual reagents, its forward
-    prediction, and remarks."""
+def described_step(number: str, route: Route, known: Judgement, rank: int | None) -> str:
+    """Describe a step: its number, its name or class, its recorded reactions, its forward prediction, and remarks, and
+    below the usual reagents of the recorded reactions."""
     name = known.title or f"to {route.smiles}"
     states = {
         "precedented": f"{known.precedents:,} recorded",
@@ -327,8 +327,8 @@ def _step(number: int, route: Route, known: Judgement, rank: int | None) -> str:
         "fails": f"fails: {known.reason}",
     }
     predicted = "" if rank is None else f", predicted back (rank {rank})" if rank else ", not predicted back"
-    reagents = [f"usually with {known.usual_reagents}"] if known.usual_reagents else []
-    return "; ".join([f"step {number}: {name}, {states[known.state]}{predicted}", *reagents, *known.remarks])
+    reagents = f"\n   usual reagents: {known.usual_reagents}" if known.usual_reagents else ""
+    return "; ".join([f"{number}: {name}, {states[known.state]}{predicted}", *known.remarks]) + reagents
 
 
 def table(lines: list[dict[str, Any]]) -> str:

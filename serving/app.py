@@ -3,7 +3,7 @@
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -78,6 +78,7 @@ def build_app(
         ValueError: `limits.refuse` names a field that cannot be refused.
     """
     limits = limits or Limits()
+    endpoint = task.endpoint(limits)
     batcher = Batcher(task, max_batch_size=limits.max_batch_size, max_queue=limits.max_queue)
 
     @asynccontextmanager
@@ -94,32 +95,35 @@ def build_app(
         redoc_url=None,
     )
     app.state.batcher, app.state.metrics, app.state.name, app.state.path = batcher, Metrics(batcher), name, task.path
+    app.state.has_key = api_key is not None
     app.add_middleware(BoundedBody, seconds=limits.timeout_s, max_bytes=limits.max_request_bytes)
     if api_key is not None:
-        app.add_middleware(AuthenticationMiddleware, backend=Key(api_key), on_error=_without_key)
+        app.add_middleware(AuthenticationMiddleware, backend=Key(api_key, endpoint.pages), on_error=_without_key)
     if "*" not in allowed_hosts:
         app.add_middleware(AllowedHosts, names=allowed_hosts)
     app.add_middleware(Observed, metrics=app.state.metrics)
     add_reasons(app, f"There is no such path: {name} answers POST {task.path}.")
-    endpoint = task.endpoint(limits)
-    add_page(app, task, endpoint, name=name, limits=limits, has_key=api_key is not None)
+    add_page(app, task, endpoint, name=name, limits=limits)
     _add_health(app, batcher, task.path, name)
     add_endpoint(app, task, endpoint, limits)
+    if endpoint.add_more is not None:
+        endpoint.add_more(app)
     return app
 
 
 class Key(AuthenticationBackend):
-    """Refuses requests without the key, except for the page and health checks."""
+    """Refuses requests without the key, except for pages and health checks."""
 
-    def __init__(self, key: str):
-        self.key = key.encode()
+    def __init__(self, key: str, pages: Iterable[str] = ()):
+        self.key, self.pages = key.encode(), {f"/{page}" for page in pages}
 
     async def authenticate(self, conn: HTTPConnection) -> None:
         scheme, _, key = conn.headers.get("authorization", "").partition(" ")
         # the bytes that were sent, which Starlette decodes as Latin-1
         is_right = secrets.compare_digest(key.strip().encode("latin-1"), self.key) and scheme.lower() == "bearer"
         # not the path of `conn.url`, which depends on the header `Host` of the request
-        if conn.scope["path"] not in _OPEN and not is_right:
+        path, is_page = conn.scope["path"], conn.scope["method"] == "GET" and conn.scope["path"] in self.pages
+        if path not in _OPEN and not is_page and not is_right:
             raise AuthenticationError("This server requires a key: send the header `Authorization: Bearer KEY`.")
 
 

@@ -3,19 +3,20 @@
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
 import asyncio
+import json
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.requests import ClientDisconnect
 
-from .batching import Failed, QueueFull, Stopping
+from .batching import Failed, Item, QueueFull, Stopping
 from .limits import Limits
 
 STOPPING = "The server is stopping and accepts no more requests."
@@ -56,6 +57,8 @@ class Endpoint:
             each input, or None, and the time of `time.monotonic` after which it raises a TimeoutError.
         page: the same as HTML for the page, from the answer that `respond` would get.
         form: the labels of the fields that the form on the page has, by their names.
+        add_more: adds further paths of the task to an application.
+        pages: the labels of further pages by their paths, which need no key.
     """
 
     request: type[BaseModel]
@@ -65,6 +68,28 @@ class Endpoint:
     respond: Callable[[Any, Sequence[Any], Sequence[str | None], float], Any]
     page: Callable[[Any, Sequence[Any], Sequence[str | None], float], str]
     form: dict[str, str]
+    add_more: Callable[[FastAPI], None] | None = None
+    pages: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Stream:
+    """An endpoint of a task that answers with a stream of JSON lines.
+
+    Args:
+        path, summary, request: as in [`Task`] and [`Endpoint`].
+        check: returns the input of a request from its fields and a function, which the pool calls with each part of
+            the answer, or raises a ValueError.
+        row: returns the line of a part, from the request.
+        end: returns the last lines, from the answer of the model.
+    """
+
+    path: str
+    summary: str
+    request: type[BaseModel]
+    check: Callable[[dict[str, Any], Callable[[Any], None]], Any]
+    row: Callable[[Any, Any], dict[str, Any]]
+    end: Callable[[Any], Iterable[dict[str, Any]]]
 
 
 def one_or_more(kind: Any, most: int) -> Any:
@@ -97,8 +122,7 @@ def add_endpoint(app: FastAPI, task: Any, endpoint: Endpoint, limits: Limits) ->
         responses=PROBLEMS,
     )
     async def answer(body: endpoint.request, request: Request) -> Any:  # type: ignore[name-defined]
-        for name in body.model_fields_set & set(limits.refuse):
-            raise HTTPException(422, f"body.{name}: This server does not allow this field.")
+        _check_refused(body, limits)
         end = time.monotonic() + limits.timeout_s
         try:  # in a thread, because RDKit would block the event loop
             checked = await run_in_threadpool(endpoint.check, body.model_dump())
@@ -131,19 +155,12 @@ async def _computed(request: Request, task: Any, checked: Sequence[Checked], tim
         HTTPException: with the status 422, 429, 500, 503 or 504, and the reason.
         ClientDisconnect: the client has disconnected.
     """
-    batcher, metrics = request.app.state.batcher, request.app.state.metrics
+    metrics = request.app.state.metrics
     inputs = [input for input, problem in checked if input is not None and problem is None]
     problems = [problem for _, problem in checked if problem is not None]
     if len(problems) == len(checked):
         raise HTTPException(422, "; ".join(dict.fromkeys(problems)))
-    try:
-        items = batcher.submit(inputs)
-    except QueueFull:
-        waiting = f"{batcher.waiting} inputs are waiting"
-        reason = f"{waiting}, and the queue has no space for these {len(inputs)}: try again later."
-        raise HTTPException(429, reason, headers={"Retry-After": "1"}) from None
-    except Stopping:
-        raise HTTPException(503, STOPPING) from None
+    items = _submitted(request, inputs)
     computed = asyncio.gather(*(asyncio.wrap_future(item.answer) for item in items))
     # read an error that occurs after the request has ended, because asyncio would report it as never retrieved
     computed.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -162,11 +179,83 @@ async def _computed(request: Request, task: Any, checked: Sequence[Checked], tim
         raise HTTPException(503, STOPPING) from None
     except Failed as error:
         metrics.failures.inc()
-        raise HTTPException(500, f"The model failed ({error}); the server's log has the cause.") from None
+        raise HTTPException(500, _failed(error)) from None
     finally:
-        batcher.abandon(items)
+        request.app.state.batcher.abandon(items)
         computed.cancel()
         left.cancel()
+
+
+def add_stream(app: FastAPI, stream: Stream, limits: Limits) -> None:
+    """Add the endpoint of a stream to an application. A client that disconnects ends the computation."""
+
+    @app.post(stream.path, summary=stream.summary, responses=PROBLEMS, response_class=StreamingResponse)
+    async def answer(body: stream.request, request: Request) -> Any:  # type: ignore[name-defined]
+        _check_refused(body, limits)
+        parts, loop = asyncio.Queue[Any](), asyncio.get_running_loop()
+
+        def report(part: Any) -> None:
+            loop.call_soon_threadsafe(parts.put_nowait, part)
+
+        try:
+            input = await run_in_threadpool(stream.check, body.model_dump(), report)
+        except ValueError as error:
+            raise HTTPException(422, _of_fields(str(error))) from error
+        lines = _lines(request, stream, body, parts, _submitted(request, [input]), limits.timeout_s)
+        return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+async def _lines(
+    request: Request, stream: Stream, body: Any, parts: asyncio.Queue[Any], items: Sequence[Item], timeout_s: float
+) -> AsyncIterator[str]:
+    """Yield the lines of a stream. After the first of them, an error is a line too. Abandon the input at the end."""
+    computed, end = asyncio.wrap_future(items[0].answer), time.monotonic() + timeout_s
+    computed.add_done_callback(parts.put_nowait)
+    try:
+        while (part := await asyncio.wait_for(parts.get(), end - time.monotonic())) is not computed:
+            yield _line(await run_in_threadpool(stream.row, body, part))
+        for row in await run_in_threadpool(lambda: list(stream.end(computed.result()))):
+            yield _line(row)
+    except TimeoutError:
+        yield _line({"detail": _too_late(timeout_s).detail})
+    except Stopping:
+        yield _line({"detail": STOPPING})
+    except Failed as error:
+        request.app.state.metrics.failures.inc()
+        yield _line({"detail": _failed(error)})
+    finally:
+        request.app.state.batcher.abandon(items)
+        computed.cancel()
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row) + "\n"
+
+
+def _check_refused(body: BaseModel, limits: Limits) -> None:
+    for name in body.model_fields_set & set(limits.refuse):
+        raise HTTPException(422, f"body.{name}: This server does not allow this field.")
+
+
+def _submitted(request: Request, inputs: Sequence[Any]) -> list[Item]:
+    """Submit inputs to the batcher.
+
+    Raises:
+        HTTPException: with the status 429 or 503, and the reason.
+    """
+    batcher = request.app.state.batcher
+    try:
+        return batcher.submit(inputs)
+    except QueueFull:
+        waiting = f"{batcher.waiting} inputs are waiting"
+        reason = f"{waiting}, and the queue has no space for these {len(inputs)}: try again later."
+        raise HTTPException(429, reason, headers={"Retry-After": "1"}) from None
+    except Stopping:
+        raise HTTPException(503, STOPPING) from None
+
+
+def _failed(error: Failed) -> str:
+    return f"The model failed ({error}); the server's log has the cause."
 
 
 async def _client_leaves(request: Request) -> None:

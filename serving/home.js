@@ -2,6 +2,8 @@
 const form = document.querySelector("form");
 const result = document.querySelector("#result");
 const button = form.querySelector("button");
+const key = document.querySelector("#key");
+if (key) key.value = sessionStorage.getItem("weft-key") ?? "";  // the other pages of the server ask for it too
 
 function value(field) {
   if (field.type === "checkbox") return field.checked || undefined;
@@ -20,8 +22,10 @@ function fail(reason) {
 
 async function send() {
   const headers = { "accept": "text/html", "content-type": "application/json" };
-  const key = document.querySelector("#key");
-  if (key && key.value) headers["authorization"] = `Bearer ${key.value.trim()}`;
+  if (key) {
+    headers["authorization"] = `Bearer ${key.value.trim()}`;
+    sessionStorage.setItem("weft-key", key.value);
+  }
   const body = {};
   for (const field of form.querySelectorAll("[name]")) body[field.name] = value(field);
   const response = await fetch(form.dataset.path, { method: "POST", headers, body: JSON.stringify(body) });

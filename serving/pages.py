@@ -21,7 +21,7 @@ from .tasks import Task
 _FOLDER = Path(__file__).parent
 
 
-def add_page(app: FastAPI, task: Task, endpoint: Endpoint, *, name: str, limits: Limits, has_key: bool) -> None:
+def add_page(app: FastAPI, task: Task, endpoint: Endpoint, *, name: str, limits: Limits) -> None:
     """Add the page at `/`.
 
     Args:
@@ -29,17 +29,12 @@ def add_page(app: FastAPI, task: Task, endpoint: Endpoint, *, name: str, limits:
         task, endpoint: the model and its requests.
         name: the name of the model.
         limits: the bounds on requests, which the page lists.
-        has_key: whether requests need a key.
     """
     environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     template, script = environment.get_template("home.html"), (_FOLDER / "home.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
     texts = {
-        "version": __version__, "name": name, "path": task.path, "summary": task.summary, "has_key": has_key,
+        "version": __version__, "name": name, "path": task.path, "summary": task.summary, "pages": endpoint.pages,
+        "has_key": app.state.has_key,
         "example": json.dumps(task.example, ensure_ascii=False), "settings": _settings(task, limits),
         "form": _form(endpoint, task.example, limits), "script": script,
     }  # fmt: skip
@@ -47,7 +42,17 @@ def add_page(app: FastAPI, task: Task, endpoint: Endpoint, *, name: str, limits:
     @app.get("/", include_in_schema=False)
     async def home(request: Request) -> HTMLResponse:
         text = template.render(texts, url=str(request.base_url).rstrip("/"))
-        return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+        return page_response(text, script)
+
+
+def page_response(text: str, script: str) -> HTMLResponse:
+    """Return a page whose only script is the given one, and which contacts no other host."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
 
 def _form(endpoint: Endpoint, example: dict[str, Any], limits: Limits) -> list[dict[str, Any]]:

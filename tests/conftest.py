@@ -241,11 +241,11 @@ def library(monkeypatch) -> Any:
     from weftformer.routes import precedents
     from weftformer.routes.planning import stock_search
 
-    steps = stock_search._library_steps.__wrapped__
+    steps = stock_search.library_steps.__wrapped__
 
     def proposes(*rows: Any) -> None:
         own = precedents.Library(rows)
-        monkeypatch.setattr(stock_search, "_library_steps", lambda library, smiles: steps(own, smiles))
+        monkeypatch.setattr(stock_search, "library_steps", lambda library, *asked: steps(own, *asked))
 
     proposes()
     return proposes

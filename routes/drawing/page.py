@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import math
 import os
 import re
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -21,10 +23,11 @@ from ...common.atomic import atomic_write
 from ...configuration.version import __version__
 from ..molecules import canonical_or_given
 from ..offers import Offer
+from ..planning.expansion import num_alternatives
 from ..plans import Candidate, Plan
-from ..precedents import judge_step
+from ..precedents import judge_step, library_of
 from ..tree import Route
-from .depiction import Depiction, depict
+from .depiction import Depiction, depict, depict_route
 from .layout import nodes
 from .picture import LOOKS, Picture, route_picture
 from .svg import picture_svg
@@ -37,6 +40,8 @@ NOTEBOOK_STYLE = """<style>
 .weft-view { overflow-x: auto; }
 </style>"""
 _HERE = Path(__file__).parent
+# What a click on a molecule does on the page on which a route is built.
+_SHOW = "Reactions that make"
 # US patent numbers are padded with zeros in data sets, but not in the address of the patent's page.
 _PATENT = re.compile(r"(?:(US(?:RE|PP|D|H)?)0*|(EP|WO))(\d{5,}(?:[A-Z]\d?)?)")
 
@@ -69,7 +74,7 @@ def routes_page(
         `str`: the whole HTML document.
     """
     style = (_HERE / "page.css").read_text(encoding="utf-8")
-    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    script = script_of("share", "view", "buy", "page")
     # the policy allows the style and the script by their hashes, so that text from a model cannot add others
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
@@ -93,7 +98,6 @@ def routes_page(
         routes=routes,
         purchasable=sum(purchasable) if purchasable else None,
         needs=needs,
-        has_offers=any(need.offer for need in needs),
         is_predicted=any(drawn.candidate.feasibility is not None for drawn in routes),
         counts=sorted({drawn.route.num_reactions for drawn in routes}),
         shared=shared,
@@ -130,7 +134,68 @@ def save_page(
         temporary.write_text(page, encoding="utf-8", newline="\n")  # the policy has a hash of the scripts' bytes
 
 
-def plan_html(plan: Plan, most: int = 10) -> str:
+def script_of(*modules: str) -> str:
+    """Return the script of a page: modules of this folder, each after those that it imports, in one text."""
+    text = "\n".join((_HERE / f"{module}.js").read_text(encoding="utf-8") for module in modules)
+    return '"use strict";\n(() => {\n' + re.sub(r"^export |^import .*\n", "", text, flags=re.MULTILINE) + "})();\n"
+
+
+def card_html(found: Candidate) -> str:
+    """
+    Draw the reactants of a route of one step, with the judgement of the step.
+
+    Args:
+        found ([`Candidate`]):
+            A reaction of `RoutePlanner.expand`.
+
+    Returns:
+        `str`: a card for the page on which a route is built.
+    """
+    assert found.route is not None
+    drawn = _DrawnRoute(1, found.rank, found, found.route, found.route.leaves(), Markup(), "recorded")
+    parts = [(one, Markup(one.svg())) for one in depict_route(found.route)[1:]]
+    return templates().get_template("card.html").render(drawn=drawn, parts=parts, looks=LOOKS, sections=())
+
+
+def tree_html(found: Candidate, have: Sequence[str] = (), forbidden: Sequence[str] = ()) -> str:
+    """
+    Draw a route that is being built, with its numbers and what to buy.
+
+    Args:
+        found ([`Candidate`]):
+            The route.
+        have (`Sequence[str]`, *optional*):
+            The user's own molecules.
+        forbidden (`Sequence[str]`, *optional*):
+            The molecules and reactions that the user does not want.
+
+    Returns:
+        `str`: the elements of the page on which a route is built.
+    """
+    assert found.route is not None
+    leaves, svg = (
+        list(dict.fromkeys(found.route.leaves())),
+        picture_svg(route_picture(found.route, found.missing, found.library), _SHOW),
+    )
+    drawn = _DrawnRoute(1, 1, found, found.route, leaves, Markup(svg), "recorded")
+    asked = {"have": have, "forbidden": forbidden, "looks": LOOKS, "sections": ()}
+    return templates().get_template("tree.html").render(drawn=drawn, needs=_needs([drawn]), **asked)
+
+
+def build_page(*, has_key: bool, has_stock: bool) -> tuple[str, str]:
+    """Return the page on which a route is built, and its script.
+
+    Args:
+        has_key: whether the server requires a key.
+        has_stock: whether it has a stock.
+    """
+    script = script_of("share", "view", "buy", "session", "server", "build")
+    style = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "build.css"))
+    page = templates().get_template("build.html")
+    return page.render(style=Markup(style), script=Markup(script), has_key=has_key, has_stock=has_stock), script
+
+
+def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:
     """
     Draw the distinct routes of a plan, best first, each with its picture and the judgement of its steps.
 
@@ -141,15 +206,25 @@ def plan_html(plan: Plan, most: int = 10) -> str:
             The plan.
         most (`int`, *optional*, defaults to 10):
             The largest number of routes to draw.
+        has_builder (`bool`, *optional*, defaults to `False`):
+            Whether the page stands beside that on which routes are built: it then has links to it, and each step shows
+            the number of other recorded reactions to its product.
 
     Returns:
         `str`: HTML elements without a style sheet.
     """
     shown = []
     for candidate, route in plan.found[:most]:
-        picture = route_picture(route, candidate.missing)
-        shown.append((candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}"))
-    return templates().get_template("plan.html").render(plan=plan, shown=shown)
+        picture = route_picture(route, candidate.missing, candidate.library)
+        others = [num_alternatives(step, candidate.library) if has_builder else 0 for step in route.steps()]
+        shown.append((candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}", others))
+    return templates().get_template("plan.html").render(plan=plan, shown=shown, has_builder=has_builder)
+
+
+def _build_link(route: Route, at: str = "") -> str:
+    """Return the link to the page on which a route is built, with a route and perhaps a molecule to open."""
+    session = {"route": route.to_dict()} | ({"at": at} if at else {})
+    return f"build#{quote(json.dumps(session, separators=(',', ':')))}"
 
 
 @dataclass(frozen=True)
@@ -253,6 +328,8 @@ def templates() -> Environment:
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
     environment.filters["score"] = _score
+    environment.filters["build_link"] = _build_link
+    environment.filters["build_step_link"] = lambda at, route: _build_link(route, at)
     environment.filters["patent"] = _patent
     environment.filters["is_nan"] = math.isnan
     environment.filters["is_finite"] = math.isfinite
@@ -285,22 +362,22 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
         portrait = None
     groups: dict[tuple[str, ...], _Group] = {}
     for rank, (candidate, route) in enumerate(plan.found, 1):
-        picture = route_picture(route, candidate.missing)
+        picture = route_picture(route, candidate.missing, candidate.library)
         key = tuple(sorted(canonical_or_given(child.smiles) for child in route.children))
         if key not in groups:
-            groups[key] = _group(route, picture, shared)
+            groups[key] = _group(candidate, route, picture, shared)
         leaves = list(dict.fromkeys(route.leaves()))
-        drawn = Markup(picture_svg(picture, interactive=True, shared=shared))
+        drawn = Markup(picture_svg(picture, action="Copy SMILES", shared=shared))
         groups[key].routes.append(_DrawnRoute(number, rank, candidate, route, leaves, drawn, plan.evidence))
     return _Section(plan, smiles, portrait, list(groups.values()), sum(purchasable) if purchasable else None)
 
 
-def _group(route: Route, picture: Picture, shared: dict[str, str]) -> _Group:
+def _group(candidate: Candidate, route: Route, picture: Picture, shared: dict[str, str]) -> _Group:
     reactants = [picture.cards[child].depiction for child in nodes(route)[0].children]
     portraits = [portrait for drawn in reactants if (portrait := _portrait(drawn, shared))]
     # drawing only some of them would suggest fewer reactants
     is_drawn = len(portraits) == len(reactants)
-    name = judge_step(route).title if route.children else None
+    name = judge_step(route, library_of(candidate.library)).title if route.children else None
     return _Group(name, [drawn.smiles for drawn in reactants], portraits if is_drawn else [], [])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..molecules import canonical_or_given
-from ..precedents import judge_step
+from ..precedents import judge_step, library_of
 from ..tree import Route
 from .depiction import TEXT_HEIGHT, Depiction, depict_route
 from .layout import Box, Node, nodes, tidy_tree
@@ -137,7 +137,7 @@ class Picture:
     description: str
 
 
-def route_picture(route: Route, missing: Iterable[str] | None = None) -> Picture:
+def route_picture(route: Route, missing: Iterable[str] | None = None, library: str | None = None) -> Picture:
     """
     Draw the molecules of a route, and arrange them with their reactions.
 
@@ -146,6 +146,8 @@ def route_picture(route: Route, missing: Iterable[str] | None = None) -> Picture
             The route.
         missing (`Iterable[str]`, *optional*):
             The starting materials that are not purchasable, as in `Candidate.missing`. All others then are.
+        library (`str`, *optional*):
+            The file of a user's own reactions, whose names the arrows get, as in `Candidate.library`.
 
     Returns:
         [`Picture`]: the picture.
@@ -155,7 +157,7 @@ def route_picture(route: Route, missing: Iterable[str] | None = None) -> Picture
     labels = [_label(index, kind, depictions[index]) for index, kind in enumerate(kinds)]
     sizes = [_size(*parts) for parts in zip(depictions, kinds, labels, strict=True)]
     in_order = sorted((node for node in tree if node.step), key=lambda node: node.step)
-    made = [(node, judge_step(node.route).title) for node in in_order]
+    made = [(node, judge_step(node.route, library_of(library)).title) for node in in_order]
     gaps = [_gap([pair for pair in made if pair[0].depth == depth]) for depth in range(route.depth)]
     boxes = [box.moved(MARGIN, MARGIN) for box in tidy_tree(sizes, tree, gaps=gaps, row_gap=ROW_GAP)]
     reactions = []

@@ -120,16 +120,16 @@ def check_picture(path: Path) -> None:
         raise ValueError(f"{path} ends in {path.suffix!r}: the name of a picture must end in .svg or .png")
 
 
-def picture_svg(drawn: Picture, interactive: bool = False, shared: dict[str, str] | None = None) -> str:
+def picture_svg(drawn: Picture, action: str | None = None, shared: dict[str, str] | None = None) -> str:
     """
     Write a picture as a `<svg>` element.
 
     Args:
         drawn ([`Picture`]):
             The picture.
-        interactive (`bool`, *optional*, defaults to `False`):
-            Whether the picture is for a page with scripts. The keyboard can then reach the molecules, which carry
-            `data-smiles`.
+        action (`str`, *optional*):
+            What a click on a molecule does, in words, in a picture for a page with scripts. The keyboard can then
+            reach the molecules, which carry `data-smiles`.
         shared (`dict[str, str]`, *optional*):
             The names of drawings of molecules that the page contains once for all pictures, by their SVG. New ones are
             added.
@@ -140,7 +140,7 @@ def picture_svg(drawn: Picture, interactive: bool = False, shared: dict[str, str
     size = {"width": _number(drawn.width), "height": _number(drawn.height)}
     # Without scripts, the picture is one image with a title. With scripts it is a group, because assistive programs
     # cannot reach the parts of an image.
-    frame = {"role": "group"} if interactive else {"role": "img", "style": "max-width:100%;height:auto"}
+    frame = {"role": "group"} if action else {"role": "img", "style": "max-width:100%;height:auto"}
     frame |= size | {"viewBox": f"0 0 {size['width']} {size['height']}"}
     parts = [
         _tag("title", escape(drawn.title)) + _tag("desc", escape(drawn.description)),
@@ -148,7 +148,7 @@ def picture_svg(drawn: Picture, interactive: bool = False, shared: dict[str, str
             "rect", x=0.5, y=0.5, width=drawn.width - 1, height=drawn.height - 1, rx=14, fill=PANEL, stroke=PANEL_EDGE
         ),
         *map(_reaction, drawn.reactions),
-        *(_card(card, interactive, shared) for card in drawn.cards),
+        *(_card(card, action, shared) for card in drawn.cards),
     ]
     content = "".join(f"\n{part}" for part in parts) + "\n"
     return _tag("svg", content, xmlns="http://www.w3.org/2000/svg", class_="weft-route", **frame)
@@ -200,10 +200,10 @@ def _branch(branch: tuple[float, float], joint: tuple[float, float]) -> str:
     return f"{_line(branch, (turn + radius, y))}{corner}L{_number(turn)} {_number(end)}"
 
 
-def _card(card: Card, interactive: bool, shared: dict[str, str] | None) -> str:
+def _card(card: Card, action: str | None, shared: dict[str, str] | None) -> str:
     look, box = card.look, card.box
     spoken = f"{card.smiles}, {card.label}" if card.label else card.smiles
-    keys = {"role": "button", "tabindex": "0", "aria_label": f"Copy SMILES {spoken}", "data_smiles": card.smiles}
+    keys = {"role": "button", "tabindex": "0", "aria_label": f"{action} {spoken}", "data_smiles": card.smiles}
     parts = [
         _tag("title", escape(spoken)),
         _tag(
@@ -219,7 +219,7 @@ def _card(card: Card, interactive: bool, shared: dict[str, str] | None) -> str:
             parts.append(
                 _tag("path", class_="mark", d=strokes, fill="none", stroke=look.ink, stroke_width=1.8, **_ROUND)
             )
-    return _tag("g", "".join(parts), class_=f"molecule {card.kind}", **(keys if interactive else {}))
+    return _tag("g", "".join(parts), class_=f"molecule {card.kind}", **(keys if action else {}))
 
 
 def _molecule(card: Card, shared: dict[str, str] | None) -> str:

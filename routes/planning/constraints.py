@@ -13,7 +13,7 @@ Shape suffixes: W rows (the beams of all sources), V tokens of the vocabulary, B
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -23,7 +23,7 @@ import torch
 from transformers import LogitsProcessor
 
 from ..faults import atoms_fault, molecule_fault
-from ..molecules import KNOWN, Molecule, is_among, is_beyond_repair, read_molecule
+from ..molecules import KNOWN, Molecule, canonical_reaction, is_among, is_beyond_repair, read_molecule
 from ..stock import Stock
 from .grammar import START, RouteGrammar, State, advance, depth_limits
 from .settings import NO_CONSTRAINTS, Constraints, substructure
@@ -86,12 +86,17 @@ def _contains(smiles: str, substructures: tuple[str, ...]) -> bool:
 
 def broken_by_user(smiles: str, rules: Constraints) -> str | None:
     """Return the rule of the user that forbids a molecule other than the target, or None."""
-    read = read_molecule(smiles) if rules.forbidden else None  # reading takes longer than all the rest
-    if read is not None and is_among(read, filter(None, map(read_molecule, rules.forbidden))):
+    read = read_molecule(smiles) if rules.forbidden_molecules else None  # reading takes longer than all the rest
+    if read is not None and is_among(read, filter(None, map(read_molecule, rules.forbidden_molecules))):
         return "forbidden"
     if rules.forbidden_substructures and _contains(smiles, rules.forbidden_substructures):
         return "forbidden_substructures"
     return None
+
+
+def is_forbidden(product: str, reactants: Iterable[str], rules: Constraints) -> bool:
+    """Return whether the user forbids a reaction."""
+    return bool(rules.forbidden_reactions) and canonical_reaction(reactants, product) in rules.forbidden_reactions
 
 
 @lru_cache(KNOWN)
@@ -268,6 +273,8 @@ class ConstrainedGrammar(LogitsProcessor):
             return None
         if self.rules.atoms_supplied and atoms_fault(frame.path[-1], frame.reactants):
             return "atoms_supplied"
+        if is_forbidden(frame.path[-1], frame.reactants, self.rules):
+            return "forbidden"
         is_last = frame.above is None
         return "required_leaf" if self.required_leaf is not None and is_last and not text.has_leaf else None
 

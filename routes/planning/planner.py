@@ -11,13 +11,13 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...common.progress import Progress
 from ...hub.loading import load
-from ..plans import Plan
+from ..plans import Candidate, Plan
 from ..precedents import library_of
 from ..shipped import MODEL
-from ..stock import Stock
+from ..stock import Stock, with_own
 from ..tree import Route
 from .pool import PlanPool
-from .requests import BEAMS_OF_A_TOKEN, PlanRequest, Steps, make_requests, most_steps
+from .requests import BEAMS_OF_A_TOKEN, PlanRequest, Steps, expansion_request, make_requests, most_steps
 from .settings import PlanSettings
 
 
@@ -110,6 +110,7 @@ class RoutePlanner:
         settings = replace(settings or PlanSettings(), **changes)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size={batch_size} is not allowed: give at least 1.")
+        stock = with_own(stock, settings.have)
         requests = self.requests(
             targets, settings, n_steps=n_steps, starting_material=starting_material, stock=stock, on_error=on_error
         )
@@ -119,6 +120,46 @@ class RoutePlanner:
         )
         pool.on_first = on_first
         return self._run(requests, asked, pool, progress)
+
+    def expand(
+        self,
+        smiles: str,
+        n: int = 20,
+        settings: PlanSettings | None = None,
+        *,
+        stock: Stock | None = None,
+        on_found: Callable[[Candidate], None] | None = None,
+        finish: Callable[[Plan], Plan] | None = None,
+        **changes: Any,
+    ) -> Plan:
+        """Return reactions that make a molecule: first those of the library, then those that the model proposes, each
+        source in the order in which a search to the stock uses them.
+
+        Args:
+            smiles: SMILES of the molecule.
+            n: largest number of reactions from each source.
+            settings: of these, an expansion reads `beams`, `constraints`, `have`, `on_salt` and `max_new_tokens`.
+            stock: the purchasable molecules; the reactions then list missing reactants and offers.
+            on_found: called with each reaction when it is found, the first of the library at once.
+            finish: a function that completes the plan, such as `ForwardModel.with_forward_ranks`.
+            changes: fields of [`PlanSettings`], which override those in `settings`.
+
+        Returns:
+            A plan whose candidates are routes of one step. `Candidate.reactions` and `Candidate.judgements` have the
+            name, the evidence, the examples and the remarks of each.
+
+        Raises:
+            ValueError: as in [`plan`], or `n` is below 1.
+        """
+        settings = replace(settings or PlanSettings(), **changes)
+        library_of(settings.library)
+        request = expansion_request(self.model, self.tokenizer, smiles, settings, n, on_found)
+        stock = with_own(stock, settings.have)
+        pool = PlanPool(self.model, self.tokenizer, request.settings.for_search, stock, finish=finish)
+        pool.add(0, request)
+        while not (plans := pool.step()):
+            pass
+        return plans[0][1]
 
     def requests(
         self, targets: Sequence[str], settings: PlanSettings, *, stock: Stock | None = None, **asked: Any

@@ -10,6 +10,7 @@ from typing import Any
 from ..plans import Plan, ranked
 from ..stock import Stock
 from ..tree import Route
+from .expansion import Expansion
 from .model_search import Job, RouteSearch
 from .requests import PlanRequest
 from .retro_star import Step
@@ -39,7 +40,7 @@ class _Target:
 
     key: Hashable
     request: PlanRequest
-    strategy: WholeRoutes | StockSearch
+    strategy: WholeRoutes | StockSearch | Expansion
     seconds: float = 0.0
     begun: float = field(default_factory=time.monotonic)
     turn: int = 0
@@ -100,8 +101,10 @@ class PlanPool:
             key: the name of the target in the pool.
             request: the request, which must not have a problem.
         """
-        strategy: WholeRoutes | StockSearch
-        if request.searches_steps:
+        strategy: WholeRoutes | StockSearch | Expansion
+        if request.num_proposals is not None:
+            strategy = Expansion(request, self._search, self.stock, self._expanded)
+        elif request.searches_steps:
             assert self.stock is not None
             strategy = StockSearch(request, self._search, self.stock, self._expanded)
         else:
@@ -173,18 +176,19 @@ class PlanPool:
         """Return the plan of a target, with its candidates ranked."""
         begun, settings = time.monotonic(), target.request.settings
         candidates, remarks = target.strategy.result()
-        best = ranked(
-            candidates,
-            self.stock,
-            per_reaction=settings.per_reaction,
-            evidence=settings.evidence if settings.ranking == "log_probability" else None,
-            per_step=isinstance(target.strategy, WholeRoutes),
-            library=settings.library,
-        )
+        if not isinstance(target.strategy, Expansion):  # whose reactions have their order
+            candidates = ranked(
+                candidates,
+                self.stock,
+                per_reaction=settings.per_reaction,
+                evidence=settings.evidence if settings.ranking == "log_probability" else None,
+                per_step=isinstance(target.strategy, WholeRoutes),
+                library=settings.library,
+            )
         seconds = target.seconds + time.monotonic() - begun
         plan = Plan(
             target.request.target,
-            best,
+            candidates,
             seconds=seconds,
             remarks=(*target.request.remarks, *remarks),
             evidence=settings.evidence,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
@@ -19,8 +19,9 @@ from ..molecules import (
     one_molecule,
     unpaired_electrons,
 )
+from ..plans import Candidate
 from ..tree import MAX_DEPTH
-from .model_search import Job, beginning
+from .model_search import Job, beginning, step_job
 from .settings import PlanSettings
 
 _logger = logging.get_logger(__name__)
@@ -48,6 +49,8 @@ class PlanRequest:
         settings: the settings of the plan.
         remarks: notes for the reader of its plan.
         problem: the reason why the target cannot be planned.
+        num_proposals: the largest number of reactions from each source, if they are wanted instead of routes.
+        report: called with each of these reactions when it is found.
     """
 
     target: str
@@ -55,6 +58,8 @@ class PlanRequest:
     settings: PlanSettings = field(default_factory=PlanSettings)
     remarks: tuple[str, ...] = ()
     problem: str | None = None
+    num_proposals: int | None = None
+    report: Callable[[Candidate], None] | None = field(default=None, compare=False)
 
     @property
     def searches_steps(self) -> bool:
@@ -115,17 +120,43 @@ def make_requests(
     return requests
 
 
+def expansion_request(
+    model: Any, tokenizer: Any, target: str, settings: PlanSettings, n: int, report: Any = None
+) -> PlanRequest:
+    """Check a molecule whose reactions are wanted, and return the request. The arguments are those of
+    [`RoutePlanner.expand`].
+
+    Raises:
+        ValueError: as in [`RoutePlanner.expand`].
+    """
+    if n < 1:
+        raise ValueError(f"n={n} is not allowed: give at least 1.")
+    if settings.enforce_limits:
+        _check_beams(tokenizer, settings.beams)
+    settings = replace(settings, direct=False, ranking="log_probability")
+    smiles, remarks = one_target(target, settings.on_salt)
+    unread = _source_remarks(model, tokenizer, smiles, None, settings)
+    if not writes_steps(model):
+        unread = ("The model does not write single steps, so only recorded transformations were searched.",)
+    jobs = () if unread else (step_job(model, smiles, settings.max_new_tokens),)
+    return PlanRequest(smiles, jobs, settings, (*remarks, *unread), num_proposals=n, report=report)
+
+
+def writes_steps(model: Any) -> bool:
+    """Return whether the model writes single steps."""
+    lowest, highest = about_routes(model).get("steps", (1, None))
+    return lowest <= 1 if model.config.num_condition_features else highest == 1
+
+
 def can_search(model: Any, settings: PlanSettings, stock: Any) -> bool:
     """Return whether single steps can be searched until everything is in the stock.
 
     This needs a stock, a model that writes single steps, the grammar, and no setting that only whole routes have.
     """
-    lowest, highest = about_routes(model).get("steps", (1, None))
-    writes_steps = lowest <= 1 if model.config.num_condition_features else highest == 1
     is_for_whole = (
         settings.num_augmentations > 1 or settings.ranking != "log_probability" or settings.rules.required_leaf
     )
-    return stock is not None and writes_steps and settings.grammar and not is_for_whole
+    return stock is not None and writes_steps(model) and settings.grammar and not is_for_whole
 
 
 def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:

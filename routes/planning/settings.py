@@ -6,7 +6,7 @@ This module imports neither torch nor RDKit: commands build their options from t
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ...common.options import NotAllowed, check_options, option
@@ -56,7 +56,7 @@ class Constraints:
         size_limited: a reaction has at most 5 reactants, with at most 50 heavy atoms more than the product has.
         only_purchasable: routes begin from molecules of the stock only; every other molecule is made in its turn.
         required_leaf: SMILES of a molecule that has to be a starting material of every route.
-        forbidden: SMILES of molecules that must not occur; the target may.
+        forbidden: SMILES of molecules that must not occur, except as the target, and of reactions (`C.O>>CO`).
         forbidden_substructures: SMARTS that no molecule but the target may contain, each connected, without dots.
 
     Raises:
@@ -71,7 +71,7 @@ class Constraints:
     only_purchasable: bool = option(False, "only routes from molecules of the stock")
     required_leaf: str | None = option(None, "only routes with this starting material", metavar="SMILES")
     forbidden: tuple[str, ...] = option(
-        (), "only routes without this molecule (repeatable)", flag="--forbid", metavar="SMILES"
+        (), "only routes without this molecule or reaction (repeatable)", flag="--forbid", metavar="SMILES"
     )
     forbidden_substructures: tuple[str, ...] = option(
         (), "only routes without this connected substructure, except in the target (repeatable)",
@@ -81,13 +81,25 @@ class Constraints:
     def __post_init__(self) -> None:
         # canonical, and hashable when lists were given
         if self.required_leaf is not None or self.forbidden:
-            from ..molecules import canonical_smiles, one_molecule
+            from ..molecules import canonical_reaction, canonical_smiles, one_molecule
         if self.required_leaf is not None:
             object.__setattr__(self, "required_leaf", one_molecule(self.required_leaf))
-        object.__setattr__(self, "forbidden", tuple(canonical_smiles(smiles) for smiles in self.forbidden))
+        sides = [[canonical_smiles(side) for side in smiles.split(">>", 1)] for smiles in self.forbidden]
+        forbidden = tuple(canonical_reaction(side[:1], side[1]) if side[1:] else side[0] for side in sides)
+        object.__setattr__(self, "forbidden", forbidden)
         object.__setattr__(self, "forbidden_substructures", tuple(self.forbidden_substructures))
         for smarts in self.forbidden_substructures:
             substructure(smarts)
+
+    @cached_property
+    def forbidden_molecules(self) -> tuple[str, ...]:
+        """The molecules that must not occur."""
+        return tuple(smiles for smiles in self.forbidden if ">>" not in smiles)
+
+    @cached_property
+    def forbidden_reactions(self) -> frozenset[str]:
+        """The reactions that must not occur, as `canonical_reaction` writes them."""
+        return frozenset(self.forbidden).difference(self.forbidden_molecules)
 
     @property
     def is_empty(self) -> bool:
@@ -128,6 +140,7 @@ class PlanSettings:
         direct: let the model write whole routes, like DirectMultiStep, instead of a search to the stock. Whole
             routes are also written without a stock, with a number of steps, a starting material, a required leaf,
             several SMILES of a target or another ranking, and if the model cannot write single steps.
+        have: SMILES of molecules that count as in the stock, such as those in your own store.
         evidence: what each step of a route needs to solve a target: "recorded", a recorded reaction with the same
             transformation, or "any", nothing. Routes without it are ideas, and rank behind all others.
         num_routes: number of purchasable routes after which the search for a target ends.
@@ -168,6 +181,7 @@ class PlanSettings:
         metavar="WHAT",
     )
     direct: bool = option(False, "let the model write whole routes, like DirectMultiStep, without a search")
+    have: tuple[str, ...] = option((), "a molecule that you have, besides the stock (repeatable)", metavar="SMILES")
     evidence: str = option(
         "recorded", "steps of a solved route: recorded, or any",
         choices=EVIDENCE, metavar="KIND",
@@ -186,6 +200,9 @@ class PlanSettings:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.have:
+            from ..molecules import canonical_smiles
+        object.__setattr__(self, "have", tuple(sorted(canonical_smiles(smiles) for smiles in self.have)))
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise NotAllowed("time_limit", self.time_limit, "give a number of seconds above 0.")
         if not self.grammar and not self.rules.is_empty:
@@ -226,13 +243,9 @@ class PlanSettings:
         # a search to the stock continues from molecules that are not in it
         rules = self.rules if self.direct else replace(self.rules, only_purchasable=False)
         return PlanSettings(
-            beams=self.beams,
-            ranking=self.ranking,
-            grammar=self.grammar,
-            constraints=rules,
-            direct=self.direct,
-            library=self.library,
-        )
+            beams=self.beams, ranking=self.ranking, grammar=self.grammar, constraints=rules, direct=self.direct,
+            have=self.have, library=self.library,
+        )  # fmt: skip
 
     def check_stock(self, stock: Any) -> None:
         """Check that there is a stock if the settings need one.

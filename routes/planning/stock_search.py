@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -19,10 +19,11 @@ from ..molecules import read_molecule
 from ..plans import Candidate, nothing_found
 from ..stock import Stock
 from ..tree import Route
-from .constraints import broken_by_user
+from .constraints import broken_by_user, is_forbidden
 from .model_search import Job, RouteSearch, step_job
 from .requests import PlanRequest, check_source
 from .retro_star import Request, RetroStarSearch, Solution, Step
+from .settings import Constraints, PlanSettings
 
 # The sources of reactions.
 LIBRARY, MODEL = range(2)
@@ -160,8 +161,7 @@ class StockSearch:
     def _recorded_steps(self, smiles: str) -> list[Step]:
         if self._search.num_expanded(LIBRARY) >= LIBRARY_EXPANSIONS * self._most_expansions:
             return []
-        steps = _library_steps(self._library, smiles)
-        return [step for step in steps if self._is_allowed(smiles, step)]
+        return list(recorded_steps(smiles, self.request.settings))
 
     def _known_steps(self, smiles: str) -> Sequence[Step] | None:
         """Return the reactions that the model has proposed before, none for a molecule that it cannot read, or
@@ -181,33 +181,14 @@ class StockSearch:
                 return one, step_job(self._model_search.model, one, self.request.settings.max_new_tokens)
         return None
 
-    def _is_allowed(self, product: str, step: Step) -> bool:
-        rules = self.request.settings.rules
-        is_forbidden = any(broken_by_user(smiles, rules) for smiles in step.reactants)
-        return not is_forbidden and step_fault(product, step.reactants, rules=rules) is None
-
     def add_candidates(self, smiles: Hashable, candidates: list[Candidate]) -> None:
         """Take the reactions that the model proposes for a molecule."""
-        steps: dict[tuple[str, ...], Step] = {}
-        for candidate in candidates:
-            if candidate.route is not None and candidate.route.children:
-                reactants = tuple(sorted(child.smiles for child in candidate.route.children))
-                # the grammar has applied the rules, except those that the user has switched off
-                is_recorded = precedents.is_recorded(str(smiles), reactants, self._library)
-                cost = -candidate.score + (0.0 if is_recorded else UNRECORDED_COST)
-                steps.setdefault(reactants, Step(reactants, cost, is_recorded))
-        while len(self._expanded) >= _CACHED_MOLECULES:
-            del self._expanded[next(iter(self._expanded))]
-        self._expanded[str(smiles)] = list(steps.values())
-        self._round[str(smiles)] = self._expanded[str(smiles)]
+        self._round[str(smiles)] = model_steps(self._expanded, str(smiles), candidates, self._library)
 
     def result(self) -> tuple[list[Candidate], list[str]]:
         """Return the routes to the stock, or a few that come nearest to it, and the remarks about them."""
-        settings, solutions, remarks = self.request.settings, self._solutions(), list[str]()
-        if offer := self._stock.offer(self.request.target):
-            remarks.append(
-                f"{self.request.target} itself is in the stock{offer.description and ': '}{offer.description}."
-            )
+        settings, solutions = self.request.settings, self._solutions()
+        remarks = stock_remarks(self._stock, self.request.target)
         is_solved = any(solution.is_recorded or settings.evidence == "any" for solution in solutions)
         nearest = [] if is_solved or settings.rules.only_purchasable else self._nearest()
         candidates = [
@@ -237,14 +218,52 @@ class StockSearch:
         return f"no route by {kind}{limit} ends in the stock: {expanded}, and {end}. Use more beams or a larger stock."
 
 
+def stock_remarks(stock: Stock | None, target: str) -> list[str]:
+    """Return a remark if the target is in the stock."""
+    offer = None if stock is None else stock.offer(target)
+    return [f"{target} itself is in the stock{offer.description and ': '}{offer.description}."] if offer else []
+
+
+def allowed(product: str, steps: Iterable[Step], rules: Constraints) -> Iterator[Step]:
+    """Yield the steps to a product that keep the rules of a search."""
+    for step in steps:
+        is_refused = any(broken_by_user(smiles, rules) for smiles in step.reactants)
+        is_refused = is_refused or is_forbidden(product, step.reactants, rules)
+        if not is_refused and step_fault(product, step.reactants, rules=rules) is None:
+            yield step
+
+
+def recorded_steps(smiles: str, settings: PlanSettings, most: int = LIBRARY_STEPS) -> Iterator[Step]:
+    """Yield those of the library's `most` most common reactions that the settings allow, the cheapest first."""
+    return allowed(smiles, library_steps(precedents.library_of(settings.library), smiles, most), settings.rules)
+
+
+def model_steps(
+    expanded: dict[str, Sequence[Step]], product: str, candidates: Iterable[Candidate], library: precedents.Library
+) -> Sequence[Step]:
+    """Return the reactions among the candidates of the model, with their costs, and add them to those of other
+    molecules. The grammar has applied the rules."""
+    steps: dict[tuple[str, ...], Step] = {}
+    for candidate in candidates:
+        if candidate.route is not None and candidate.route.children:
+            reactants = tuple(sorted(child.smiles for child in candidate.route.children))
+            is_recorded = precedents.is_recorded(product, reactants, library)
+            cost = -candidate.score + (0.0 if is_recorded else UNRECORDED_COST)
+            steps.setdefault(reactants, Step(reactants, cost, is_recorded))
+    while len(expanded) >= _CACHED_MOLECULES:
+        del expanded[next(iter(expanded))]
+    expanded[product] = list(steps.values())
+    return expanded[product]
+
+
 @lru_cache(_CACHED_MOLECULES)
-def _library_steps(library: precedents.Library, smiles: str) -> list[Step]:
-    """Return the reactions of a molecule by recorded transformations.
+def library_steps(library: precedents.Library, smiles: str, most: int = LIBRARY_STEPS) -> list[Step]:
+    """Return the reactions of a molecule by recorded transformations, the cheapest first.
 
     A reaction costs minus the logarithm of a share: that of its transformation among the recorded reactions whose
     transformation the molecule allows.
     """
-    return [Step(reactants, -math.log(share), True) for reactants, share in library.propose(smiles, LIBRARY_STEPS)]
+    return [Step(reactants, -math.log(share), True) for reactants, share in library.propose(smiles, most)]
 
 
 def _estimate(smiles: str) -> float:

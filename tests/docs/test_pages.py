@@ -66,7 +66,7 @@ def test_python_blocks_run(page, request, pushed, monkeypatch, tmp_path, capsys)
         assert pushed == ["your-name/your-model"]
     if page.stem == "routes":
         assert "True ()" in out and "False ('CCO',)" in out
-        assert "precedented 241 amide coupling" in out and "is made from itself" in out
+        assert "precedented 532 amide coupling" in out and "is made from itself" in out
 
 
 def test_commands_and_modules_exist():

@@ -21,7 +21,8 @@ def test_a_route_is_planned_with_the_keyboard_and_a_key(planner, known, library,
         page.on("request", lambda request: request.url.startswith(address) or foreign.append(request.url))
         page.on("pageerror", lambda error: foreign.append(str(error)))
         page.goto(address)
-        page.keyboard.press("Tab")
+        for _ in range(3):  # after the links to the pages
+            page.keyboard.press("Tab")
         expect(page.get_by_label("Target molecules")).to_be_focused()
         page.get_by_label("Target molecules").fill(f"{known[0].smiles}\nC(C\n")
         page.get_by_label("Number of routes").fill("1")

@@ -60,8 +60,11 @@ def test_page_and_schema_show_the_fields_of_the_model(planner, known, monkeypatc
     assert form == expected + ["only_purchasable"] * has_stock
     kinds = (PlanSettings, Constraints)
     settings = {field.name for kind in kinds for field in dataclasses.fields(kind) if "help" in field.metadata}
-    assert settings - {"enforce_limits"} | {"allow", "n_steps"} <= set(fields) and "starting_material" not in fields
-    assert fields["on_salt"]["enum"] == ["error", "strip"] and fields["forbidden"]["maxItems"] == 16
+    assert settings - {"enforce_limits", "library"} | {"allow", "n_steps"} <= set(fields) and not {
+        "starting_material",
+        "library",
+    } & {*fields}
+    assert fields["on_salt"]["enum"] == ["error", "strip"] and fields["forbidden"]["maxItems"] == 100
 
 
 def test_targets_steps_and_drawings(planner, known):

@@ -1,0 +1,121 @@
+"""The page on which a chemist builds a route step by step, and what it asks the server for besides proposals."""
+
+# no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
+
+import io
+import math
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from fastapi import FastAPI, HTTPException, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..serving.endpoint import PROBLEMS
+from ..serving.pages import page_response
+from .files.streams import ENDINGS, plan_form, write_plans
+from .files.targets import read_targets, targets_in
+from .molecules import canonical_route, canonical_smiles
+from .plans import Candidate, Plan
+from .tree import Route
+
+# A drawing of more would take long, and nobody could read it.
+_MOST_MOLECULES = 200
+_BEGINNING = "What to begin from: SMILES, InChI, a molfile, or a name in the file of the stock."
+_FILES = (".svg", ".png", ".html", *ENDINGS)
+
+
+def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int) -> None:
+    """Add the page at `/build`, and what it asks for with POST.
+
+    Args:
+        app: the application.
+        task: the `RouteTask`, with the stock.
+        smiles, reaction: the types of molecules and reactions in requests.
+        most: the largest number of them.
+    """
+    from .drawing.page import build_page
+
+    text, script = build_page(has_key=app.state.has_key, has_stock=task.stock is not None)
+
+    class BuildRequest(BaseModel):
+        model_config = ConfigDict(extra="forbid", strict=True)
+        text: str | None = Field(None, max_length=1 << 16, description=_BEGINNING)
+        route: dict[str, Any] | None = Field(None, description="The route, with `smiles` and `children`.")
+        have: list[smiles] = Field([], max_length=most, description="Molecules besides those of the stock.")
+        forbidden: list[reaction] = Field([], max_length=most, description="Molecules and reactions, to list them.")
+        file: Literal[_FILES] | None = Field(None, description="The ending of a file.")  # type: ignore[valid-type]
+
+    @app.get("/build", include_in_schema=False)
+    async def page() -> Response:
+        return page_response(text, script)
+
+    @app.post("/build", summary="A route that is being built: drawn and judged, or as a file.", responses=PROBLEMS)
+    async def build(body: BuildRequest) -> Any:
+        try:  # in a thread, because RDKit would block the event loop
+            return await run_in_threadpool(_answer, task, body)
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from error
+
+
+def _answer(task: Any, body: Any) -> Response:
+    if body.text is not None:
+        return JSONResponse({"smiles": _begin(task, body.text)})
+    route = canonical_route(Route.from_dict(body.route))
+    if len(route.molecules()) > _MOST_MOLECULES:
+        raise ValueError(f"This route has {len(route.molecules())} molecules: at most {_MOST_MOLECULES} are allowed.")
+    have = sorted(map(canonical_smiles, body.have))
+    found = Candidate(route.to_string(), math.nan, None, route, rank=1, group=1, library=task.library)
+    found = found.with_stock(task.stock_with(have))
+    if body.file is not None:
+        return _file(Plan(route.smiles, [found]), body.file)
+    from .drawing.page import tree_html
+
+    left = dict.fromkeys(route.leaves()) if found.missing is None else found.missing
+    return JSONResponse({"html": tree_html(found, body.have, body.forbidden), "open": list(left)})
+
+
+def _file(plan: Plan, ending: str) -> Response:
+    from .drawing.page import save_page
+    from .drawing.svg import save_picture
+
+    [(found, route)] = plan.found
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"route{ending}"
+        if form := plan_form(path):
+            write_plans(path, [plan], form)
+        elif ending == ".html":
+            save_page([plan], path)
+        else:
+            save_picture(route, path, missing=found.missing)
+        return Response(path.read_bytes(), media_type="application/octet-stream")
+
+
+def _begin(task: Any, text: str) -> str:
+    """Return the canonical SMILES of a name of the stock, or of a molecule in any other form.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    from .planning.requests import one_target
+
+    if (named := _names(getattr(task.stock, "path", None)).get(text.strip().lower())) is not None:
+        text = named
+    try:
+        [target, *_] = targets_in(io.BytesIO(text.encode()), "The text")
+        return one_target(target.smiles, "strip")[0]
+    except ValueError as error:
+        raise ValueError(f"{error} Names are looked up in the file of the stock.") from error
+
+
+@lru_cache(1)
+def _names(path: Path | None) -> dict[str, str]:
+    """Return the molecules with a name in the file of a stock, by their names in lower case."""
+    try:
+        targets = [] if path is None else read_targets(path)
+    except (ValueError, OSError):  # such as a Bloom filter, or a catalogue of millions
+        return {}
+    return {target.id.lower(): target.smiles for target in targets if not target.id.isdigit()}

@@ -1,0 +1,24 @@
+// The list of what to buy.
+import { copy, download } from "./share.js";
+
+// What the routes shown begin from.
+export const needs = () => [...document.querySelectorAll("[data-need]")];
+const STOCK = { "in-stock": "yes", missing: "no", unknown: "" };
+const OFFER = ["form", "sold_as", "price", "unit", "vendor", "catalogue_number"];
+const quoted = text => /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+function table() {
+  const rows = needs().filter(row => !row.hidden).map(row => {
+    const numbers = [...row.querySelectorAll("a")].filter(link => !document.getElementById(link.hash.slice(1)).hidden);
+    return [row.dataset.need, STOCK[row.className], numbers.map(link => link.textContent).join(" "), ...OFFER.map(name => row.dataset[name] ?? "")];
+  });
+  return [["smiles", "in_stock", "routes", ...OFFER], ...rows];
+}
+const BUY = {
+  copy: button => copy(table().slice(1).map(([smiles]) => smiles).join("\n"), button),
+  save: () => download(table().map(row => row.map(quoted).join(",") + "\r\n").join(""), "text/csv", "to-buy.csv"),
+};
+
+document.addEventListener("click", event => {
+  const button = event.target.closest("[data-buy]");
+  if (button) BUY[button.dataset.buy](button);
+});

@@ -1,0 +1,141 @@
+"""POST /expand, a stream of JSON lines, and POST /build, a route that is being built."""
+
+import json
+import re
+import threading
+
+import httpx
+import pytest
+
+pytest.importorskip("rdkit")
+
+from weftformer.routes import Stock
+from weftformer.routes.planning.expansion import Expansion
+from weftformer.routes.precedents import Transformation
+from weftformer.routes.serve import RouteTask
+
+from ..routes.planning.test_pool import CHLORIDE, COUPLING
+from .conftest import PLAIN, running, soon
+from .test_plan import KnowsTheAmide
+
+AMIDE, AMINE, ACID = "CC(=O)NCc1ccccc1", "NCc1ccccc1", "CC(=O)O"
+
+
+@pytest.fixture
+def task(planner, library):
+    library(("O1", Transformation(COUPLING, 30)), ("Cl1", Transformation(CHLORIDE, 10)))
+    return RouteTask(planner, Stock([ACID]))
+
+
+def expand(server, **body):
+    return server.client.post("/expand", json={"smiles": AMIDE, "beams": 2} | body)
+
+
+def rows_of(response):
+    assert response.headers["content-type"].startswith("application/x-ndjson")
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+def test_reactions_come_in_the_order_of_the_search_and_then_their_forward_ranks(task, planner, known):
+    with running(RouteTask(planner, task.stock, forward=KnowsTheAmide(known[0]))) as server:
+        *found, last = rows_of(expand(server, smiles="O=C(C)NCc1ccccc1"))
+    assert last["target"] == AMIDE and last["remarks"] == []
+    proposed = [row for row in found if "reaction" in row]
+    assert [row["rank"] for row in proposed] == list(range(1, last["found"] + 1)) and found[
+        : len(proposed)
+    ] == proposed
+    assert [row["reaction"] for row in proposed[:2]] == [f"{ACID}.{AMINE}>>{AMIDE}", f"CC(=O)Cl.{AMINE}>>{AMIDE}"]
+    assert [part["in_stock"] for part in proposed[0]["reactants"]] == [True, False]
+    ranks = {row["rank"]: row for row in found[len(proposed) :]}
+    assert ranks.keys() == {row["rank"] for row in proposed}
+    assert (ranks[1]["forward_rank"], ranks[1]["evidence"], ranks[2]["forward_rank"]) == (2, "recorded", 0)
+    assert proposed == rows_of_search(planner, task.stock)
+
+
+def rows_of_search(planner, stock):
+    from weftformer.routes.planning.expansion import proposal_row
+
+    return list(map(proposal_row, planner.expand(AMIDE, stock=stock, beams=2).candidates))
+
+
+def test_wishes_cards_and_bad_input(task):
+    with running(task, refuse=("on_salt",)) as server:
+        first, *_ = rows_of(expand(server, n=1, html=True, have=[AMINE], forbidden=[f"{AMINE}.{ACID}>>{AMIDE}"]))
+        assert first["reaction"] == f"CC(=O)Cl.{AMINE}>>{AMIDE}" and first["reactants"][1]["in_stock"]
+        assert first["html"].count("<svg") == 2 and "your own store" in first["html"]
+        for body, reason in (
+            ({"smiles": "C1CC"}, "'C1CC' is not a molecule"), ({"smiles": "CCO.CCN"}, "is 2 molecules"),
+            ({"n": 0}, "body.n"), ({"n_steps": 1}, "body.n_steps"), ({"forbidden": ["C1"]}, "'C1'"),
+            ({"have": ["x"]}, "'x'"), ({"on_salt": "strip"}, "body.on_salt: This server does not allow this field."),
+        ):  # fmt: skip
+            answer = expand(server, **body)
+            assert answer.status_code == 422 and reason in answer.json()["detail"], body
+        assert "--" not in expand(server, smiles="CCO.CCN").json()["detail"]  # no options of a command
+
+
+def test_a_request_counts_in_the_queue_and_a_client_that_leaves_ends_its_job(task, monkeypatch):
+    go, running_now = threading.Event(), threading.Event()
+
+    def wait(self):
+        running_now.set()
+        go.wait(0.01)
+
+    monkeypatch.setattr(Expansion, "advance", wait)
+    with running(task, max_batch_size=1, max_queue=1) as server, httpx.Client(timeout=0.5, **PLAIN) as hasty:
+        url = f"{server.client.base_url}/expand"
+        with pytest.raises(httpx.TimeoutException), hasty.stream("POST", url, json={"smiles": AMIDE}) as answer:
+            assert answer.status_code == 200 and running_now.wait(20)
+            later = server.later({"targets": AMIDE, "n_steps": 1, "beams": 2})
+            soon(lambda: server.batcher.waiting == 1)
+            assert expand(server).status_code == 429
+            next(answer.iter_lines())
+        soon(lambda: later)  # the job has ended, and the next one begins
+        assert later[0].status_code == 200
+        soon(lambda: server.batcher.computing == 0)
+
+
+def test_errors_after_the_first_line_are_lines(task, monkeypatch):
+    with running(task, timeout_s=1) as server:
+        monkeypatch.setattr(Expansion, "next_job", lambda self: None)  # the model is never asked
+        *found, last = rows_of(expand(server))
+        assert len(found) == 2 and last == {"detail": "No answer within 1 s."}
+
+        def fail(self):
+            raise RuntimeError("secret of the house")
+
+        monkeypatch.setattr(Expansion, "next_job", fail)
+        assert rows_of(expand(server))[-1]["detail"].startswith("The model failed (RuntimeError)")
+        assert "weft_failures_total 1.0" in server.client.get("/metrics").text
+
+
+def test_the_page_needs_no_key_and_its_requests_do(task):
+    with running(task, api_key="secret") as server:
+        page = server.client.get("/build")
+        assert page.status_code == 200 and 'id="key"' in page.text
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "script-src 'sha256-" in policy and "src=" not in page.text
+        assert server.client.post("/build", json={"text": AMIDE}).status_code == 401
+        assert expand(server).status_code == 401 and '<a href="build">Build</a>' in server.client.get("/").text
+
+
+def test_a_route_that_is_being_built_is_drawn_and_judged(task):
+    route = {"smiles": "O=C(C)NCc1ccccc1", "children": [{"smiles": "OC(C)=O"}, {"smiles": AMINE}]}
+    with running(task) as server:
+
+        def build(**body):
+            return server.client.post("/build", json=body)
+
+        drawn = build(route=route, forbidden=["<b>"]).json()
+        assert drawn["open"] == [AMINE] and "1 open molecule<" in drawn["html"] and "&lt;b&gt;" in drawn["html"]
+        assert re.search(r"\d+ recorded", drawn["html"]) and drawn["html"].count('class="molecule') == 3
+        assert build(route=route, have=[AMINE]).json()["open"] == []
+        assert build(route={"smiles": AMIDE}).json()["open"] == [AMIDE]
+        assert b"$RXN" in build(route=route, file=".rdf").content
+        for body, reason in (
+            ({"route": {"smiles": "C1CC"}}, "C1CC"), ({"route": {}}, "smiles: missing"),
+            ({"route": {"smiles": 1}}, "smiles"), ({"route": route, "file": ".exe"}, "body.file"), ({}, "route"),
+            ({"text": "C1CC"}, "'C1CC' is not a molecule"),
+            ({"route": {"smiles": "CCO", "children": [{"smiles": "CO"}] * 200}}, "This route has 201 molecules"),
+        ):  # fmt: skip
+            answer = build(**body)
+            assert answer.status_code == 422 and reason in answer.json()["detail"], body
