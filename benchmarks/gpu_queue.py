@@ -286,8 +286,7 @@ def _train_all(
         words[training] += ["--num-proc", str(os.cpu_count()), "--predict-with-generate", "false"]
         words[training] += ["--report-to", "none", "--resume-from-checkpoint", "false"]
         words[training] += ["--save-total-limit", "1", "--eval-strategy", "steps"]
-        few = ["--use-cpu", "true", "--max-tokens-per-batch", "1024"]
-        words[training] += few if on_cpu else ["--dataloader-num-workers", "4"]
+        words[training] += ["--use-cpu", "true", "--max-tokens-per-batch", "1024"] if on_cpu else []
     trial, begun, seconds = FOLDER / "models" / "trial", clock.left, 0.0
     for training in words:
         shutil.rmtree(trial, ignore_errors=True)
