@@ -48,7 +48,7 @@ _SCALARS = frozenset((bool, int, float, str))
 # Fields of a configuration that record where a model comes from, and the dtype, which the weights record themselves.
 IGNORED_KEYS = ("_name_or_path", "architectures", "auto_map", "dtype", "transformers_version")
 # Attributes of modules that change nothing in evaluation mode.
-_IGNORED_ATTRIBUTES = frozenset(("gradient_checkpointing", "name_or_path"))
+_IGNORED_ATTRIBUTES = frozenset(("gradient_checkpointing", "has_checked_values", "name_or_path"))
 
 
 def compiled_folder() -> Path:

@@ -190,7 +190,8 @@ def test_models_of_one_configuration_share_code(build, tmp_path, monkeypatch):
         return copy.deepcopy(keys)
 
     model = build("rotary", torch.float32, tie_word_embeddings=True)
-    key = key_of(model)  # before saving, which adds to the configuration
+    key = key_of(model)  # before saving, which adds to the configuration, and before the first call
+    model(torch.tensor([[5, 6]]), decoder_input_ids=torch.tensor([[1]]))
     model.save_pretrained(tmp_path)
     loaded = type(model).from_pretrained(tmp_path).eval()
     assert key == key_of(model) == key_of(loaded)
