@@ -324,9 +324,11 @@ def _translating(bench: Bench, model: Any, batch: Batch, tokens: int, beams: int
     words = [list(map(str, row)) for row in sources]
     try:
         translator = load_translator(model, device=bench.device)
+        run = partial(translator.translate_batch, words, beam_size=beams, max_decoding_length=tokens)
+        run()  # which loads the libraries of the device
     except (ImportError, RuntimeError, ValueError):
         return None
-    return lambda: translator.translate_batch(words, beam_size=beams, max_decoding_length=tokens)
+    return run
 
 
 _MONTHS = "January", "may", "12", "sept", "december"
