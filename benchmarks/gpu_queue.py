@@ -144,10 +144,16 @@ _MULTI30K = (
 
 JOBS: dict[str, GpuJob] = {
     "peers": GpuJob(
-        "a training step and decoding beside BART, Marian, T5 and NLLB-MoE: the tables of docs/gpu.md",
-        minutes=4,
+        "a training step and decoding beside BART, Marian, T5 and NLLB-MoE, and a file: the tables of docs/gpu.md",
+        minutes=6,
         trainings={},
-        checks=("training_beside", "decoding_beside"),
+        checks=("training_beside:eager", "decoding_beside", "generate_file", "training_beside:compiled"),
+    ),
+    "search": GpuJob(
+        "the compiled search: its outputs and its times beside the other loops, for 16 sources and for one",
+        minutes=8,
+        trainings={},
+        checks=("compiled_search",),
     ),
     "routes": GpuJob(
         "the included route model, trained further on 190,000 more reactions: docs/results.md, README",
@@ -286,8 +292,7 @@ def _train_all(
         words[training] += ["--num-proc", str(os.cpu_count()), "--predict-with-generate", "false"]
         words[training] += ["--report-to", "none", "--resume-from-checkpoint", "false"]
         words[training] += ["--save-total-limit", "1", "--eval-strategy", "steps"]
-        few = ["--use-cpu", "true", "--max-tokens-per-batch", "1024"]
-        words[training] += few if on_cpu else ["--dataloader-num-workers", "4"]
+        words[training] += ["--use-cpu", "true", "--max-tokens-per-batch", "1024"] if on_cpu else []
     trial, begun, seconds = FOLDER / "models" / "trial", clock.left, 0.0
     for training in words:
         shutil.rmtree(trial, ignore_errors=True)

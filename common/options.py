@@ -86,7 +86,7 @@ def add_options(parser: Any, kind: type, *names: str, common_only: bool = False)
             continue
         help = re.split(r"\.(?: (?=[A-Z0-9])|$)", about.get("off", about["help"]))[0].replace("%", "%%")
         more: dict[str, Any] = {"dest": field.name, "default": default, "help": help}
-        if isinstance(default, bool):
+        if bool in (hint, *get_args(hint)):
             more["action"] = "store_false" if default else "store_true"
         elif isinstance(default, tuple):
             more |= {"action": "append", "default": [], "metavar": about["metavar"]}

@@ -39,6 +39,8 @@ class SearchGraph(nn.Module):
         reason = reason_against_graphs(model)
         if model.generation_config.do_sample:
             reason = "the saved settings sample texts (do_sample=True)"
+        if model.device.type != "cpu":
+            reason = "the model is not on the CPU"
         if reason is None and special_tokens(settings).ends is None:
             reason = "the model has no end token"
         if reason is None and needs_more(model, settings):

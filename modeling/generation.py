@@ -77,7 +77,7 @@ class _WithoutCuDNN:
                 torch.backends.cuda.enable_cudnn_sdp(self._was_on)
 
 
-_without_cudnn = _WithoutCuDNN()
+without_cudnn = _WithoutCuDNN()
 
 
 def _needs_package() -> Callable:
@@ -198,7 +198,7 @@ class WeftGenerationMixin(GenerationMixin):
         guard = RefuseNonFiniteScores()
         processors = LogitsProcessorList([guard, *(logits_processor or [])])
         try:
-            with _without_cudnn if self.device.type == "cuda" else nullcontext():
+            with without_cudnn if self.device.type == "cuda" else nullcontext():
                 generate = inspect.unwrap(super().generate.__func__)
                 output = generate(self, inputs, generation_config, processors, *args, **kwargs)
         except RuntimeError:

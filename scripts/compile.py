@@ -1,10 +1,11 @@
 """Compile the search for a model, once for all weights of its configuration. `generate`, `serve` and Python then use
 it for every request that fits. This needs a C++ compiler and takes two to four minutes. For the included starter, it
-pays from about 2,000 texts on, one at a time, or 20,000 in batches of 16. The code is stored in your cache folder."""
+pays from about 2,000 texts on, one at a time, or 20,000 in batches of 16. The code is for this processor or GPU, and
+is stored in your cache folder."""
 
 import argparse
 
-from weftformer.scripts.arguments import check_model, positive
+from weftformer.scripts.arguments import add_model_options, check_model, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="width of the search, 1 for greedy search (default: as saved with the model)",
     )
+    add_model_options(add)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -27,14 +29,15 @@ def main(args: argparse.Namespace) -> None:
     check_model(args.model)
     from transformers import AutoModelForSeq2SeqLM
 
-    from weftformer.hub.loading import check_family, load
+    from weftformer.hub.loading import check_family, load, to_device
     from weftformer.modeling.decoding.compiled import compiled_folder
     from weftformer.modeling.decoding.continuous import continuous_settings
     from weftformer.modeling.decoding.dispatch import reason_against_graphs
     from weftformer.modeling.decoding.graph import GraphSearch, kind_of
 
     check_family(args.model)
-    model = load(AutoModelForSeq2SeqLM, args.model).eval()
+    model = load(AutoModelForSeq2SeqLM, args.model, dtype=args.dtype)
+    to_device(model, args.device)
     if reason := reason_against_graphs(model):
         raise ValueError(f"{args.model}: {reason}.")
     settings = continuous_settings(model, {} if args.beams is None else {"num_beams": args.beams})

@@ -108,6 +108,8 @@ def fit(
     set_seed(args.seed)
     model = build_model()
     logger.info(f"The model has {model.num_parameters():,} parameters.")
+    if speed := args.describe_speed():
+        logger.info(speed)
     trainer = WeftTrainer(
         model=model,
         args=args,

@@ -237,9 +237,12 @@ class TrainingOptions:
 
     max_steps: int = common_option(-1, "Steps instead of epochs.")
     gradient_accumulation_steps: int = common_option(1, "Accumulated batches per step on each process.")
-    bf16: bool = common_option(False, "Compute in bfloat16, on GPUs that support it.")
+    bf16: bool | None = common_option(None, "Compute in bfloat16. Default: on GPUs that have it (Ampere or newer).")
     tf32: bool | None = option(
         None, "Compute float32 matrix products with TF32 on the GPU. Default: on GPUs that have it (Ampere or newer)."
+    )
+    dataloader_num_workers: int | None = option(
+        None, "Processes that make batches, 0 for none. Default: up to 4 on a GPU, else none."
     )
     seed: int = common_option(42, "Seed of weights and data order.")
     report_to: None | str | list[str] = common_option(  # noqa: RUF036 (as `HfArgumentParser` reads it)

@@ -1,7 +1,7 @@
 """Compiled code, kept in files so that later processes load it instead of compiling.
 
-The name of a package is a hash of everything that it depends on, so a change of the model, versions, processor or
-number of threads compiles a new one. Loading a package runs its code, so the folder must be one that only its user may
+The name of a package is a hash of everything that it depends on, so a change of the model, versions, processor, GPU
+or number of threads compiles a new one. Loading a package runs its code, so the folder must be one that only its user may
 write to, and each name also has a hash of the content: a package that is damaged, or that stands under another's name,
 is not loaded.
 """
@@ -37,8 +37,13 @@ logger = logging.get_logger(__name__)
 warnings.filterwarnings("ignore", "TypedStorage is deprecated", module="torch._inductor")
 warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec.` is deprecated", FutureWarning)
 
-# Turns off what inductor prints for its own developers.
-_PRINTED = {"autotune_num_choices_displayed": 0, "max_autotune_report_choices_stats": False}
+# Turns off what inductor prints for its own developers, and before torch 2.13 a search for memory to use again, which
+# fails in loops.
+_SETTINGS = {
+    "autotune_num_choices_displayed": 0,
+    "max_autotune_report_choices_stats": False,
+    "allow_buffer_reuse": torch.__version__ >= "2.13",
+}
 # torch exports and compiles one graph at a time, because it changes state that all threads share.
 _COMPILING = threading.Lock()
 # The number of packages that stay in the folder, the most recently used ones.
@@ -48,7 +53,7 @@ _SCALARS = frozenset((bool, int, float, str))
 # Fields of a configuration that record where a model comes from, and the dtype, which the weights record themselves.
 IGNORED_KEYS = ("_name_or_path", "architectures", "auto_map", "dtype", "transformers_version")
 # Attributes of modules that change nothing in evaluation mode.
-_IGNORED_ATTRIBUTES = frozenset(("gradient_checkpointing", "name_or_path"))
+_IGNORED_ATTRIBUTES = frozenset(("gradient_checkpointing", "has_checked_values", "name_or_path"))
 
 
 def compiled_folder() -> Path:
@@ -74,10 +79,12 @@ class Package:
 
     Args:
         file: the package, written by [`write_package`].
+        device: the device that the code runs on.
     """
 
-    def __init__(self, file: Path):
-        self.code = _inductor.aoti_load_package(str(file))
+    def __init__(self, file: Path, device: torch.device):
+        self.device = device
+        self.code = _inductor.aoti_load_package(str(file), device_index=-1 if device.index is None else device.index)
         self.inputs: list[tuple[str, list[int | str]]] = json.loads(self.code.get_metadata()["inputs"])
         # In compiled code, a second thread would wait with Python's lock, which an operator written in Python needs.
         self._lock = threading.Lock()
@@ -107,7 +114,7 @@ class Package:
         if len(tensors) != len(self.inputs):
             return False
         for tensor, (dtype, sizes) in zip(tensors, self.inputs, strict=True):
-            if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.device.type != "cpu":
+            if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.device != self.device:
                 return False
             if str(tensor.dtype) != dtype or tensor.ndim != len(sizes):
                 return False
@@ -144,12 +151,15 @@ def _reason_against(path: Path, is_kind: Callable[[int], bool]) -> str | None:
     return None
 
 
-def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], None] | None) -> Package | None:
+def load_package(
+    facts: dict[str, Any], config: Any, device: torch.device, build: Callable[[Path], None] | None
+) -> Package | None:
     """Load the package of some compiled code.
 
     Args:
         facts: what the code depends on, besides the configuration, the versions and the machine.
         config: the configuration of the model.
+        device: the device of the model.
         build: writes the package to a file, if there is none. None leaves it out.
 
     Returns:
@@ -165,23 +175,24 @@ def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], Non
         "code": _hash_of_code(),
         "versions": [torch.__version__, transformers.__version__],
         "processor": _processor(),
+        "gpu": _gpu(device),
         "threads": torch.get_num_threads(),
     }
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
     try:
         folder = compiled_folder()
         if build is None:
-            return _load(folder, key)
+            return _load(folder, key, device)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if reason := _reason_against(folder, stat.S_ISDIR):
             raise ValueError(f"Code is not compiled into this folder: {reason}.")
-        if package := _load(folder, key):
+        if package := _load(folder, key, device):
             return package
         with _COMPILING, FileLock(folder / "lock"):
-            if package := _load(folder, key):  # another process may have compiled it
+            if package := _load(folder, key, device):  # another process may have compiled it
                 return package
             _compile(folder, key, build)
-        return _load(folder, key)
+        return _load(folder, key, device)
     except (OSError, RuntimeError) as error:  # a full or unreadable disk, no compiler
         if build is not None:
             raise ValueError(f"The code cannot be compiled: {_first_line(error)}") from error
@@ -189,7 +200,7 @@ def load_package(facts: dict[str, Any], config: Any, build: Callable[[Path], Non
         return None
 
 
-def _load(folder: Path, key: str) -> Package | None:
+def _load(folder: Path, key: str, device: torch.device) -> Package | None:
     """Load the package of a key. Return None, with a warning if there is one that cannot be used."""
     if not folder.exists():
         return None
@@ -201,7 +212,7 @@ def _load(folder: Path, key: str) -> Package | None:
         if reason is None:
             with suppress(OSError):  # a folder of root
                 os.utime(file)
-            return Package(file)
+            return Package(file, device)
     if reason:
         logger.warning_once(f"Compiled code is not used: {reason}.")
     return None
@@ -239,7 +250,7 @@ def write_package(program: torch.export.ExportedProgram, package: Path, settings
     # torch's own cache may contain empty libraries left by killed processes, which fail to load
     with TemporaryDirectory() as folder, fresh_cache(dir=folder):
         # a new dictionary, because torch adds to it
-        settings = settings | _PRINTED | {"aot_inductor.metadata": {"inputs": json.dumps(described_inputs(program))}}
+        settings = settings | _SETTINGS | {"aot_inductor.metadata": {"inputs": json.dumps(described_inputs(program))}}
         try:
             _inductor.aoti_compile_and_package(program, package_path=content, inductor_configs=settings)
         except Exception as error:  # raised again below: torch would leave its files
@@ -265,6 +276,13 @@ def _processor() -> list[str]:
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else [platform.processor()]
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), lines[0])
     return [platform.system(), platform.machine(), flags]
+
+
+def _gpu(device: torch.device) -> list[Any] | None:
+    """Return the GPU that kernels are written for: its name, its compute capability and the version of CUDA."""
+    if device.type == "cpu":
+        return None
+    return [torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device), torch.version.cuda]
 
 
 def scalar_attrs(parts: Sequence[nn.Module]) -> list[list[Any]]:

@@ -137,7 +137,7 @@ def edited_function() -> str | None:
 
 # The models passed to `fast_decoding`.
 _CHOSEN: WeakSet[nn.Module] = WeakSet()
-# For each model on a CPU, its state and its compiled graphs, or None if there cannot be any for this state.
+# For each model, its state and its compiled graphs, or None if there cannot be any for this state.
 _GRAPHS: WeakKeyDictionary[nn.Module, tuple[Any, GraphSearch | None]] = WeakKeyDictionary()
 _logged_reasons: set[str] = set()
 # Arguments of `generate` that compiled graphs read, those that change nothing, and types of the other settings.
@@ -210,7 +210,8 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
     devices = {str(weight.device) for weight in weights}
     if len(devices) > 1:
         return f"weights are on {' and '.join(sorted(devices))}"
-    if devices != {"cpu"} and model not in _CHOSEN:
+    # who compiles a search has chosen too
+    if devices != {"cpu"} and not with_encoder and model not in _CHOSEN:
         return f"weights are on {devices.pop()}, and `fast_decoding` was not called"
     if any(getattr(module, "capacity_factor", None) is not None for module in modules):
         # the fast path passes other tokens to the experts in a call: one beam of a prefix, and beams by their slots
@@ -294,10 +295,8 @@ def is_prepared(model_kwargs: dict[str, Any]) -> bool:
 def reason_against_graphs(model: Any) -> str | None:
     """Return why the search cannot be compiled for a model, or None if it can."""
     rotary = model.model.decoder.rotary_embedding
-    if torch.__version__ < "2.13":  # the compiler of 2.11 fails
-        return f"searches are compiled with torch 2.13 and later, and this is {torch.__version__}"
-    if model.device.type != "cpu":
-        return "searches are compiled on a CPU only"
+    if model.device.type not in ("cpu", "cuda"):
+        return f"searches are compiled for CPUs and CUDA GPUs, and the model is on {model.device}"
     if torch.get_default_dtype() != torch.float32 or torch.get_default_device().type != "cpu":
         return "the default dtype is not float32, or the default device is not a CPU"
     if rotary is not None and rotary.rope_type in GROWING_ROTARY:
@@ -345,7 +344,7 @@ class _State:
 
 def graph_search(model: Any) -> GraphSearch | None:
     """Return the graphs of searches for the model as it is now, or None if there cannot be any."""
-    if model.device.type != "cpu" or not has_compiled_folder():
+    if not has_compiled_folder():
         return None
     kept, state = _GRAPHS.get(model), _State(model)
     if kept is None or kept[0] != state:
@@ -397,7 +396,7 @@ def compiled_texts(
         not all(value is None or isinstance(value, _SIMPLE) for value in settings.values())
         or not all(isinstance(processor, Watch) for processor in processors)
         or input_ids is None
-        or not all(type(one) in _OWN_TENSORS and (one.ndim, one.device.type) == (2, "cpu") for one in given)
+        or not all(type(one) in _OWN_TENSORS and (one.ndim, one.device) == (2, model.device) for one in given)
         or not input_ids.numel()
         or (graphs := graph_search(model)) is None
     ):

@@ -24,6 +24,7 @@ from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import logging
 
 from ..attention import new_cache
+from ..generation import without_cudnn
 from ..masks import additive
 from ..positions import TokenPositions, attention_positions, positions_after_pads
 from ..transformers_names import check_early_stop, special_tokens, update_finished_beams
@@ -144,7 +145,7 @@ class _Loop(nn.Module, ABC):
         shared = keys_LBGMK.new_zeros(2, layers, texts, groups, _SHORTEST, width)
         own = keys_LBGMK.new_zeros(2, layers, texts, self.num_beams, groups, _SHORTEST, width)
         suffix = keys_LBGMK.new_zeros(2, layers, texts, groups, room, self.num_beams, width)
-        length = torch.ones(()).long()
+        length = keys_LBGMK.new_ones((), dtype=torch.long)
         return [length, length - 1, length - 1, shared, own, suffix, *self._start(texts, start, fill, room)]
 
     @abstractmethod
@@ -265,7 +266,7 @@ class _Loop(nn.Module, ABC):
             pad(part, (0, room - part.shape[-1]), value=fill) if dims[-1:] == "N" else part
             for part, dims in zip(self.restarted(state), self.state, strict=True)
         ]
-        numbers = [torch.tensor(number) for number in (length, num_shared + count, length - 1)]
+        numbers = [torch.tensor(number, device=shared.device) for number in (length, num_shared + count, length - 1)]
         return [*numbers, shared, own, suffix, *state]
 
     def restarted(self, state: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -279,7 +280,8 @@ class GreedyGraph(_Loop):
     state = ("BN", "B", "")
 
     def _start(self, texts, start, fill, room):
-        return [start.expand(texts, room).contiguous(), torch.zeros(texts, dtype=torch.bool), torch.ones(()).bool()]
+        has_ended_B = start.new_zeros(texts, dtype=torch.bool)
+        return [start.expand(texts, room).contiguous(), has_ended_B, start.new_ones((), dtype=torch.bool)]
 
     def has_ended(self, *state):
         return state[1]
@@ -335,21 +337,25 @@ class BeamGraph(_Loop):
 
     def _start(self, texts, start, fill, room):
         shape = texts, self.num_beams
-        ids_BSN = torch.full((*shape, room), fill)
+        ids_BSN = start.new_full((*shape, room), fill)
         ids_BSN[:, :, 0] = start
-        scores_BS, beams_S = torch.zeros(shape), torch.arange(self.num_beams)
+        scores_BS, beams_S = ids_BSN.new_zeros(shape, dtype=torch.float32), self._beams(start.device)
         return [
-            ids_BSN, scores_BS.masked_fill(beams_S > 0, NEG_SCORE), torch.zeros((*shape, room)).long(),
+            ids_BSN, scores_BS.masked_fill(beams_S > 0, NEG_SCORE), ids_BSN.new_zeros((*shape, room)),
             beams_S.repeat(texts, 1),
-            ids_BSN.clone(), torch.full(shape, NEG_SCORE), torch.zeros((*shape, 1)).long(), torch.zeros(shape).bool(),
-            torch.ones((texts, 1)).bool(), torch.ones(()).bool(),
+            ids_BSN.clone(), scores_BS.new_full(shape, NEG_SCORE), ids_BSN.new_zeros((*shape, 1)),
+            ids_BSN.new_zeros(shape, dtype=torch.bool), ids_BSN.new_ones((texts, 1), dtype=torch.bool),
+            ids_BSN.new_ones((), dtype=torch.bool),
         ]  # fmt: skip
+
+    def _beams(self, device: torch.device) -> torch.Tensor:
+        return torch.arange(self.num_beams, device=device)
 
     def has_ended(self, *state):
         return ~state[8][:, 0]
 
     def begin(self, column, columns_T, *state):
-        beams_S1 = torch.arange(self.num_beams, device=column.device)[:, None]
+        beams_S1 = self._beams(column.device)[:, None]
         return *state[:2], torch.where(columns_T == column, beams_S1, state[2]), *state[3:]
 
     def origins(self, *state):
@@ -358,7 +364,7 @@ class BeamGraph(_Loop):
         return (origins_BS + first_B1).flatten()
 
     def visible(self, is_written_T, *state):
-        beams_S = torch.arange(self.num_beams, device=is_written_T.device)
+        beams_S = self._beams(is_written_T.device)
         is_continued_BSTS = (state[2][..., None] == beams_S) & is_written_T[:, None]
         return is_continued_BSTS.flatten(2).flatten(0, 1)[:, None, None]
 
@@ -371,7 +377,7 @@ class BeamGraph(_Loop):
     def restarted(self, state):
         texts = state[2].shape[0]
         beams_BST = state[2].new_zeros(texts, self.num_beams, _BLOCK)
-        return [*state[:2], beams_BST, torch.arange(self.num_beams).repeat(texts, 1), *state[4:]]
+        return [*state[:2], beams_BST, self._beams(beams_BST.device).repeat(texts, 1), *state[4:]]
 
     def last(self, last, *state):
         return state[0].gather(2, last.expand(*state[0].shape[:2], 1)).flatten()
@@ -465,11 +471,11 @@ class GraphSearch:
     """Writes the texts of greedy search and beam search with the graphs of a model as it is now.
 
     Args:
-        model: a `WeftForConditionalGeneration` on a CPU.
+        model: a `WeftForConditionalGeneration` on a CPU or a CUDA GPU.
     """
 
     def __init__(self, model: Any):
-        self.config, self.dtype = model.config, model.dtype
+        self.config, self.dtype, self.device = model.config, model.dtype, model.device
         self.source, self.step = SourceGraph(model), DecodeStep(model, joined=False)
         self._packages: dict[tuple[tuple, bool], tuple[Any, Any, _Loop] | None] = {}
         self._lock = Lock()
@@ -503,7 +509,8 @@ class GraphSearch:
                 for key, value in tensors.items()
             ],
         }  # fmt: skip
-        package = load_package(facts, self.config, partial(self._build, graph, is_single) if compiles else None)
+        build = partial(self._build, graph, is_single) if compiles else None
+        package = load_package(facts, self.config, self.device, build)
         if package is not None:
             used = {key: tensors[key].detach() for key in package.code.get_constant_fqns()}
             package.code.load_constants(used, check_full_update=True, user_managed=True)
@@ -511,18 +518,21 @@ class GraphSearch:
 
     def _build(self, graph: nn.Module, is_single: bool, file: Path) -> None:
         logger.warning_once("Compiling a search, which takes some minutes once for each configuration of a model.")
-        program = self.exported(graph, is_single)
-        write_package(for_single(program) if is_single else program, file, _COMPILER)
+        with without_cudnn:  # whose attention would plan each new length
+            program = self.exported(graph, is_single)
+            # BLAS on a GPU has no layout of weights to make at each call, the reason for sums
+            is_sum = is_single and self.device.type == "cpu"
+            write_package(for_single(program) if is_sum else program, file, _COMPILER)
 
     @torch.no_grad()
     def exported(self, graph: nn.Module, is_single: bool) -> torch.export.ExportedProgram:
         """Export a graph for one text or for several, of any lengths from 2 on."""
-        arguments = self._source(torch.full((1 if is_single else 3, 5), 3))
+        arguments = self._source(torch.full((1 if is_single else 3, 5), 3, device=self.device))
         dims: tuple[str, ...] = "BM", "BM", "BC"
         any_length, free = torch.export.Dim.DYNAMIC, "MNPQTE" if is_single else "BMNPQTE"
         if isinstance(graph, _Loop):
             _, keys, values = self.source(*arguments)
-            zero = torch.zeros(()).long()
+            zero = arguments[0].new_zeros(())
             given = keys, values, arguments[1], zero.expand(4).contiguous(), zero, zero + 9
             arguments = (*graph.start(keys, zero, 0, 7), *given)
             dims = ("", "", "", "2LBGPK", "2LBSGQK", "2LBGTSK", *graph.state, "LBGMK", "LBGMK", "BM", "E", "", "")
@@ -545,7 +555,7 @@ class GraphSearch:
         inputs = pad(ids, (0, missing)), pad(mask, (0, missing))
         features = self.config.num_condition_features
         if features and condition_values is None:
-            condition_values = torch.zeros(len(ids), features)
+            condition_values = ids.new_zeros(len(ids), features)
         return inputs if condition_values is None else (*inputs, condition_values.to(self.dtype))
 
     def write(
@@ -573,11 +583,11 @@ class GraphSearch:
             return None
         logger.warning_once("The search runs as compiled code.")
         _, keys, values = of_source
-        mask, settings_of_loop = inputs[1], (ends.repeat(2), pad_id, torch.tensor(longest))
+        mask, settings_of_loop = inputs[1], (ends.repeat(2), pad_id, pad_id.new_tensor(longest))
         length, num_shared, first, shared, own, suffix, *state = graph.start(
             keys, start, fill, min(longest, _BLOCK + 1)
         )
-        numbers = torch.arange(len(input_ids))
+        numbers = torch.arange(len(input_ids), device=self.device)
         texts: dict[int, torch.Tensor] = {}
         while True:
             past = length, num_shared, first, shared, own, suffix

@@ -14,7 +14,6 @@ from weftformer.modeling.decoding import graph
 
 from ..models import run_loop
 
-pytestmark = pytest.mark.skipif(torch.__version__ < "2.13", reason="graphs need torch 2.13")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "exporting.md"
 BEAMS = {"num_beams": 3, "length_penalty": 2.0}
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 ROOT = Path(__file__).parents[2]
 ATTENTION, MODEL = "modeling/attention.py", "modeling/modeling_weft.py"
@@ -38,7 +37,7 @@ FOLLOWED = {
 }  # fmt: skip
 # Edits of what the step stands in for.
 KEYS = "lambda: self.keys_values(encoder_hidden_states, positions))\n"
-NUM_GRAPHS = 2 if torch.__version__ >= "2.13" else 0  # the number of requests that a compiled search serves
+NUM_GRAPHS = 2  # the number of requests that a compiled search serves
 REFUSED = {
     "a gate in cross-attention": [(ATTENTION, KEYS, KEYS + "        query = query * hidden_states.mean(-1)[:, None, :, None]\n")],
     "capped logits": [(MODEL, "else self.lm_head(scored)", "else self.lm_head(scored).roll(1, -1)")],

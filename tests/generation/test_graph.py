@@ -9,15 +9,16 @@ import torch
 from transformers import GenerationConfig, LogitsProcessor, default_data_collator
 
 from weftformer.common.watching import Watch
+from weftformer.modeling import modeling_weft
 from weftformer.modeling.decoding import compiled, dispatch, graph, reason_against
 from weftformer.modeling.decoding.compiled import compiled_folder, load_package
+from weftformer.modeling.decoding.continuous import continuous_settings
 from weftformer.modeling.decoding.graph import GraphSearch, kind_of
 from weftformer.training import WeftTrainer, WeftTrainingArguments
 
 from ..models import run_loop
 from .conftest import FEW, KINDS, row_of
 
-pytestmark = pytest.mark.skipif(torch.__version__ < "2.13", reason="graphs need torch 2.13")
 ENDS = {"eos_token_id": [2, 4, 7]}
 PLAIN = {"cache_implementation": "dynamic"}
 
@@ -84,6 +85,44 @@ def test_the_trainer_evaluates_with_graphs_and_the_current_weights(build, source
     assert torch.equal(last, model.eval().generate(source, max_length=6, **PLAIN))
 
 
+@pytest.mark.parametrize("search", SEARCHES[:2], ids=str)
+@pytest.mark.parametrize("kind", ["learned", "sparse"])
+def test_all_tensors_are_on_the_device_of_the_model(build, source, monkeypatch, kind, search):
+    """The default device stands for another one: tensors that are made without a device are there."""
+    monkeypatch.setattr(graph, "while_loop", run_loop)
+    monkeypatch.setattr(graph, "_BLOCK", 3)
+    monkeypatch.setattr(GraphSearch, "_package", lambda self, graph, *others: graph)
+    model = build(kind)
+    settings = continuous_settings(model, {**search, **ENDS})
+    settings.max_length = 9
+    for ids in (source, source[:1]):
+        expected, mask = model.generate(ids, **ENDS, **PLAIN, **search, max_new_tokens=8), ids.ne(0).long()
+        with torch.no_grad(), torch.device("meta"):
+            assert torch.equal(GraphSearch(model).write(settings, ids, mask), expected)
+
+
+@pytest.mark.parametrize(("kind", "search"), [("rotary", ()), ("relative", (3, 1, 1.0, False))])
+def test_graphs_are_exported_on_the_device_of_the_model(build, monkeypatch, kind, search):
+    """The device "meta" has no values, so an export that reads one fails, as it would wait for a GPU."""
+    monkeypatch.setattr(modeling_weft, "check_ids", lambda *given: None)
+    model = build(kind, encoder_layers=1, decoder_layers=1).to("meta")
+    model.tie_weights()
+    graphs = GraphSearch(model)
+    for part in (graphs.source, graphs.loop(search)):
+        program = graphs.exported(part, True)
+        modules = [module for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+        values = [node.meta.get("val") for module in modules for node in module.graph.nodes]
+        assert {value.device.type for value in values if isinstance(value, torch.Tensor)} == {"meta"}
+    assert len(modules) == 3  # with the condition and the body of the loop
+
+
+def test_who_compiled_for_a_gpu_need_not_turn_the_fast_path_on(build):
+    model = build("rotary").to("meta")
+    assert "fast_decoding" in dispatch.reason_against_model(model)
+    assert dispatch.reason_against_model(model, with_encoder=True) is None
+    assert "the model is on meta" in dispatch.reason_against_graphs(model)
+
+
 class Nothing(LogitsProcessor):
     def __call__(self, input_ids, scores):
         return scores
@@ -131,7 +170,7 @@ def test_a_folder_that_cannot_be_read_takes_the_ordinary_way(build, source, writ
     monkeypatch.setattr(Path, "home", home)
     assert dispatch.graph_search(build("rotary")) is None
     with pytest.raises(ValueError, match="home directory"):
-        load_package({}, build("rotary").config, print)
+        load_package({}, build("rotary").config, torch.device("cpu"), print)
 
 
 @torch.no_grad()  # as `generate` calls it
@@ -181,7 +220,7 @@ def test_graphs_stay_while_values_of_weights_change(build, written):
 
 def test_models_of_one_configuration_share_code(build, tmp_path, monkeypatch):
     keys = []
-    monkeypatch.setattr(compiled, "_load", lambda folder, key: keys.append(key))
+    monkeypatch.setattr(compiled, "_load", lambda folder, key, device: keys.append(key))
 
     def key_of(model):
         keys.clear()
@@ -190,7 +229,8 @@ def test_models_of_one_configuration_share_code(build, tmp_path, monkeypatch):
         return copy.deepcopy(keys)
 
     model = build("rotary", torch.float32, tie_word_embeddings=True)
-    key = key_of(model)  # before saving, which adds to the configuration
+    key = key_of(model)  # before saving, which adds to the configuration, and before the first call
+    model(torch.tensor([[5, 6]]), decoder_input_ids=torch.tensor([[1]]))
     model.save_pretrained(tmp_path)
     loaded = type(model).from_pretrained(tmp_path).eval()
     assert key == key_of(model) == key_of(loaded)
@@ -210,21 +250,26 @@ def test_saved_settings_may_change_between_requests(build, source, written):
     assert texts[2].shape[1] == 10 < texts[1].shape[1]
 
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 @pytest.mark.parametrize("search", SEARCHES[:2], ids=str)
 @pytest.mark.parametrize("kind", ["rotary across", "bucketed", "sparse"])
-def test_real_graphs_are_loaded_again_and_follow_the_weights(build, source, monkeypatch, kind, search):
+def test_real_graphs_are_loaded_again_and_follow_the_weights(build, source, monkeypatch, kind, search, device):
+    source = source.to(device)
     settings = {"max_new_tokens": 80, "do_sample": False, **search, **ENDS}  # grows twice
-    model = build(kind, torch.float32)
+    model = build(kind, torch.float32).to(device)
     expected = [model.generate(rows, **settings) for rows in (source, source[:1])]
     prepared, _ = model._prepare_generation_config(None, **settings)
-    model._prepare_special_tokens(prepared, True)
+    model._prepare_special_tokens(prepared, True, device=device)
     for is_single in (False, True):
         assert GraphSearch(model).packages(kind_of(prepared), is_single, compiles=True)
     for rows, texts in zip((source, source[:1]), expected, strict=True):
         assert torch.equal(model.generate(rows, **settings), texts)
     monkeypatch.setattr(graph, "write_package", None)
-    twin = build(kind, torch.float32)
+    twin = build(kind, torch.float32).to(device)
     twin.lm_head.weight.data.copy_(twin.lm_head.weight.data.flip(0).clone())
     for rows in (source, source[:1]):
         expected = twin.generate(rows, **PLAIN, **settings)

@@ -14,7 +14,22 @@ import weftformer
 from weftformer.modeling.decoding import compiled
 from weftformer.modeling.decoding.compiled import Package, compiled_folder, load_package
 
-CONFIG = weftformer.WeftConfig()
+CONFIG, CPU = weftformer.WeftConfig(), torch.device("cpu")
+
+
+def test_code_for_a_gpu_is_code_for_its_kind(monkeypatch):
+    """Each kind of GPU has code of its own, and each GPU of a kind loads the same."""
+    loaded, cards = [], {0: ("H100", (9, 0)), 1: ("H100", (9, 0)), 2: ("H200", (9, 0)), 3: ("H100", (10, 0))}
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: cards[device.index][0])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: cards[device.index][1])
+    monkeypatch.setattr(
+        torch._inductor, "aoti_load_package", lambda file, device_index: loaded.append(device_index) or Code([])
+    )
+    assert load_package({}, CONFIG, torch.device("cuda", 0), write_code)
+    devices = [CPU, *(torch.device("cuda", number) for number in cards)]
+    assert [bool(load_package({}, CONFIG, device, None)) for device in devices] == [False, True, True, False, False]
+    assert loaded == [0, 0, 1]
+    assert load_package({}, CONFIG, CPU, write_code) and loaded[-1] == -1
 
 
 class Sum(nn.Module):
@@ -50,7 +65,7 @@ class Code:
 @pytest.fixture
 def code(monkeypatch, described) -> Code:
     code = Code(described)
-    monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda file: code)
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda file, device_index: code)
     return code
 
 
@@ -59,7 +74,7 @@ def write_code(file) -> None:
 
 
 def test_inputs_are_contiguous_and_of_any_length(code):
-    package = Package("file")
+    package = Package("file", CPU)
     assert package(*INPUTS)
     turned = torch.arange(14).view(7, 2).T, torch.ones(7, 2).long().T, torch.zeros(2, 2).T
     assert package(*turned)
@@ -78,8 +93,8 @@ def test_inputs_are_contiguous_and_of_any_length(code):
 def test_other_inputs_do_not_reach_the_code(code, place, value):
     inputs = [*INPUTS]
     inputs[place] = value
-    assert Package("file")(*inputs) is None
-    assert Package("file")(*(tensor[:, :1] for tensor in INPUTS)) is None  # a length of 1 has code of its own
+    assert Package("file", CPU)(*inputs) is None
+    assert Package("file", CPU)(*(tensor[:, :1] for tensor in INPUTS)) is None  # a length of 1 has code of its own
     assert not code.calls
 
 
@@ -93,7 +108,7 @@ def test_code_runs_in_one_thread_at_a_time(code, monkeypatch):
         running.pop()
 
     monkeypatch.setattr(Code, "__call__", slow)
-    package = Package("file")
+    package = Package("file", CPU)
     threads = [threading.Thread(target=package, args=INPUTS) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -103,7 +118,7 @@ def test_code_runs_in_one_thread_at_a_time(code, monkeypatch):
 
 
 def test_a_forked_process_that_lacks_the_threads_raises(code, monkeypatch):
-    package = Package("file")
+    package = Package("file", CPU)
     package(*INPUTS)
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert package(*INPUTS)  # one thread needs no others
@@ -134,36 +149,36 @@ DAMAGES = {
 @pytest.mark.skipif(os.name != "posix", reason="rights of files as on Linux")
 @pytest.mark.parametrize("name", DAMAGES)
 def test_only_whole_files_of_the_user_are_loaded(code, name):
-    assert load_package({}, CONFIG, write_code)
-    assert load_package({}, CONFIG, None)
-    assert load_package({"other": 1}, CONFIG, None) is None
+    assert load_package({}, CONFIG, CPU, write_code)
+    assert load_package({}, CONFIG, CPU, None)
+    assert load_package({"other": 1}, CONFIG, CPU, None) is None
     DAMAGES[name](compiled_folder())
-    assert load_package({}, CONFIG, None) is None
+    assert load_package({}, CONFIG, CPU, None) is None
     if "folder" in name or name == "a directory":
         return
-    assert load_package({}, CONFIG, write_code)  # compiled again
-    assert load_package({}, CONFIG, None)
+    assert load_package({}, CONFIG, CPU, write_code)  # compiled again
+    assert load_package({}, CONFIG, CPU, None)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="rights of files as on Linux")
 def test_code_of_another_user_is_not_loaded(code, monkeypatch):
-    assert load_package({}, CONFIG, write_code)
+    assert load_package({}, CONFIG, CPU, write_code)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     facts = compiled_folder().lstat()
     monkeypatch.setattr(
         type(compiled_folder()), "lstat", lambda self: SimpleNamespace(st_mode=facts.st_mode, st_uid=7)
     )
-    assert load_package({}, CONFIG, None) is None
+    assert load_package({}, CONFIG, CPU, None) is None
 
 
 def test_code_that_torch_cannot_load_is_stepped_over(monkeypatch):
-    def broken(file):
+    def broken(file, device_index):
         raise RuntimeError("frame #1\nframe #2")
 
     monkeypatch.setattr(torch._inductor, "aoti_load_package", broken)
     with pytest.raises(ValueError, match=r"cannot be compiled: frame #1$"):
-        load_package({}, CONFIG, write_code)
-    assert load_package({}, CONFIG, None) is None
+        load_package({}, CONFIG, CPU, write_code)
+    assert load_package({}, CONFIG, CPU, None) is None
 
 
 def test_a_compiler_that_fails_is_an_error_of_one_line(monkeypatch):
@@ -173,7 +188,7 @@ def test_a_compiler_that_fails_is_an_error_of_one_line(monkeypatch):
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", full)
     program = torch.export.export(Sum(), INPUTS)
     with pytest.raises(ValueError, match=r"No space left on device$"):
-        load_package({}, CONFIG, lambda file: compiled.write_package(program, file, {}))
+        load_package({}, CONFIG, CPU, lambda file: compiled.write_package(program, file, {}))
     assert not list(compiled_folder().glob("*.pt2"))
 
 
@@ -181,5 +196,5 @@ def test_the_folder_keeps_the_packages_used_last(code, monkeypatch):
     monkeypatch.setattr(compiled, "MAX_PACKAGES", 2)
     for number in (1, 2, 1, 3):
         time.sleep(0.02)  # file systems record times in steps
-        assert load_package({"number": number}, CONFIG, write_code)
-    assert [bool(load_package({"number": number}, CONFIG, None)) for number in (1, 2, 3)] == [True, False, True]
+        assert load_package({"number": number}, CONFIG, CPU, write_code)
+    assert [bool(load_package({"number": number}, CONFIG, CPU, None)) for number in (1, 2, 3)] == [True, False, True]

@@ -1,6 +1,7 @@
 """Arguments from the command line and from files, and the messages about invalid ones."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -96,6 +97,41 @@ def test_resume_as_word_or_folder(words, wants, folder):
     given = parse_arguments([*NEEDED, *option])[2]
     assert given.wants_resume is wants and (not wants or given.checkpoint_to_resume() == folder)
     assert WeftTrainingArguments("out", resume_from_checkpoint=wants, use_cpu=True).wants_resume is wants
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Let torch say that there is a GPU."""
+    monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", lambda enabled: None)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda precision: None)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+
+
+def test_training_on_a_gpu_is_in_16_bits_unless_it_is_told_otherwise(gpu, monkeypatch):
+    made = parse_arguments(["--train-file", "a.csv", "--output-dir", "out"])[2]
+    assert (made.bf16, made.dataloader_num_workers, made.optim) == (True, 4, "adamw_torch_fused")
+    words = ["--bf16", "false", "--dataloader-num-workers", "0", "--muon"]
+    other = parse_arguments(["--train-file", "a.csv", "--output-dir", "out", *words])[2]
+    assert (other.bf16, other.dataloader_num_workers) == (False, 0)
+    choices = "(--bf16, --optim and --dataloader-num-workers choose others)."
+    for arguments_, text in (
+        (made, "in bfloat16 with adamw_torch_fused and 4 processes that make batches"),
+        (other, "in float32 with Muon and 0 processes that make batches"),
+    ):
+        assert arguments_.describe_speed() == f"Training on a GPU {text} {choices}"
+    assert not WeftTrainingArguments("out", fp16=True).bf16
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    assert not WeftTrainingArguments("out").bf16
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    assert not WeftTrainingArguments("out").bf16
+    monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cpu"))
+    cpu = parse_arguments(NEEDED)[2]
+    assert (cpu.bf16, cpu.dataloader_num_workers, cpu.describe_speed()) == (False, 0, None)
 
 
 @pytest.mark.parametrize("given", [{}, {"tf32": False, "accelerator_config": {"non_blocking": False}}])

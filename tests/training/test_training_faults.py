@@ -1,6 +1,7 @@
 """Former faults around training runs: arguments without an effect, lost losses, exchanged data, Ctrl-C."""
 
 import dataclasses
+import logging
 from contextlib import nullcontext
 
 import pytest
@@ -80,7 +81,8 @@ class Interrupt(TrainerCallback):
 
 
 @pytest.mark.parametrize(("step", "sentence"), [(3, "--resume-from-checkpoint true continues from"), (1, "saved yet")])
-def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, step, sentence):
+def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, caplog, monkeypatch, step, sentence):
+    monkeypatch.setattr(WeftTrainingArguments, "describe_speed", lambda self: "Training on a GPU.")
     settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": step, **PLAIN}
     arguments = WeftTrainingArguments(str(tmp_path), **settings)
     data = {"train": Dataset.from_list(runs.rows(40))}
@@ -89,7 +91,9 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, step, sentence):
     def train(_):
         fitting.fit(runs.build, build_route_tokenizer(), data, arguments, lambda trainer: {}, **options)
 
-    assert run_script("train", train) == 130
+    with caplog.at_level(logging.INFO, logger="weftformer"):
+        assert run_script("train", train) == 130
+    assert "Training on a GPU." in caplog.text
     shown = capsys.readouterr().err
     assert sentence in shown and "Traceback" not in shown and "interrupted" in shown
     found = fitting.find_checkpoint(WeftTrainingArguments(str(tmp_path), resume_from_checkpoint="true", use_cpu=True))
