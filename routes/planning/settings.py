@@ -131,7 +131,7 @@ class PlanSettings:
             whose `problem` gives the reason.
         max_new_tokens: largest number of new tokens (default: as many as the model has positions).
         max_expansions: number of molecules after which the search of a target to the stock ends: those whose reactions
-            the model proposes. The library proposes reactions of eight times as many.
+            the model proposes. The library proposes reactions of four times as many.
         time_limit: seconds for each target (default: none). The search then
             ends with the finished routes and a remark in `Plan.remarks`. Whole routes with a time limit are searched
             one target after the other, not together.
