@@ -36,7 +36,7 @@ class View {
     this.x = clamp(this.x, KEPT - width, clientWidth - KEPT);
     this.y = clamp(this.y, KEPT - height, clientHeight - KEPT);
     this.svg.style.transform = `translate(${this.x}px, ${this.y}px) scale(${this.scale})`;
-    this.output.textContent = Math.round(this.scale * 100) + " %";
+    this.output.textContent = Math.round(this.scale * 100) + "%";
     this.element.classList.toggle("more", this.x + width > clientWidth + 8);
     this.element.classList.toggle("tall", height > clientHeight + 8);
     this.element.classList.toggle("touched", this.touched);
