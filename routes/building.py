@@ -24,6 +24,8 @@ from .tree import Route
 
 # A drawing of more would take long, and nobody could read it.
 _MOST_MOLECULES = 200
+# The length of a SMILES, as in other requests.
+_MOST_CHARACTERS = 600
 _BEGINNING = "What to begin from: SMILES, InChI, a molfile, or a name in the file of the stock."
 _FILES = (".svg", ".png", ".html", *ENDINGS)
 
@@ -64,9 +66,12 @@ def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int)
 def _answer(task: Any, body: Any) -> Response:
     if body.text is not None:
         return JSONResponse({"smiles": _begin(task, body.text)})
-    route = canonical_route(Route.from_dict(body.route))
+    route = Route.from_dict(body.route)
     if len(route.molecules()) > _MOST_MOLECULES:
         raise ValueError(f"This route has {len(route.molecules())} molecules: at most {_MOST_MOLECULES} are allowed.")
+    if longest := max((smiles for smiles in route.molecules() if len(smiles) > _MOST_CHARACTERS), default=None):
+        raise ValueError(f"{longest[:40]}... is too long: at most {_MOST_CHARACTERS} characters are allowed.")
+    route = canonical_route(route)
     have = sorted(map(canonical_smiles, body.have))
     found = Candidate(route.to_string(), math.nan, None, route, rank=1, group=1, library=task.library)
     found = found.with_stock(task.stock_with(have))
@@ -90,7 +95,7 @@ def _file(plan: Plan, ending: str) -> Response:
         elif ending == ".html":
             save_page([plan], path)
         else:
-            save_picture(route, path, missing=found.missing)
+            save_picture(route, path, missing=found.missing, library=found.library)
         return Response(path.read_bytes(), media_type="application/octet-stream")
 
 

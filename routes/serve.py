@@ -280,7 +280,16 @@ def _check_molecule(task: RouteTask, values: dict[str, Any], report: Callable[["
     settings = PlanSettings.from_options(values)
     longest = settings.max_new_tokens or task.max_new_tokens
     settings = replace(settings, max_new_tokens=longest, library=task.library)
-    return expansion_request(task.model, task.planner.tokenizer, values["smiles"], settings, values["n"], report)
+    told = set[int]()
+
+    def report_once(found: "Candidate") -> None:
+        # after an error in a batch, its members are computed again
+        if found.rank not in told:
+            told.add(found.rank)
+            report(found)
+
+    tokenizer = task.planner.tokenizer
+    return expansion_request(task.model, tokenizer, values["smiles"], settings, values["n"], report_once)
 
 
 def _row(body: Any, found: "Candidate") -> dict[str, Any]:
@@ -306,16 +315,16 @@ def _respond(
     """Return the plans with the names of their reactions, and drawings if requested. Equal routes share a drawing."""
 
     @cache
-    def drawing(route: "Route", missing: tuple[str, ...] | None) -> str:
+    def drawing(route: "Route", missing: tuple[str, ...] | None, library: str | None) -> str:
         from .drawing.svg import route_svg
 
-        return route_svg(route, missing=missing)
+        return route_svg(route, missing=missing, library=library)
 
     def entry(candidate: "Candidate") -> dict[str, Any]:
         _check_time(end)
         row = candidate.to_dict()
         if body.svg and candidate.route is not None:
-            row["svg"] = drawing(candidate.route, candidate.missing)
+            row["svg"] = drawing(candidate.route, candidate.missing, candidate.library)
         return row
 
     rows = []

@@ -26,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     if args.workers is not None and args.workers < 1:
         raise ValueError(f"--workers {args.workers} is not allowed: give at least 1.")
+    if not args.output_file.parent.is_dir():
+        raise FileNotFoundError(f"the folder {args.output_file.parent} does not exist.")
     if args.output_file.exists() and not args.overwrite:
         raise FileExistsError(f"{args.output_file} exists: choose another file, or replace it with --overwrite.")
 

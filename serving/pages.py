@@ -32,11 +32,13 @@ def add_page(app: FastAPI, task: Task, endpoint: Endpoint, *, name: str, limits:
     """
     environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     template, script = environment.get_template("home.html"), (_FOLDER / "home.js").read_text(encoding="utf-8")
+    # the page itself needs no key, and an example may be a text of the training data
+    example = getattr(task, "public_example", task.example) if app.state.has_key else task.example
     texts = {
         "version": __version__, "name": name, "path": task.path, "summary": task.summary, "pages": endpoint.pages,
         "has_key": app.state.has_key,
-        "example": json.dumps(task.example, ensure_ascii=False), "settings": _settings(task, limits),
-        "form": _form(endpoint, task.example, limits), "script": script,
+        "example": json.dumps(example, ensure_ascii=False), "settings": _settings(task, limits),
+        "form": _form(endpoint, example, limits), "script": script,
     }  # fmt: skip
 
     @app.get("/", include_in_schema=False)

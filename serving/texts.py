@@ -117,9 +117,14 @@ def _examples(model: Any, tokenizer: Any) -> list[str]:
     """Return two texts of the kind that a model reads: sources that were set aside from its training data, or words
     with the name of their column."""
     file = Path(model.name_or_path, OUTPUTS)
-    if file.is_file():
+    sources: list[str | None] = []
+    if model.name_or_path and file.is_file():
         with file.open(newline="", encoding="utf-8") as opened:
-            return [row["source"] for row in islice(csv.DictReader(opened), 2)]
+            sources = [row.get("source") for row in islice(csv.DictReader(opened), 2)]
+    return [source for source in sources if source] or _made_up(tokenizer)
+
+
+def _made_up(tokenizer: Any) -> list[str]:
     source = tokenizer.init_kwargs.get("text_columns", {}).get("source", "text")
     return [f"first {source}", f"second {source}"]
 
@@ -139,6 +144,7 @@ class TextTask:
     def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None):
         self.model, self.tokenizer = model.eval(), tokenizer
         self.example = {"texts": _examples(model, tokenizer)}
+        self.public_example = {"texts": _made_up(tokenizer)}
         positions = model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
         self.beams = model.generation_config.num_beams or 1

@@ -40,7 +40,7 @@ from .encoding import longest
 from .metrics import Row, TextMetrics
 from .options import DataArguments, ModelArguments
 from .pairs import Pairs
-from .report import TrainingReport
+from .report import OUTPUTS, PAGE, TrainingReport
 from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
@@ -119,6 +119,9 @@ def fit(
         **trainer_options,
     )
     generation_config = copy.deepcopy(model.generation_config)
+    if args.push_to_hub and args.is_main_process:  # those of an earlier run have texts that nobody chose to publish
+        for name in (PAGE, OUTPUTS):
+            Path(str(args.output_dir), name).unlink(missing_ok=True)
     if args.overwrite_output_dir and not checkpoint and args.is_main_process:
         remove_checkpoints(str(args.output_dir))
     try:

@@ -65,14 +65,19 @@ class TrainingReport:
         """A sentence and a command if the score is low, the validation loss rises, or few pairs were scored."""
         if not self.rows:
             return ()
-        again = f"{self.command} --output-dir {shlex.quote(self.folder + '-2')}"
+        again = f"{self.command} --output-dir {shlex.quote(f'{Path(self.folder)}-2')}"
         num_right, losses = sum(row.is_right for row in self.rows), [loss for _, loss in self._curve("eval_loss")]
         if num_right < _LOW * len(self.rows):
             scores = [score for _, score in self._curve("eval_exact_match")]
             late = len(scores) * 3 // 4
-            if max(scores[late:], default=0) > max(scores[:late], default=-1):
+            if late and max(scores[late:]) > max(scores[:late]):
                 return "The score is low and was still rising. Train for longer:", f"{again} {self.longer}"
-            return "The score is low and no longer rose. Train on more pairs:", f"{again} {_MORE}"
+            return (
+                "The score is low. Train on more pairs:"
+                if not late
+                else "The score is low and no longer rose. Train on more pairs:",
+                f"{again} {_MORE}",
+            )
         if num_right < len(self.rows) and losses and losses[-1] > _RISE * min(losses):
             rise = f"The validation loss rose from {min(losses):.3g} to {losses[-1]:.3g}"
             return f"{rise}: the model learns its pairs by heart. Train on more pairs:", f"{again} {_MORE}"

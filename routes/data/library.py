@@ -27,6 +27,7 @@ from ...common.workers import WorkerProcesses
 from ..files.entries import REACTION_COLUMNS
 from ..files.reaction_lines import read_reaction
 from ..molecules import canonical_smiles
+from ..precedents import CLASSES
 from ..precedents.groups import kept_groups
 from ..precedents.reagents import compounds
 from ..precedents.transformations import (
@@ -53,6 +54,8 @@ _ACROSS_A_RING = 4
 _LEAVING = (8, 9, 17, 35, 53)
 # The marks of stereochemistry in the SMARTS of an atom.
 _HAND = re.compile(r"@+;?|[;&]@+")
+# The numbers of the classes of USPTO-50K. A `class` may also be that of another system.
+_CLASSES = frozenset(map(str, CLASSES))
 # The reasons for which a reaction is left out.
 NO_MAPS, SEVERAL, UNREADABLE = "no atom maps", "several products", "not readable"
 NO_TEMPLATE = "no template reproduces the reactants"
@@ -149,12 +152,13 @@ def read_records(path: str | Path) -> Iterator[Record | ValueError]:
             column = find_column(list(row), columns)
             if column is None:
                 raise ValueError(f"{path} has no column with reactions: call it `reaction_smiles`.")
-            number, agents = row.get("class"), row.get("agents") or ()
+            facts = {name.strip().lower(): cell for name, cell in row.items()}
+            number, source, agents = str(facts.get("class")), facts.get("id"), facts.get("agents") or ()
             try:
                 yield record_of(
                     str(list(row.values())[column] or ""),
-                    reaction_class=int(number) if number not in (None, "") else None,
-                    source=row.get("id") or None,
+                    reaction_class=int(number) if number in _CLASSES else None,
+                    source=None if source in (None, "") else str(source),
                     agents=tuple(agents.split(".") if isinstance(agents, str) else agents),
                 )
             except ValueError as error:
@@ -395,7 +399,7 @@ def build(records: Iterable[Record], templates: Iterable[Template | None]) -> It
         classes = Counter(record.reaction_class for record in group if record.reaction_class is not None)
         examples = [Example(f"{record.reactants}>>{record.product}", record.source) for record in group]
         examples.sort(key=lambda example: (example.source is None, len(example.smiles)))
-        reagents = Counter(" ".join(compounds(record.agents)) for record in group if record.agents)
+        reagents = Counter(filter(None, (" ".join(compounds(record.agents)) for record in group)))
         yield (
             key,
             Transformation(

@@ -20,8 +20,9 @@ async function run(kind, job) {
     part.problem.hidden = true;
     await job(signal);
   } catch (error) {
+    if (error.name === "AbortError") return;  // another job has ended this one
     part.problem.firstElementChild.textContent = error.message;
-    part.problem.hidden = error.name === "AbortError";  // another job has ended this one
+    part.problem.hidden = false;
     again = () => run(kind, job);
   }
 }
@@ -43,7 +44,7 @@ function draw(then = () => {}) {
     part.tree.removeAttribute("aria-busy");
     open = drawn.open;
     part.lists.replaceChildren(...part.tree.querySelectorAll(".body > .steps, .needs, .body > .offer, .buy"));
-    acts.rest.disabled = !open.length;
+    if (acts.rest) acts.rest.disabled = !open.length;  // without a stock, there is none
     viewOf(part.tree.querySelector(".view"));
     molecules()[opened]?.classList.add("opened");
     then();

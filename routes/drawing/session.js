@@ -22,10 +22,12 @@ function treeOf({ smiles, children }) {
 // Read the address. Return the molecule that it names to be opened, if there is one.
 export function readAddress() {
   let data = null;
-  try {
-    data = JSON.parse(decodeURIComponent(location.hash.slice(1)));
-  } catch { /* there is none, or it was cut */ }
   session = sessionOf(data);
+  try {
+    const read = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+    session = sessionOf(read);
+    data = read;
+  } catch { /* there is none, or it was cut or changed */ }
   place = history.state?.place ?? 0;
   last = Math.max(last, place);
   return data?.at;

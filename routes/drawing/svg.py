@@ -28,7 +28,7 @@ HEAD_WIDTH = 8.0
 MAX_SIDE, MAX_PIXELS = 32_000, 80_000_000
 
 
-def route_svg(route: Route, *, missing: Iterable[str] | None = None) -> str:
+def route_svg(route: Route, *, missing: Iterable[str] | None = None, library: str | None = None) -> str:
     """
     Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
     common name, or else its class, if a recorded reaction has the same transformation (`precedents`).
@@ -43,14 +43,16 @@ def route_svg(route: Route, *, missing: Iterable[str] | None = None) -> str:
         missing (`Iterable[str]`, *optional*):
             The starting materials that are not purchasable, as in `Candidate.missing` and from
             `Stock.missing(route)`. All others then are.
+        library (`str`, *optional*):
+            The file of a user's own reactions, whose names the arrows get, too.
 
     Returns:
         `str`: a `<svg>` element.
     """
-    return picture_svg(route_picture(route, missing))
+    return picture_svg(route_picture(route, missing, library))
 
 
-def route_png(route: Route, *, missing: Iterable[str] | None = None) -> bytes:
+def route_png(route: Route, *, missing: Iterable[str] | None = None, library: str | None = None) -> bytes:
     """
     Draw the picture of `route_svg` as PNG, with two pixels per SVG pixel, or fewer if the image would be too large.
 
@@ -61,11 +63,13 @@ def route_png(route: Route, *, missing: Iterable[str] | None = None) -> bytes:
             As for `route_svg`.
         missing (`Iterable[str]`, *optional*):
             As for `route_svg`.
+        library (`str`, *optional*):
+            As for `route_svg`.
 
     Returns:
         `bytes`: the contents of a PNG file.
     """
-    drawn = route_picture(route, missing)
+    drawn = route_picture(route, missing, library)
     scale = min(2.0, MAX_SIDE / max(drawn.width, drawn.height), math.sqrt(MAX_PIXELS / (drawn.width * drawn.height)))
     # Pillow's own font, so that a picture is the same on every machine, even on one without fonts
     font = ImageFont.load_default(LABEL_SIZE)
@@ -83,7 +87,13 @@ def route_png(route: Route, *, missing: Iterable[str] | None = None) -> bytes:
     return written.getvalue()
 
 
-def save_picture(route: Route, path: str | os.PathLike[str], *, missing: Iterable[str] | None = None) -> None:
+def save_picture(
+    route: Route,
+    path: str | os.PathLike[str],
+    *,
+    missing: Iterable[str] | None = None,
+    library: str | None = None,
+) -> None:
     """
     Write the picture of a route atomically: readers see the old file or the complete new one.
 
@@ -94,6 +104,8 @@ def save_picture(route: Route, path: str | os.PathLike[str], *, missing: Iterabl
             A file name that ends in `.svg` or `.png`. Its folder must exist.
         missing (`Iterable[str]`, *optional*):
             As for `route_svg`.
+        library (`str`, *optional*):
+            As for `route_svg`.
 
     Raises:
         ValueError: the name has another ending.
@@ -102,10 +114,10 @@ def save_picture(route: Route, path: str | os.PathLike[str], *, missing: Iterabl
     path = Path(path)
     check_picture(path)
     if path.suffix.lower() == ".svg":
-        svg = route_svg(route, missing=missing)
+        svg = route_svg(route, missing=missing, library=library)
         data = f'<?xml version="1.0" encoding="UTF-8"?>\n{svg}\n'.encode()
     else:
-        data = route_png(route, missing=missing)
+        data = route_png(route, missing=missing, library=library)
     with atomic_write(path) as temporary:
         temporary.write_bytes(data)
 

@@ -235,7 +235,8 @@ def allowed(product: str, steps: Iterable[Step], rules: Constraints) -> Iterator
 
 
 def recorded_steps(smiles: str, settings: PlanSettings, most: int = LIBRARY_STEPS) -> Iterator[Step]:
-    """Yield those of the library's `most` most common reactions that the settings allow, the cheapest first."""
+    """Yield those of the library's `most` most common reactions that the settings allow: a user's own first, then the
+    cheapest."""
     return allowed(smiles, library_steps(precedents.library_of(settings.library), smiles, most), settings.rules)
 
 

@@ -130,7 +130,7 @@ class Judgement:
     @property
     def usual_reagents(self) -> str | None:
         """The most common sets of reagents in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None."""
-        if not self.reagents:
+        if len(self.reagents) < 2:
             return None
         (_, total), *sets = self.reagents
         names = [", ".join(map(reagent_name, smiles.split())) for smiles, _ in sets[:_SETS_IN_WORDS]]
@@ -223,7 +223,7 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
     precedent, objections, wrong = _recorded(product, parts, library)
     if precedent is not None:
         found = precedent.transformation
-        kind = None if found.reaction_class is None else CLASSES[found.reaction_class]
+        kind = None if found.reaction_class is None else CLASSES.get(found.reaction_class)
         needed = {parent_form(canonical_smiles(part)) for part in precedent.reactants}
         unneeded = [
             molecule

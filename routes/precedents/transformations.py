@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,8 @@ SHIPPED = "transformations.jsonl.gz"
 _TEMPLATES, _MOLECULES, _PATTERNS = 1 << 10, 1 << 10, 1 << 13
 # The numbers of examples and of sets of reagents of a transformation.
 EXAMPLES, REAGENT_SETS = 3, 8
+# rdchiral writes into the templates and molecules that it is given, and those here are shared by all threads.
+_RDCHIRAL = threading.Lock()
 # The number of libraries with transformations of a user that a process keeps.
 _LIBRARIES = 4
 # The number of reactions with reagents from which a transformation does not need those of others of its kind.
@@ -74,7 +77,7 @@ class ReagentSet(NamedTuple):
 
 def most_common_sets(counts: Mapping[str, int]) -> tuple[ReagentSet, ...]:
     """Return the most common sets of reagents, after the empty set, which has the number of all reactions."""
-    total = counts.get("", 0) or sum(counts.values())
+    total = counts.get("", 0) or sum(counts.values())  # of a library, or of reactions
     sets = Counter({smiles: count for smiles, count in counts.items() if smiles}).most_common(REAGENT_SETS)
     return tuple(map(ReagentSet._make, [("", total), *sets])) if total else ()
 
@@ -156,7 +159,8 @@ class Transformation:
             with rdBase.BlockLogs():
                 if is_flat and (flat := _flat_outcomes(self.smarts, product)) is not None:
                     return flat
-                outcomes, mapped = rdchiralRun(_template(self.smarts), _prepared(product), return_mapped=True)
+                with _RDCHIRAL:
+                    outcomes, mapped = rdchiralRun(_template(self.smarts), _prepared(product), return_mapped=True)
                 if _LONE_PAIR.search(product):
                     texts = sorted(mapped[outcome][0] for outcome in outcomes if outcome in mapped)
                     return {_with_stereo(reactants, product): reactants for reactants in texts}
@@ -442,7 +446,6 @@ def combined(*libraries: Iterable[tuple[str, Transformation]]) -> list[tuple[str
     return [(key, one) for (key, _), one in found.items()]
 
 
-@lru_cache(_LIBRARIES)
 def library_of(own: str | None) -> Library:
     """Return the included library, with the transformations of a file of `weftformer routes library` if one is given.
 
@@ -450,7 +453,15 @@ def library_of(own: str | None) -> Library:
         OSError: the file cannot be read.
         ValueError: it is not such a library.
     """
-    return shipped_library() if own is None else shipped_library().with_own(Library.load(own))
+    if own is None:
+        return shipped_library()
+    path = Path(own).resolve()
+    return _library_with(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(_LIBRARIES)
+def _library_with(path: Path, changed: int) -> Library:
+    return shipped_library().with_own(Library.load(path))
 
 
 def named(rows: Iterable[tuple[str, Transformation]], like: Library | None = None) -> list[tuple[str, Transformation]]:
@@ -499,7 +510,7 @@ def _as_text(counts: Mapping[str, int]) -> str:
     return "".join(f"{element}{count}" for element, count in sorted(counts.items()) if count)
 
 
-@cache
+@lru_cache(_PATTERNS)
 def _counts(key: str) -> Mapping[str, int]:
     """Return the counts of [`difference`] by element."""
     return {element: int(count) for element, count in _DIFFERENCE.findall(key)}

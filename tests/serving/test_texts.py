@@ -31,6 +31,8 @@ def test_the_page_of_a_text_model_has_its_example_and_its_settings(tmp_path, has
         page = server.client.get("/").text
     example = "six, &lt;six&gt;\nnine" if has_outputs else "first question\nsecond question"
     assert f"{example}</textarea>" in page and 'value="3"' in page and "SMILES" not in page
+    with running(task, max_batch_size=4, api_key="secret") as server:  # the page needs no key
+        assert "first question\nsecond question</textarea>" in server.client.get("/").text
     (input,) = task.inputs(["six"])
     assert (input.settings.beams, input.settings.max_new_tokens) == (3, 7)
 

@@ -104,6 +104,7 @@ def gpu(monkeypatch):
     """Let torch say that there is a GPU."""
     monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(arguments, "is_torch_tf32_available", lambda: False)  # it would ask the driver
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", lambda enabled: None)
