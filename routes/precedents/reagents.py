@@ -81,9 +81,7 @@ def _names(kind: str) -> dict[str, str]:
 
 @cache
 def _salts() -> dict[str, frozenset[str]]:
-    """Return the ions of the compounds with a name that are salts."""
-    return {
-        smiles: ions
-        for smiles in _names("reagents")
-        if len(ions := frozenset(smiles.split("."))) > 1 and any(map(_charge, ions))
-    }
+    """Return the ions of the compounds with a name that are salts, those of most ions first."""
+    ions = {smiles: frozenset(smiles.split(".")) for smiles in _names("reagents")}
+    salts = [smiles for smiles, parts in ions.items() if len(parts) > 1 and any(map(_charge, parts))]
+    return {smiles: ions[smiles] for smiles in sorted(salts, key=lambda smiles: -len(ions[smiles]))}

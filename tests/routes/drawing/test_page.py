@@ -121,7 +121,7 @@ def test_steps_on_the_page():
     steps = [(kind, " ".join(text_of(words).split())) for kind, words in re.findall(
         r'<li class="([\w-]+)"><span class="number">(.*?)(?:<details|</li>)', text)]  # fmt: skip
     assert [kind for kind, _ in steps] == ["in-stock", "in-stock", "missing", "unknown"]
-    assert re.fullmatch(r"Step 1 nitrile reduction \d+ recorded Usual reagents: LiAlH4, THF \(.*\)", steps[0][1])
+    assert re.fullmatch(r"Step 1 nitrile reduction \d+ recorded Usual reagents: .*", steps[0][1])
     assert re.fullmatch(r"Step 2 amide from an acid chloride \d+ recorded Usual reagents: .*", steps[1][1])
     assert steps[2:] == [
         ("missing", "Step 1 fails: 5 C, 1 N missing"), ("unknown", "Step 2 no precedent no atom of CCN is needed"),

@@ -220,6 +220,8 @@ def test_at_most_one_in_twenty_wrong_steps_has_a_precedent():
         ("COc1cccc(Br)c1", ["COc1ccccc1", "BrBr"], "directs"),
         ("O=[N+]([O-])c1cccc(O)c1", ["Oc1ccccc1", "O[N+](=O)[O-]"], "directs"),
         ("COc1cccc(C(C)=O)c1", ["COc1ccccc1", "CC(=O)Cl"], "directs"),
+        ("CCCC(CCC)C(=O)Cl", ["CCCBr", "CCCCC(=O)Cl"], "acylating agent first"),
+        ("CC(=O)c1ccc(N=C=O)cc1", ["O=C=Nc1ccccc1", "CC(=O)O"], "isocyanate"),
         # right ones beside them
         ("COc1ccc(Br)cc1", ["COc1ccccc1", "BrBr"], None),
         ("O=[N+]([O-])c1ccccc1O", ["Oc1ccccc1", "O[N+](=O)[O-]"], None),

@@ -14,6 +14,7 @@ from weftformer.routes.precedents.transformations import Transformation, most_co
         (["[Na+]", "[OH-]", "[Cl-]", "O"], ["NaCl", "NaOH", "water"]),
         (["CN(C)C(On1nnc2cccnc21)=[N+](C)C", "F[P-](F)(F)(F)(F)F", "CCN(C(C)C)C(C)C"], ["DIPEA", "HATU"]),
         (["[Al+3]", "[H-]", "[Li+]"], ["LiAlH4"]),
+        (["[Al+3]", "[H-]", "[Li+]", "[Na+]", "[OH-]"], ["LiAlH4", "NaOH"]),  # and not NaH
         # salts without a name have the amounts that their charges need
         (["[Mg+2]", "[Br-]"], ["[Br-].[Br-].[Mg+2]"]),
         # an anion alone stays, a cation alone belongs to a reactant, unless it is a metal such as palladium
