@@ -76,8 +76,9 @@ class ReagentSet(NamedTuple):
 
 
 def most_common_sets(counts: Mapping[str, int]) -> tuple[ReagentSet, ...]:
-    """Return the most common sets of reagents, after the empty set, which has the number of all reactions."""
-    total = counts.get("", 0) or sum(counts.values())  # of a library, or of reactions
+    """Return the most common sets of reagents, after the empty set, which has the number of all reactions: that in
+    `counts`, or else their sum."""
+    total = counts.get("", 0) or sum(counts.values())
     sets = Counter({smiles: count for smiles, count in counts.items() if smiles}).most_common(REAGENT_SETS)
     return tuple(map(ReagentSet._make, [("", total), *sets])) if total else ()
 

@@ -365,3 +365,13 @@ def test_two_recorded_transformations_support_a_step(product, reactants, support
     assert (found.state, found.support) == ("no precedent", support)
     assert found.evidence(1) == (support or "predicted") and found.evidence(None) == (support or "none")
     assert told is None or (told in found.remarks[0] and "at once" in found.remarks[0])
+
+
+def test_two_transformations_of_the_same_atom_do_not_support_a_step():
+    # an alcohol to an aldehyde, and the aldehyde to an acid, beside another aldehyde
+    oxidation = "[C:1]-[CH;D2;+0:2]=[O;H0;D1;+0:3]>>[C:1]-[CH2;D2;+0:2]-[OH;D1;+0:3]"
+    to_acid = "[C:1]-[C;H0;D3;+0:2](=[O;D1;H0:3])-[OH;D1;+0:4]>>[C:1]-[CH;D2;+0:2]=[O;D1;H0:3].[OH2;D0;+0:4]"
+    library = Library([("", Transformation(oxidation, 9)), ("", Transformation(to_acid, 9))])
+    assert judge("O=CCC(C)CCC(=O)O", ["O=CCC(C)CCCO", "O"], library).support is None
+    # another alcohol is oxidised
+    assert judge("O=CCC(C)CCC(=O)O", ["OCCC(C)CCC=O", "O"], library).support == "two at once"

@@ -2,7 +2,7 @@ import pytest
 
 from weftformer.routes.precedents import Judgement
 from weftformer.routes.precedents.reagents import compounds, reagent_name
-from weftformer.routes.precedents.transformations import Transformation, most_common_sets
+from weftformer.routes.precedents.transformations import ReagentSet, Transformation, most_common_sets
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,8 @@ def test_the_usual_reagents_are_those_of_the_reactions_that_have_some():
     sets = most_common_sets({"CO": 5, "CN(C)C=O [H-].[Na+]": 7, "O": 1, "CCO": 1})
     assert (sets[0], [one.num_reactions for one in sets]) == (("", 14), [14, 7, 5, 1, 1])
     assert Judgement("precedented", reagents=sets).usual_reagents == "DMF, NaH (7 of 14); methanol (5); water (1)"
+    # what an earlier file may have: a number of reactions without sets
+    assert Judgement("precedented", reagents=(ReagentSet("", 3),)).usual_reagents is None
     assert most_common_sets({}) == () and Judgement("precedented").usual_reagents is None
     one = Transformation("A>>B", 20, reagents=sets).plus(
         Transformation("A>>B", 3, reagents=most_common_sets({"CO": 3}))
