@@ -33,6 +33,7 @@ from ..precedents.reagents import compounds
 from ..precedents.transformations import (
     EXAMPLES,
     Example,
+    Row,
     Transformation,
     difference,
     joined,
@@ -378,9 +379,6 @@ def _written(pattern: Any, kept: set[int], numbers: dict[int, int] | None = None
 
         text = re.sub(r"\[[^\]]*\]", numbered, text)
     return f"({text})" if "." in text else text
-
-
-Row = tuple[str, Transformation]
 
 
 def build(records: Iterable[Record], templates: Iterable[Template | None]) -> Iterator[Row]:

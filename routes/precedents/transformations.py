@@ -22,12 +22,13 @@ from rdkit.Chem import rdChemReactions
 
 from ...common.tables import named_errors, text_of
 from ..molecules import canonical_smiles, read_molecule
-from ..tree import split_parts
+from ..tree import ATOM_MAP, split_parts
 from .groups import kept_groups, objection
 
 SHIPPED = "transformations.jsonl.gz"
-# The numbers of templates, molecules and product patterns that a process caches. A template takes 80 kB.
-_TEMPLATES, _MOLECULES, _PATTERNS = 1 << 10, 1 << 10, 1 << 13
+# The numbers of templates, molecules, patterns and patterns of cores that a process caches. A template takes 80 kB, a
+# molecule 24 kB, a pattern 10 kB.
+_TEMPLATES, _MOLECULES, _PATTERNS, _CORES = 1 << 10, 1 << 8, 1 << 11, 1 << 12
 # The numbers of examples and of sets of reagents of a transformation.
 EXAMPLES, REAGENT_SETS = 3, 8
 # rdchiral writes into the templates and molecules that it is given, and those here are shared by all threads.
@@ -186,12 +187,9 @@ class Transformation:
         isomers = {without_stereo(other.canonical) for other in made if wanted and other.formula == wanted.formula}
         return len(isomers - {wanted and without_stereo(wanted.canonical)})
 
-    def might_give(self, product: Chem.Mol, reactants: Sequence[Chem.Mol]) -> bool:
-        """Return False if a part of the template is in none of the molecules. A quick test before [`mapped`]."""
-        made, parts = patterns(self.smarts)
-        return product.HasSubstructMatch(made) and all(
-            any(reactant.HasSubstructMatch(part) for reactant in reactants) for part in parts
-        )
+    def might_use(self, reactants: Sequence[Chem.Mol]) -> bool:
+        """Return False if a part of the template is in none of the reactants. A quick test before [`mapped`]."""
+        return all(any(reactant.HasSubstructMatch(part) for reactant in reactants) for part in patterns(self.smarts)[1])
 
 
 @lru_cache(_TEMPLATES)
@@ -204,12 +202,44 @@ def _forward(smarts: str) -> Any:
     return reaction
 
 
+# A transformation with its difference of atoms, as returned by [`difference`].
+Row = tuple[str, Transformation]
+
+
+class _Screen:
+    """Transformations, the most common first, grouped by the product's part of their cores. Many share one, so that a
+    molecule is compared with few of them."""
+
+    def __init__(self, rows: Iterable[Row]):
+        self.rows = sorted(rows, key=lambda row: -row[1].count)
+
+    @cached_property
+    def _by_core(self) -> dict[str, list[tuple[int, str]]]:
+        """For each core, the places of its transformations, with the product's part of them."""
+        places: dict[str, list[tuple[int, str]]] = {}
+        for place, (_, one) in enumerate(self.rows):
+            made = _made(one.smarts)
+            places.setdefault(made if one.core is None else _made(one.core), []).append((place, made))
+        return places
+
+    def matching(self, product: str) -> Iterator[Row]:
+        """Yield the transformations whose pattern is in a product, a canonical SMILES."""
+        molecule, missing, found = _molecule(product), ~_molecule_bits(product), list[tuple[int, str]]()
+        for core, places in self._by_core.items():
+            # fingerprints are compared first, because that is faster than to parse and match a pattern
+            if not _core_bits(core) & missing and molecule.HasSubstructMatch(_core_pattern(core)):
+                found += places
+        for place, made in sorted(found):
+            if molecule.HasSubstructMatch(_product_pattern(made)):
+                yield self.rows[place]
+
+
 class Library:
     """
     Transformations, grouped by their difference of atoms, so that a step is compared with few of them.
 
     Args:
-        rows (`Iterable[tuple[str, Transformation]]`):
+        rows (`Iterable[Row]`):
             Transformations, each with its difference of atoms, as returned by [`difference`].
         own ([`Library`], *optional*):
             The transformations of a user, which are among the rows and are proposed first.
@@ -219,25 +249,22 @@ class Library:
 
     def __init__(
         self,
-        rows: Iterable[tuple[str, Transformation]],
+        rows: Iterable[Row],
         own: Library | None = None,
         least_proposed: int = LEAST_PROPOSED,
     ):
         self.own, self._least_proposed = own, least_proposed
-        self._by_difference: dict[str, list[Transformation]] = {}
-        for key, transformation in rows:
-            self._by_difference.setdefault(key, []).append(transformation)
-        for transformations in self._by_difference.values():
-            transformations.sort(key=lambda transformation: -transformation.count)
+        by_difference: dict[str, list[Row]] = {}
+        for row in rows:
+            by_difference.setdefault(row[0], []).append(row)
+        self._by_difference = {key: _Screen(some) for key, some in by_difference.items()}
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_difference.values()))
+        return sum(len(screen.rows) for screen in self._by_difference.values())
 
-    def rows(self) -> Iterator[tuple[str, Transformation]]:
+    def rows(self) -> Iterator[Row]:
         """Yield the transformations, each with its difference of atoms."""
-        for key, transformations in self._by_difference.items():
-            for transformation in transformations:
-                yield key, transformation
+        return chain.from_iterable(screen.rows for screen in self._by_difference.values())
 
     def with_own(self, own: Library) -> Library:
         """Return a library that also has the transformations of a user."""
@@ -269,10 +296,9 @@ class Library:
         return transformation
 
     @cached_property
-    def _common(self) -> list[Transformation]:
-        """The transformations to propose, the most common first."""
-        proposed = (one for _, one in self.rows() if one.count >= self._least_proposed)
-        return sorted(proposed, key=lambda one: -one.count)
+    def _common(self) -> _Screen:
+        """The transformations to propose."""
+        return _Screen(row for row in self.rows() if row[1].count >= self._least_proposed)
 
     def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
         """
@@ -289,12 +315,7 @@ class Library:
             their transformation among the recorded reactions of all transformations that match the product.
         """
         made = canonical_smiles(product)
-        molecule = _molecule(made)
-        matching = [
-            transformation
-            for transformation in _screened(self._common, molecule)
-            if molecule.HasSubstructMatch(_product_pattern(transformation.smarts))
-        ]
+        matching = [transformation for _, transformation in self._common.matching(made)]
         total = sum(transformation.count for transformation in matching)
         proposed = {} if self.own is None else dict(self.own.propose(product, most))
         for transformation in matching:
@@ -316,16 +337,12 @@ class Library:
             product: canonical SMILES.
             reactants: canonical SMILES of all reactants, as [`joined`] returns them.
         """
-        molecule, found = _molecule(product), list[Transformation]()
-        others = [_molecule(smiles) for smiles in reactants.split(".")]
-        total = _counts(difference(product, reactants))
-        for key, transformations in self._by_difference.items():
+        others, total, is_left = _molecules(reactants), _counts(difference(product, reactants)), dict[str, bool]()
+        for key in self._by_difference:
             rest = Counter(total)
             rest.subtract(_counts(key))
-            if _as_text(rest) in self._by_difference:
-                found += (one for one in _screened(transformations, molecule) if one.count >= LEAST_PROPOSED)
-        found = [one for one in found if molecule.HasSubstructMatch(_product_pattern(one.smarts))]
-        return sorted((one for one in found if one.might_give(molecule, others)), key=lambda one: -one.count)
+            is_left[key] = _as_text(rest) in self._by_difference
+        return [one for key, one in self._common.matching(product) if is_left[key] and one.might_use(others)]
 
     @classmethod
     def load(cls, path: str | Path) -> Library:
@@ -370,9 +387,9 @@ class Library:
         no precedent, or None, and the reactants with atom maps. Arguments and errors are those of [`find`];
         `bystanders` are as in [`objection`]."""
         made, wanted = canonical_smiles(product), joined(reactants)
-        molecule, others = _molecule(made), [_molecule(smiles) for smiles in wanted.split(".")]
-        for transformation in _screened(self._by_difference.get(difference(made, wanted), ()), molecule):
-            if transformation.might_give(molecule, others):
+        others, screen = _molecules(wanted), self._by_difference.get(difference(made, wanted))
+        for _, transformation in screen.matching(made) if screen else ():
+            if transformation.might_use(others):
                 mapped = transformation.mapped(made, wanted)
                 if mapped is not None:
                     return transformation, objection(transformation.name, made, mapped, bystanders), mapped
@@ -399,9 +416,8 @@ class Library:
         """For each kind of transformation, the groups that hardly any of its reactions keep, with their numbers, and
         the number of reactions."""
         kept = dict[str, Counter[str]]()
-        for transformations in self._by_difference.values():
-            for transformation in transformations:
-                kept.setdefault(transformation.kind, Counter()).update(transformation.kept)
+        for _, transformation in self.rows():
+            kept.setdefault(transformation.kind, Counter()).update(transformation.kept)
         names = sorted(set().union(*kept.values()) - {""})
         return {
             kind: ({name: counts[name] for name in names if counts[name] <= _UNUSUAL * counts[""]}, counts[""])
@@ -438,7 +454,7 @@ def shipped_library() -> Library:
     return Library.load(str(files("weftformer.routes.shipped").joinpath(SHIPPED)))
 
 
-def combined(*libraries: Iterable[tuple[str, Transformation]]) -> list[tuple[str, Transformation]]:
+def combined(*libraries: Iterable[Row]) -> list[Row]:
     """Return the transformations of several libraries, each once, with the facts of earlier libraries first."""
     found: dict[tuple[str, str], Transformation] = {}
     for key, one in chain.from_iterable(libraries):
@@ -465,7 +481,7 @@ def _library_with(path: Path, changed: int) -> Library:
     return shipped_library().with_own(Library.load(path))
 
 
-def named(rows: Iterable[tuple[str, Transformation]], like: Library | None = None) -> list[tuple[str, Transformation]]:
+def named(rows: Iterable[Row], like: Library | None = None) -> list[Row]:
     """
     Return the rows of a library, the most common first, with a name and a class wherever a similar one has them.
 
@@ -473,7 +489,7 @@ def named(rows: Iterable[tuple[str, Transformation]], like: Library | None = Non
     the same transformation with other atom maps, or one with the same core.
 
     Args:
-        rows (`Iterable[tuple[str, Transformation]]`):
+        rows (`Iterable[Row]`):
             The transformations.
         like ([`Library`], *optional*):
             The library with the names. Defaults to the rows that have one.
@@ -483,7 +499,7 @@ def named(rows: Iterable[tuple[str, Transformation]], like: Library | None = Non
     return [(key, one if one.name is not None else known.with_name(one)) for key, one in rows]
 
 
-def read_rows(path: str | Path) -> Iterable[tuple[str, Transformation]]:
+def read_rows(path: str | Path) -> Iterable[Row]:
     """Yield the transformations of a library file, each with its difference of atoms."""
     with open(path, "rb") as file, named_errors(path):
         for line in text_of(file, str(path), errors="surrogateescape"):
@@ -592,6 +608,10 @@ def _molecule(smiles: str) -> Chem.Mol:
     return Chem.MolFromSmiles(smiles)
 
 
+def _molecules(smiles: str) -> list[Chem.Mol]:
+    return [_molecule(part) for part in smiles.split(".")]
+
+
 @lru_cache(_TEMPLATES)
 def patterns(smarts: str) -> tuple[Chem.Mol, list[Chem.Mol]]:
     """Return the pattern of the product and the patterns of the reactants."""
@@ -626,25 +646,24 @@ def _pattern(smarts: str) -> Chem.Mol:
     return Chem.MolFromSmarts(smarts[1:-1] if smarts.startswith("(") and smarts.endswith(")") else smarts)
 
 
-@lru_cache(_PATTERNS)
-def _product_pattern(smarts: str) -> Chem.Mol:
-    return _pattern(smarts.split(">>")[0])
+def _made(smarts: str) -> str:
+    """Return the pattern of the product of a template, without the numbers of its atoms."""
+    return ATOM_MAP.sub("", smarts.split(">>")[0])
+
+
+_product_pattern, _core_pattern = lru_cache(_PATTERNS)(_pattern), lru_cache(_CORES)(_pattern)
 
 
 @cache
-def _product_bits(smarts: str) -> int:
-    return _fingerprint(_product_pattern(smarts))
+def _core_bits(core: str) -> int:
+    return _fingerprint(_core_pattern(core))
+
+
+@lru_cache(_MOLECULES)
+def _molecule_bits(smiles: str) -> int:
+    return _fingerprint(_molecule(smiles))
 
 
 def _fingerprint(molecule: Chem.Mol) -> int:
     """Return the bits of the pattern fingerprint of a molecule."""
     return int(DataStructs.BitVectToFPSText(Chem.PatternFingerprint(molecule, _BITS)), 16)
-
-
-def _screened(transformations: Iterable[Transformation], product: Chem.Mol) -> Iterator[Transformation]:
-    """Yield the transformations whose patterns a product may contain.
-
-    Fingerprints are compared first, because that is faster than to parse and match a pattern.
-    """
-    missing = ~_fingerprint(product)
-    return (transformation for transformation in transformations if not _product_bits(transformation.smarts) & missing)
