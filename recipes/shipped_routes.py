@@ -6,7 +6,7 @@ routes. `--reactions uspto-full-part.jsonl.gz uspto-480k-part.jsonl.gz --known p
 uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz
 uspto-50k-test.jsonl.gz held-out-2000.jsonl.gz` adds mapped reactions to the earlier library of 65,148 reactions of the
 known files, which rxnmapper has mapped. It leaves out what makes a molecule that the excluded routes make, and takes a
-core about an hour.
+core about an hour. With `--positions`, the same files are counted for the positions of aromatic substitutions instead.
 
 The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision.
 They are still loaded in float32, in which CPUs compute faster. The cards (`README.md`) and `about.json` are written by
@@ -18,22 +18,27 @@ import gzip
 import json
 import multiprocessing
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from rdkit import Chem
 from transformers import AutoTokenizer
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import atomic_write, write_json
 from weftformer.routes.data.library import Record, build, core_of, extracted, is_sound, read_records, write
 from weftformer.routes.data.training_data import read_canonical
+from weftformer.routes.precedents.orientation import ORIENTATION, substitutions
 from weftformer.routes.precedents.transformations import SHIPPED, combined, joined, named, read_rows
 from weftformer.routes.shipped import STOCK
 from weftformer.scripts.cli import run_script
 
-LIBRARY = STOCK.with_name(SHIPPED)
+LIBRARY, POSITIONS = STOCK.with_name(SHIPPED), STOCK.with_name(ORIENTATION)
+# A position is listed if so many substitutions could have taken it, and at most this share of them did.
+LEAST_REACTIONS, MOST_TAKEN = 30, 0.05
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -47,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--out-stock", type=Path, default=STOCK, metavar="FILE", help="file of the stock (default: %(default)s)")
     add("--reactions", type=Path, nargs="+", default=[], metavar="FILE", help="mapped reactions for the library")
     add("--known", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose reactions are in the library")
+    add("--positions", action="store_true", help="count the positions of aromatic substitutions in --reactions")
     add("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose molecules nothing may make")
     add("--library", type=Path, default=LIBRARY, metavar="FILE", help="file of the library (default: %(default)s)")
     return parser
@@ -64,7 +70,7 @@ def extend_library(
         library: the library.
         workers: the number of processes.
     """
-    made = {part.smiles for file in exclude for route in read_canonical(file) for part in route.sub_routes()}
+    made = _made(exclude)
     seen = {
         (part.smiles, joined(child.smiles for child in part.children))
         for file in known
@@ -81,6 +87,46 @@ def extend_library(
     old = ((key, replace(one, core=core_of(one.smarts))) for key, one in read_rows(library) if is_sound(one.smarts))
     write(named(combined(old, build(records, templates))), library)
     return sum(template is not None for template in templates)
+
+
+def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -> int:
+    """Write the positions that hardly any of the aromatic substitutions in mapped reactions take, and return the number
+    of these substitutions.
+
+    Args:
+        files: mapped reactions.
+        exclude: routes, as for [`extend_library`].
+        out: the file.
+    """
+    made, seen, num_counted = _made(exclude), set[tuple[str, str]](), 0
+    could, did = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
+    for record in (record for file in files for record in read_records(file)):
+        if not isinstance(record, Record) or record.product in made or (record.product, record.reactants) in seen:
+            continue
+        seen.add((record.product, record.reactants))
+        reactants, product = map(Chem.MolFromSmiles, record.mapped.split(">>"))
+        # several in one reaction are rare, and depend on each other
+        found = list(substitutions(product, reactants)) if product and reactants else []
+        if len(found) == 1:
+            [one] = found
+            could[one.kind].update(one.taken.union(*one.others))
+            did[one.kind].update(one.taken)
+            num_counted += 1
+    unseen = {
+        kind: {
+            place: (did[kind][place], count)
+            for place, count in sorted(counts.items())
+            if count >= LEAST_REACTIONS and did[kind][place] <= MOST_TAKEN * count
+        }
+        for kind, counts in sorted(could.items())
+    }
+    write_json(out, {kind: places for kind, places in unseen.items() if places})
+    return num_counted
+
+
+def _made(files: Iterable[Path]) -> set[str]:
+    """Return the molecules that routes make, and their starting materials."""
+    return {part.smiles for file in files for route in read_canonical(file) for part in route.sub_routes()}
 
 
 def write_stock(files: Iterable[Path], out: Path) -> int:
@@ -117,7 +163,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_model(*arguments.model)
     if arguments.stock_routes:
         print(f"{write_stock(arguments.stock_routes, arguments.out_stock):,} molecules are in {arguments.out_stock}.")
-    if arguments.reactions:
+    if arguments.positions:
+        number = write_positions(arguments.reactions, arguments.exclude, POSITIONS)
+        print(f"{number:,} substitutions were counted for {POSITIONS}.")
+    elif arguments.reactions:
         number = extend_library(
             arguments.reactions, arguments.known, arguments.exclude, arguments.library, multiprocessing.cpu_count()
         )

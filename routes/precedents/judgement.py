@@ -17,6 +17,7 @@ from ..forms import parent_form
 from ..molecules import KNOWN, Molecule, canonical_smiles, read_molecule
 from ..tree import Route
 from .groups import racemisation, unstable_kind
+from .orientation import unseen_positions
 from .reagents import reagent_name
 from .skeleton import Sources, sources
 from .stereo import compare
@@ -101,6 +102,9 @@ class Judgement:
         reagents (`tuple[ReagentSet, ...]`):
             The most common sets of reagents of these reactions, or of reactions of the same kind if few were recorded.
             The first is empty, and has the number of reactions whose reagents were recorded.
+        is_misplaced (`bool`):
+            Whether the step takes a position of an aromatic ring that similar recorded reactions leave. `remarks` names
+            it.
     """
 
     state: State
@@ -113,6 +117,7 @@ class Judgement:
     is_objected: bool = False
     support: Support | None = None
     reagents: tuple[ReagentSet, ...] = ()
+    is_misplaced: bool = False
 
     def evidence(self, forward_rank: int | None) -> Evidence:
         """Return the evidence for the step.
@@ -233,8 +238,11 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
         remarks = [f"no atom of {molecule.canonical} is needed" for molecule in unneeded]
         if others := found.num_other_products(made.canonical, joined(precedent.reactants)):
             remarks.append(f"the same transformation also makes {others} other product{'s' * (others > 1)} here")
+        unseen = unseen_positions(precedent.product, precedent.mapped)
+        for kind_of_site, position, count, total in unseen:
+            remarks.append(f"{_number(count)} of {total:,} recorded substitutions of {kind_of_site} took {position}")
         for group, count, total in library.unusual_groups(found, precedent.product, precedent.mapped):
-            number = "none" if count == 0 else f"{count:,}"
+            number = _number(count)
             has = "has" if count < 2 else "have"
             article = "an" if group[0] in "aeioN" else "a"
             remarks.append(f"{number} of {total:,} recorded reactions of this kind {has} {article} {group} elsewhere")
@@ -248,6 +256,7 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
             name or found.name,
             remarks=tuple(remarks),
             reagents=library.usual_reagents(found),
+            is_misplaced=bool(unseen),
         )
     reagent, origins = supplier(atoms_left(product, parts)), _sources(made.canonical, parts)
     if reason := _impossible(made, used, wrong, reagent, origins):
@@ -265,6 +274,10 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judgem
             remarks += [f"no reactant supplies {piece} of the product" for piece in origins.pieces]
     remarks += _remarks(made, used, parts)
     return Judgement("no precedent", name=name, remarks=tuple(remarks), is_objected=bool(objections), support=support)
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count else "none"
 
 
 def _support(product: str, parts: Sequence[str], library: Library) -> tuple[Support | None, str | None]:

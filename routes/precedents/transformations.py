@@ -189,7 +189,9 @@ class Transformation:
 
     def might_use(self, reactants: Sequence[Chem.Mol]) -> bool:
         """Return False if a part of the template is in none of the reactants. A quick test before [`mapped`]."""
-        return all(any(reactant.HasSubstructMatch(part) for reactant in reactants) for part in patterns(self.smarts)[1])
+        return all(
+            any(reactant.HasSubstructMatch(part) for reactant in reactants) for part in patterns(self.smarts)[1]
+        )
 
 
 @lru_cache(_TEMPLATES)

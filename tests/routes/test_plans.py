@@ -83,6 +83,16 @@ def test_routes_with_protections_rank_behind():
     assert [c.route for c in ranked(scored, evidence="recorded")] == [other, protection]
 
 
+def test_routes_that_take_an_unusual_position_rank_behind():
+    product = "Nc1cncnc1Cl"
+    substitution, reduction = (
+        Route(product, leaf(*parts)) for parts in (("Clc1cncnc1Cl", "N"), ("O=[N+]([O-])c1cncnc1Cl",))
+    )
+    scored = [Candidate("", -1.0, 1, substitution), Candidate("", -2.0, 1, reduction)]
+    assert all(one.precedented for one in scored)
+    assert [c.route for c in ranked(scored, evidence="recorded")] == [reduction, substitution]
+
+
 def test_a_plan_is_written_and_read():
     best = ranked(found(LONGER, None), Stock(["CO"]))
     plan = Plan("COC(C)=O", best, id="ester", seconds=1.5, remarks=("the time limit was reached",))

@@ -1,0 +1,70 @@
+"""The positions of aromatic rings that recorded reactions take."""
+
+import pytest
+from rdkit import Chem
+
+from weftformer.routes.precedents import judge
+from weftformer.routes.precedents.orientation import Substitution, substitutions
+
+
+def found(reaction):
+    reactants, product = map(Chem.MolFromSmiles, reaction.split(">>"))
+    return [Substitution(kind, taken, tuple(set(others))) for kind, taken, others in substitutions(product, reactants)]
+
+
+def place(*texts):
+    return frozenset(texts)
+
+
+def test_a_position_is_known_by_its_ring_system_and_by_the_substituents_of_a_benzene_ring():
+    nitration = "[O:1]([CH3:9])[c:2]1[cH:3][cH:4][cH:5][c:6]([Cl:8])[cH:7]1>>"
+    nitration += "[O:1]([CH3:9])[c:2]1[cH:3][cH:4][c:5]([N+](=O)[O-])[c:6]([Cl:8])[cH:7]1"
+    [(kind, taken, others)] = found(nitration)
+    oxygen, chlorine = "a hydroxy or alkoxy group", "chlorine"
+    assert kind == "H by a nitro group"
+    assert taken == place(f"a position para to {oxygen}", f"a position ortho to {chlorine}")
+    assert set(others) == {
+        place(f"a position ortho to {oxygen}", f"a position para to {chlorine}"),
+        place(f"a position meta to {oxygen}", f"a position meta to {chlorine}"),
+        place(f"a position ortho to {oxygen}", f"a position ortho to {chlorine}"),
+    }
+    # another ring system: substituents and the rings beside it say nothing
+    amination = "[Cl:9][c:1]1[n:2][c:3]([Cl:4])[cH:5][c:6]([CH3:10])[n:7]1.[NH3:8]>>"
+    amination += "[c:1]1([Cl:9])[n:2][c:3]([NH2:8])[cH:5][c:6]([CH3:10])[n:7]1"
+    assert found(amination) == [
+        ("Cl by an amino group", place("position 1 of [c:1]1ccncn1"), (place("position 1 of [c:1]1ncccn1"),))
+    ]
+
+
+@pytest.mark.parametrize(
+    "reaction",
+    [
+        "[CH3:1][c:2]1[cH:3][cH:4][cH:5][cH:6][cH:7]1>>[OH:9][CH2:1][c:2]1[cH:3][cH:4][cH:5][cH:6][cH:7]1",  # a chain
+        "[Cl:1][c:2]1[cH:3][cH:4][cH:5][cH:6][cH:7]1.[NH3:8]>>[NH2:8][c:2]1[cH:3][cH:4][cH:5][cH:6][cH:7]1",  # one Cl
+        "[Br:1][c:2]1[n:3][c:4]([Br:5])[cH:6][cH:7][n:8]1>>[F:1][c:2]1[n:3][c:4]([F:5])[cH:6][cH:7][n:8]1",  # both
+        "[c:2]1([NH2:9])[cH:3][cH:4][cH:5][cH:6][cH:7]1>>[c:2]12[NH:9][CH:10]=[CH:11][c:3]1[cH:4][cH:5][cH:6][cH:7]2",
+    ],
+)  # the last one closes an aromatic ring
+def test_only_a_choice_of_positions_counts(reaction):
+    assert found(reaction) == []
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "remark"),
+    [
+        ("Nc1cncnc1Cl", ["Clc1cncnc1Cl", "N"], "none of 284 recorded substitutions of Cl by an amino group took position 1"),
+        ("Nc1ncncc1Cl", ["Clc1cncnc1Cl", "N"], None),
+        ("CC(=O)c1ccc2sccc2c1", ["CC(=O)Cl", "c1ccc2sccc2c1"], "none of 44 recorded substitutions of H by a carbonyl group"),
+        ("CC(=O)c1cc2ccccc2s1", ["CC(=O)Cl", "c1ccc2sccc2c1"], None),
+        # the fluorine atom para to the carbonyl group of a quinolone, as in ciprofloxacin
+        (
+            "O=C(O)c1cn(C2CC2)c2cc(N3CCNCC3)c(F)cc2c1=O",
+            ["O=C(O)c1cn(C2CC2)c2cc(F)c(F)cc2c1=O", "C1CNCCN1"],
+            None,
+        ),
+    ],
+)  # fmt: skip
+def test_a_position_that_recorded_reactions_leave_is_a_remark(product, reactants, remark):
+    judgement = judge(product, reactants)
+    assert judgement.state == "precedented" and judgement.is_misplaced == (remark is not None)
+    assert any(text.startswith(remark or "none of 284") for text in judgement.remarks) == (remark is not None)
