@@ -28,7 +28,7 @@ from .groups import kept_groups, objection
 SHIPPED = "transformations.jsonl.gz"
 # The numbers of templates, molecules, patterns and patterns of cores that a process caches. A template takes 80 kB, a
 # molecule 24 kB, a pattern 10 kB.
-_TEMPLATES, _MOLECULES, _PATTERNS, _CORES = 1 << 10, 1 << 8, 1 << 11, 1 << 12
+_TEMPLATES, _MOLECULES, _PATTERNS, _CORES = 1 << 10, 1 << 8, 1 << 11, 1 << 10
 # The numbers of examples and of sets of reagents of a transformation.
 EXAMPLES, REAGENT_SETS = 3, 8
 # rdchiral writes into the templates and molecules that it is given, and those here are shared by all threads.
@@ -84,7 +84,7 @@ def most_common_sets(counts: Mapping[str, int]) -> tuple[ReagentSet, ...]:
     return tuple(map(ReagentSet._make, [("", total), *sets])) if total else ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Transformation:
     """
     A template that recorded reactions share: the atoms and bonds that change, with their neighbours.
