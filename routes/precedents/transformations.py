@@ -26,9 +26,9 @@ from ..tree import ATOM_MAP, split_parts
 from .groups import kept_groups, objection
 
 SHIPPED = "transformations.jsonl.gz"
-# The numbers of templates, molecules, patterns and patterns of cores that a process caches. A template takes 80 kB, a
-# molecule 24 kB, a pattern 10 kB.
-_TEMPLATES, _MOLECULES, _PATTERNS, _CORES = 1 << 10, 1 << 8, 1 << 11, 1 << 10
+# The numbers of templates, molecules, patterns and fragments that a process caches. A template takes 80 kB, a molecule
+# 24 kB, a pattern 10 kB, a fragment is a text.
+_TEMPLATES, _MOLECULES, _PATTERNS, _FRAGMENTS = 1 << 10, 1 << 8, 1 << 11, 1 << 12
 # The numbers of examples and of sets of reagents of a transformation.
 EXAMPLES, REAGENT_SETS = 3, 8
 # rdchiral writes into the templates and molecules that it is given, and those here are shared by all threads.
@@ -226,13 +226,16 @@ class _Screen:
 
     def matching(self, product: str) -> Iterator[Row]:
         """Yield the transformations whose pattern is in a product, a canonical SMILES."""
-        molecule, missing, found = _molecule(product), ~_molecule_bits(product), list[tuple[int, str]]()
-        for core, places in self._by_core.items():
+        molecule, missing = _molecule(product), ~_molecule_bits(product)
+
+        def is_in_product(pattern: str) -> bool:
             # fingerprints are compared first, because that is faster than to parse and match a pattern
-            if not _core_bits(core) & missing and molecule.HasSubstructMatch(_core_pattern(core)):
-                found += places
-        for place, made in sorted(found):
-            if molecule.HasSubstructMatch(_product_pattern(made)):
+            return not _bits(pattern) & missing and molecule.HasSubstructMatch(_parsed(pattern))
+
+        for place, made in sorted(
+            chain.from_iterable(map(self._by_core.__getitem__, filter(is_in_product, self._by_core)))
+        ):
+            if is_in_product(made):
                 yield self.rows[place]
 
 
@@ -555,29 +558,33 @@ def _flat_outcomes(smarts: str, product: str) -> dict[str, str] | None:
     reaction, more_atoms, more_bonds = _reaction(smarts)
     molecule = _molecule(product)
     size = molecule.GetNumAtoms() + more_atoms, molecule.GetNumBonds() + more_bonds
-    outcomes, seen = dict[str, str](), set[str]()
+    outcomes = dict[str, str]()
     for parts in reaction.RunReactants((molecule,)):
         if size != (sum(part.GetNumAtoms() for part in parts), sum(part.GetNumBonds() for part in parts)):
             return None
-        raw = ".".join(map(Chem.MolToSmiles, parts))
-        if raw in seen:  # equivalent atoms have matched
-            continue
-        seen.add(raw)
         try:
             for part in parts:
                 Chem.SanitizeMol(part)
         except ValueError:
             continue
-        outcome = Chem.MolFromSmiles(".".join(map(Chem.MolToSmiles, parts)))
-        if outcome is not None:
-            for part in parts:
-                for place in range(part.GetNumAtoms()):
-                    atom = part.GetAtomWithIdx(place)
-                    if atom.HasProp("react_atom_idx"):
-                        atom.SetAtomMapNum(atom.GetIntProp("react_atom_idx") + 1)
-            smiles = ".".join(sorted(Chem.MolToSmiles(outcome).split(".")))
-            outcomes[smiles] = ".".join(map(Chem.MolToSmiles, parts))
+        fragments = [_reread(text) for part in parts for text in Chem.MolToSmiles(part).split(".")]
+        smiles = ".".join(sorted(filter(None, fragments)))
+        if None in fragments or smiles in outcomes:  # equivalent atoms have matched
+            continue
+        for part in parts:
+            for place in range(part.GetNumAtoms()):
+                atom = part.GetAtomWithIdx(place)
+                if atom.HasProp("react_atom_idx"):
+                    atom.SetAtomMapNum(atom.GetIntProp("react_atom_idx") + 1)
+        outcomes[smiles] = ".".join(map(Chem.MolToSmiles, parts))
     return dict(sorted(outcomes.items()))
+
+
+@lru_cache(_FRAGMENTS)
+def _reread(smiles: str) -> str | None:
+    """Return the canonical SMILES of what a text of a reaction says, or None if it cannot be read."""
+    molecule = Chem.MolFromSmiles(smiles)
+    return None if molecule is None else Chem.MolToSmiles(molecule)
 
 
 @lru_cache(_TEMPLATES)
@@ -653,12 +660,12 @@ def _made(smarts: str) -> str:
     return ATOM_MAP.sub("", smarts.split(">>")[0])
 
 
-_product_pattern, _core_pattern = lru_cache(_PATTERNS)(_pattern), lru_cache(_CORES)(_pattern)
+_parsed = lru_cache(_PATTERNS)(_pattern)
 
 
 @cache
-def _core_bits(core: str) -> int:
-    return _fingerprint(_core_pattern(core))
+def _bits(pattern: str) -> int:
+    return _fingerprint(_parsed(pattern))
 
 
 @lru_cache(_MOLECULES)
