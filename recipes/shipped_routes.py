@@ -31,7 +31,7 @@ from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import atomic_write, write_json
 from weftformer.routes.data.library import Record, build, core_of, extracted, is_sound, read_records, write
 from weftformer.routes.data.training_data import read_canonical
-from weftformer.routes.precedents.orientation import ORIENTATION, substitutions
+from weftformer.routes.precedents.orientation import ORIENTATION, UNNAMED, Place, substitutions
 from weftformer.routes.precedents.transformations import SHIPPED, combined, joined, named, read_rows
 from weftformer.routes.shipped import STOCK
 from weftformer.scripts.cli import run_script
@@ -96,7 +96,7 @@ def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -
     Args:
         files: mapped reactions.
         exclude: routes, as for [`extend_library`].
-        out: the file.
+        out: the file, whose other tables stay.
     """
     made, seen, num_counted = _made(exclude), set[tuple[str, str]](), 0
     could, did = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
@@ -109,8 +109,8 @@ def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -
         found = list(substitutions(product, reactants)) if product and reactants else []
         if len(found) == 1:
             [one] = found
-            could[one.kind].update(one.taken.union(*one.others))
-            did[one.kind].update(one.taken)
+            could[one.kind].update(_named(one.taken.union(*one.others)))
+            did[one.kind].update(_named(one.taken))
             num_counted += 1
     unseen = {
         kind: {
@@ -120,8 +120,13 @@ def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -
         }
         for kind, counts in sorted(could.items())
     }
-    write_json(out, {kind: places for kind, places in unseen.items() if places})
+    table = json.loads(out.read_text(encoding="utf-8"))
+    write_json(out, table | {"unseen": {kind: places for kind, places in unseen.items() if places}})
     return num_counted
+
+
+def _named(places: Iterable[Place]) -> set[str]:
+    return {str(place) for place in places if place.what != UNNAMED}
 
 
 def _made(files: Iterable[Path]) -> set[str]:

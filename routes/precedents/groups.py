@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rdkit import Chem
 
 from ..molecules import KNOWN
+from .orientation import misdirection
 
 GROUPS = "groups.json"
 # The indices of a group's atoms.
@@ -30,8 +31,6 @@ class _Rule(NamedTuple):
         reacting: groups that react, such as the nucleophile.
         elsewhere: groups that stay as they are.
         beside: the same, in the molecule of a partner.
-        meta: groups that stay on a benzene ring whose position meta to all of them, and to no other position, is
-            substituted.
     """
 
     why: str
@@ -41,7 +40,6 @@ class _Rule(NamedTuple):
     reacting: frozenset[str]
     elsewhere: frozenset[str]
     beside: frozenset[str]
-    meta: frozenset[str]
 
     def applies(self, name: str | None, groups: Groups, bystanders: Sequence[str]) -> bool:
         return (
@@ -54,7 +52,6 @@ class _Rule(NamedTuple):
                 or any(not self.elsewhere.isdisjoint(_groups(smiles)) for smiles in bystanders)
             )
             and (not self.beside or any(groups.stays_beside(group, self.partner) for group in self.beside))
-            and (not self.meta or groups.distances(self.meta) == {2})
         )
 
 
@@ -70,7 +67,8 @@ def objection(name: str | None, product: str, mapped: str, bystanders: Sequence[
         bystanders: SMILES of molecules that are there and do not react.
     """
     groups = _of_step(product, mapped)
-    return next((rule.why for rule in _rules_of(name) if rule.applies(name, groups, bystanders)), None)
+    why = next((rule.why for rule in _rules_of(name) if rule.applies(name, groups, bystanders)), None)
+    return why or misdirection(name, product, groups.reactants)
 
 
 @cache
@@ -123,8 +121,8 @@ class Groups:
     """
 
     def __init__(self, product: str, mapped: str):
-        self._reactants: Any = Chem.MolFromSmiles(mapped)
-        before = [] if self._reactants is None else _surroundings(self._reactants, from_maps=True)
+        self.reactants: Any = Chem.MolFromSmiles(mapped)
+        before = [] if self.reactants is None else _surroundings(self.reactants, from_maps=True)
         after = _of_product(product)
         kept = [number in after for number, *_ in before]
         self._kept = {index for index, is_kept in enumerate(kept) if is_kept}
@@ -146,32 +144,14 @@ class Groups:
     def stays_beside(self, group: str, partners: Iterable[str]) -> bool:
         """Return whether a group stays in a molecule in which one of the partners reacts."""
         reacting = {index for partner in partners for atoms in self._match(partner)[0] for index in atoms}
-        molecules = [set(atoms) for atoms in Chem.GetMolFrags(self._reactants) if not reacting.isdisjoint(atoms)]
+        molecules = [set(atoms) for atoms in Chem.GetMolFrags(self.reactants) if not reacting.isdisjoint(atoms)]
         return any(molecule.issuperset(atoms) for molecule in molecules for atoms in self._match(group)[1])
-
-    def distances(self, names: Iterable[str]) -> set[int]:
-        """Return the distances in benzene rings between positions that lose a hydrogen atom and groups that stay: 1 is
-        ortho."""
-        changed = [atom for atom in map(self._reactants.GetAtomWithIdx, self._changed) if atom.GetIsAromatic()]
-        places = {atom.GetIdx() for atom in changed if atom.GetSymbol() == "C" and atom.GetTotalNumHs()}
-        found = set[int]()
-        for ring in self._reactants.GetRingInfo().AtomRings() if places else ():
-            if len(ring) == 6 and all(self._reactants.GetAtomWithIdx(place).GetSymbol() == "C" for place in ring):
-                found.update(
-                    min(apart := abs(ring.index(place) - ring.index(neighbour.GetIdx())), len(ring) - apart)
-                    for place in places.intersection(ring)
-                    for name in names
-                    for atoms in self._match(name)[1]
-                    for neighbour in self._reactants.GetAtomWithIdx(atoms[0]).GetNeighbors()
-                    if neighbour.GetIdx() in ring
-                )
-        return found
 
     def _match(self, group: str) -> tuple[list[Atoms], list[Atoms]]:
         """Return the atoms of a group where it reacts, and where it stays."""
         if group not in self._matches:
             pattern = _table()[0][group]
-            every = () if self._reactants is None else self._reactants.GetSubstructMatches(pattern)
+            every = () if self.reactants is None else self.reactants.GetSubstructMatches(pattern)
             changed = [atoms for atoms in every if not self._changed.isdisjoint(atoms)]
             stays = [atoms for atoms in every if self._changed.isdisjoint(atoms) and self._kept.issuperset(atoms)]
             self._matches[group] = changed, stays
@@ -213,7 +193,7 @@ def _groups(smiles: str) -> frozenset[str]:
 @cache
 def _table() -> tuple[dict[str, Any], list[_Rule], list[str], list[_Rule], list[tuple[str, list[Any]]]]:
     table = json.loads(files("weftformer.routes.shipped").joinpath(GROUPS).read_text(encoding="utf-8"))
-    conditions = ("steps", "with", "without", "reacting", "elsewhere", "beside", "meta")
+    conditions = ("steps", "with", "without", "reacting", "elsewhere", "beside")
     rules, stereo_rules = (
         [_Rule(rule["why"], *(frozenset(rule.get(key, ())) for key in conditions)) for rule in table[kind]]
         for kind in ("rules", "stereo_rules")

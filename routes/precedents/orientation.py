@@ -10,14 +10,29 @@ from typing import Any, NamedTuple
 
 from rdkit import Chem
 
-from .groups import GROUPS
-
 ORIENTATION = "orientation.json"
-# The relation of two positions of a benzene ring, by the number of bonds between them.
-_RELATIONS = {1: "ortho", 2: "meta", 3: "para"}
 _BENZENE = 6
 # Aromatic carbon atoms with an atom that can leave.
 _LEAVING = [Chem.MolFromSmarts(smarts) for smarts in ("[cH]", "cF", "cCl", "cBr", "cI")]
+_META = 2
+# A substituent without a name in the table.
+UNNAMED = "another group"
+
+
+class Place(NamedTuple):
+    """What is known of a position of an aromatic ring.
+
+    Args:
+        bonds: the number of bonds to a substituent of the same benzene ring, or 0.
+        what: the name of the substituent, or with 0 the SMILES of a ring system in which the position has the number 1.
+    """
+
+    bonds: int
+    what: str
+
+    def __str__(self) -> str:
+        relation = ("", "ortho", "meta", "para")[self.bonds]
+        return f"a position {relation} to {self.what}" if relation else f"position 1 of {self.what}"
 
 
 class Substitution(NamedTuple):
@@ -25,14 +40,13 @@ class Substitution(NamedTuple):
 
     Args:
         kind: what leaves and what comes, such as `H by a nitro group`.
-        taken: what is known of its position: where it is in its ring system, such as `position 1 of [c:1]1ccco1`, and
-            where it is from the substituents of a benzene ring, such as `a position meta to a nitro group`.
+        taken: what is known of its position.
         others: the same for each other position of the ring system from which the same atom could leave.
     """
 
     kind: str
-    taken: frozenset[str]
-    others: tuple[frozenset[str], ...]
+    taken: frozenset[Place]
+    others: tuple[frozenset[Place], ...]
 
 
 def substitutions(product: Any, reactants: Any) -> Iterator[Substitution]:
@@ -79,21 +93,62 @@ def unseen_positions(product: str, mapped: str) -> list[tuple[str, str, int, int
             SMILES of the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
 
     Returns:
-        `list[tuple[str, str, int, int]]`: the kind and the position as in [`Substitution`], the number of recorded
-        reactions of this kind that took such a position, and of those that could have.
+        `list[tuple[str, str, int, int]]`: the kind as in [`Substitution`], the position in words, the number of
+        recorded reactions of this kind that took such a position, and of those that could have.
     """
-    reactants, made = Chem.MolFromSmiles(mapped), Chem.MolFromSmiles(product)
-    if reactants is None or made is None:
+    found = [
+        (one.kind, place, *_unseen()[one.kind][place])
+        for one in _of_step(product, Chem.MolFromSmiles(mapped))
+        for place in map(str, one.taken)
+        if place in _unseen().get(one.kind, ())
+    ]
+    return sorted(set(found))
+
+
+def misdirection(name: str | None, product: str, reactants: Any) -> str | None:
+    """
+    Return why an electrophile does not take the position of a benzene ring that a step says, or None.
+
+    An oxygen or amino group directs to its *ortho* and *para* positions, whatever else is there. Without one, a
+    position is wrong to which no substituent directs.
+
+    Args:
+        name (`str` or None):
+            The common name of the transformation.
+        product (`str`):
+            Canonical SMILES of the product.
+        reactants (`Chem.Mol`):
+            The reactants, whose atoms have the numbers of the product's atoms, counted from 1.
+    """
+    directing = _table()["directing"]
+    if name is not None and name not in directing["steps"]:
+        return None
+    for one in _of_step(product, reactants):
+        if one.kind not in directing["kinds"] and name not in directing["always"]:
+            continue
+        weak = directing["not"].get(one.kind, ())
+        places = [place for place in one.taken if place.bonds and place.what not in weak]
+        strong = [place for place in places if place.what in directing["strong"]]
+        if strong and all(place.bonds == _META for place in strong):
+            return f"{strong[0].what} directs to its ortho and para positions"
+        if places and not strong and all(
+            place.bonds == _META if place.what in directing["ortho and para"]
+            else place.bonds != _META and place.what in directing["meta"]
+            for place in places
+        ):  # fmt: skip
+            where = "meta position" if places[0].what in directing["meta"] else "ortho and para positions"
+            return f"{places[0].what} directs to its {where}"
+    return None
+
+
+def _of_step(product: str, reactants: Any) -> list[Substitution]:
+    """Return the substitutions of a step, given the reactants with the numbers of the product's atoms."""
+    made: Any = Chem.MolFromSmiles(product)
+    if made is None or reactants is None:
         return []
     for place in range(made.GetNumAtoms()):
         made.GetAtomWithIdx(place).SetAtomMapNum(place + 1)
-    return sorted(
-        {
-            (one.kind, position, *_table()[one.kind][position])
-            for one in substitutions(made, reactants)
-            for position in one.taken.intersection(_table().get(one.kind, ()))
-        }
-    )
+    return list(substitutions(made, reactants))
 
 
 def _neighbours(atom: Any) -> tuple[set[int], set[int]]:
@@ -134,19 +189,20 @@ def _ring_system(atom: Any) -> list[Any]:
     return list(found.values())
 
 
-def _place(atom: Any, system: list[Any], names: Mapping[int, str]) -> frozenset[str]:
+def _place(atom: Any, system: list[Any], names: Mapping[int, str]) -> frozenset[Place]:
     """Return what is known of a position, with the names of the substituents."""
-    molecule = atom.GetOwningMol()
-    rings = [ring for ring in molecule.GetRingInfo().AtomRings() if atom.GetIdx() in ring]
     is_benzene = len(system) == _BENZENE and all(one.GetSymbol() == "C" for one in system)
-    found = set() if is_benzene else {f"position 1 of {_drawn(atom, system)}"}
-    for ring in rings:
-        if len(ring) == _BENZENE and all(molecule.GetAtomWithIdx(index).GetSymbol() == "C" for index in ring):
-            here = ring.index(atom.GetIdx())
-            for place, index in enumerate(ring):
-                apart = min(abs(here - place), _BENZENE - abs(here - place))
-                if apart and index in names:
-                    found.add(f"a position {_RELATIONS[apart]} to {names[index]}")
+    found = set() if is_benzene else {Place(0, _drawn(atom, system))}
+    molecule = atom.GetOwningMol()
+    for ring in molecule.GetRingInfo().AtomRings():
+        if atom.GetIdx() in ring and len(ring) == _BENZENE:
+            atoms = [molecule.GetAtomWithIdx(index) for index in ring]
+            if all(one.GetSymbol() == "C" for one in atoms):
+                here = ring.index(atom.GetIdx())
+                for place, one in enumerate(atoms):
+                    bonds = min(abs(here - place), _BENZENE - abs(here - place))
+                    if bonds and one.GetDegree() > 2:
+                        found.add(Place(bonds, names.get(one.GetIdx(), UNNAMED)))
     return frozenset(found)
 
 
@@ -170,21 +226,23 @@ def _drawn(atom: Any, system: list[Any]) -> str:
 def _substituents(molecule: Any) -> dict[int, str]:
     """Return the names of the substituents of aromatic carbon atoms, by the index of these atoms."""
     found: dict[int, str] = {}
-    for name, pattern in _directing().items():
+    for name, pattern in _patterns().items():
         for ring_atom, *_ in molecule.GetSubstructMatches(pattern):
             found.setdefault(ring_atom, name)
     return found
 
 
 @cache
-def _directing() -> dict[str, Any]:
-    table = json.loads(files("weftformer.routes.shipped").joinpath(GROUPS).read_text(encoding="utf-8"))
-    return {name: Chem.MolFromSmarts(smarts) for name, smarts in table["substituents"].items()}
+def _table() -> dict[str, Any]:
+    return json.loads(files("weftformer.routes.shipped").joinpath(ORIENTATION).read_text(encoding="utf-8"))
 
 
 @cache
-def _table() -> Mapping[str, Mapping[str, tuple[int, int]]]:
-    text = files("weftformer.routes.shipped").joinpath(ORIENTATION).read_text(encoding="utf-8")
-    return {
-        kind: {place: tuple(counts) for place, counts in places.items()} for kind, places in json.loads(text).items()
-    }
+def _patterns() -> dict[str, Any]:
+    return {name: Chem.MolFromSmarts(smarts) for name, smarts in _table()["substituents"].items()}
+
+
+def _unseen() -> Mapping[str, Mapping[str, tuple[int, int]]]:
+    """Return, for each kind of substitution, the positions that are hardly ever taken, with the number of reactions
+    that took it, and of those that could have."""
+    return _table()["unseen"]
