@@ -126,8 +126,8 @@ def _begin(task: Any, text: str) -> str:
     """
     from .planning.requests import one_target
 
-    if (named := _names(getattr(task.stock, "path", None)).get(text.strip().lower())) is not None:
-        text = named
+    names = {} if task.stock is None else _names(task.stock.path, task.stock.column)
+    text = names.get(text.strip().lower(), text)
     try:
         [target, *_] = targets_in(io.BytesIO(text.encode()), "The text")
         return one_target(target.smiles, "strip")[0]
@@ -136,10 +136,10 @@ def _begin(task: Any, text: str) -> str:
 
 
 @lru_cache(1)
-def _names(path: Path | None) -> dict[str, str]:
+def _names(path: Path | None, column: str | None) -> dict[str, str]:
     """Return the molecules with a name in the file of a stock, by their names in lower case."""
     try:
-        targets = [] if path is None else read_targets(path)
+        targets = [] if path is None else read_targets(path, smiles_column=column)
     except (ValueError, OSError):  # such as a Bloom filter, or a catalogue of millions
         return {}
     return {target.id.lower(): target.smiles for target in targets if not target.id.isdigit()}

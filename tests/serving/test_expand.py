@@ -164,3 +164,11 @@ def test_routes_are_built_within_the_limits_of_the_server(task, monkeypatch):
         assert [answer.status_code for [answer] in first] == [504] * building.AT_ONCE  # no step was judged in time
         assert server.client.post("/build", json=body).status_code == 200
     assert len(started) == building.AT_ONCE + 1  # the others never began
+
+
+def test_names_of_molecules_are_those_beside_the_column_of_the_stock(planner, tmp_path):
+    file = tmp_path / "stock.csv"
+    file.write_text(f"name,structure to buy\nAcetic acid,{ACID}\nBenzylamine,{AMINE}\n")
+    with running(RouteTask(planner, Stock.from_file(file, column="structure to buy", cache=False))) as server:
+        answer = server.client.post("/build", json={"text": "benzylamine"})
+    assert answer.json() == {"smiles": AMINE}
