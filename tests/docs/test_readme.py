@@ -7,7 +7,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import BartConfig, BartForConditionalGeneration
 
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.conversion import SOURCES, convert
 from weftformer.scripts import cli
 
 from .test_pages import ROOT, blocks
@@ -81,6 +85,25 @@ def test_targets_are_planned(capsys):
     for line in printed("included")[:-4] + printed("plan"):
         assert shape(line) in found, line
     assert Path("routes.html").is_file()
+
+
+def test_a_converted_bart_base_has_the_parameters():
+    config = BartConfig(
+        d_model=768, encoder_layers=6, decoder_layers=6, encoder_attention_heads=12, decoder_attention_heads=12,
+        encoder_ffn_dim=3072, decoder_ffn_dim=3072,
+    )  # fmt: skip
+    types = ["dense", "sparse"] * 3  # the default of `weftformer upcycle`
+    experts = {"num_experts": 4, "encoder_mlp_layer_types": types, "decoder_mlp_layer_types": types}
+    with torch.device("meta"):  # shapes take no time
+        weights = BartForConditionalGeneration(config).state_dict()
+        copies = ("embed_tokens.weight", "lm_head.weight")  # which files do not have
+        weights = {name: value for name, value in weights.items() if not name.endswith(copies)}
+        dense = convert(weights, SOURCES["bart"], source_config=config.to_dict()).config.to_dict()
+        sizes = [
+            WeftForConditionalGeneration(WeftConfig.from_dict(fields)).num_parameters()
+            for fields in (dense, dense | experts)
+        ]
+    assert [f"{size:,}" for size in sizes] == re.findall(r"[\d,]{11}", "\n".join(printed("convert")))[:2]
 
 
 @pytest.mark.integration
