@@ -128,7 +128,7 @@ SOURCE = Source(
     table=_table,
     model_types=("t5", "mt5"),
     training=(
-        "Training differs: each layer has its own relative positions, the first T5s have a head apart from the "
-        "embeddings, and there is no dropout after the final norms."
+        "Training differs: each layer has its own relative positions, the head of the first T5s is not tied to "
+        "the embeddings, and there is no dropout after the final norms."
     ),
 )

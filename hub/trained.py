@@ -101,12 +101,15 @@ def training_table(trainer: "Trainer") -> dict[str, Any]:
     """Return the rows of a table of the training. `training_args.bin` has all of its arguments."""
     from transformers.modelcard import extract_hyperparameters_from_trainer
 
-    args, state = trainer.args, trainer.state
+    args, state, table = trainer.args, trainer.state, extract_hyperparameters_from_trainer(trainer)
+    if 0 < (warmup := table.get("lr_scheduler_warmup_steps", 0)) < 1:  # a share, for transformers
+        table["lr_scheduler_warmup_steps"] = f"{100 * warmup:g}% of the steps"
+    of = f" of {table.pop('num_epochs'):g}" if "num_epochs" in table else ""
     rows = {name: value for name in ("muon", "max_tokens_per_batch") if (value := getattr(args, name, None))}
     rows["optimizer"] = getattr(args.optim, "value", args.optim)
-    rows["steps"] = f"{state.global_step:,} ({state.epoch or 0:.1f} epochs)"
+    rows["steps"] = f"{state.global_step:,} ({state.epoch or 0:.1f}{of} epochs)"
     rows["software"] = f"weftformer {__version__}, transformers {transformers.__version__}, torch {torch.__version__}"
-    return extract_hyperparameters_from_trainer(trainer) | rows
+    return table | rows
 
 
 def _last_evaluation(trainer: "Trainer", names: str) -> list[EvalResult]:

@@ -5,21 +5,24 @@
 import io
 import math
 import tempfile
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from anyio import CapacityLimiter, fail_after, to_thread
 from fastapi import FastAPI, HTTPException, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..serving.endpoint import PROBLEMS
+from ..serving.endpoint import PROBLEMS, queue_full, too_late
+from ..serving.limits import Limits, check_time
 from ..serving.pages import page_response
 from .files.streams import ENDINGS, plan_form, write_plans
 from .files.targets import read_targets, targets_in
 from .molecules import canonical_route, canonical_smiles
 from .plans import Candidate, Plan
+from .precedents import judge_step, library_of
 from .tree import Route
 
 # A drawing of more would take long, and nobody could read it.
@@ -27,10 +30,12 @@ _MOST_MOLECULES = 200
 # The length of a SMILES, as in other requests.
 _MOST_CHARACTERS = 600
 _BEGINNING = "What to begin from: SMILES, InChI, a molfile, or a name in the file of the stock."
+# The number of requests that are drawn at once. They have threads of their own, so that others do not wait for them.
+AT_ONCE = 4
 _FILES = (".svg", ".png", ".html", *ENDINGS)
 
 
-def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int) -> None:
+def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int, limits: Limits) -> None:
     """Add the page at `/build`, and what it asks for with POST.
 
     Args:
@@ -38,9 +43,11 @@ def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int)
         task: the `RouteTask`, with the stock.
         smiles, reaction: the types of molecules and reactions in requests.
         most: the largest number of them.
+        limits: the limits of the server.
     """
     from .drawing.page import build_page
 
+    threads, number = CapacityLimiter(AT_ONCE), 0
     text, script = build_page(has_key=app.state.has_key, has_stock=task.stock is not None)
 
     class BuildRequest(BaseModel):
@@ -57,13 +64,22 @@ def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int)
 
     @app.post("/build", summary="A route that is being built: drawn and judged, or as a file.", responses=PROBLEMS)
     async def build(body: BuildRequest) -> Any:
+        nonlocal number
+        if number >= AT_ONCE + limits.max_queue:
+            raise queue_full(number - AT_ONCE, 1)
+        number, end = number + 1, time.monotonic() + limits.timeout_s
         try:  # in a thread, because RDKit would block the event loop
-            return await run_in_threadpool(_answer, task, body)
+            with fail_after(limits.timeout_s):
+                return await to_thread.run_sync(_answer, task, body, end, limiter=threads)
+        except TimeoutError:
+            raise too_late(limits.timeout_s) from None
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
+        finally:
+            number -= 1
 
 
-def _answer(task: Any, body: Any) -> Response:
+def _answer(task: Any, body: Any, end: float) -> Response:
     if body.text is not None:
         return JSONResponse({"smiles": _begin(task, body.text)})
     route = Route.from_dict(body.route)
@@ -75,6 +91,9 @@ def _answer(task: Any, body: Any) -> Response:
     have = sorted(map(canonical_smiles, body.have))
     found = Candidate(route.to_string(), math.nan, None, route, rank=1, group=1, library=task.library)
     found = found.with_stock(task.stock_with(have))
+    for step in route.steps():  # this takes most of the time, and the judgements are cached
+        check_time(end)
+        judge_step(step, library_of(task.library))
     if body.file is not None:
         return _file(Plan(route.smiles, [found]), body.file)
     from .drawing.page import tree_html
@@ -107,8 +126,8 @@ def _begin(task: Any, text: str) -> str:
     """
     from .planning.requests import one_target
 
-    if (named := _names(getattr(task.stock, "path", None)).get(text.strip().lower())) is not None:
-        text = named
+    names = {} if task.stock is None else _names(task.stock.path, task.stock.column)
+    text = names.get(text.strip().lower(), text)
     try:
         [target, *_] = targets_in(io.BytesIO(text.encode()), "The text")
         return one_target(target.smiles, "strip")[0]
@@ -117,10 +136,10 @@ def _begin(task: Any, text: str) -> str:
 
 
 @lru_cache(1)
-def _names(path: Path | None) -> dict[str, str]:
+def _names(path: Path | None, column: str | None) -> dict[str, str]:
     """Return the molecules with a name in the file of a stock, by their names in lower case."""
     try:
-        targets = [] if path is None else read_targets(path)
+        targets = [] if path is None else read_targets(path, smiles_column=column)
     except (ValueError, OSError):  # such as a Bloom filter, or a catalogue of millions
         return {}
     return {target.id.lower(): target.smiles for target in targets if not target.id.isdigit()}

@@ -5,14 +5,13 @@ RDKit and FastAPI are imported when they are needed, because importing `weftform
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 from ..common.options import request_fields
-from ..serving.limits import Limits
+from ..serving.limits import Limits, check_time
 from ..serving.texts import disable_padding
 from .planning.settings import RULES, Constraints, PlanSettings
 
@@ -256,7 +255,7 @@ class RouteTask:
         def add_more(app: Any) -> None:
             check = partial(_check_molecule, self)
             add_stream(app, Stream("/expand", _EXPANDS, expand, check, _row, last_rows), limits)
-            add_building(app, self, smiles, reaction, _MOST_WISHES)
+            add_building(app, self, smiles, reaction, _MOST_WISHES, limits)
 
         expand: Any = create_model("ExpandRequest", __base__=Molecule, **{name: fields[name] for name in _EXPANSION})
         # the other half of the time is for waiting and drawing
@@ -321,7 +320,7 @@ def _respond(
         return route_svg(route, missing=missing, library=library)
 
     def entry(candidate: "Candidate") -> dict[str, Any]:
-        _check_time(end)
+        check_time(end)
         row = candidate.to_dict()
         if body.svg and candidate.route is not None:
             row["svg"] = drawing(candidate.route, candidate.missing, candidate.library)
@@ -343,11 +342,6 @@ def _page(body: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str
 
     parts = []
     for plan in _plans(body, answers, problems):
-        _check_time(end)
+        check_time(end)
         parts.append(plan_html(plan, has_builder=True))
     return "\n".join(parts)
-
-
-def _check_time(end: float) -> None:
-    if time.monotonic() > end:
-        raise TimeoutError

@@ -110,6 +110,7 @@ class Stock:
 
     own: frozenset[str] = frozenset()  # molecules of the user, besides those of the file
     path: Path | None = None  # the file, if the stock was read from one
+    column: str | None = None  # the column of the molecules in it, if it was given
 
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
@@ -189,7 +190,7 @@ class Stock:
             stock = cls._read(path, workers, progress, column)
             if cache:
                 stock._to_cache(cached, stamp)
-        stock.is_strict, stock.path = is_strict, path
+        stock.is_strict, stock.path, stock.column = is_strict, path, column
         if stock.num_bad:
             first = "; ".join(repr(line) for line in stock.bad_lines)
             _logger.warning("%s: %d lines are not molecules. The first of them: %s.", path, stock.num_bad, first)
@@ -368,7 +369,7 @@ class BloomStock(Stock):
     stock of ZINC20.
 
     A filter has no prices and does not know its size, and a few molecules that are not in it count as present: 0.03%
-    with `zinc-instock`, and 7 % with `zinc-instock-mini`, which comes with molbloom. A molecule also matches its salts, but
+    with `zinc-instock`, and 7% with `zinc-instock-mini`, which comes with molbloom. A molecule also matches its salts, but
     not its tautomers.
 
     Args:

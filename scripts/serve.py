@@ -54,7 +54,7 @@ def _allowed_hosts(args: argparse.Namespace, address: str, has_key: bool) -> lis
     """Return the host names that requests may use.
 
     A web page can let its own name lead to a loopback address, and browsers then let it read answers. So without a
-    key, a server on such an address answers its own names alone, besides those that are given.
+    key, a server on such an address answers only its own names, besides those that are given.
     """
     for name in args.allowed_host or ():
         if not re.fullmatch(r"\*|(\*\.)?[\w.-]+|\[[\da-fA-F:.]+\]", name):

@@ -135,7 +135,7 @@ def add_endpoint(app: FastAPI, task: Any, endpoint: Endpoint, limits: Limits) ->
         try:
             content = await run_in_threadpool(respond, body, answers, [problem for _, problem in checked], end)
         except TimeoutError:
-            raise _too_late(limits.timeout_s) from None
+            raise too_late(limits.timeout_s) from None
         return HTMLResponse(content) if is_page else content
 
 
@@ -174,7 +174,7 @@ async def _computed(request: Request, task: Any, checked: Sequence[Checked], tim
             return [None if input is None or problem else answers.pop(0) for input, problem in checked]
         if left.done():
             raise ClientDisconnect
-        raise _too_late(timeout_s)
+        raise too_late(timeout_s)
     except Stopping:
         raise HTTPException(503, STOPPING) from None
     except Failed as error:
@@ -217,7 +217,7 @@ async def _lines(
         for row in await run_in_threadpool(lambda: list(stream.end(computed.result()))):
             yield _line(row)
     except TimeoutError:
-        yield _line({"detail": _too_late(timeout_s).detail})
+        yield _line({"detail": too_late(timeout_s).detail})
     except Stopping:
         yield _line({"detail": STOPPING})
     except Failed as error:
@@ -247,9 +247,7 @@ def _submitted(request: Request, inputs: Sequence[Any]) -> list[Item]:
     try:
         return batcher.submit(inputs)
     except QueueFull:
-        waiting = f"{batcher.waiting} inputs are waiting"
-        reason = f"{waiting}, and the queue has no space for these {len(inputs)}: try again later."
-        raise HTTPException(429, reason, headers={"Retry-After": "1"}) from None
+        raise queue_full(batcher.waiting, len(inputs)) from None
     except Stopping:
         raise HTTPException(503, STOPPING) from None
 
@@ -263,7 +261,13 @@ async def _client_leaves(request: Request) -> None:
         pass
 
 
-def _too_late(timeout_s: float) -> HTTPException:
+def queue_full(waiting: int, number: int) -> HTTPException:
+    """Return the error of a request with `number` inputs when `waiting` others wait."""
+    reason = f"{waiting} inputs are waiting, and the queue has no space for these {number}: try again later."
+    return HTTPException(429, reason, headers={"Retry-After": "1"})
+
+
+def too_late(timeout_s: float) -> HTTPException:
     """Return the error of a request whose answer takes longer than `timeout_s` seconds."""
     return HTTPException(504, f"No answer within {timeout_s:g} s.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from ..common.options import check_options, option
@@ -70,3 +71,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+
+def check_time(end: float) -> None:
+    """Raise a TimeoutError after a time of `time.monotonic`."""
+    if time.monotonic() > end:
+        raise TimeoutError

@@ -279,7 +279,7 @@ def _facts(pairs: Pairs, data: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(rows, datasets.Dataset):
             sources, targets = row_lengths(rows, ("input_ids", "labels"))
             facts[f"{'training' if split == 'train' else split} pairs"] = (
-                f"{len(rows):,}, of up to {sources.max():,} and {targets.max():,} tokens"
+                f"{len(rows):,}, with up to {sources.max():,} source and {targets.max():,} target tokens"
             )
     return facts
 

@@ -1,11 +1,17 @@
 """The commands of README run and print what it shows except for figures."""
 
+import gzip
+import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import BartConfig, BartForConditionalGeneration
 
+from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.conversion import SOURCES, convert
 from weftformer.scripts import cli
 
 from .test_pages import ROOT, blocks
@@ -81,6 +87,25 @@ def test_targets_are_planned(capsys):
     assert Path("routes.html").is_file()
 
 
+def test_a_converted_bart_base_has_the_parameters():
+    config = BartConfig(
+        d_model=768, encoder_layers=6, decoder_layers=6, encoder_attention_heads=12, decoder_attention_heads=12,
+        encoder_ffn_dim=3072, decoder_ffn_dim=3072,
+    )  # fmt: skip
+    types = ["dense", "sparse"] * 3  # the default of `weftformer upcycle`
+    experts = {"num_experts": 4, "encoder_mlp_layer_types": types, "decoder_mlp_layer_types": types}
+    with torch.device("meta"):  # shapes take no time
+        weights = BartForConditionalGeneration(config).state_dict()
+        copies = ("embed_tokens.weight", "lm_head.weight")  # which files do not have
+        weights = {name: value for name, value in weights.items() if not name.endswith(copies)}
+        dense = convert(weights, SOURCES["bart"], source_config=config.to_dict()).config.to_dict()
+        sizes = [
+            WeftForConditionalGeneration(WeftConfig.from_dict(fields)).num_parameters()
+            for fields in (dense, dense | experts)
+        ]
+    assert [f"{size:,}" for size in sizes] == re.findall(r"[\d,]{11}", "\n".join(printed("convert")))[:2]
+
+
 @pytest.mark.integration
 def test_pairs_are_learned_and_new_lines_answered(capsys):
     rows = [f"{first} {second},{second} {first}" for first in "abcdefgh" for second in "abcdefgh"]
@@ -93,6 +118,41 @@ def test_pairs_are_learned_and_new_lines_answered(capsys):
     found = [shape(line).partition(":")[0] for line in "".join(capsys.readouterr()).splitlines()]
     for line in printed("csv"):
         assert shape(line).partition(":")[0] in found, line
+
+
+def row(page: str, start: str, column: int) -> str:
+    """Return a cell of the first row of a page that begins with these cells."""
+    (line, *_) = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line.startswith(start)]
+    return line.split(" | ")[column].strip("|* ")
+
+
+def test_figures_are_those_of_the_tables():
+    times = section("How it compares")
+    bart, weft, compiled = re.findall(r"5 beams.*BART: (.+) s \| (.+) s; compiled (.+) times", times)[0]
+    assert row("benchmarks/README.md", "| BART (transformers) | 8", 1).startswith(f"{bart} s (")
+    assert row("benchmarks/README.md", "| Weft | 4", 1).startswith(f"{weft} s (")
+    plain, search = (float(row("docs/speed.md", "| 500 |", column)) for column in (5, 6))
+    assert f"{plain / search:.1f}" == compiled
+    titles = re.findall(r"titles.*Marian: (.+) ms \| (.+) ms; compiled (.+) ms", times)[0]
+    assert titles == tuple(row("docs/speed.md", "| 1 | 1 |", column) for column in (2, 4, 5))
+    card = re.findall(r"H200 .*: (.+) ms per token \| .*: (.+) ms per token", times)[0]
+    assert card == tuple(row("docs/gpu.md", f"| greedy {name} |", 1) for name in ("plain", "static"))
+    training = re.findall(r"training.*BART: (\d+) \| (\d+) \|", times)[0]
+    for name, tokens in zip(("BART (transformers) | 2.92", "Weft | 2.64"), training, strict=True):
+        assert row("benchmarks/README.md", f"| {name} s", 2) == f"{tokens} target tokens/s"
+
+    planning = " ".join(section("You have a target molecule").split())
+    top_1, top_10 = re.findall(r"top-1 accuracy is (\d+)% and top-10 accuracy is (\d+)%", planning)[0]
+    best = "| Included model, the same 500, `num_augmentations=5` |"
+    for percent, column in ((top_1, 1), (top_10, 4)):
+        assert f"{float(row('docs/results.md', best, column).split()[0]):.0f}" == percent
+    targets, solved = re.findall(r"Of (\d+) recorded targets .* had seen, (\d+) were solved", planning)[0]
+    assert row("docs/results.md", "| solved:", 1).startswith(f"{int(solved) / int(targets):.0%} [")
+    assert f"this version ({targets} targets)" in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    figures = json.loads((ROOT / "routes" / "shipped" / "weft-routes" / "about.json").read_text())["figures"]
+    assert figures.startswith(f"Of {targets} recorded targets") and f" {solved} were solved" in figures
+    with gzip.open(ROOT / "routes" / "shipped" / "stock.smi.gz", "rt") as stock:
+        assert f"has {sum(1 for line in stock if line.strip()):,} molecules" in planning
 
 
 def test_links_lead_somewhere():

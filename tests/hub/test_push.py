@@ -10,6 +10,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer import WeftForConditionalGeneration, WeftModel
 from weftformer.hub.export import flat_files
+from weftformer.hub.trained import training_table
 from weftformer.tokenization import train_tokenizer
 from weftformer.training import WeftTrainer
 from weftformer.training.checkpoints import save_model_folder
@@ -89,6 +90,13 @@ def test_a_trainer_pushes_a_repository_that_stands_alone(hub, tmp_path):
     assert (result.metric_type, result.dataset_split, result.metric_args) == ("loss", "validation", {"n": 8})
     assert result.metric_value == pytest.approx(loss, abs=1e-6)
     assert "| learning_rate | 0.01 |" in card.text and "| steps | 2 (1.0 epochs) |" in card.text
+
+
+def test_the_table_of_a_training_says_how_much_of_it_took_place(tmp_path):
+    table = training_table(trainer(tmp_path, max_steps=-1, num_train_epochs=4, warmup_steps=0.05))
+    assert table["steps"] == "0 (0.0 of 4 epochs)" and "num_epochs" not in table
+    assert table["lr_scheduler_warmup_steps"] == "5% of the steps"
+    assert training_table(trainer(tmp_path, warmup_steps=2))["lr_scheduler_warmup_steps"] == 2
 
 
 def hidden(folder: Path) -> list[str]:

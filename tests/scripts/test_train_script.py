@@ -85,7 +85,7 @@ def test_the_last_lines_and_the_report_are_of_the_validation_pairs(trained):
     assert re.search(r"The score is low.*\n  weftformer train --train_file ", end)
     assert f" --output-dir {trained}-2 --" in end and f"\nSaved in {trained}. To use it:" in end
     page = (trained / "report.html").read_text("utf8")
-    assert "pairs.csv" in page and "224, of up to " in page and page.count("<polyline") >= 3
+    assert "pairs.csv" in page and "224, with up to " in page and page.count("<polyline") >= 3
 
 
 def test_the_folder_loads_and_generates(trained):

@@ -104,13 +104,13 @@ def running(task, api_key=None, allowed_hosts=("*",), **limits):
     threads, url = [], f"http://127.0.0.1:{port}"
     with httpx.Client(base_url=url, timeout=60, **PLAIN) as client:
 
-        def later(json, timeout=60.0):
+        def later(json, path=task.path, timeout=60.0):
             """Return a list to which the response or the error will be added."""
             got = []
 
             def post():
                 try:
-                    got.append(httpx.post(f"{url}{task.path}", json=json, timeout=timeout, **PLAIN))
+                    got.append(httpx.post(f"{url}{path}", json=json, timeout=timeout, **PLAIN))
                 except httpx.HTTPError as error:
                     got.append(error)
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes import Stock
+from weftformer.routes import Stock, building
 from weftformer.routes.planning.expansion import Expansion
 from weftformer.routes.precedents import Transformation
 from weftformer.routes.serve import RouteTask
@@ -139,3 +139,36 @@ def test_a_route_that_is_being_built_is_drawn_and_judged(task):
         ):  # fmt: skip
             answer = build(**body)
             assert answer.status_code == 422 and reason in answer.json()["detail"], body
+
+
+def test_routes_are_built_within_the_limits_of_the_server(task, monkeypatch):
+    go, started = threading.Event(), []
+
+    def wait(route):
+        started.append(route)
+        assert go.wait(20)
+        return route
+
+    monkeypatch.setattr(building, "canonical_route", wait)
+    body = {"route": {"smiles": AMIDE, "children": [{"smiles": ACID}, {"smiles": AMINE}]}}
+    with running(task, max_queue=1, timeout_s=2) as server:
+        first = [server.later(body, "/build") for _ in range(building.AT_ONCE)]
+        soon(lambda: len(started) == building.AT_ONCE)
+        others = [server.later(body, "/build") for _ in range(2)]
+        soon(lambda: all(others))
+        full, late = sorted((answer for [answer] in others), key=lambda answer: answer.status_code)
+        assert full.status_code == 429 and "1 inputs are waiting" in full.json()["detail"]
+        assert late.status_code == 504 and late.json()["detail"] == "No answer within 2 s."
+        go.set()
+        soon(lambda: all(first))
+        assert [answer.status_code for [answer] in first] == [504] * building.AT_ONCE  # no step was judged in time
+        assert server.client.post("/build", json=body).status_code == 200
+    assert len(started) == building.AT_ONCE + 1  # the others never began
+
+
+def test_names_of_molecules_are_those_beside_the_column_of_the_stock(planner, tmp_path):
+    file = tmp_path / "stock.csv"
+    file.write_text(f"name,structure to buy\nAcetic acid,{ACID}\nBenzylamine,{AMINE}\n")
+    with running(RouteTask(planner, Stock.from_file(file, column="structure to buy", cache=False))) as server:
+        answer = server.client.post("/build", json={"text": "benzylamine"})
+    assert answer.json() == {"smiles": AMINE}

@@ -74,5 +74,6 @@ def test_a_phone_shows_the_whole_first_route_without_scrolling(open_page, tmp_pa
     page.set_viewport_size({"width": 390, "height": 844})
     page.reload()
     expect(page.locator("#t1-r1 .view")).to_be_in_viewport(ratio=0.9)
+    expect(page.locator(".from")).to_be_hidden()  # the reactants stand in the route, which is first
     target, last = (page.locator("#t1-r1 .molecule").nth(place).bounding_box() for place in (0, -1))
     assert target["x"] > 0 and last["x"] + last["width"] < 390
