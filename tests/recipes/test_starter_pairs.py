@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from weftformer.recipes import starter_sets
+from weftformer.recipes import starter_pairs, starter_sets
 from weftformer.recipes.starter_pairs import VERSION, StarterPairs
 from weftformer.training.building import STARTER
 
@@ -72,3 +72,15 @@ def test_sets_of_300_and_500_pairs_share_no_source(tmp_path, monkeypatch):
         "Dbm9": "Db Fb Ab Cb Eb",
     }
     assert notes.items() <= dict(rows).items()
+
+
+def test_processes_share_the_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(starter_pairs, "sentences_of_python", lambda: SENTENCES)
+    file = tmp_path / "pairs.csv"
+    words = ["starter_pairs", "--rows", "7", "--seed", "3", "--processes", "2", "--output-file", str(file)]
+    monkeypatch.setattr("sys.argv", words)
+    starter_pairs.main()
+    with file.open(newline="", encoding="utf8") as rows:
+        pairs = [tuple(row) for row in csv.reader(rows)]
+    expected = [pair for seed in (3, 4) for pair in islice(StarterPairs(seed, SENTENCES), 4)]
+    assert pairs == [("source", "target"), *expected]
