@@ -26,7 +26,7 @@ from .building import (
     set_generation_defaults,
     starts_from_starter,
 )
-from .callbacks import StopHalfwayCallback
+from .callbacks import StopAfterCycleCallback
 from .checkpoints import (
     check_output_dir,
     check_same_model,
@@ -254,7 +254,7 @@ def _fit_pairs(
         compute_metrics=metrics if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=collator,
-        **({"callbacks": [StopHalfwayCallback()]} if is_in_cycles else {}),
+        **({"callbacks": [StopAfterCycleCallback()]} if is_in_cycles else {}),
     )  # fmt: skip
     return FittedPairs(trainer, first[0], _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path))
 
