@@ -266,7 +266,8 @@ def _write_report(
     longer = f"--max-steps {2 * args.max_steps}" if args.max_steps > 0 else f"--epochs {2 * args.num_train_epochs:g}"
     begun = "the included starter" if model == str(STARTER) else model or "random"
     settings = {"weights to begin with": begun} | training_table(trainer)
-    written = TrainingReport(str(args.output_dir), history, rows, _facts(pairs, data), settings, longer)
+    facts, more = _facts(pairs, data), pairs.args.option_for_more
+    written = TrainingReport(str(args.output_dir), history, rows, facts, settings, longer, more)
     if args.is_main_process:
         written.save()
     return written
