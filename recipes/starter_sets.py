@@ -7,8 +7,8 @@ Each set has 300 pairs to train on and 500 to test on, with different sources, i
 while it was pretrained (`starter_pairs.py`), in other notations. The other sets were kept apart from it: stock (fields
 in another order), roman numerals, formulas (atoms counted), and inflection.
 
-Four more sets have 300 pairs to test on: chords (618 to train on), units (400), products and transliteration (300).
-All products to test on are of kinds that are not in the training pairs.
+Eight more sets have 300 pairs to test on: chords (618 to train on), quantities (600), logs (500), units (400), and
+code, products, records and transliteration (300). The products to test on are not among those to train on.
 """
 # ruff: noqa: RUF001 (Cyrillic letters are meant)
 
@@ -19,7 +19,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from itertools import islice
 from pathlib import Path
 
@@ -88,6 +88,14 @@ _UNITS = (
     ("L", "mL", 3),
     ("mol", "mmol", 3),
 )
+_SUBSTANCES = (
+    "NaH", "K2CO3", "THF", "DMF", "NaHCO3", "Pd(PPh3)4", "n-BuLi", "MgSO4", "DIBAL-H", "CuI", "brine", "water",
+    "ethanol", "ethyl acetate", "acetic acid", "benzaldehyde", "4-bromoanisole", "silica gel", "triethylamine",
+    "1,4-dioxane", "2-chloropyridine", "hydrogen peroxide",
+)  # fmt: skip
+_NAMES = ("x", "n", "row", "item", "user", "line", "node", "word", "path", "price", "total", "size", "key", "start")
+_SERVICES = ("auth", "billing", "search", "mail", "cart", "worker-3", "api-gateway", "cdn", "db", "stock")
+_PATHS = ("login", "orders", "users", "items", "health", "cart/lines", "v2/report", "invoices", "img", "search")
 
 
 def surname(r: random.Random) -> str:
@@ -260,14 +268,67 @@ def units(r: random.Random) -> tuple[str, str]:
     return r.choice(["{} {} in {}", "{} {} to {}", "{} {} = ? {}"]).format(amount, *pair), f"{result} {pair[1]}"
 
 
+def quantities(r: random.Random) -> tuple[str, str]:
+    """`added NaH: 0,5G (60 %)` to `NaH | 0.5 | g | 60%`, with the purity only if it is given."""
+    name, unit, purity = r.choice(_SUBSTANCES), r.choice(["g", "mg", "mL", "L", "mmol", "mol"]), r.randint(5, 99)
+    amount = plain(Decimal(r.randint(1, 9999)).scaleb(-r.randint(0, 2)))
+    shown = amount.replace(".", r.choice(".,")) + r.choice(["", " "])
+    shown += r.choice([unchanged, str.lower, str.upper])(unit)
+    form = r.choice(["{a} {n}{p}", "{a} of {n}{p}", "{n}{p}, {a}", "{n}{p} ({a})", "added {n}: {a}{p}", "{n} {a}{p}"])
+    notes = {f" ({purity} %)": f" | {purity}%", f" {purity}%": f" | {purity}%", "": ""}
+    note = r.choice(list(notes))
+    return form.format(n=name, a=shown, p=note), f"{name} | {amount} | {unit}{notes[note]}"
+
+
+def logs(r: random.Random) -> tuple[str, str]:
+    """A line of a log with milliseconds in one of three forms to `auth: GET /login/31, 200 in 2.3 s`."""
+    service, path = r.choice(_SERVICES), f"/{r.choice(_PATHS)}/{r.randint(1, 999)}"
+    method, status = r.choice(["GET", "POST", "PUT"]), r.choice([200, 201, 304, 404, 500])
+    time = r.randrange(10 ** r.randint(2, 5))
+    day = datetime.datetime(2026, 1, 1) + datetime.timedelta(seconds=r.randrange(31_536_000))
+    form = r.choice([
+        "{d:%Y-%m-%d %H:%M:%S} INFO [{v}] {m} {p} -> {s} ({t} ms)",
+        "ts={d:%H:%M:%S} svc={v} status={s} dur={t}ms method={m} path={p}",
+        '{d:%d/%m/%Y} {v} "{m} {p} HTTP/1.1" {s} {t}',
+    ])  # fmt: skip
+    seconds = Decimal(time).scaleb(-3).quantize(Decimal("0.1"), ROUND_HALF_UP)
+    line = form.format(d=day, v=service, m=method, p=path, s=status, t=time)
+    return line, f"{service}: {method} {path}, {status} in {seconds} s"
+
+
+def records(r: random.Random) -> tuple[str, str]:
+    """A name and a date of birth on two lines, in three forms each, to two lines: `Dobeck, Clara` and `1994-03-07`."""
+    first, last, day = r.choice(_FIRST), surname(r), datetime.date.fromordinal(r.randint(711_858, 736_694))
+    name = r.choice(["{f} {l}", "{l}, {f}", "Name: {f} {l}"]).format(f=first, l=last)
+    date = r.choice(["{d}.{n}.{y}", "born {m} {d}, {y}", "* {d} {m} {y}"])
+    born = date.format(d=day.day, n=day.month, m=_MONTHS[day.month - 1], y=day.year)
+    return f"{name}\n{born}", f"{last}, {first}\n{day}"
+
+
+def code(r: random.Random) -> tuple[str, str]:
+    """A loop in Python that appends, with a condition or without, to `found = [row.size for row in rows if row]`."""
+    one, many, found, other = r.sample([*_THINGS, *_NAMES], 4)
+    many, found = r.choice([many + "s", f"self.{many}s", f"read({many})"]), r.choice([found, found + "_list"])
+    number = r.randint(0, 99)
+    value = r.choice(["{x}", "{x}.{o}", "{o}({x})", "{x} * {n}", "{x}[{n}]", "{x}.{o}()"])
+    test = r.choice(["", "", "{x}", "{x} > {n}", "not {x}.{o}", "{x} != {o}"])
+    value, test = (form.format(x=one, o=other, n=number) for form in (value, test))
+    inner = f"    if {test}:\n        " if test else "    "
+    loop = f"{found} = []\nfor {one} in {many}:\n{inner}{found}.append({value})"
+    return loop, f"{found} = [{value} for {one} in {many}{f' if {test}' if test else ''}]"
+
+
 SETS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
     made.__name__: made for made in (titles, numbers, dates, names, stock, roman, formulas, inflection)
 }
 
 
 # What is trained on and tested on, and the number of pairs to train on.
-MORE_SETS = {"chords": (chords, chords, 618), "units": (units, units, 400), "products": (products, products_new, 300),
-             "transliteration": (transliteration, transliteration, 300)}  # fmt: skip
+MORE_SETS = {
+    made.__name__: (made, products_new if made is products else made, count)
+    for made, count in ((chords, 618), (units, 400), (products, 300), (transliteration, 300), (quantities, 600),
+                        (logs, 500), (records, 300), (code, 300))
+}  # fmt: skip
 
 
 def _drawn(

@@ -35,7 +35,7 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.hub.loading import load_generator
     from weftformer.serving import TextTask
     from weftformer.serving.scoring import score_pairs
-    from weftformer.training.metrics import verdict
+    from weftformer.training.metrics import verdict, wrong_rows
     from weftformer.training.options import DataArguments
     from weftformer.training.pairs import Pairs, trained_columns
 
@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> None:
     for name, score in scores.items():
         low, high, _ = intervals.get(name, (None, None, None))
         print(f"{name:<12}{score:8.4g}" + ("" if low is None else f"  [{low:.4g}, {high:.4g}]"))
-    print(verdict(metrics.rows()))
+    print(verdict(wrong_rows(metrics.rows()), len(metrics.references)))
     if args.json is not None:
         write_json(args.json, {"pairs": len(metrics.references), "scores": scores, "intervals": intervals})
 

@@ -42,23 +42,28 @@ class PushCodeCallback(TrainerCallback):
             export_code(args.output_dir)
 
 
-class StopHalfwayCallback(TrainerCallback):
+class StopAfterCycleCallback(TrainerCallback):
     """
-    Evaluates after half of the steps, and ends training there if all validation pairs are right.
+    Evaluates at the end of the first of two cycles, and ends training there if all validation pairs are right.
 
-    It is for a schedule of two cycles (`cosine_with_restarts`), whose learning rate is lowest at half and at the end.
+    It is for the schedule `cosine_with_restarts` with two cycles. The first one begins with the warm-up, so it is longer
+    by these steps.
     """
 
     def on_step_end(self, args, state, control, **kwargs):
-        control.should_evaluate |= 2 * state.global_step == state.max_steps
+        control.should_evaluate |= self._is_between(args, state)
 
     def on_evaluate(self, args, state, control, **kwargs):
         scores = [entry["eval_exact_match"] for entry in state.log_history if "eval_exact_match" in entry]
-        if 2 * state.global_step == state.max_steps and scores[-1:] == [1.0]:
-            logger.info("All validation pairs are right after half of the epochs: training ends here.")
+        if self._is_between(args, state) and scores[-1:] == [1.0]:
+            logger.info("All validation pairs are right after the first cycle: training ends here.")
             control.should_training_stop = True
 
     on_train_begin = on_evaluate  # when a run that ended is resumed
+
+    @staticmethod
+    def _is_between(args, state) -> bool:
+        return state.global_step == (state.max_steps + args.get_warmup_steps(state.max_steps)) // 2
 
 
 class ExpertStatisticsCallback(TrainerCallback):

@@ -26,7 +26,7 @@ from .building import (
     set_generation_defaults,
     starts_from_starter,
 )
-from .callbacks import StopHalfwayCallback
+from .callbacks import StopAfterCycleCallback
 from .checkpoints import (
     check_output_dir,
     check_same_model,
@@ -254,7 +254,7 @@ def _fit_pairs(
         compute_metrics=metrics if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=collator,
-        **({"callbacks": [StopHalfwayCallback()]} if is_in_cycles else {}),
+        **({"callbacks": [StopAfterCycleCallback()]} if is_in_cycles else {}),
     )  # fmt: skip
     return FittedPairs(trainer, first[0], _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path))
 
@@ -266,7 +266,8 @@ def _write_report(
     longer = f"--max-steps {2 * args.max_steps}" if args.max_steps > 0 else f"--epochs {2 * args.num_train_epochs:g}"
     begun = "the included starter" if model == str(STARTER) else model or "random"
     settings = {"weights to begin with": begun} | training_table(trainer)
-    written = TrainingReport(str(args.output_dir), history, rows, _facts(pairs, data), settings, longer)
+    facts, more = _facts(pairs, data), pairs.args.option_for_more
+    written = TrainingReport(str(args.output_dir), history, rows, facts, settings, longer, more)
     if args.is_main_process:
         written.save()
     return written

@@ -84,18 +84,19 @@ def wrong_rows(rows: Sequence[Row]) -> list[Row]:
     return sorted((row for row in rows if not row.is_right), key=likeness)
 
 
-def verdict(rows: Sequence[Row], what: str = "pairs", number: int = 10) -> str:
+def verdict(wrong: Sequence[Row], count: int, what: str = "pairs", number: int = 10) -> str:
     """Return lines with the exact-match score, its 95% interval, and wrong rows.
 
     Args:
-        rows (`Sequence[Row]`):
-            The rows, at least one.
+        wrong (`Sequence[Row]`):
+            The rows whose text is wrong, in the order in which they are shown: see [`wrong_rows`].
+        count (`int`):
+            The number of all rows, at least one.
         what (`str`, *optional*, defaults to `"pairs"`):
             The name of the rows.
         number (`int`, *optional*, defaults to 10):
             The largest number of wrong rows that are shown.
     """
-    wrong, count = wrong_rows(rows), len(rows)
     low, high = wilson_interval(count - len(wrong), count)
     shares = f"{100 - 100 * len(wrong) / count:.3g}% [{100 * low:.3g}, {100 * high:.3g}]"
     how_many = f"{len(wrong):,} {'is' if len(wrong) == 1 else 'are'} wrong" if wrong else f"all {count:,} are right"

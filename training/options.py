@@ -190,6 +190,15 @@ class DataArguments:
         """The condition columns, in the order of the model's features."""
         return [name.strip() for name in (self.condition_columns or "").split(",") if name.strip()]
 
+    @property
+    def option_for_more(self) -> str:
+        """The options that name more training pairs of the same form."""
+        if self.dataset_name:
+            return "--dataset-name MORE-PAIRS"
+        if self.train_target_file:
+            return "--train-file MORE-SOURCES.txt --train-target-file MORE-TARGETS.txt"
+        return "--train-file MORE-PAIRS.csv"
+
     def files(self, split: str) -> tuple[str | None, str | None]:
         """Return the file and the target file of "train", "validation" or "test"."""
         return getattr(self, f"{split}_file"), getattr(self, f"{split}_target_file")
@@ -257,7 +266,7 @@ class TrainingOptions:
     num_train_epochs: float | None = common_option(
         None,
         "Training epochs (default: 10, or more to reach 2,000 steps, up to 100; from the included starter 10, or "
-        "more to read 20,000 pairs, up to 20, and as many again if a validation pair is still wrong).",
+        "more to read 20,000 pairs, up to 20, and about as many again if a validation pair is still wrong).",
         aliases=["--epochs"],
     )
     per_device_train_batch_size: int = common_option(32, "Pairs in a batch, on each device.")

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ _SHOWN, _COMPARED = 100, 500
 _WIDTH, _HEIGHT = 440, 160
 # A score below this is low, a last validation loss of more times the smallest has risen, and fewer pairs are few.
 _LOW, _RISE, _FEW = 0.9, 1.1, 50
-_MORE = "--train-file MORE-PAIRS.csv"
 _SCORES = {"exact_match": "exact match", "bleu": "BLEU", "chrf": "chrF"}
 
 
@@ -45,6 +44,8 @@ class TrainingReport:
             Settings of the training.
         longer (`str`):
             The option for twice the training.
+        more (`str`):
+            The option for more pairs.
         command (`str`, *optional*, defaults to `"weftformer train ..."`):
             The command of this training.
     """
@@ -55,10 +56,16 @@ class TrainingReport:
     facts: dict[str, Any]
     settings: dict[str, Any]
     longer: str
+    more: str
     command: str = "weftformer train ..."
 
     def __str__(self) -> str:
         return "\n".join([self._verdict(10), "\n  ".join(self.advice)]).rstrip("\n")
+
+    @cached_property
+    def wrong(self) -> list[Row]:
+        """The rows whose text is wrong, the most different first."""
+        return wrong_rows(self.rows)
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -66,7 +73,7 @@ class TrainingReport:
         if not self.rows:
             return ()
         again = f"{self.command} --output-dir {shlex.quote(f'{Path(self.folder)}-2')}"
-        num_right, losses = sum(row.is_right for row in self.rows), [loss for _, loss in self._curve("eval_loss")]
+        num_right, losses = len(self.rows) - len(self.wrong), [loss for _, loss in self._curve("eval_loss")]
         if num_right < _LOW * len(self.rows):
             scores = [score for _, score in self._curve("eval_exact_match")]
             late = len(scores) * 3 // 4
@@ -76,18 +83,17 @@ class TrainingReport:
                 "The score is low. Train on more pairs:"
                 if not late
                 else "The score is low and no longer rose. Train on more pairs:",
-                f"{again} {_MORE}",
+                f"{again} {self.more}",
             )
         if num_right < len(self.rows) and losses and losses[-1] > _RISE * min(losses):
             rise = f"The validation loss rose from {min(losses):.3g} to {losses[-1]:.3g}"
-            return f"{rise}: the model learns its pairs by heart. Train on more pairs:", f"{again} {_MORE}"
+            return f"{rise}: the model learns its pairs by heart. Train on more pairs:", f"{again} {self.more}"
         if len(self.rows) < _FEW:
             remedy = f"weftformer evaluate MORE-PAIRS.csv --model {shlex.quote(self.folder)}"
             return f"A score on {len(self.rows)} pairs is uncertain. Score the model on more pairs:", remedy
         return ()
 
     def _repr_html_(self) -> str:
-        wrong = wrong_rows(self.rows)
         losses = {"training": self._curve("loss"), "validation": self._curve("eval_loss")}
         scores = {shown: self._curve(f"eval_{name}") for name, shown in _SCORES.items()}
         scores["exact match"] = [(epoch, 100 * share) for epoch, share in scores["exact match"]]
@@ -97,10 +103,10 @@ class TrainingReport:
             advice=self.advice,
             charts=[("Loss (logarithmic)", _chart(losses, is_log=True)), ("Validation scores", _chart(scores))],
             size=(_WIDTH, _HEIGHT),
-            num_wrong=len(wrong),
+            num_wrong=len(self.wrong),
             wrong=[
                 (row.source, _marked(row.expected, row.written), _marked(row.written, row.expected))
-                for row in wrong[:_SHOWN]
+                for row in self.wrong[:_SHOWN]
             ],
             outputs=OUTPUTS,
             lengths=_by_length(self.rows),
@@ -119,7 +125,9 @@ class TrainingReport:
             table.writerows([*row, row.is_right] for row in self.rows)
 
     def _verdict(self, number: int) -> str:
-        return verdict(self.rows, "validation pairs", number) if self.rows else "No texts were scored."
+        if not self.rows:
+            return "No texts were scored."
+        return verdict(self.wrong, len(self.rows), "validation pairs", number)
 
     def _curve(self, name: str) -> list[tuple[float, float]]:
         """Return the epochs and values of a number that the Trainer logged."""

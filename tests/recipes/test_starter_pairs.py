@@ -1,5 +1,6 @@
 """The pairs of the starter are reproducible and short, and the small sets keep train and test apart."""
 
+import ast
 import csv
 import hashlib
 import re
@@ -50,20 +51,27 @@ def test_roman(number, text):
     assert starter_sets.roman(Fixed()) == (number, text)
 
 
-def test_sets_of_300_and_500_pairs_share_no_source(tmp_path, monkeypatch):
+def test_the_parts_of_a_set_share_no_source(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["starter_sets", "--output-dir", str(tmp_path)])
     starter_sets.main()
-    for name in starter_sets.SETS:
-        parts = [(tmp_path / f"{name}-{part}.csv").read_text("utf8").splitlines() for part in ("train", "test")]
-        train, test = ([row["source"] for row in csv.DictReader(part)] for part in parts)
-        assert (len(train), len(test)) == (300, 500)
-        assert len({*train, *test}) == 800
-    for name, (*_, count) in starter_sets.MORE_SETS.items():
-        train, test = (
-            (tmp_path / f"{name}-{part}.csv").read_text("utf8").splitlines()[1:] for part in ("train", "test")
-        )
-        assert (len(train), len(test), len({*train, *test})) == (count, 300, count + 300)
-    rows = [*csv.reader((tmp_path / "chords-train.csv").open()), *csv.reader((tmp_path / "chords-test.csv").open())]
+    sizes = dict.fromkeys(starter_sets.SETS, (300, 500)) | {
+        name: (count, 300) for name, (*_, count) in starter_sets.MORE_SETS.items()
+    }
+    for name, size in sizes.items():
+        train, test = (rows(tmp_path / f"{name}-{part}.csv") for part in ("train", "test"))
+        assert (len(train), len(test), len({*dict(train), *dict(test)})) == (*size, sum(size))
+
+
+def rows(file):
+    with file.open(newline="", encoding="utf8") as opened:
+        return list(csv.reader(opened))[1:]
+
+
+def drawn(name, count=300):
+    return list(islice(starter_sets._drawn(starter_sets.MORE_SETS[name][0], 0), count))
+
+
+def test_the_answers_of_chords_logs_quantities_records_and_code_are_right():
     notes = {
         "C7": "C E G Bb",
         "F#dim": "F# A C",
@@ -71,7 +79,33 @@ def test_sets_of_300_and_500_pairs_share_no_source(tmp_path, monkeypatch):
         "Cm7/Eb": "Eb G Bb C",
         "Dbm9": "Db Fb Ab Cb Eb",
     }
-    assert notes.items() <= dict(rows).items()
+    assert notes.items() <= dict(drawn("chords", 900)).items()
+    for source, target in drawn("logs"):
+        (milliseconds,) = re.findall(r"\((\d+) ms|dur=(\d+)ms| (\d+)$", source)
+        *known, seconds = re.fullmatch(r"(\S+): (\S+) (\S+), (\d+) in (\d+\.\d) s", target).groups()
+        assert all(text in source for text in known)
+        assert abs(1000 * Decimal(seconds) - int("".join(milliseconds))) <= 50
+    for source, target in drawn("quantities"):
+        name, amount, unit, *purity = target.split(" | ")
+        rest = source.replace(name, "", 1).replace(",", ".").lower()
+        assert re.search(rf"(?<![\d.]){amount} ?{unit.lower()}\b", rest) and name in source
+        assert re.findall(r"\d+(?= ?%)", source) == [text.rstrip("%") for text in purity]
+    for source, target in drawn("records"):
+        (last, first), day = target.split("\n")[0].split(", "), target.split("\n")[1]
+        year, month, _ = day.split("-")
+        assert {last, first} <= set(re.findall(r"[A-Z][a-z]+", source.split("\n")[0]))
+        words = re.findall(r"\w+", source.split("\n")[1])
+        assert year in words and {str(int(month)), starter_sets._MONTHS[int(month) - 1]} & set(words)
+    for source, target in drawn("code"):
+        loop, comprehension = ast.parse(source).body[1], ast.parse(target).body[0].value
+        (part,) = comprehension.generators
+        test = loop.body[0].test if part.ifs else None
+        call = (loop.body[0].body[0] if part.ifs else loop.body[0]).value
+        for ours, theirs in (
+            ([loop.target, loop.iter, *filter(None, [test])], [part.target, part.iter, *part.ifs]),
+            (call.args, [comprehension.elt]),
+        ):
+            assert list(map(ast.unparse, ours)) == list(map(ast.unparse, theirs))
 
 
 def test_processes_share_the_rows(tmp_path, monkeypatch):

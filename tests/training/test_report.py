@@ -8,6 +8,7 @@ import pytest
 from weftformer.training.metrics import Row
 from weftformer.training.report import TrainingReport
 
+MORE = "--dataset-name MORE"
 WRONG = Row("2 <b>\nlines", "84.1 s", "84.0 s")
 
 
@@ -17,7 +18,7 @@ def report(folder, rows, losses=(0.5, 0.2), scores=(0.5, 0.6), **further):
         history.append({"eval_loss": loss, "eval_exact_match": score, "epoch": epoch})
     facts, settings = {"files": "pairs.csv"}, {"learning rate": 1e-3}
     folder = str(folder / "my run")
-    return TrainingReport(folder, history, rows, facts, settings, "--epochs 80", "weftformer train --seed 1")
+    return TrainingReport(folder, history, rows, facts, settings, "--epochs 80", MORE, "weftformer train --seed 1")
 
 
 @pytest.mark.parametrize(
@@ -25,9 +26,9 @@ def report(folder, rows, losses=(0.5, 0.2), scores=(0.5, 0.6), **further):
     [
         (60, 6, (0.5, 0.2), (0.5, 0.6), ()),
         (44, 6, (0.2, 0.5), (0.5, 0.6), ("still rising", "train --seed 1 --output-dir '{}-2' --epochs 80")),
-        (44, 6, (0.5, 0.2), (0.6, 0.6), ("no longer rose", "--output-dir '{}-2' --train-file MORE-PAIRS.csv")),
+        (44, 6, (0.5, 0.2), (0.6, 0.6), ("no longer rose", "--output-dir '{}-2' --dataset-name MORE")),
         (60, 1, (0.2, 0.21), (0.5, 0.6), ()),
-        (60, 1, (0.2, 0.25), (0.5, 0.6), ("rose from 0.2 to 0.25", "--output-dir '{}-2' --train-file MORE-PAIRS.csv")),
+        (60, 1, (0.2, 0.25), (0.5, 0.6), ("rose from 0.2 to 0.25", "--output-dir '{}-2' --dataset-name MORE")),
         (60, 0, (0.2, 0.25), (0.5, 0.6), ()),
         (49, 0, (0.5, 0.2), (0.5, 0.6), ("49 pairs is uncertain", "weftformer evaluate MORE-PAIRS.csv --model '{}'")),
         (0, 0, (0.2, 0.5), (0.5, 0.6), ()),
@@ -49,6 +50,13 @@ def test_the_last_lines_are_the_score_the_wrong_pairs_and_the_advice(tmp_path):
         f"  weftformer train --seed 1 --output-dir '{tmp_path}/my run-2' --epochs 80",
     ]
     assert str(report(tmp_path, [])) == "No texts were scored."
+
+
+def test_the_wrong_rows_are_sorted_once(tmp_path, monkeypatch):
+    counted = []
+    monkeypatch.setattr("weftformer.training.report.wrong_rows", lambda rows: counted.append(rows) or list(rows))
+    made = report(tmp_path, [WRONG])
+    assert str(made) and made._repr_html_() and made.advice and counted == [[WRONG]]
 
 
 def test_the_files_hold_curves_marks_and_all_outputs(tmp_path):

@@ -71,6 +71,7 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     assert {str(tensor.dtype) for tensor in load_file(folder / "model.safetensors").values()} == {"torch.float32"}
     texts = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".md", ".py")}
     assert not [name for name, text in texts.items() if str(STARTER.parent) in text]
+    assert fitted.report.more == "--train-file MORE-PAIRS.csv"
     assert "fine-tuned from the starter" in texts["README.md"]
     assert (folder / "report.html").read_text("utf8").endswith(fitted._repr_html_())
     assert "<td>the included starter</td>" in fitted._repr_html_()
@@ -81,20 +82,26 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     assert tokenizer.batch_decode(written, skip_special_tokens=True) == ["abba"]
 
 
-@pytest.mark.parametrize(("are_right", "steps"), [(True, 13), (False, 26)])
-def test_training_ends_halfway_if_all_validation_pairs_are_right(file, tmp_path, monkeypatch, are_right, steps):
+# the first cycle has the warm-up, by default 2 of 26 steps, and half of the other steps
+@pytest.mark.parametrize(
+    ("are_right", "warmup", "first", "steps"), [(True, None, 14, 14), (False, None, 14, 26), (True, "10", 18, 18)]
+)
+def test_training_ends_after_a_cycle_if_all_validation_pairs_are_right(
+    file, tmp_path, monkeypatch, are_right, warmup, first, steps
+):
     monkeypatch.setattr(fitting, "_STARTER_EPOCHS", (13, 13))  # of one step; scores come after every second
     if not are_right:  # the targets of new texts are a matter of luck
         draw = random.Random(1)
         texts = [f"{line.split(',')[0]},{draw.randint(100, 999)},1" for line in file.read_text().splitlines()[1:]]
         file.write_text("\n".join(["source,target,n", *texts]))
     argv = ["--train-file", str(file), "--source-column", "source", "--target-column", "target", "--use-cpu"]
-    argv += ["--output-dir", str(tmp_path / "model"), "--save-strategy", "steps", "--save-steps", "13"]
+    argv += ["--output-dir", str(tmp_path / "model"), "--save-strategy", "steps", "--save-steps", str(first)]
+    argv += ["--warmup-steps", warmup] if warmup else []
     trainer = fit_pairs(*parse_arguments([*argv, "--logging-steps", "1"])).trainer
     assert (trainer.state.global_step, trainer.state.max_steps) == (steps, 26)
     rates = [entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry]
-    assert max(rates) == 1e-3 and rates[12] < 1e-4 and rates[-1] < 1e-4
-    assert (max(rates[13:], default=0) > 9e-4) is not are_right
+    assert max(rates) == 1e-3 and rates[first - 1] < 1e-4 and rates[-1] < 1e-4
+    assert (max(rates[first:], default=0) > 9e-4) is not are_right
     resumed = fit_pairs(*parse_arguments([*argv, "--resume-from-checkpoint", "true"])).trainer
     assert resumed.state.global_step == steps  # a run that has ended stays as it is
 

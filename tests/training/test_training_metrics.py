@@ -6,7 +6,7 @@ from transformers import EvalPrediction
 
 from weftformer.tokenization import train_tokenizer
 from weftformer.training import TextMetrics
-from weftformer.training.metrics import Row, bootstrap_interval, exact_match, verdict
+from weftformer.training.metrics import Row, bootstrap_interval, exact_match, verdict, wrong_rows
 
 
 def test_exact_match():
@@ -15,13 +15,14 @@ def test_exact_match():
 
 def test_the_verdict_shows_wrong_pairs_alone_the_most_different_first():
     right, near, far = Row("a", "b ", " b"), Row("c", "west", "wes\nt"), Row("d", "east", "up")
-    assert verdict([right] * 25) == "Exact match 100% [86.7, 100] on 25 pairs: all 25 are right."
-    lines = verdict([right] * 298 + [near, far], "new pairs").splitlines()
+    assert verdict([], 25) == "Exact match 100% [86.7, 100] on 25 pairs: all 25 are right."
+    wrong = wrong_rows([right] * 298 + [near, far])
+    lines = verdict(wrong, 300, "new pairs").splitlines()
     assert lines[0] == "Exact match 99.3% [97.6, 99.8] on 300 new pairs: 2 are wrong:"
     shown = ["source    d", "expected  east", "written   up", "source    c", "expected  west", "written   wes t"]
     assert lines[1:] == shown
-    assert verdict([near, far], number=1).splitlines()[0].endswith(": 2 are wrong. The worst 1:")
-    assert verdict([near, far], number=0).endswith("on 2 pairs: 2 are wrong.")
+    assert verdict(wrong, 2, number=1).splitlines()[0].endswith(": 2 are wrong. The worst 1:")
+    assert verdict(wrong, 2, number=0).endswith("on 2 pairs: 2 are wrong.")
 
 
 def test_compute_metrics_from_padded_ids_without_sacrebleu(monkeypatch, caplog):
