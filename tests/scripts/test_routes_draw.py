@@ -53,7 +53,7 @@ def test_stock_and_names_of_a_file_are_kept(files):
     (files / "trees.json").write_text(json.dumps([[tree], [to_reaction_tree(ROUTES[1])]]))
     assert draw("trees.json", "--html", "a.html") == 0
     text = (files / "a.html").read_text()
-    assert text.count("✕ 1 not in stock") == 1 and "1 purchasable: all" in text
+    assert text.count("✕ 1 not in stock") == 1 and "1 purchasable (all" in text
     named = [{"name": f"Route {number}", "path": route.to_string()} for number, route in enumerate(ROUTES)]
     (files / "named.json").write_text(json.dumps(named))
     assert draw("named.json", "--html", "a.html") == 0
