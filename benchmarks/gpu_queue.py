@@ -143,6 +143,11 @@ def _prepare_words(source: RecordedData, folder: Path) -> None:
     wheel.unlink()
 
 
+# The options of all trainings.
+_ALWAYS = (
+    "--predict-with-generate false --report-to none --resume-from-checkpoint false --save-total-limit 1"
+    " --save-steps 1000 --do-eval true --eval-strategy no"
+)
 _PAIRS = "--train-file {data}/train --validation-file {data}/valid"
 _TIMED = "--max-steps 1000000"
 _MUON = f"{_TIMED} --bf16 --muon --max-tokens-per-batch 24576 --learning-rate 2e-3 --warmup-steps 100"
@@ -327,24 +332,8 @@ def _train_all(
         training_end = time.monotonic() + seconds
         until = training_end - (_SAVING_ON_CPU if on_cpu else _SAVING)
         words = [*PYTHON, "weftformer.benchmarks.timed_training", str(until)]
-        words += [
-            *options.format(data=FOLDER / name).split(),
-            "--output-dir",
-            str(folder),
-            "--num-proc",
-            str(os.cpu_count()),
-        ]
-        words += [
-            "--predict-with-generate",
-            "false",
-            "--report-to",
-            "none",
-            "--resume-from-checkpoint",
-            "false",
-            "--save-total-limit",
-            "1",
-        ]
-        words += ["--save-steps", "1000", "--do-eval", "true", "--eval-strategy", "no"]
+        words += [*options.format(data=FOLDER / name).split(), *_ALWAYS.split()]
+        words += ["--output-dir", str(folder), "--num-proc", str(os.cpu_count())]
         words += ["--use-cpu", "true", "--max-tokens-per-batch", "1024", "--max-eval-samples", "32"] if on_cpu else []
         run_until(words, out / f"{training}.log", training_end)
         yield training, _figures(folder)

@@ -83,8 +83,7 @@ def substitutions(product: Any, reactants: Any) -> Iterator[Substitution]:
 
 def unseen_positions(product: str, mapped: str) -> list[tuple[str, str, int, int]]:
     """
-    Return the positions that the aromatic substitutions of a step take and those of recorded reactions hardly ever
-    took.
+    Return the positions of aromatic rings that a step takes, but hardly any similar recorded reactions.
 
     Args:
         product (`str`):
@@ -94,7 +93,7 @@ def unseen_positions(product: str, mapped: str) -> list[tuple[str, str, int, int
 
     Returns:
         `list[tuple[str, str, int, int]]`: the kind as in [`Substitution`], the position in words, the number of
-        recorded reactions of this kind that took such a position, and of those that could have.
+        recorded reactions of this kind that took such a position, and the number of those that could have taken it.
     """
     found = [
         (one.kind, place, *_unseen()[one.kind][place])
@@ -107,10 +106,10 @@ def unseen_positions(product: str, mapped: str) -> list[tuple[str, str, int, int
 
 def misdirection(name: str | None, product: str, reactants: Any) -> str | None:
     """
-    Return why an electrophile does not take the position of a benzene ring that a step says, or None.
+    Return why an electrophile does not enter a benzene ring where a step says, or None.
 
     An oxygen or amino group directs to its *ortho* and *para* positions, whatever else is there. Without one, a
-    position is wrong to which no substituent directs.
+    position is wrong if no substituent directs to it.
 
     Args:
         name (`str` or None):
@@ -244,5 +243,5 @@ def _patterns() -> dict[str, Any]:
 
 def _unseen() -> Mapping[str, Mapping[str, tuple[int, int]]]:
     """Return, for each kind of substitution, the positions that are hardly ever taken, with the number of reactions
-    that took it, and of those that could have."""
+    that took them and the number of those that could have."""
     return _table()["unseen"]

@@ -209,8 +209,8 @@ Row = tuple[str, Transformation]
 
 
 class _Screen:
-    """Transformations, the most common first, grouped by the product's part of their cores. Many share one, so that a
-    molecule is compared with few of them."""
+    """Transformations, the most common first. They are grouped by the product's part of their cores, which many share,
+    so a molecule is compared with few of them."""
 
     def __init__(self, rows: Iterable[Row]):
         self.rows = sorted(rows, key=lambda row: -row[1].count)
@@ -232,9 +232,8 @@ class _Screen:
             # fingerprints are compared first, because that is faster than to parse and match a pattern
             return not _bits(pattern) & missing and molecule.HasSubstructMatch(_parsed(pattern))
 
-        for place, made in sorted(
-            chain.from_iterable(map(self._by_core.__getitem__, filter(is_in_product, self._by_core)))
-        ):
+        candidates = [one for core, some in self._by_core.items() if is_in_product(core) for one in some]
+        for place, made in sorted(candidates):
             if is_in_product(made):
                 yield self.rows[place]
 
