@@ -162,7 +162,8 @@ class Bench:
 
     def generate(self, model: Any, batch: Batch, path: str, tokens: int = 8, **settings: Any) -> torch.Tensor:
         """Generate by transformers' loop with a growing cache ("plain") or a static one, by the fast path, or by a
-        compiled search if there is one and texts may end."""
+        compiled search if there is one and texts may end.
+        """
         settings = {"min_new_tokens": tokens, "max_new_tokens": tokens, "do_sample": False} | settings
         if path not in ("fast", "compiled"):  # a request that names a cache never takes the fast path
             settings["cache_implementation"] = "dynamic" if path == "plain" else path
@@ -337,7 +338,8 @@ _MONTHS = "January", "may", "12", "sept", "december"
 @check(("float32", "bfloat16"))
 def generate_file(bench: Bench, case: str) -> Result:
     """A file of 1,000 lines through `weftformer generate` with the included starter: the seconds of the whole command,
-    and the share of lines that are those of the CPU in float32."""
+    and the share of lines that are those of the CPU in float32.
+    """
     draw, texts = random.Random(0), {}
     lines = [
         f"{draw.randint(1, 28)} {draw.choice(_MONTHS)},{draw.randint(1900, 2030)}"
@@ -366,7 +368,8 @@ EXPERTS = [f"experts {name}" for name in ("eager", "grouped_mm")]
 @check([*ATTENTIONS, *EXPERTS])
 def implementations(bench: Bench, case: str) -> Result:
     """A training step in bf16 with each implementation of attention or experts, and the largest difference of a logit
-    from those in fp32."""
+    from those in fp32.
+    """
     part, name = case.split()
     if name == "flex_attention" and not bench.is_gpu:
         raise Skipped("no gradients on a CPU")

@@ -25,155 +25,98 @@ _reads_file = ContextVar("_reads_file", default=False)
 
 
 class WeftConfig(PreTrainedConfig):
-    r"""
-    The configuration of a Weft encoder-decoder. The defaults describe a modern dense model: pre-norm, RMSNorm, rotary
-    positions and a gated feed-forward. [`WeftConfig.from_preset`] gives the published sizes.
+    r"""The configuration of a Weft encoder-decoder. The defaults describe a modern dense model: pre-norm, RMSNorm,
+    rotary positions and a gated feed-forward. [`WeftConfig.from_preset`] gives the published sizes.
 
     Args:
-        vocab_size (`int`, *optional*, defaults to 32000):
-            Number of tokens in the source vocabulary, and in the target vocabulary if the two are shared.
-        decoder_vocab_size (`int`, *optional*):
-            Number of tokens in the target vocabulary. Defaults to `vocab_size`, and follows it.
-        share_encoder_decoder_embeddings (`bool`, *optional*, defaults to `True`):
-            Whether encoder and decoder share one embedding table, and so one vocabulary.
-        tie_word_embeddings (`bool`, *optional*, defaults to `True`):
-            Whether the output head uses the weights of the decoder's embedding table.
-        scale_embedding (`bool`, *optional*, defaults to `False`):
-            Whether token embeddings are multiplied by `sqrt(d_model)`.
-        normalize_embedding (`bool`, *optional*, defaults to `False`):
-            Whether a norm follows the sum of token and position embeddings, as in BART.
-        lm_head_bias (`bool`, *optional*, defaults to `False`):
-            Whether the output head has a bias.
-        d_model (`int`, *optional*, defaults to 512):
-            Width of the hidden states.
-        encoder_layers (`int`, *optional*, defaults to 6):
-            Number of encoder layers.
-        decoder_layers (`int`, *optional*, defaults to 6):
-            Number of decoder layers.
-        encoder_attention_heads (`int`, *optional*, defaults to 8):
-            Number of attention heads in each encoder layer.
-        decoder_attention_heads (`int`, *optional*, defaults to 8):
-            Number of attention heads in each decoder layer, in self-attention and in cross-attention.
-        num_key_value_heads (`int`, *optional*):
-            Number of heads of keys and values (grouped-query attention, Ainslie et al. 2023). It divides the heads of
-            both stacks. Defaults to the number of attention heads of each stack. If the stacks differ, this field has
-            the encoder's number when it is read, and in `get_text_config(decoder=True)` the decoder's.
-        head_dim (`int`, *optional*):
-            Width of an attention head. Defaults to `d_model` divided by the heads of each stack, and is read like
+        vocab_size: number of tokens in the source vocabulary, and in the target vocabulary if the two are shared.
+        decoder_vocab_size: number of tokens in the target vocabulary. Defaults to `vocab_size`, and follows it.
+        share_encoder_decoder_embeddings: whether encoder and decoder share one embedding table, and so one vocabulary.
+        tie_word_embeddings: whether the output head uses the weights of the decoder's embedding table.
+        scale_embedding: whether token embeddings are multiplied by `sqrt(d_model)`.
+        normalize_embedding: whether a norm follows the sum of token and position embeddings, as in BART.
+        lm_head_bias: whether the output head has a bias.
+        d_model: width of the hidden states.
+        encoder_layers: number of encoder layers.
+        decoder_layers: number of decoder layers.
+        encoder_attention_heads: number of attention heads in each encoder layer.
+        decoder_attention_heads: number of attention heads in each decoder layer, in self-attention and in
+            cross-attention.
+        num_key_value_heads: number of heads of keys and values (grouped-query attention, Ainslie et al. 2023). It
+            divides the heads of both stacks. Defaults to the number of attention heads of each stack. If the stacks
+            differ, this field has the encoder's number when it is read, and in `get_text_config(decoder=True)` the
+            decoder's.
+        head_dim: width of an attention head. Defaults to `d_model` divided by the heads of each stack, and is read like
             `num_key_value_heads`.
-        encoder_ffn_dim (`int`, *optional*, defaults to 1536):
-            Inner width of the feed-forward in each encoder layer.
-        decoder_ffn_dim (`int`, *optional*, defaults to 1536):
-            Inner width of the feed-forward in each decoder layer.
-        activation_function (`str`, *optional*, defaults to `"silu"`):
-            Activation of the feed-forward: a name in `transformers.activations.ACT2FN`.
-        is_gated_act (`bool`, *optional*, defaults to `True`):
-            Whether the feed-forward is gated: `down(act(gate(x)) * up(x))` (Shazeer 2020).
-        mlp_bias (`bool`, *optional*, defaults to `False`):
-            Whether the feed-forward has biases. Experts have them too.
-        attention_bias (`bool`, *optional*, defaults to `False`):
-            Whether the projections to queries, keys and values have biases.
-        attention_out_bias (`bool`, *optional*, defaults to `False`):
-            Whether the output projection of the attention has a bias.
-        use_qk_norm (`bool`, *optional*, defaults to `False`):
-            Whether an RMSNorm over each head follows the projections to queries and keys.
-        norm_type (`str`, *optional*, defaults to `"rmsnorm"`):
-            `"layernorm"`, `"rmsnorm"`, or `"stdnorm"`, which is `(x - mean) / (std + norm_eps)`.
-        norm_eps (`float`, *optional*, defaults to 1e-06):
-            The small number that keeps a norm from dividing by zero.
-        norm_bias (`bool`, *optional*, defaults to `True`):
-            Whether `"layernorm"` and `"stdnorm"` have a bias. `"rmsnorm"` has none.
-        norm_first (`bool`, *optional*, defaults to `True`):
-            Whether the norm is before each sub-layer (pre-norm). If not, it follows the residual sum (post-norm).
-        final_norm (`bool`, *optional*):
-            Whether a norm follows the last layer of each stack. Defaults to `norm_first`.
-        position_embedding_type (`str`, *optional*, defaults to `"none"`):
-            Positions that are added to the token embeddings: `"learned"`, `"sinusoidal"` or `"none"`.
-        sinusoidal_layout (`str`, *optional*, defaults to `"interleaved"`):
-            Order of sines and cosines: `"interleaved"` as in Vaswani et al. 2017, `"concatenated"` as in Marian, or
-            `"fairseq"`, whose frequencies and first position differ a little.
-        max_source_positions (`int`, *optional*, defaults to 1024):
-            Longest source. A hard limit for learned positions. For rotary positions, the length from which frequencies
-            are scaled, if `rope_parameters` request scaling.
-        max_target_positions (`int`, *optional*, defaults to 1024):
-            Longest target, used like `max_source_positions`.
-        self_attention_position_type (`str`, *optional*, defaults to `"rotary"`):
-            Positions that enter the self-attention of both stacks. `"rotary"`: queries and keys are rotated.
-            `"additive"`: a learned table is added to the inputs of queries and keys. `"relative"`: a learned number
-            for each offset is subtracted from the logits. `"bucketed"`: a learned number for each head and range of
-            offsets is added to the logits, as in T5. `"none"`: no positions.
-        cross_attention_position_type (`str`, *optional*, defaults to `"none"`):
-            Positions in the cross-attention, with the same choices. Cross-attention rotates source and target by the
-            decoder's rotary frequencies, because offsets are only defined at one frequency. With `"dynamic"` and
-            `"longrope"` it uses the frequencies of short sequences.
-        rope_parameters (`dict`, *optional*):
-            The rotary frequencies as in transformers: `rope_theta` (10000.0 if not given), `rope_type` (`"default"`,
-            `"linear"`, `"dynamic"`, `"yarn"`, `"longrope"`, `"llama3"` or `"proportional"`) with the parameters of
-            that type, and `partial_rotary_factor`, the share of each head that is rotated.
+        encoder_ffn_dim: inner width of the feed-forward in each encoder layer.
+        decoder_ffn_dim: inner width of the feed-forward in each decoder layer.
+        activation_function: activation of the feed-forward: a name in `transformers.activations.ACT2FN`.
+        is_gated_act: whether the feed-forward is gated: `down(act(gate(x)) * up(x))` (Shazeer 2020).
+        mlp_bias: whether the feed-forward has biases. Experts have them too.
+        attention_bias: whether the projections to queries, keys and values have biases.
+        attention_out_bias: whether the output projection of the attention has a bias.
+        use_qk_norm: whether an RMSNorm over each head follows the projections to queries and keys.
+        norm_type: `"layernorm"`, `"rmsnorm"`, or `"stdnorm"`, which is `(x - mean) / (std + norm_eps)`.
+        norm_eps: the small number that keeps a norm from dividing by zero.
+        norm_bias: whether `"layernorm"` and `"stdnorm"` have a bias. `"rmsnorm"` has none.
+        norm_first: whether the norm is before each sub-layer (pre-norm). If not, it follows the residual sum
+            (post-norm).
+        final_norm: whether a norm follows the last layer of each stack. Defaults to `norm_first`.
+        position_embedding_type: positions that are added to the token embeddings: `"learned"`, `"sinusoidal"` or
+            `"none"`.
+        sinusoidal_layout: order of sines and cosines: `"interleaved"` as in Vaswani et al. 2017, `"concatenated"` as in
+            Marian, or `"fairseq"`, whose frequencies and first position differ a little.
+        max_source_positions: longest source. A hard limit for learned positions. For rotary positions, the length from
+            which frequencies are scaled, if `rope_parameters` request scaling.
+        max_target_positions: longest target, used like `max_source_positions`.
+        self_attention_position_type: positions that enter the self-attention of both stacks. `"rotary"`: queries and
+            keys are rotated. `"additive"`: a learned table is added to the inputs of queries and keys. `"relative"`: a
+            learned number for each offset is subtracted from the logits. `"bucketed"`: a learned number for each head
+            and range of offsets is added to the logits, as in T5. `"none"`: no positions.
+        cross_attention_position_type: positions in the cross-attention, with the same choices. Cross-attention rotates
+            source and target by the decoder's rotary frequencies, because offsets are only defined at one frequency.
+            With `"dynamic"` and `"longrope"` it uses the frequencies of short sequences.
+        rope_parameters: the rotary frequencies as in transformers: `rope_theta` (10000.0 if not given), `rope_type`
+            (`"default"`, `"linear"`, `"dynamic"`, `"yarn"`, `"longrope"`, `"llama3"` or `"proportional"`) with the
+            parameters of that type, and `partial_rotary_factor`, the share of each head that is rotated.
             `original_max_position_embeddings` defaults to the encoder's `max_source_positions` and the decoder's
             `max_target_positions`.
-        relative_attention_max_distance (`int`, *optional*, defaults to 32):
-            Largest offset for `"relative"` and `"bucketed"` positions. Larger offsets count as this one.
-        relative_attention_num_buckets (`int`, *optional*, defaults to 32):
-            Number of ranges of offsets for `"bucketed"` positions.
-        dropout (`float`, *optional*, defaults to 0.1):
-            Dropout after the embeddings and after each sub-layer.
-        attention_dropout (`float`, *optional*, defaults to 0.0):
-            Dropout of the attention weights.
-        activation_dropout (`float`, *optional*, defaults to 0.0):
-            Dropout between the activation and the second projection of the feed-forward.
-        encoder_mlp_layer_types (`list[str]` or `str`, *optional*):
-            `"dense"` or `"sparse"` for each encoder layer, or one of the two words for all layers. Defaults to
-            `"dense"`.
-        decoder_mlp_layer_types (`list[str]` or `str`, *optional*):
-            The same for the decoder layers.
-        num_experts (`int`, *optional*, defaults to 8):
-            Number of experts in each sparse layer.
-        num_experts_per_tok (`int`, *optional*, defaults to 2):
-            Number of experts that each token is sent to.
-        moe_intermediate_size (`int`, *optional*):
-            Inner width of each expert. Defaults to the feed-forward width of the stack.
-        norm_topk_prob (`bool`, *optional*, defaults to `True`):
-            Whether the weights of a token's experts are scaled to a sum of one.
-        router_type (`str`, *optional*, defaults to `"linear"`):
-            `"linear"`, or `"noisy_top_k"` (Shazeer et al. 2017).
-        router_bias (`bool`, *optional*, defaults to `False`):
-            Whether the router's projections have biases.
-        router_noise (`str`, *optional*, defaults to `"training"`):
-            When `"noisy_top_k"` adds its noise: `"training"`, or `"always"` as DirectMultiStep does.
-        expert_capacity_factor (`float`, *optional*):
-            Limit on the tokens of an expert in a batch, as in DirectMultiStep: factor * tokens * experts per token /
-            experts. It counts pads and applies at inference too. Tokens beyond it are dropped. Defaults to no limit.
-        router_bias_update_rate (`float`, *optional*, defaults to 0.0):
-            Step size of the bias that balances the load of each expert (Wang et al. 2024), applied after each step of
-            the optimizer. 0 turns balancing off.
-        router_aux_loss_coef (`float`, *optional*, defaults to 0.01):
-            Weight of the balance loss (Fedus et al. 2022) in the training loss.
-        router_z_loss_coef (`float`, *optional*, defaults to 0.001):
-            Weight of the router z-loss (Zoph et al. 2022) in the training loss.
-        output_router_logits (`bool`, *optional*, defaults to `False`):
-            Whether outputs contain the logits of the routers.
-        num_condition_features (`int`, *optional*, defaults to 0):
-            Number of `condition_values` that `forward` takes for each source. Each one scales a learned vector that is
-            added at every source position.
-        infer_attention_mask (`bool`, *optional*, defaults to `False`):
-            Whether `forward` masks the pads among `input_ids` where no `attention_mask` is given. Without it every
-            token counts, as in BART. `generate` always looks for pads, as in transformers.
-        init_std (`float`, *optional*):
-            Standard deviation of every initial weight. Defaults to the rule of Glorot and Bengio 2010 for projections
-            and to `d_model ** -0.5` for embeddings.
-        is_encoder_decoder (`bool`, *optional*, defaults to `True`):
-            Always `True`.
-        use_cache (`bool`, *optional*, defaults to `True`):
-            Whether the decoder returns its keys and values for the next step.
-        pad_token_id (`int`, *optional*, defaults to 0):
-            Id of the padding token.
-        bos_token_id (`int`, *optional*, defaults to 1):
-            Id of the token that begins a text.
-        eos_token_id (`int` or `list[int]`, *optional*, defaults to 2):
-            Id or ids of the token that ends a text.
-        decoder_start_token_id (`int`, *optional*, defaults to 1):
-            Id of the token that the decoder begins with.
+        relative_attention_max_distance: largest offset for `"relative"` and `"bucketed"` positions. Larger offsets
+            count as this one.
+        relative_attention_num_buckets: number of ranges of offsets for `"bucketed"` positions.
+        dropout: dropout after the embeddings and after each sub-layer.
+        attention_dropout: dropout of the attention weights.
+        activation_dropout: dropout between the activation and the second projection of the feed-forward.
+        encoder_mlp_layer_types: `"dense"` or `"sparse"` for each encoder layer, or one of the two words for all layers.
+            Defaults to `"dense"`.
+        decoder_mlp_layer_types: the same for the decoder layers.
+        num_experts: number of experts in each sparse layer.
+        num_experts_per_tok: number of experts that each token is sent to.
+        moe_intermediate_size: inner width of each expert. Defaults to the feed-forward width of the stack.
+        norm_topk_prob: whether the weights of a token's experts are scaled to a sum of one.
+        router_type: `"linear"`, or `"noisy_top_k"` (Shazeer et al. 2017).
+        router_bias: whether the router's projections have biases.
+        router_noise: when `"noisy_top_k"` adds its noise: `"training"`, or `"always"` as DirectMultiStep does.
+        expert_capacity_factor: limit on the tokens of an expert in a batch, as in DirectMultiStep: factor * tokens *
+            experts per token / experts. It counts pads and applies at inference too. Tokens beyond it are dropped.
+            Defaults to no limit.
+        router_bias_update_rate: step size of the bias that balances the load of each expert (Wang et al. 2024), applied
+            after each step of the optimizer. 0 turns balancing off.
+        router_aux_loss_coef: weight of the balance loss (Fedus et al. 2022) in the training loss.
+        router_z_loss_coef: weight of the router z-loss (Zoph et al. 2022) in the training loss.
+        output_router_logits: whether outputs contain the logits of the routers.
+        num_condition_features: number of `condition_values` that `forward` takes for each source. Each one scales a
+            learned vector that is added at every source position.
+        infer_attention_mask: whether `forward` masks the pads among `input_ids` where no `attention_mask` is given.
+            Without it every token counts, as in BART. `generate` always looks for pads, as in transformers.
+        init_std: standard deviation of every initial weight. Defaults to the rule of Glorot and Bengio 2010 for
+            projections and to `d_model ** -0.5` for embeddings.
+        is_encoder_decoder: always `True`.
+        use_cache: whether the decoder returns its keys and values for the next step.
+        pad_token_id: id of the padding token.
+        bos_token_id: id of the token that begins a text.
+        eos_token_id: id or ids of the token that ends a text.
+        decoder_start_token_id: id of the token that the decoder begins with.
 
     Raises:
         ValueError: a field is unknown, out of range, or does not fit another field. The message names the field, its
@@ -307,27 +250,20 @@ class WeftConfig(PreTrainedConfig):
 
     @classmethod
     def field_names(cls) -> set[str]:
-        """
-        Return the names of all arguments of this class.
+        """Return the names of all arguments of this class.
 
         Returns:
-            `set[str]`: the fields, and transformers' names for some of them, such as `hidden_size`.
+            The fields, and transformers' names for some of them, such as `hidden_size`.
         """
         return {field.name for field in dataclass_fields(cls)} | set(cls.attribute_map)
 
     @classmethod
     def from_preset(cls, name: str, **overrides) -> "WeftConfig":
-        """
-        Return the configuration of a preset.
+        """Return the configuration of a preset.
 
         Args:
-            name (`str`):
-                The name of the preset, a key of `weftformer.configuration.PRESETS`.
-            overrides (*optional*):
-                Fields that replace those of the preset.
-
-        Returns:
-            [`WeftConfig`]
+            name: the name of the preset, a key of `weftformer.configuration.PRESETS`.
+            **overrides: fields that replace those of the preset.
 
         Raises:
             ValueError: no preset has that name, or an override is unknown or not allowed.
@@ -363,34 +299,28 @@ class WeftConfig(PreTrainedConfig):
             _reads_file.reset(reading)
 
     def to_dict(self) -> dict[str, Any]:
-        """
-        Return the fields as a dictionary, as in transformers, with the version of Weft.
+        """Return the fields as a dictionary, as in transformers, with the version of Weft.
 
         A derived field (`num_key_value_heads`, `head_dim`, `decoder_vocab_size`) is a number in the dictionary if one
         number is right for the whole model. Otherwise it is None: if encoder and decoder have different heads, or if
         source and target have separate embedding tables. `from_dict(dictionary, d_model=...)` derives these fields
         again.
-
-        Returns:
-            `dict[str, Any]`
         """
         numbers = {name: getattr(self, name) for name in numbers_of_whole_model(self)}
         return super().to_dict() | numbers | version_fields()
 
     def get_text_config(self, decoder=None, encoder=None) -> "WeftConfig":
-        """
-        Return the configuration of one stack, as in transformers.
+        """Return the configuration of one stack, as in transformers.
 
         Args:
-            decoder (`bool`, *optional*):
-                True returns a copy in which fields such as `num_hidden_layers` are those of the decoder.
-            encoder (`bool`, *optional*):
-                True returns a copy in which they are those of the encoder. `max_position_embeddings` is then
-                `max_source_positions`.
+            decoder (`bool`, *optional*): True returns a copy in which fields such as `num_hidden_layers` are those of
+                the decoder.
+            encoder (`bool`, *optional*): True returns a copy in which they are those of the encoder.
+                `max_position_embeddings` is then `max_source_positions`.
 
         Returns:
-            [`WeftConfig`]: the copy, which also has all fields of this configuration, or this configuration if neither
-            argument is given.
+            The copy, which also has all fields of this configuration, or this configuration if neither argument is
+            given.
         """
         view = super().get_text_config(decoder=decoder, encoder=encoder)
         if view is not self:
@@ -400,17 +330,13 @@ class WeftConfig(PreTrainedConfig):
         return view
 
     def save_pretrained(self, save_directory, push_to_hub: bool = False, **kwargs):
-        """
-        Save the configuration as in transformers, with the model's code beside it, so that the folder loads without
+        """Save the configuration as in transformers, with the model's code beside it, so that the folder loads without
         Weft.
 
         Args:
-            save_directory (`str` or `os.PathLike`):
-                The folder.
-            push_to_hub (`bool`, *optional*, defaults to `False`):
-                Whether to push the folder to the Hub.
-            kwargs (*optional*):
-                Further arguments of `PreTrainedConfig.save_pretrained`.
+            save_directory (`str` or `os.PathLike`): the folder.
+            push_to_hub: whether to push the folder to the Hub.
+            **kwargs: further arguments of `PreTrainedConfig.save_pretrained`.
 
         Raises:
             ValueError: a field is not allowed. Nothing is written then.
@@ -432,27 +358,22 @@ class WeftConfig(PreTrainedConfig):
         return {name: time for name, time in timestamps.items() if not name.endswith(".py")}
 
     def stack_heads(self, is_decoder: bool) -> tuple[int, int, int]:
-        """
-        Return the head counts and the head width of one stack's attention.
+        """Return the head counts and the head width of one stack's attention.
 
         Args:
-            is_decoder (`bool`):
-                True for the decoder, False for the encoder.
+            is_decoder: True for the decoder, False for the encoder.
 
         Returns:
-            `tuple[int, int, int]`: the number of attention heads, the number of key-value heads, and the width of a
-            head.
+            The number of attention heads, the number of key-value heads, and the width of a head.
         """
         heads = self.decoder_attention_heads if is_decoder else self.encoder_attention_heads
         return heads, self.given("num_key_value_heads") or heads, self.given("head_dim") or self.d_model // heads
 
     def given(self, name: str) -> Any:
-        """
-        Return a field as it was given.
+        """Return a field as it was given.
 
         Args:
-            name (`str`):
-                The name of the field.
+            name: the name of the field.
 
         Returns:
             The value. It is None for a derived field that was not given.
@@ -490,18 +411,15 @@ class WeftConfig(PreTrainedConfig):
         return self.position_embedding_type == "learned" or self.uses_attention_positions("additive")
 
     def uses_attention_positions(self, kind: str) -> bool:
-        """
-        Return whether self-attention or cross-attention has positions of a type.
+        """Return whether self-attention or cross-attention has positions of a type.
 
         Args:
-            kind (`str`):
-                A value of `self_attention_position_type`.
+            kind: a value of `self_attention_position_type`.
         """
         return kind in (self.self_attention_position_type, self.cross_attention_position_type)
 
     def validate(self) -> None:
-        """
-        Check each field, and the fields together. This happens at construction and before saving.
+        """Check each field, and the fields together. This happens at construction and before saving.
 
         Raises:
             ValueError: a field is not allowed. The message names the field, its value, the allowed values and the

@@ -38,17 +38,11 @@ SOURCES: dict[str, Source] = {
 
 
 def detect(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any] | None = None) -> Source:
-    """
-    Return the source of weights, found by the `model_type` of their configuration or by their keys.
+    """Return the source of weights, found by the `model_type` of their configuration or by their keys.
 
     Args:
-        weights (`Mapping[str, torch.Tensor]`):
-            The tensors by the source's keys.
-        source_config (`Mapping[str, Any]`, *optional*):
-            The source's own configuration.
-
-    Returns:
-        [`Source`]
+        weights: the tensors by the source's keys.
+        source_config: the source's own configuration.
 
     Raises:
         ValueError: no source knows the keys, or several do.

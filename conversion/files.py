@@ -29,17 +29,15 @@ _NESTS = ("state_dict", "model_state_dict", "model")
 
 
 def read_weights(path: str | os.PathLike) -> Weights:
-    """
-    Read the tensors of a file, or of all weights files of a folder.
+    """Read the tensors of a file, or of all weights files of a folder.
 
     Args:
-        path (`str` or `os.PathLike`):
-            A folder or one of these files: `.safetensors`; `.ckpt`, `.pt`, `.pth` or `.bin` from `torch.save`, with a
+        path: a folder or one of these files: `.safetensors`; `.ckpt`, `.pt`, `.pth` or `.bin` from `torch.save`, with a
             state dict, alone or under the key `state_dict`, `model_state_dict` or `model`; `.npz` with the paths of
             Haiku as names. The prefix `model.` of a Lightning checkpoint's keys is removed.
 
     Returns:
-        `dict[str, torch.Tensor]`: the tensors by their keys.
+        The tensors by their keys.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -115,16 +113,14 @@ def _state_dict(file: Path, content: Any) -> Weights:
 
 
 def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
-    """
-    Read a source's own configuration.
+    """Read a source's own configuration.
 
     Args:
-        path (`str` or `os.PathLike`):
-            A JSON or YAML file, or a folder with a `config.json`.
+        path: a JSON or YAML file, or a folder with a `config.json`.
 
     Returns:
-        `dict[str, Any]`: the fields. For a configuration of transformers, they include its defaults. For a folder
-        without `config.json`, there are none.
+        The fields. For a configuration of transformers, they include its defaults. For a folder without `config.json`,
+        there are none.
 
     Raises:
         ValueError: the file cannot be read, or is not a mapping.
@@ -146,15 +142,13 @@ def read_source_config(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
-    """
-    Read the tokenizer of a folder.
+    """Read the tokenizer of a folder.
 
     Args:
-        folder (`Path`):
-            The folder.
+        folder: the folder.
 
     Returns:
-        `PreTrainedTokenizerBase`: the tokenizer. It is None if the folder has none, which is logged as a warning.
+        The tokenizer. It is None if the folder has none, which is logged as a warning.
 
     Raises:
         ValueError: the tokenizer cannot be read, or needs code of its own.

@@ -40,33 +40,21 @@ def base_model_part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTr
 
 @dataclass(frozen=True)
 class Source:
-    """
-    A kind of checkpoint: how to recognise it, its configuration and its table of keys.
+    """A kind of checkpoint: how to recognise it, its configuration and its table of keys.
 
     Args:
-        name (`str`):
-            The name on the command line.
-        title (`str`):
-            A description in a few words.
-        signature (`tuple[str, ...]`):
-            Patterns of keys. Weights are of this source if they have a key for each pattern.
-        fields (`Callable`):
-            Takes the weights and the source's own configuration, and returns fields of [`WeftConfig`].
-        table (`Callable`):
-            Takes a [`WeftConfig`] and the source's own configuration, and returns the table of keys.
-        model_types (`tuple[str, ...]`, *optional*):
-            The values of `model_type` in a `config.json` of transformers, which these sources need.
-        new (`tuple[str, ...]`, *optional*):
-            Patterns of Weft's keys that this source does not have.
-        part (`Callable`, *optional*):
-            Takes the weights, and returns Weft's class for them and a prefix that gives their keys the form of the
+        name: the name on the command line.
+        title: a description in a few words.
+        signature: patterns of keys. Weights are of this source if they have a key for each pattern.
+        fields: takes the weights and the source's own configuration, and returns fields of [`WeftConfig`].
+        table: takes a [`WeftConfig`] and the source's own configuration, and returns the table of keys.
+        model_types: the values of `model_type` in a `config.json` of transformers, which these sources need.
+        new: patterns of Weft's keys that this source does not have.
+        part: takes the weights, and returns Weft's class for them and a prefix that gives their keys the form of the
             table.
-        generation (`Callable`, *optional*):
-            Takes the source's own configuration, and returns settings of `generate`.
-        tokenizer (`str`, *optional*):
-            `"routes"` if the vocabulary is that of DirectMultiStep.
-        training (`str`, *optional*):
-            How the training of a converted model differs from that of the original, a sentence.
+        generation: takes the source's own configuration, and returns settings of `generate`.
+        tokenizer: `"routes"` if the vocabulary is that of DirectMultiStep.
+        training: how the training of a converted model differs from that of the original, a sentence.
     """
 
     name: str
@@ -87,14 +75,11 @@ class Source:
 
 
 class DoesNotFit(ValueError):
-    """
-    Weights of a source and a configuration do not fit together.
+    """Weights of a source and a configuration do not fit together.
 
     Args:
-        source ([`Source`]):
-            The source.
-        found (`TableResult`):
-            The keys of the table, with the missing, unexpected and wrong ones.
+        source: the source.
+        found (`TableResult`): the keys of the table, with the missing, unexpected and wrong ones.
     """
 
     def __init__(self, source: "Source", result: TableResult):
@@ -113,20 +98,14 @@ class DoesNotFit(ValueError):
 
 @dataclass
 class Conversion:
-    """
-    The result of a conversion.
+    """The result of a conversion.
 
     Args:
-        source ([`Source`]):
-            The source.
-        config ([`WeftConfig`]):
-            The configuration of the Weft model.
-        model_class (`type`):
-            Its class.
-        found (`TableResult`):
-            Its weights, and the keys that they come from.
-        source_config (`Mapping[str, Any]`):
-            The source's own configuration.
+        source: the source.
+        config: the configuration of the Weft model.
+        model_class: its class.
+        found: its weights, and the keys that they come from.
+        source_config: the source's own configuration.
     """
 
     source: Source
@@ -136,15 +115,10 @@ class Conversion:
     source_config: Mapping[str, Any]
 
     def build(self, seed: int = 0) -> WeftPreTrainedModel:
-        """
-        Build the model in the dtype of the weights, or in the smallest dtype that rounds none of them.
+        """Build the model in the dtype of the weights, or in the smallest dtype that rounds none of them.
 
         Args:
-            seed (`int`, *optional*, defaults to 0):
-                The seed of weights that the source does not have.
-
-        Returns:
-            [`WeftPreTrainedModel`]
+            seed: the seed of weights that the source does not have.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -160,17 +134,14 @@ class Conversion:
 
 
 def clean_keys(weights: Mapping[str, torch.Tensor], renames: Sequence[tuple[str, str]] = ()) -> Weights:
-    """
-    Remove the prefixes of wrappers from keys, and rename keys.
+    """Remove the prefixes of wrappers from keys, and rename keys.
 
     Args:
-        weights (`Mapping[str, torch.Tensor]`):
-            Tensors by their keys.
-        renames (`Sequence[tuple[str, str]]`, *optional*):
-            Pairs of a regular expression and its replacement, applied to each key in turn.
+        weights: tensors by their keys.
+        renames: pairs of a regular expression and its replacement, applied to each key in turn.
 
     Returns:
-        `dict[str, torch.Tensor]`: the tensors by their new keys.
+        The tensors by their new keys.
 
     Raises:
         ValueError: two keys become the same, or a pattern is not a regular expression.
@@ -215,24 +186,18 @@ def convert(
     source_config: Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Conversion:
-    """
-    Convert the weights of a source.
+    """Convert the weights of a source.
 
     Args:
-        weights (`Mapping[str, torch.Tensor]`):
-            Tensors by the source's keys, see [`clean_keys`].
-        source ([`Source`]):
-            The source, see [`detect`].
-        preset (`str`, *optional*):
-            A preset to take the configuration from, a key of `weftformer.configuration.PRESETS`. Without it, the
+        weights: tensors by the source's keys, see [`clean_keys`].
+        source: the source, see [`detect`].
+        preset: a preset to take the configuration from, a key of `weftformer.configuration.PRESETS`. Without it, the
             configuration is found from the shapes of the weights.
-        source_config (`Mapping[str, Any]`, *optional*):
-            The source's own configuration, see [`read_source_config`].
-        overrides (`Mapping[str, Any]`, *optional*):
-            Fields of [`WeftConfig`], which replace all others.
+        source_config: the source's own configuration, see [`read_source_config`].
+        overrides: fields of [`WeftConfig`], which replace all others.
 
     Returns:
-        [`Conversion`]: `build()` makes the model.
+        `build()` makes the model.
 
     Raises:
         DoesNotFit: a key is missing, unexpected or of the wrong shape. The message has the whole table.
@@ -279,19 +244,15 @@ def convert(
 
 
 def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[str, Any] | None = None) -> Weights:
-    """
-    Convert the weights of a Weft model to those of a source.
+    """Convert the weights of a Weft model to those of a source.
 
     Args:
-        model ([`WeftPreTrainedModel`]):
-            The model.
-        source ([`Source`]):
-            The source.
-        source_config (`Mapping[str, Any]`, *optional*):
-            The source's own configuration.
+        model: the model.
+        source: the source.
+        source_config: the source's own configuration.
 
     Returns:
-        `dict[str, torch.Tensor]`: the tensors by the source's keys.
+        The tensors by the source's keys.
 
     Raises:
         ValueError: the source has no key for a tensor. The message names the tensor.

@@ -26,29 +26,23 @@ def upcycle(
     seed: int = 0,
     **fields,
 ) -> WeftPreTrainedModel:
-    """
-    Make a sparse model from a dense one, in which all experts of a layer are copies of the dense feed-forward
+    """Make a sparse model from a dense one, in which all experts of a layer are copies of the dense feed-forward
     (Komatsuzaki et al. 2022, arXiv:2212.05055).
 
     The weights of a token's experts sum to one, and no token is dropped. So before its first training step, the sparse
     model gives the same outputs as the dense model, with any router weights.
 
     Args:
-        model ([`WeftPreTrainedModel`]):
-            A model with dense layers only. It is not changed.
-        num_experts (`int`, *optional*, defaults to 8):
-            The number of experts in each sparse layer.
-        num_experts_per_tok (`int`, *optional*, defaults to 2):
-            The number of experts that each token is sent to.
-        encoder_mlp_layer_types, decoder_mlp_layer_types (`Sequence[str]` or `str`, defaults to `"sparse"`):
-            `"dense"` or `"sparse"` for each layer, or one of the two words for all layers.
-        seed (`int`, *optional*, defaults to 0):
-            The seed of the routers' initial weights.
-        fields (*optional*):
-            Fields of [`WeftConfig`] that affect training or the router, such as `router_aux_loss_coef`.
+        model: a model with dense layers only. It is not changed.
+        num_experts: the number of experts in each sparse layer.
+        num_experts_per_tok: the number of experts that each token is sent to.
+        encoder_mlp_layer_types, decoder_mlp_layer_types: `"dense"` or `"sparse"` for each layer, or one of the two
+            words for all layers.
+        seed: the seed of the routers' initial weights.
+        **fields: fields of [`WeftConfig`] that affect training or the router, such as `router_aux_loss_coef`.
 
     Returns:
-        [`WeftPreTrainedModel`]: the sparse model, of the class of `model`.
+        The sparse model, of the class of `model`.
 
     Raises:
         ValueError: the model is of another family, it has a sparse layer already, no layer would be sparse, or the

@@ -43,15 +43,13 @@ def _check_installed() -> None:
 
 
 def check_expressible(config: WeftConfig) -> tuple[int, int]:
-    """
-    Check that CTranslate2 can express a configuration.
+    """Check that CTranslate2 can express a configuration.
 
     Args:
-        config ([`WeftConfig`]):
-            The configuration.
+        config: the configuration.
 
     Returns:
-        `tuple[int, int]`: the ids of the start token and of the end token of a target.
+        The ids of the start token and of the end token of a target.
 
     Raises:
         ValueError: the model cannot be exported. The message names the field, its value and the allowed values.
@@ -189,17 +187,13 @@ def vocabularies(config: WeftConfig, tokenizer: PreTrainedTokenizerBase | None) 
 def write_ctranslate2(
     model: WeftForConditionalGeneration, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> None:
-    """
-    Write a model in CTranslate2's format, in fp32. CTranslate2 can quantise it when it loads it
+    """Write a model in CTranslate2's format, in fp32. CTranslate2 can quantise it when it loads it
     (`compute_type="int8"`).
 
     Args:
-        model ([`WeftForConditionalGeneration`]):
-            The model, with dense layers only.
-        folder (`Path`):
-            An existing, empty folder.
-        tokenizer (`PreTrainedTokenizerBase`, *optional*):
-            The tokenizer, which gives the tokens their names. Without it they are called `"0"`, `"1"`, ...
+        model: the model, with dense layers only.
+        folder: an existing, empty folder.
+        tokenizer: the tokenizer, which gives the tokens their names. Without it they are called `"0"`, `"1"`, ...
 
     Raises:
         ValueError: CTranslate2 is not installed, or cannot express the configuration.
@@ -228,19 +222,15 @@ def write_ctranslate2(
 def compare_ctranslate2(
     model: WeftForConditionalGeneration, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> float:
-    """
-    Compare the scores of random targets of random sources in CTranslate2 and in Weft.
+    """Compare the scores of random targets of random sources in CTranslate2 and in Weft.
 
     Args:
-        model ([`WeftForConditionalGeneration`]):
-            The model.
-        folder (`Path`):
-            The folder that [`write_ctranslate2`] has written for this model.
-        tokenizer (`PreTrainedTokenizerBase`, *optional*):
-            The tokenizer that was given to [`write_ctranslate2`].
+        model: the model.
+        folder: the folder that [`write_ctranslate2`] has written for this model.
+        tokenizer: the tokenizer that was given to [`write_ctranslate2`].
 
     Returns:
-        `float`: the largest difference of the log-probability of a token, the end token included.
+        The largest difference of the log-probability of a token, the end token included.
 
     Raises:
         ValueError: CTranslate2 is not installed.
@@ -278,7 +268,8 @@ def load_translator(
     model: WeftForConditionalGeneration, tokenizer: PreTrainedTokenizerBase | None = None, device: str = "cpu"
 ) -> Any:
     """Load a model, which is on the CPU, into CTranslate2 on a device. Without a tokenizer, the ids of tokens are their
-    names."""
+    names.
+    """
     import ctranslate2
 
     with TemporaryDirectory() as folder:

@@ -22,12 +22,10 @@ _SAMPLES = ((7, 20), (4, 40), (11, 3), (2, 12))
 
 
 class SearchGraph(nn.Module):
-    """
-    The graph that writes a text: the encoder and the whole search, with the settings that are saved with the model.
+    """The graph that writes a text: the encoder and the whole search, with the settings that are saved with the model.
 
     Args:
-        model ([`WeftForConditionalGeneration`]):
-            The model, on the CPU.
+        model: the model, on the CPU.
 
     Raises:
         ValueError: the search of this model cannot be a graph. The message names the reason.
@@ -58,16 +56,16 @@ class SearchGraph(nn.Module):
         space: torch.Tensor,
         condition_values: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        r"""
+        r"""Write the text of one source.
+
         Args:
-            input_ids (`torch.LongTensor` of shape `(1, source)`):
-                Ids of the source tokens, two at least.
-            attention_mask (`torch.LongTensor` of shape `(1, source)`):
-                1 for source tokens and 0 for pads, at any position.
-            space (`torch.LongTensor` of shape `(target,)`):
-                Any values. Its length, two at least, is the largest length of the text with its start token.
-            condition_values (`torch.Tensor` of shape `(1, num_condition_features)`, *optional*):
-                The condition values, if the model has any.
+            input_ids (`torch.LongTensor` of shape `(1, source)`): ids of the source tokens, two at least.
+            attention_mask (`torch.LongTensor` of shape `(1, source)`): 1 for source tokens and 0 for pads, at any
+                position.
+            space (`torch.LongTensor` of shape `(target,)`): any values. Its length, two at least, is the largest length
+                of the text with its start token.
+            condition_values (`torch.Tensor` of shape `(1, num_condition_features)`): the condition values, if the model
+                has any.
 
         Returns:
             The ids of the text with its start token `(target,)`, and the number of its tokens `()`.
@@ -92,14 +90,11 @@ def _example(model: WeftForConditionalGeneration, source: int, target: int) -> t
 
 @torch.no_grad()
 def write_search(model: WeftForConditionalGeneration, folder: Path) -> None:
-    """
-    Compile the search for one text as `search.pt2`, which takes a minute or two and needs a C++ compiler.
+    """Compile the search for one text as `search.pt2`, which takes a minute or two and needs a C++ compiler.
 
     Args:
-        model ([`WeftForConditionalGeneration`]):
-            The model, on the CPU.
-        folder (`Path`):
-            An existing folder.
+        model: the model, on the CPU.
+        folder: an existing folder.
 
     Raises:
         ValueError: the search of this model cannot be a graph, see [`SearchGraph`].
@@ -113,17 +108,14 @@ def write_search(model: WeftForConditionalGeneration, folder: Path) -> None:
 
 @torch.no_grad()
 def differing_outputs(model: WeftForConditionalGeneration, folder: Path) -> float:
-    """
-    Compare the outputs of an exported search with those of `generate`, for sources of several lengths.
+    """Compare the outputs of an exported search with those of `generate`, for sources of several lengths.
 
     Args:
-        model ([`WeftForConditionalGeneration`]):
-            The model.
-        folder (`Path`):
-            The folder that [`write_search`] has written for this model.
+        model: the model.
+        folder: the folder that [`write_search`] has written for this model.
 
     Returns:
-        `float`: the share of outputs that differ, between 0 and 1.
+        The share of outputs that differ, between 0 and 1.
     """
     search: Any = torch._inductor.aoti_load_package(str(folder / FILE))
     number = 0

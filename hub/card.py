@@ -30,27 +30,16 @@ def metric_result(
     n: int | None = None,
     interval: tuple[float, float, str] | None = None,
 ) -> EvalResult:
-    """
-    Return a measured value for the `model-index` of a card, with its 95% interval if one was computed.
+    """Return a measured value for the `model-index` of a card, with its 95% interval if one was computed.
 
     Args:
-        metric (`str`):
-            The Hub's name of the metric. The card shows values of `"exact_match"` as percentages.
-        name (`str`):
-            The metric's name for readers, such as `"Exact route, top-1"`.
-        value (`float`):
-            The value, in the unit of the metric.
-        dataset (`str`):
-            The name of the data set for readers.
-        split (`str`, *optional*):
-            The split of the data set, such as `"test"`.
-        n (`int`, *optional*):
-            The number of examples.
-        interval (`tuple[float, float, str]`, *optional*):
-            The ends of the interval, and the method that computed it, such as `"Wilson"`.
-
-    Returns:
-        `huggingface_hub.EvalResult`
+        metric: the Hub's name of the metric. The card shows values of `"exact_match"` as percentages.
+        name: the metric's name for readers, such as `"Exact route, top-1"`.
+        value: the value, in the unit of the metric.
+        dataset: the name of the data set for readers.
+        split: the split of the data set, such as `"test"`.
+        n: the number of examples.
+        interval: the ends of the interval, and the method that computed it, such as `"Wilson"`.
     """
     args: dict[str, Any] = {} if n is None else {"n": n}
     if interval is not None:
@@ -75,40 +64,26 @@ def _cells(result: EvalResult) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """
-    Facts on a card that the model itself does not have. If one is omitted, the card says that it is unknown, or omits
-    it.
+    """Facts on a card that the model itself does not have. If one is omitted, the card says that it is unknown, or
+    omits it.
 
     Args:
-        metadata (`Mapping[str, Any]`, *optional*):
-            Fields of `huggingface_hub.ModelCardData`, such as `license`, `language`, `datasets` and `base_model`.
+        metadata: fields of `huggingface_hub.ModelCardData`, such as `license`, `language`, `datasets` and `base_model`.
             `tags` are added to those of the model. The `pipeline_tag` defaults to none, or to `"feature-extraction"`
             for a model without a head: no pipeline of transformers 5 takes a text to a text.
-        summary (`str`, *optional*):
-            One paragraph about the model.
-        is_routes (`bool`, *optional*):
-            Whether the model writes synthesis routes. Defaults to whether it has the special tokens of the route
+        summary: one paragraph about the model.
+        is_routes: whether the model writes synthesis routes. Defaults to whether it has the special tokens of the route
             vocabulary.
-        has_tokenizer (`bool`, *optional*, defaults to `True`):
-            Whether there is a tokenizer beside the weights.
-        license_note (`str`, *optional*):
-            A remark on the licence.
-        data (`str`, *optional*):
-            The data that the model was trained on.
-        training (`Mapping[str, Any]`, *optional*):
-            The rows of the table of the training.
-        results (`Sequence[EvalResult]`, *optional*):
-            The measured values, as of [`metric_result`].
-        results_note (`str`, *optional*):
-            A remark on them.
-        origin (`str`, *optional*):
-            The origin of the model.
-        is_converted (`bool`, *optional*, defaults to `False`):
-            Whether the weights are those of another family.
-        limits (`Sequence[str]`, *optional*):
-            Limits of this model besides those of all such models.
-        citation (`str`, *optional*):
-            BibTeX of the work to cite. Defaults to DirectMultiStep for a model that writes routes.
+        has_tokenizer: whether there is a tokenizer beside the weights.
+        license_note: a remark on the licence.
+        data: the data that the model was trained on.
+        training: the rows of the table of the training.
+        results: the measured values, as of [`metric_result`].
+        results_note: a remark on them.
+        origin: the origin of the model.
+        is_converted: whether the weights are those of another family.
+        limits: limits of this model besides those of all such models.
+        citation: BibTeX of the work to cite. Defaults to DirectMultiStep for a model that writes routes.
     """
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -151,19 +126,15 @@ def count_parameters(model: WeftPreTrainedModel) -> tuple[int, int]:
 
 
 def build_card(model: WeftPreTrainedModel, name: str, **facts_by_name: Any) -> ModelCard:
-    """
-    Build the card of a model.
+    """Build the card of a model.
 
     Args:
-        model ([`WeftPreTrainedModel`]):
-            The model.
-        name (`str`):
-            The name for `from_pretrained`.
-        facts_by_name (*optional*):
-            Fields of [`Facts`].
+        model: the model.
+        name: the name for `from_pretrained`.
+        **facts_by_name: fields of [`Facts`].
 
     Returns:
-        `huggingface_hub.ModelCard`: the card, with metadata for the Hub.
+        The card, with metadata for the Hub.
     """
     facts, config, title = Facts(**facts_by_name), model.config, name.rsplit("/", 1)[-1]
     is_routes = writes_routes(config) if facts.is_routes is None else facts.is_routes
@@ -194,25 +165,15 @@ def build_card(model: WeftPreTrainedModel, name: str, **facts_by_name: Any) -> M
 def converted_card(
     model: WeftPreTrainedModel, name: str, source: str, title: str, new: Sequence[str] = (), has_tokenizer: bool = True
 ) -> ModelCard:
-    """
-    Build the card of converted weights.
+    """Build the card of converted weights.
 
     Args:
-        model ([`WeftPreTrainedModel`]):
-            The converted model.
-        name (`str`):
-            The name for `from_pretrained`.
-        source (`str`):
-            The name of the source of the conversion, a key of `weftformer.conversion.SOURCES`.
-        title (`str`):
-            A description of the source, such as its `title`.
-        new (`Sequence[str]`, *optional*):
-            The names of weights that the source does not have, which are random.
-        has_tokenizer (`bool`, *optional*, defaults to `True`):
-            Whether there is a tokenizer beside the weights.
-
-    Returns:
-        `huggingface_hub.ModelCard`
+        model: the converted model.
+        name: the name for `from_pretrained`.
+        source: the name of the source of the conversion, a key of `weftformer.conversion.SOURCES`.
+        title: a description of the source, such as its `title`.
+        new: the names of weights that the source does not have, which are random.
+        has_tokenizer: whether there is a tokenizer beside the weights.
     """
     known = _facts_of_source(source)
     keys = ", ".join(f"`{key}`" for key in new)
@@ -230,21 +191,13 @@ def converted_card(
 
 
 def upcycled_card(model: WeftPreTrainedModel, name: str, dense: str, *, has_tokenizer: bool = True) -> ModelCard:
-    """
-    Build the card of a sparse model that was made from a dense one.
+    """Build the card of a sparse model that was made from a dense one.
 
     Args:
-        model ([`WeftPreTrainedModel`]):
-            The sparse model.
-        name (`str`):
-            The name for `from_pretrained`.
-        dense (`str`):
-            The name of the dense model.
-        has_tokenizer (`bool`, *optional*, defaults to `True`):
-            Whether there is a tokenizer beside the weights.
-
-    Returns:
-        `huggingface_hub.ModelCard`
+        model: the sparse model.
+        name: the name for `from_pretrained`.
+        dense: the name of the dense model.
+        has_tokenizer: whether there is a tokenizer beside the weights.
     """
     return build_card(
         model,

@@ -39,17 +39,15 @@ def flat_files() -> dict[str, str]:
 
 
 def export_code(folder: str | os.PathLike) -> dict[str, str]:
-    """
-    Write the model's code into a folder, each file atomically.
+    """Write the model's code into a folder, each file atomically.
 
     Files that have this code already are left alone, because a push in the background may be listing the folder.
 
     Args:
-        folder (`str` or `os.PathLike`):
-            The folder, which is made if it does not exist.
+        folder: the folder, which is made if it does not exist.
 
     Returns:
-        `dict[str, str]`: the `auto_map` for `config.json`, which names the classes for transformers' Auto classes.
+        The `auto_map` for `config.json`, which names the classes for transformers' Auto classes.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -29,24 +29,15 @@ def evaluation_results(
     n: int | None = None,
     intervals: Mapping[str, tuple[float, float, str]] | None = None,
 ) -> list[EvalResult]:
-    """
-    Return the metrics of a Trainer's evaluation for a card.
+    """Return the metrics of a Trainer's evaluation for a card.
 
     Args:
-        metrics (`Mapping[str, Any]`):
-            The output of the evaluation, with keys such as `f"{prefix}_loss"`. Entries that are not metrics are left
-            out.
-        prefix (`str`):
-            The prefix of the keys, such as `"eval"`.
-        dataset (`str`):
-            The name of the data set for readers.
-        n (`int`, *optional*):
-            The number of examples.
-        intervals (`Mapping[str, tuple[float, float, str]]`, *optional*):
-            For a metric (without the prefix), the ends of its 95% interval and how it was computed.
-
-    Returns:
-        `list[EvalResult]`
+        metrics: the output of the evaluation, with keys such as `f"{prefix}_loss"`. Entries that are not metrics are
+            left out.
+        prefix: the prefix of the keys, such as `"eval"`.
+        dataset: the name of the data set for readers.
+        n: the number of examples.
+        intervals: for a metric (without the prefix), the ends of its 95% interval and how it was computed.
     """
     split = "validation" if prefix == "eval" else prefix
     values = {key.removeprefix(f"{prefix}_"): value for key, value in metrics.items() if key.startswith(f"{prefix}_")}
@@ -58,20 +49,13 @@ def evaluation_results(
 
 
 def trained_card(trainer: "Trainer", model: WeftPreTrainedModel, **details: Any) -> ModelCard:
-    """
-    Build the card of a trained model.
+    """Build the card of a trained model.
 
     Args:
-        trainer (`Trainer`):
-            The trainer after training. The card has the metrics of its last evaluation.
-        model ([`WeftPreTrainedModel`]):
-            The model itself, without a wrapper such as DDP.
-        details (*optional*):
-            Arguments of `Trainer.create_model_card`, and fields of [`Facts`]. `results` replace those of the
+        trainer: the trainer after training. The card has the metrics of its last evaluation.
+        model: the model itself, without a wrapper such as DDP.
+        **details: arguments of `Trainer.create_model_card`, and fields of [`Facts`]. `results` replace those of the
             trainer's log.
-
-    Returns:
-        `huggingface_hub.ModelCard`
     """
     words = {name: _listed(details.pop(name, None)) for name in _LISTS}
     names = ", ".join(f"`{name}`" for name in words["dataset"] or words["dataset_tags"])

@@ -89,8 +89,7 @@ class LoadingMixin:
     def from_pretrained(
         cls, pretrained_model_name_or_path, *model_args, allow_missing_weights: bool = False, **kwargs
     ):
-        r"""
-        Load a model as `PreTrainedModel.from_pretrained` does. Missing weights raise an error, whereas transformers
+        r"""Load a model as `PreTrainedModel.from_pretrained` does. Missing weights raise an error, whereas transformers
         warns and initializes them at random.
 
         Two kinds of weights may be missing: the head, if the file is from a base model, and the biases of balanced
@@ -98,13 +97,10 @@ class LoadingMixin:
         empty `state_dict`, which makes a new model.
 
         Args:
-            pretrained_model_name_or_path (`str` or `os.PathLike`):
-                A folder, or the name of a repository on the Hub.
-            allow_missing_weights (`bool`, *optional*, defaults to `False`):
-                Initialize weights missing in the file at random, and skip weights unknown to the model.
-                `ignore_mismatched_sizes=True` also allows missing weights, unless the file has unknown ones too.
-            kwargs (*optional*):
-                Further arguments of `PreTrainedModel.from_pretrained`.
+            pretrained_model_name_or_path (`str` or `os.PathLike`): a folder, or the name of a repository on the Hub.
+            allow_missing_weights: initialize weights missing in the file at random, and skip weights unknown to the
+                model. `ignore_mismatched_sizes=True` also allows missing weights, unless the file has unknown ones too.
+            **kwargs: further arguments of `PreTrainedModel.from_pretrained`.
 
         Returns:
             The model, or a tuple of the model and a dictionary with `output_loading_info=True`.

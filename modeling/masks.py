@@ -152,7 +152,8 @@ def bidirectional_mask(
     encoder_hidden_states: torch.Tensor | None = None,
 ):
     """Return the mask of the encoder's self-attention, or with the encoder's states that of the decoder's
-    cross-attention."""
+    cross-attention.
+    """
     refuse_lost_bias(config)  # not only when the model is built: the implementation may be switched later
     is_cross = encoder_hidden_states is not None
     implementation = cross_attention_implementation(config) if is_cross else attention_implementation(config)

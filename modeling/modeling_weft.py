@@ -97,17 +97,16 @@ class WeftModelOutput(HasCache, Seq2SeqMoEModelOutput):
 
 @dataclass
 class WeftSeq2SeqLMOutput(HasCache, Seq2SeqLMOutput):
-    r"""
-    The output of [`WeftForConditionalGeneration`], whose cache is both `cache` and `past_key_values`. It has these
-    fields in addition to those of [`~modeling_outputs.Seq2SeqLMOutput`]:
+    r"""The output of [`WeftForConditionalGeneration`], whose cache is both `cache` and `past_key_values`.
+
+    It has these fields in addition to those of [`~modeling_outputs.Seq2SeqLMOutput`]:
 
     Args:
-        aux_loss (`torch.FloatTensor` of shape `()`, *optional*):
-            Balance loss of the routers, the mean over the sparse layers, without its weight in `loss`.
-        z_loss (`torch.FloatTensor` of shape `()`, *optional*):
-            Router z-loss, the mean over the sparse layers, without its weight in `loss`.
-        encoder_router_logits, decoder_router_logits (*optional*):
-            As in [`~modeling_outputs.Seq2SeqMoEModelOutput`].
+        aux_loss (`torch.FloatTensor` of shape `()`): balance loss of the routers, the mean over the sparse layers,
+            without its weight in `loss`.
+        z_loss (`torch.FloatTensor` of shape `()`): router z-loss, the mean over the sparse layers, without its weight
+            in `loss`.
+        encoder_router_logits, decoder_router_logits: as in [`~modeling_outputs.Seq2SeqMoEModelOutput`].
     """
 
     aux_loss: torch.Tensor | None = None
@@ -301,8 +300,7 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         return True
 
     def check_config(self) -> None:
-        """
-        Check that the configuration describes this model, so that the model is the same after saving and loading.
+        """Check that the configuration describes this model, so that the model is the same after saving and loading.
 
         Raises:
             ValueError: a field is not allowed, or was edited after the model was built from it.
@@ -429,12 +427,7 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         return self.get_input_embeddings()
 
     def routers(self) -> list[Router]:
-        """
-        Return the routers of the sparse layers, the encoder's before the decoder's, in the order of the layers.
-
-        Returns:
-            `list[Router]`
-        """
+        """Return the routers of the sparse layers, the encoder's before the decoder's, in the order of the layers."""
         base = self.base_model
         stacks = [getattr(base, name) for name in ("encoder", "decoder") if hasattr(base, name)] or [base]
         # by name, not by type: an adapter may keep the original beside the copy that it trains, and `router` is the
@@ -540,13 +533,11 @@ def token_positions(position_ids: Any, default_BT: torch.Tensor, batch: int, len
 
 
 class WeftEncoder(WeftStack):
-    """
-    The encoder. It maps ids of shape `(batch, source)` to states of shape `(batch, source, d_model)`, and can be used
-    alone.
+    """The encoder. It maps ids of shape `(batch, source)` to states of shape `(batch, source, d_model)`, and can be
+    used alone.
 
     Args:
-        config ([`WeftConfig`]):
-            The configuration.
+        config: the configuration.
     """
 
     layer_class = WeftEncoderLayer
@@ -577,25 +568,25 @@ class WeftEncoder(WeftStack):
         condition_values: torch.Tensor | None = None,
         **kwargs,
     ) -> MoEModelOutput:
-        r"""
+        r"""Compute the states of the source.
+
         Args:
-            input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
-                Ids of the source tokens. Give either these or `inputs_embeds`.
-            attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, source, source)`, *optional*):
-                1 for tokens and 0 for pads, at any position. A 4-D mask is boolean, or is added to the scores.
-                Without a mask every token counts, unless the configuration has `infer_attention_mask`, which masks
-                the pads.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
-                Embeddings in place of `input_ids`.
-            position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, or a tuple, *optional*):
-                Positions of the tokens. Defaults to 0, 1, 2, ... from the first token on that the mask shows, which
-                counts all pads but those before it. A tuple has the positions and a mask of the same shape, False for
-                tokens that have no position.
-            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
-                Numbers that scale the learned vectors added at every source position.
+            input_ids (`torch.LongTensor` of shape `(batch, source)`): ids of the source tokens. Give either these or
+                `inputs_embeds`.
+            attention_mask (`torch.Tensor` of shape `(batch, source)`): 1 for tokens and 0 for pads, at any position.
+                Without a mask every token counts, unless the configuration has `infer_attention_mask`, which masks the
+                pads. A mask may also have the shape `(batch, 1 or heads, source, source)`. It is then boolean, or is
+                added to the scores.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`): embeddings in place of `input_ids`.
+            position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, or a tuple): positions of the
+                tokens. Defaults to 0, 1, 2, ... from the first token on that the mask shows, which counts all pads but
+                those before it. A tuple has the positions and a mask of the same shape, False for tokens that have no
+                position.
+            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`): numbers that scale the learned
+                vectors added at every source position.
 
         Returns:
-            [`~modeling_outputs.MoEModelOutput`]: states of shape `(batch, source, d_model)`.
+            States of shape `(batch, source, d_model)`.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed
@@ -644,12 +635,10 @@ class WeftEncoder(WeftStack):
 
 
 class WeftDecoder(WeftStack):
-    """
-    The decoder. It can be used alone, with the states of any encoder of the same width.
+    """The decoder. It can be used alone, with the states of any encoder of the same width.
 
     Args:
-        config ([`WeftConfig`]):
-            The configuration.
+        config: the configuration.
     """
 
     layer_class = WeftDecoderLayer
@@ -687,37 +676,34 @@ class WeftDecoder(WeftStack):
         token_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> WeftDecoderOutput:
-        r"""
+        r"""Compute the states of the target.
+
         Args:
-            input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
-                Ids of the target tokens that are not in the cache yet. Give either these or `inputs_embeds`.
-            attention_mask (`torch.Tensor` of shape `(batch, cached + target)`, or 4-D `(batch, 1 or heads, target, cached + target)`, *optional*):
-                1 for tokens and 0 for pads, the cached ones included.
-            encoder_hidden_states (`torch.FloatTensor` of shape `(batch, source, d_model)`, *optional*):
-                States that the decoder attends to. Without them there is no cross-attention.
-            encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
-                1 for source positions that may be seen.
-            cache (`Cache`, *optional*):
-                Keys and values of the previous tokens: an `EncoderDecoderCache`, or a cache of self-attention alone.
+            input_ids (`torch.LongTensor` of shape `(batch, target)`): ids of the target tokens that are not in the
+                cache yet. Give either these or `inputs_embeds`.
+            attention_mask (`torch.Tensor` of shape `(batch, cached + target)`): 1 for tokens and 0 for pads, the cached
+                ones included. Also `(batch, 1 or heads, target, cached + target)`.
+            encoder_hidden_states (`torch.FloatTensor` of shape `(batch, source, d_model)`): states that the decoder
+                attends to. Without them there is no cross-attention.
+            encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`): 1 for source positions that may be seen.
+                Also `(batch, 1 or heads, target, source)`.
+            cache: keys and values of the previous tokens: an `EncoderDecoderCache`, or a cache of self-attention alone.
                 If it is omitted and `use_cache` is True, a new one is made and returned. `past_key_values` is another
                 name for it.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch, target, d_model)`, *optional*):
-                Embeddings in place of `input_ids`.
-            use_cache (`bool`, *optional*):
-                Whether to return keys and values. Defaults to the configuration's `use_cache`.
-            position_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, or a tuple, *optional*):
-                Positions of the tokens, with a mask as in [`WeftEncoder.forward`]. Defaults to a count of the tokens
-                that a 2-D `attention_mask` shows, else to 0, 1, 2, ... after the cached ones.
-            encoder_position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, or a tuple, *optional*):
-                Positions of the source, which cross-attention with positions reads. Defaults to 0, 1, 2, ... from the
-                first position on that a 2-D `encoder_attention_mask` shows.
-            is_causal (`bool`, *optional*):
-                False lets every target position see all others. Defaults to True.
-            token_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
-                False for pads, which no expert computes. Defaults to a 2-D `attention_mask`.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch, target, d_model)`): embeddings in place of `input_ids`.
+            use_cache: whether to return keys and values. Defaults to the configuration's `use_cache`.
+            position_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, or a tuple): positions of the
+                tokens, with a mask as in [`WeftEncoder.forward`]. Defaults to a count of the tokens that a 2-D
+                `attention_mask` shows, else to 0, 1, 2, ... after the cached ones.
+            encoder_position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, or a tuple): positions
+                of the source, which cross-attention with positions reads. Defaults to 0, 1, 2, ... from the first
+                position on that a 2-D `encoder_attention_mask` shows.
+            is_causal: False lets every target position see all others. Defaults to True.
+            token_mask (`torch.Tensor` of shape `(batch, target)`): False for pads, which no expert computes. Defaults
+                to a 2-D `attention_mask`.
 
         Returns:
-            [`WeftDecoderOutput`]: states of shape `(batch, target, d_model)`, and the cache.
+            States of shape `(batch, target, d_model)`, and the cache.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed
@@ -862,12 +848,10 @@ class WeftDecoder(WeftStack):
 
 
 class WeftModel(WeftPreTrainedModel):
-    """
-    Encoder and decoder, without a head.
+    """Encoder and decoder, without a head.
 
     Args:
-        config ([`WeftConfig`]):
-            The configuration.
+        config: the configuration.
     """
 
     _tp_plan = {"shared": "embedding_rowwise"}
@@ -942,23 +926,23 @@ class WeftModel(WeftPreTrainedModel):
         decoder_token_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftModelOutput:
-        r"""
+        r"""Compute the states of source and target.
+
         Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, condition_values (*optional*):
-                See [`WeftEncoder.forward`].
-            decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
-                Ids of the target tokens. If `decoder_inputs_embeds` are not given either, they default to `input_ids`
-                shifted right, as in BART. A target with its own vocabulary needs one of the two.
-            decoder_attention_mask, cache, decoder_inputs_embeds, use_cache, is_causal, decoder_token_mask (*optional*):
-                See [`WeftDecoder.forward`], where these names have no `decoder_`.
-            encoder_outputs (`MoEModelOutput`, `dict`, `tuple` or `list`, *optional*):
-                Outputs of the encoder for this source, so that it does not run again.
-            encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D `(batch, 1 or heads, target, source)`, *optional*):
-                1 for source positions that the decoder may see. Defaults to the positions that `attention_mask` shows.
+            input_ids, attention_mask, inputs_embeds, position_ids, condition_values: see [`WeftEncoder.forward`].
+            decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`): ids of the target tokens. If
+                `decoder_inputs_embeds` are not given either, they default to `input_ids` shifted right, as in BART. A
+                target with its own vocabulary needs one of the two.
+            decoder_attention_mask, cache, decoder_inputs_embeds, use_cache, is_causal, decoder_token_mask: see
+                [`WeftDecoder.forward`], where these names have no `decoder_`.
+            encoder_outputs: outputs of the encoder for this source, so that it does not run again.
+            encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`): 1 for source positions that the decoder
+                may see. Also `(batch, 1 or heads, target, source)`. Defaults to the positions that `attention_mask`
+                shows.
 
         Returns:
-            [`WeftModelOutput`]: states of the decoder of shape `(batch, target, d_model)`, the cache, states of the
-            encoder, and the other requested outputs.
+            States of the decoder of shape `(batch, target, d_model)`, the cache, states of the encoder, and the other
+            requested outputs.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed
@@ -1040,12 +1024,10 @@ class WeftModel(WeftPreTrainedModel):
 
 
 class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
-    """
-    Encoder, decoder and a head that scores the target vocabulary, for training on pairs and for generating.
+    """Encoder, decoder and a head that scores the target vocabulary, for training on pairs and for generating.
 
     Args:
-        config ([`WeftConfig`]):
-            The configuration.
+        config: the configuration.
     """
 
     _tp_plan = {"lm_head": "colwise_gather_output"}
@@ -1083,41 +1065,35 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         sum_router_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftSeq2SeqLMOutput:
-        r"""
+        r"""Compute the scores of the target vocabulary, and the loss if labels are given.
+
         Args:
-            input_ids, attention_mask, inputs_embeds, position_ids, condition_values (*optional*):
-                See [`WeftEncoder.forward`].
-            decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`, *optional*):
-                Ids of the target tokens. Defaults to `labels` shifted right, or without labels to `input_ids` shifted
-                right, as in BART. A target with its own vocabulary needs one of the two.
-            decoder_attention_mask, cache, decoder_inputs_embeds (*optional*):
-                See [`WeftDecoder.forward`], where these names have no `decoder_`.
-            encoder_outputs, encoder_attention_mask (*optional*):
-                See [`WeftModel.forward`].
-            labels (`torch.LongTensor` of shape `(batch, target)`, *optional*):
-                Target ids for the loss, with -100 for positions that do not count.
-            use_cache (`bool`, *optional*):
-                Whether to return keys and values. Defaults to the configuration's `use_cache`. With labels, it is
-                always False.
-            logits_to_keep (`int` or `torch.Tensor`, *optional*, defaults to 0):
-                Score only the last N positions, or the given positions. 0 scores all.
-            num_items_in_batch (`int` or `torch.Tensor`, *optional*):
-                Number of labels in all accumulated batches and processes, from the Trainer. Losses are divided by it.
-            smoothing (`float`, *optional*, defaults to 0.0):
-                Label smoothing: weight of the uniform distribution over the vocabulary in the loss (Szegedy et al.
-                2016). [`WeftTrainer`] passes its `label_smoothing_factor` in training.
-            chunked_loss (`bool`, *optional*, defaults to `False`):
-                True computes the loss of the labels in chunks and returns no logits, which saves most of the memory of
-                a large vocabulary. None does so only where it pays: in training, with a vocabulary of 4,096 tokens or
-                more and a plain head. [`WeftTrainer`] passes None by default.
-            sum_router_counts (`Callable`, *optional*):
-                Takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns those of all
-                accumulated batches and processes. The router losses of this batch are then its summands of their
+            input_ids, attention_mask, inputs_embeds, position_ids, condition_values: see [`WeftEncoder.forward`].
+            decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`): ids of the target tokens. Defaults to
+                `labels` shifted right, or without labels to `input_ids` shifted right, as in BART. A target with its
+                own vocabulary needs one of the two.
+            decoder_attention_mask, cache, decoder_inputs_embeds: see [`WeftDecoder.forward`], where these names have no
+                `decoder_`.
+            encoder_outputs, encoder_attention_mask: see [`WeftModel.forward`].
+            labels (`torch.LongTensor` of shape `(batch, target)`): target ids for the loss, with -100 for positions
+                that do not count.
+            use_cache: whether to return keys and values. Defaults to the configuration's `use_cache`. With labels, it
+                is always False.
+            logits_to_keep: score only the last N positions, or the given positions. 0 scores all.
+            num_items_in_batch: number of labels in all accumulated batches and processes, from the Trainer. Losses are
+                divided by it.
+            smoothing: label smoothing: weight of the uniform distribution over the vocabulary in the loss (Szegedy et
+                al. 2016). [`WeftTrainer`] passes its `label_smoothing_factor` in training.
+            chunked_loss: True computes the loss of the labels in chunks and returns no logits, which saves most of the
+                memory of a large vocabulary. None does so only where it pays: in training, with a vocabulary of 4,096
+                tokens or more and a plain head. [`WeftTrainer`] passes None by default.
+            sum_router_counts: takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns those
+                of all accumulated batches and processes. The router losses of this batch are then its summands of their
                 losses. [`WeftTrainer`] passes this function.
 
         Returns:
-            [`WeftSeq2SeqLMOutput`]: the loss where labels are given, logits of shape `(batch, target, vocabulary)`,
-            the cache, and the other requested outputs.
+            The loss where labels are given, logits of shape `(batch, target, vocabulary)`, the cache, and the other
+            requested outputs.
 
         Raises:
             ValueError: an input has a wrong shape, is out of range, or is unknown. The message names the allowed
@@ -1229,12 +1205,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             self._tied_weights_keys = keys
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
-        """
-        Shift labels right by one, with the start token first and the pad token in place of -100.
+        """Shift labels right by one, with the start token first and the pad token in place of -100.
 
         Args:
-            labels (`torch.LongTensor` of shape `(batch, target)`):
-                The labels.
+            labels (`torch.LongTensor` of shape `(batch, target)`): the labels.
 
         Returns:
             `torch.LongTensor` of shape `(batch, target)`
@@ -1247,18 +1221,16 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
     def non_pad_tokens(
         self, labels, input_ids=None, attention_mask=None, decoder_attention_mask=None
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """
-        Return the masks of the non-pad tokens, which the router losses count.
+        """Return the masks of the non-pad tokens, which the router losses count.
 
         Args:
-            labels (`torch.LongTensor` of shape `(batch, target)`):
-                The labels. -100 is a pad, unless a 2-D `decoder_attention_mask` is given.
-            input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*):
-                Ids of the source, to find pads if the configuration has `infer_attention_mask`.
-            attention_mask (`torch.Tensor` of shape `(batch, source)`, or 4-D, *optional*):
-                Mask of the source.
-            decoder_attention_mask (`torch.Tensor` of shape `(batch, target)`, *optional*):
-                Mask of the target. It may also have columns for a cached prefix, or lack those of virtual tokens.
+            labels (`torch.LongTensor` of shape `(batch, target)`): the labels. -100 is a pad, unless a 2-D
+                `decoder_attention_mask` is given.
+            input_ids (`torch.LongTensor` of shape `(batch, source)`, *optional*): ids of the source, to find pads if
+                the configuration has `infer_attention_mask`.
+            attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*): mask of the source, or 4-D.
+            decoder_attention_mask (`torch.Tensor` of shape `(batch, target)`, *optional*): mask of the target. It may
+                also have columns for a cached prefix, or lack those of virtual tokens.
 
         Returns:
             A mask of shape `(batch * source,)`, None if all source tokens count, and a mask of shape `(batch *
@@ -1302,17 +1274,14 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return torch.cat(aux).mean(), torch.cat(z).mean()
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
-        """
-        Resize the decoder's embedding table and the head, if the target has its own vocabulary.
+        """Resize the decoder's embedding table and the head, if the target has its own vocabulary.
 
         Args:
-            new_num_tokens (`int`):
-                The new number of tokens in the target vocabulary.
-            mean_resizing (`bool`, *optional*, defaults to `True`):
-                Whether new rows are drawn around the mean of the old ones, as in `resize_token_embeddings`.
+            new_num_tokens: the new number of tokens in the target vocabulary.
+            mean_resizing: whether new rows are drawn around the mean of the old ones, as in `resize_token_embeddings`.
 
         Returns:
-            `torch.nn.Embedding`: the new table.
+            The new table.
 
         Raises:
             ValueError: source and target share one vocabulary.

@@ -1,5 +1,6 @@
 """What transformers' recorders of outputs need: hooks that copies drop, and that are installed before a graph is
-traced."""
+traced.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable

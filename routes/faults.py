@@ -1,5 +1,6 @@
 """The rules that a step must keep to be possible as it is written: the search for routes and their judgement share
-them."""
+them.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ def molecule_fault(smiles: str, path: Iterable[str]) -> Fault | None:
 
 def _holds(molecule: Molecule, other: Molecule) -> bool:
     """Return whether two mixtures share a molecule, and are not forms of it with and without inorganic ions or
-    water."""
+    water.
+    """
     if "." not in molecule.smiles + other.smiles:
         return False
     parts, others = ({*mixture.canonical.split(".")} for mixture in (molecule, other))

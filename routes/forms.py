@@ -48,17 +48,15 @@ def _is_plain(smiles: str) -> bool:
 
 @lru_cache(KNOWN)
 def parent_form(smiles: str) -> str:
-    """
-    Return the canonical SMILES of a molecule without counterions and solvents, neutralised by protons where that keeps
-    its identity.
+    """Return the canonical SMILES of a molecule without counterions and solvents, neutralised by protons where that
+    keeps its identity.
 
     Args:
-        smiles (`str`):
-            The canonical SMILES.
+        smiles: the canonical SMILES.
 
     Returns:
-        `str`: the SMILES of the parent. A mixture of several molecules, besides the counterions and solvents in
-        RDKit's list, is its own parent. So is a salt whose remaining ion has neither carbon nor nitrogen.
+        The SMILES of the parent. A mixture of several molecules, besides the counterions and solvents in RDKit's list,
+        is its own parent. So is a salt whose remaining ion has neither carbon nor nitrogen.
     """
     if _is_plain(smiles):
         return smiles
@@ -90,8 +88,7 @@ def salt_in_words(smiles: str, parent: str) -> str:
 
 @lru_cache(KNOWN)
 def tautomers(smiles: str) -> tuple[str, ...]:
-    """
-    Return the canonical SMILES of the other tautomers of a molecule that lose no stereochemistry.
+    """Return the canonical SMILES of the other tautomers of a molecule that lose no stereochemistry.
 
     A hydrogen moves between hetero atoms, or between a hetero atom and a carbon with two neighbours that have a double
     or triple bond to a hetero atom, as in enols of diketones. Molecules that differ in hydrogens at other carbons,

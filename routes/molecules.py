@@ -47,12 +47,10 @@ _BONDS = {Chem.BondType.SINGLE, Chem.BondType.DOUBLE, Chem.BondType.TRIPLE, Chem
 
 
 def parse(text: str) -> Chem.Mol:
-    """
-    Return the molecule of a text, in the normal form of `normal_form`. Every molecule that is compared is read here.
+    """Return the molecule of a text, in the normal form of `normal_form`. Every molecule that is compared is read here.
 
     Args:
-        text (`str`):
-            A SMILES, also in tokens with blanks between them, a CXSMILES or an InChI. Atom maps are removed. The
+        text: a SMILES, also in tokens with blanks between them, a CXSMILES or an InChI. Atom maps are removed. The
             stereocentres of a racemate or of unknown absolute configuration (`&1`, `o1` and `r` of CXSMILES) are not
             specified. Axial chirality is left out, with a warning. Other extensions are ignored.
 
@@ -278,17 +276,14 @@ def _counter_ions() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Molecule:
-    """
-    The properties of a molecule that RDKit has read.
+    """The properties of a molecule that RDKit has read.
 
     Args:
-        smiles (`str`):
-            The SMILES as it was given.
-        formula (`str`):
-            The Hill formula, with hydrogens and the charge. Molecules with different formulas are different molecules.
-        atoms (`Mapping[str, int]`):
-            The number of heavy atoms of each element. Hydrogen is left out, because routes leave out the reagents that
-            add and remove it. An isotope counts as its element: no recorded route that the rules were tested on
+        smiles: the SMILES as it was given.
+        formula: the Hill formula, with hydrogens and the charge. Molecules with different formulas are different
+            molecules.
+        atoms: the number of heavy atoms of each element. Hydrogen is left out, because routes leave out the reagents
+            that add and remove it. An isotope counts as its element: no recorded route that the rules were tested on
             contains one. Charges are not counted.
     """
 
@@ -304,7 +299,8 @@ class Molecule:
 
 def canonical_reaction(reactants: Iterable[str], product: str) -> str:
     """Return the SMILES of a reaction, which does not depend on the order of the reactants. Molecules that RDKit cannot
-    read stay as they are."""
+    read stay as they are.
+    """
     parts = sorted(part for smiles in reactants for part in canonical_or_given(smiles).split("."))
     return f"{'.'.join(parts)}>>{canonical_or_given(product)}"
 

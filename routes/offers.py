@@ -15,25 +15,17 @@ OWN = "your own store"
 
 @dataclass(frozen=True)
 class Offer:
-    """
-    The stock's data for a starting material.
+    """The stock's data for a starting material.
 
     Args:
-        smiles (`str`):
-            The SMILES in the route.
-        form (`str`, *optional*):
-            The form that the stock has instead, such as `"HCl salt"` or `"another tautomer"`. `None` stands for the
+        smiles: the SMILES in the route.
+        form: the form that the stock has instead, such as `"HCl salt"` or `"another tautomer"`. `None` stands for the
             molecule itself.
-        sold_as (`str`, *optional*):
-            The SMILES of that form.
-        price (`float`, *optional*):
-            The lowest price in the file.
-        unit (`str`, *optional*):
-            The unit of the price, as the file writes it.
-        vendor (`str`, *optional*):
-            The vendor.
-        catalogue_number (`str`, *optional*):
-            The catalogue number.
+        sold_as: the SMILES of that form.
+        price: the lowest price in the file.
+        unit: the unit of the price, as the file writes it.
+        vendor: the vendor.
+        catalogue_number: the catalogue number.
     """
 
     smiles: str

@@ -85,7 +85,8 @@ class Candidate:
     @property
     def feasibility(self) -> float | None:
         """The share of reactions whose product is among the predictions of the forward model; None without a forward
-        model or without reactions."""
+        model or without reactions.
+        """
         return sum(map(bool, self.forward_ranks)) / len(self.forward_ranks) if self.forward_ranks else None
 
     @cached_property
@@ -111,7 +112,8 @@ class Candidate:
     @property
     def steps(self) -> list[tuple[Route, Judgement, int | None]]:
         """For each step, in the order of `Route.steps`: the route to its product, the judgement of its last reaction,
-        and the rank of the product by the forward model. Empty without a route."""
+        and the rank of the product by the forward model. Empty without a route.
+        """
         if self.route is None:
             return []
         ranks = self.forward_ranks or (None,) * self.route.num_reactions
@@ -145,7 +147,8 @@ class Candidate:
 
     def solves(self, evidence: str) -> bool:
         """Return whether the route starts from the stock alone and each step has the evidence: `"recorded"` or
-        `"any"`."""
+        `"any"`.
+        """
         is_supported = evidence == "any" or self.evidence == "recorded"
         return bool(self.purchasable) and self.fails_because is None and is_supported
 
@@ -286,7 +289,8 @@ class Plan:
     @property
     def solved(self) -> bool | None:
         """Whether a route starts from the stock alone, no step fails, and each has the required evidence; None if that
-        is unknown, because there was no stock."""
+        is unknown, because there was no stock.
+        """
         routes = self.distinct
         if {candidate.purchasable for candidate in routes} == {None}:
             return None
@@ -312,7 +316,8 @@ class Plan:
     def summary(self) -> dict[str, Any]:
         """A row of a table: whether the target is solved, the numbers of distinct routes and of last reactions, the
         numbers of routes that are purchasable (None without a stock or without a route), precedented, and with a
-        failing step, the score of the first route, and the seconds of the searches."""
+        failing step, the score of the first route, and the seconds of the searches.
+        """
         routes = self.distinct
         purchasable = [route.purchasable for route in routes]
         return {

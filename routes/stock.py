@@ -89,8 +89,7 @@ def _place(keys: Any, key: int) -> int | None:
 
 
 class Stock:
-    """
-    A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys.
+    """A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys.
 
     Each molecule takes sixteen bytes, and more if it is a salt or has a price, vendor or catalogue number. A molecule
     that is not in a stock of n molecules is mistaken for one of them with a probability of n / 2^64, about 10^-12 for
@@ -100,12 +99,9 @@ class Stock:
     Stereochemistry and isotopes are the same in all forms. [`offer`] returns the form.
 
     Args:
-        names (`Iterable[str]`):
-            SMILES or InChIKeys. Others are counted in `num_bad`, as in `from_file`.
-        kind (`str`, *optional*, defaults to `"smiles"`):
-            The kind of names: `"smiles"` or `"inchikey"`.
-        is_strict (`bool`, *optional*, defaults to `False`):
-            Whether only the molecules themselves are in stock, and no other forms of them.
+        names: SMILES or InChIKeys. Others are counted in `num_bad`, as in `from_file`.
+        kind: the kind of names: `"smiles"` or `"inchikey"`.
+        is_strict: whether only the molecules themselves are in stock, and no other forms of them.
     """
 
     own: frozenset[str] = frozenset()  # molecules of the user, besides those of the file
@@ -146,9 +142,8 @@ class Stock:
         column: str | None = None,
         is_strict: bool = False,
     ) -> Stock:
-        """
-        Read a file of SMILES, InChI or InChIKeys: one per line, or one column of a table with a header. Or read an SD
-            file.
+        """Read a file of SMILES, InChI or InChIKeys: one per line, or one column of a table with a header. Or read an
+        SD file.
 
         For a table or an SD file, also read the lowest price of each molecule, its vendor and its catalogue number,
         from columns or fields with such names.
@@ -159,22 +154,16 @@ class Stock:
         Entries of several molecules are counted in `num_salts`.
 
         Args:
-            path (`str` or `Path`):
-                The file, or a Bloom filter: a `.bloom` file, or a catalogue of molbloom such as `zinc-instock`.
-            workers (`int`, *optional*, defaults to 1):
-                The number of processes that canonicalise SMILES. The processes are spawned, so a script that uses
+            path: the file, or a Bloom filter: a `.bloom` file, or a catalogue of molbloom such as `zinc-instock`.
+            workers: the number of processes that canonicalise SMILES. The processes are spawned, so a script that uses
                 more than one needs `if __name__ == "__main__":`.
-            progress (`bool`, *optional*, defaults to `True`):
-                Whether to show a progress bar.
-            cache (`bool`, *optional*, defaults to `True`):
-                Whether to read and write the cache.
-            column (`str`, *optional*):
-                The column with the molecules (default: `smiles`, `structure`, `inchikey`, ...).
-            is_strict (`bool`, *optional*, defaults to `False`):
-                Same as for the class.
+            progress: whether to show a progress bar.
+            cache: whether to read and write the cache.
+            column: the column with the molecules (default: `smiles`, `structure`, `inchikey`, ...).
+            is_strict: same as for the class.
 
         Returns:
-            `Stock`: the stock.
+            The stock.
 
         Raises:
             ValueError: the file is not a list of molecules. The message quotes it.
@@ -238,7 +227,8 @@ class Stock:
 
     def _noted(self, name: str, price: float, about: Sequence[str]) -> Iterator[tuple[int, float, list[str]]]:
         """Yield the notes of an entry: price, unit, vendor and number by its name and, for a salt, also by its
-        parent."""
+        parent.
+        """
         if price == price or any(about):
             yield hash64(name), price, ["", "", *about]
         if self.kind == "smiles" and (parent := parent_form(name)) != name:
@@ -364,8 +354,7 @@ class Stock:
 
 
 class BloomStock(Stock):
-    """
-    A stock in a Bloom filter of molbloom (https://github.com/whitead/molbloom), such as the 9.2 million molecules in
+    """A stock in a Bloom filter of molbloom (https://github.com/whitead/molbloom), such as the 9.2 million molecules in
     stock of ZINC20.
 
     A filter has no prices and does not know its size, and a few molecules that are not in it count as present: 0.03%
@@ -373,10 +362,8 @@ class BloomStock(Stock):
     not its tautomers.
 
     Args:
-        name (`str` or `Path`):
-            A `.bloom` file, or the name of a catalogue, which molbloom downloads once.
-        is_strict (`bool`, *optional*, defaults to `False`):
-            Same as for [`Stock`].
+        name: a `.bloom` file, or the name of a catalogue, which molbloom downloads once.
+        is_strict: same as for [`Stock`].
 
     Raises:
         ImportError: molbloom is not installed.

@@ -73,16 +73,13 @@ def split_parts(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Route:
-    """
-    A molecule and how it is made. A route is immutable and hashable.
+    """A molecule and how it is made. A route is immutable and hashable.
 
     Two routes are equal only if their children are in the same order too. To ignore the order, compare `canonical()`.
 
     Args:
-        smiles (`str`):
-            SMILES of the molecule. It contains only characters of `SMILES_CHARACTERS`.
-        children (`tuple[Route, ...]`, *optional*, defaults to `()`):
-            The reactants of the reaction that makes the molecule. A starting material has none.
+        smiles: SMILES of the molecule. It contains only characters of `SMILES_CHARACTERS`.
+        children: the reactants of the reaction that makes the molecule. A starting material has none.
 
     Raises:
         ValueError: `smiles` is empty or contains a character that is not allowed in a SMILES.
@@ -156,15 +153,13 @@ class Route:
         return Route(self.smiles, tuple(sorted((child.canonical() for child in self.children), key=Route.to_string)))
 
     def shuffled(self, rng: random.Random) -> Route:
-        """
-        Return the same route with the children of every molecule in a random order.
+        """Return the same route with the children of every molecule in a random order.
 
         Args:
-            rng (`random.Random`):
-                The source of the order. The same state gives the same order.
+            rng: the source of the order. The same state gives the same order.
 
         Returns:
-            `Route`: the shuffled route.
+            The shuffled route.
         """
         children = [child.shuffled(rng) for child in self.children]
         rng.shuffle(children)
@@ -178,16 +173,14 @@ class Route:
 
     @classmethod
     def from_dict(cls, data: Any) -> Route:
-        """
-        Read a route from nested dictionaries. Fields other than `smiles` and `children` are ignored.
+        """Read a route from nested dictionaries. Fields other than `smiles` and `children` are ignored.
 
         Args:
-            data (`dict[str, Any]`):
-                The result of `to_dict`, with or without further fields. A starting material may have an empty
+            data: the result of `to_dict`, with or without further fields. A starting material may have an empty
                 `children` or none.
 
         Returns:
-            `Route`: the route.
+            The route.
 
         Raises:
             ValueError: a field is missing, has a wrong type or is not a SMILES, or there are more than 64 reactions in
@@ -197,20 +190,19 @@ class Route:
 
     def to_string(self) -> str:
         """Return the DirectMultiStep text: `str(self.to_dict()).replace(" ", "")`. It contains every backslash
-        twice."""
+        twice.
+        """
         return str(self.to_dict()).replace(" ", "")
 
     @classmethod
     def from_string(cls, text: str) -> Route:
-        """
-        Parse the DirectMultiStep text. `to_string` returns every accepted text character for character.
+        """Parse the DirectMultiStep text. `to_string` returns every accepted text character for character.
 
         Args:
-            text (`str`):
-                The text, without spaces.
+            text: the text, without spaces.
 
         Returns:
-            `Route`: the route.
+            The route.
 
         Raises:
             ValueError: the text has more than 64 reactions in a row or does not follow the grammar.
@@ -226,19 +218,17 @@ class Route:
         return route
 
     def format_tree(self, missing: Collection[str] | None = None) -> str:
-        """
-        Format the route as a tree for a terminal.
+        """Format the route as a tree for a terminal.
 
         Each molecule has a line, with `•` in front of a starting material that is in stock. The last line counts the
         reactions and the starting materials.
 
         Args:
-            missing (`Collection[str]`, *optional*):
-                The starting materials that are not in stock, as in `Candidate.missing` and from
+            missing: the starting materials that are not in stock, as in `Candidate.missing` and from
                 `Stock.missing(route)`. All others then are. `None` stands for no stock.
 
         Returns:
-            `str`: the lines, joined by line breaks.
+            The lines, joined by line breaks.
         """
         leaves = self.leaves()
         stocked = set() if missing is None else set(leaves) - set(missing)

@@ -1,7 +1,8 @@
 """Compile the search for a model, once for all weights of its configuration. `generate`, `serve` and Python then use
 it for every request that fits. This needs a C++ compiler and takes two to four minutes. For the included starter, it
 pays off after about 2,000 texts, one at a time, or 20,000 in batches of 16. The code is for this processor or GPU, and
-is stored in your cache folder."""
+is stored in your cache folder.
+"""
 
 import argparse
 

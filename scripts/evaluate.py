@@ -1,5 +1,6 @@
 """Score a model on a file of pairs of texts: the metrics of training with intervals, and the wrong pairs with the
-model's output. `weftformer routes evaluate` scores routes."""
+model's output. `weftformer routes evaluate` scores routes.
+"""
 
 import argparse
 import sys

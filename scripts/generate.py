@@ -1,5 +1,6 @@
 """Generate a text for each line of a file or of standard input, or for each text on the command line. Line n of the
-output corresponds to line n of the input, or to row n of a table (blank lines of a csv are not counted)."""
+output corresponds to line n of the input, or to row n of a table (blank lines of a csv are not counted).
+"""
 
 from __future__ import annotations
 

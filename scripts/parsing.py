@@ -141,7 +141,8 @@ def _read(file: Path, actions: dict[str, argparse.Action]) -> dict[str, Any]:
 
 def parse_arguments(words: Sequence[str]) -> tuple[Any, ...]:
     """Return the arguments of `weftformer train` as `ModelArguments`, `DataArguments` and `WeftTrainingArguments`; see
-    [`parse_dataclasses`]."""
+    [`parse_dataclasses`].
+    """
     from weftformer.training.arguments import WeftTrainingArguments
     from weftformer.training.options import DataArguments, ModelArguments
 

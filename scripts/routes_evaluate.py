@@ -1,6 +1,7 @@
 """Plan targets with recorded routes, and report how often and how well these routes are found. The predictions come
 from a model, or from files of `weftformer routes plan --json`, `--save-predictions`, AiZynthFinder, RetroCast,
-DirectMultiStep or PaRoutes, with the routes of each target in rank order."""
+DirectMultiStep or PaRoutes, with the routes of each target in rank order.
+"""
 
 from __future__ import annotations
 

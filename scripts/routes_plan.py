@@ -1,5 +1,6 @@
 """Plan synthesis routes for target molecules, best first, with the included model or a model of `routes train`.
-Exit status: 0, 3 when at least one target is not solved, 2 for a wrong option, 1 after any other error."""
+Exit status: 0, 3 when at least one target is not solved, 2 for a wrong option, 1 after any other error.
+"""
 
 from __future__ import annotations
 
@@ -319,7 +320,8 @@ def _answer(plan: Plan) -> str:
 
 def described_step(number: str, route: Route, known: Judgement, rank: int | None) -> str:
     """Describe a step: its number, its name or class, its recorded reactions, its forward prediction, and remarks, and
-    below the usual reagents of the recorded reactions."""
+    below the usual reagents of the recorded reactions.
+    """
     name = known.title or f"to {route.smiles}"
     states = {
         "precedented": f"{known.precedents:,} recorded",

@@ -1,5 +1,6 @@
 """Train a model that writes synthesis routes, test it on held-out targets, and plan one of them. By default, it
-is trained on the included sample of recorded routes."""
+is trained on the included sample of recorded routes.
+"""
 
 import argparse
 

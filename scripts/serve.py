@@ -1,5 +1,6 @@
 """Serve a model over HTTP: POST /plan and /expand (route models) or /translate (text models), GET /health, /ready and /metrics,
-API at /docs. If WEFT_API_KEY is set, requests must send `Authorization: Bearer KEY`."""
+API at /docs. If WEFT_API_KEY is set, requests must send `Authorization: Bearer KEY`.
+"""
 
 import argparse
 import ipaddress

@@ -10,40 +10,26 @@ from ..common.options import check_options, option
 
 @dataclass(frozen=True)
 class Limits:
-    """
-    The limits of a server.
+    """The limits of a server.
 
     Args:
-        max_batch_size (`int`, *optional*, defaults to 32):
-            The largest number of inputs (targets or texts) that are computed at once. At most half of them are of one
-            request.
-        max_queue (`int`, *optional*, defaults to 256):
-            The largest number of waiting inputs. Requests that exceed it are refused with status 429.
-        max_inputs (`int`, *optional*, defaults to 32):
-            The largest number of inputs in a request.
-        max_characters (`int`, *optional*, defaults to 2000):
-            The largest number of characters of an input.
-        max_beams (`int`, *optional*, defaults to 50):
-            The largest number of beams.
-        max_new_tokens (`int`, *optional*):
-            The largest number of tokens to generate for an input. Defaults to the value of the task.
-        max_request_bytes (`int`, *optional*, defaults to 262144):
-            The largest size of a request's body in bytes. Larger ones are refused with status 413.
-        max_time_limit (`float`, *optional*, defaults to 60.0):
-            The longest time in seconds that a request may give to the search for a target. It is at most `timeout_s`.
-            If a request has no limit, a search to the stock ends after this time or half of `timeout_s`, whichever is
-            shorter.
-        timeout_s (`float`, *optional*, defaults to 120.0):
-            The time in seconds for a request's body to arrive (else status 408), and then for its answer (else status
-            504).
-        header_timeout_s (`float`, *optional*, defaults to 10.0):
-            The time in seconds after which a connection without a request is closed.
-        stop_timeout_s (`float`, *optional*, defaults to 25.0):
-            The time in seconds for running requests to finish when the server is stopped.
-        max_connections (`int`, *optional*, defaults to 512):
-            The largest number of connections. Further ones are refused with status 503.
-        refuse (`tuple[str, ...]`, *optional*, defaults to `()`):
-            The fields that a request must not have, such as `"ranking"`.
+        max_batch_size: the largest number of inputs (targets or texts) that are computed at once. At most half of them
+            are of one request.
+        max_queue: the largest number of waiting inputs. Requests that exceed it are refused with status 429.
+        max_inputs: the largest number of inputs in a request.
+        max_characters: the largest number of characters of an input.
+        max_beams: the largest number of beams.
+        max_new_tokens: the largest number of tokens to generate for an input. Defaults to the value of the task.
+        max_request_bytes: the largest size of a request's body in bytes. Larger ones are refused with status 413.
+        max_time_limit: the longest time in seconds that a request may give to the search for a target. It is at most
+            `timeout_s`. If a request has no limit, a search to the stock ends after this time or half of `timeout_s`,
+            whichever is shorter.
+        timeout_s: the time in seconds for a request's body to arrive (else status 408), and then for its answer (else
+            status 504).
+        header_timeout_s: the time in seconds after which a connection without a request is closed.
+        stop_timeout_s: the time in seconds for running requests to finish when the server is stopped.
+        max_connections: the largest number of connections. Further ones are refused with status 503.
+        refuse: the fields that a request must not have, such as `"ranking"`.
 
     Raises:
         ValueError: a limit is too small or not finite.

@@ -1,5 +1,6 @@
 """Middleware of the server. It names, logs and counts requests, and limits the size of their bodies. The answer to a
-refused request has the reason in words."""
+refused request has the reason in words.
+"""
 
 from __future__ import annotations
 

@@ -115,7 +115,8 @@ class TextPool:
 
 def _examples(model: Any, tokenizer: Any) -> list[str]:
     """Return two texts of the kind that a model reads: sources that were set aside from its training data, or words
-    with the name of their column."""
+    with the name of their column.
+    """
     file = Path(model.name_or_path, OUTPUTS)
     sources: list[str | None] = []
     if model.name_or_path and file.is_file():

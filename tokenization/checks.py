@@ -22,22 +22,17 @@ def encode_checked(
     add_special_tokens: bool = True,
     max_length: int | None = None,
 ) -> list[int]:
-    """
-    Return the token ids of a text, without truncation or padding, if the tokenizer can encode all of it.
+    """Return the token ids of a text, without truncation or padding, if the tokenizer can encode all of it.
 
     A character is unknown if the tokenizer raises an error for it (a word-level vocabulary without an unknown token),
     encodes it as the unknown token, or leaves it out (BPE without an unknown token). Special tokens in the text are
     known if the tokenizer recognises them.
 
     Args:
-        tokenizer (`PreTrainedTokenizerFast`):
-            Any tokenizer. Only the error of a fast one names the unknown character.
-        text (`str`):
-            One text.
-        add_special_tokens (`bool`, *optional*, defaults to `True`):
-            Whether to add the special tokens of the tokenizer's template, which count for `max_length`.
-        max_length (`int`, *optional*):
-            The largest number of tokens. Defaults to no limit.
+        tokenizer: any tokenizer. Only the error of a fast one names the unknown character.
+        text: one text.
+        add_special_tokens: whether to add the special tokens of the tokenizer's template, which count for `max_length`.
+        max_length: the largest number of tokens. Defaults to no limit.
 
     Raises:
         TypeError: `text` is not a string.

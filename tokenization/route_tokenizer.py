@@ -48,20 +48,17 @@ _NOT_SMILES = re.compile(_SPECIAL.pattern + "|[{}',]")
 
 
 def build_route_tokenizer(vocabulary: str = "dms") -> PreTrainedTokenizerFast:
-    """
-    Build a tokenizer of routes: bos `<SOS>` (0), eos `?` (22), pad space (52), mask `J` (51).
+    """Build a tokenizer of routes: bos `<SOS>` (0), eos `?` (22), pad space (52), mask `J` (51).
 
     `tokenizer("CCO")` gives `<SOS> C C O ?`. Decoding inserts no spaces. Special tokens are recognised inside the
     text, so that [`source_text`] can write pads and a second `<SOS>`. The tokenizer returns only `input_ids`: a source
     has pads in its middle, so a mask of ones would be wrong, and the model infers the mask (`infer_attention_mask`).
 
     Args:
-        vocabulary (`str`, *optional*, defaults to `"dms"`):
-            `"dms"` has the 53 tokens of DMS. `"weft"` has 25 more, which write every element, isotope and salt.
+        vocabulary: `"dms"` has the 53 tokens of DMS. `"weft"` has 25 more, which write every element, isotope and salt.
 
     Returns:
-        `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it
-        without Weft.
+        The tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it without Weft.
 
     Example:
 
@@ -101,26 +98,22 @@ def source_text(
     product_length: int = PRODUCT_LENGTH,
     source_length: int = SOURCE_LENGTH,
 ) -> str:
-    """
-    Write the source of a DMS model as one text. The tokenizer's template adds the outer `<SOS>` and `?`.
+    """Write the source of a DMS model as one text. The tokenizer's template adds the outer `<SOS>` and `?`.
 
     The tokens are then `<SOS> product ?`, or with a starting material `<SOS> product ? pads <SOS> starting material
     ?`. The second `<SOS>` is at position `product_length`, because DMS has learned positions and was trained with the
     starting material there. The text has no pads at its end, which batching adds.
 
     Args:
-        product (`str`):
-            The SMILES of the molecule to make.
-        starting_material (`str`, *optional*):
-            The SMILES of a molecule that the route must start from.
-        product_length (`int`, *optional*, defaults to 145):
-            The number of tokens for the product, with its `<SOS>`, `?` and pads, in front of a starting material.
-        source_length (`int`, *optional*, defaults to 280):
-            The number of tokens for the whole source. `source_length - product_length` of them are for the starting
-            material. Without one, all of them are for the product.
+        product: the SMILES of the molecule to make.
+        starting_material: the SMILES of a molecule that the route must start from.
+        product_length: the number of tokens for the product, with its `<SOS>`, `?` and pads, in front of a starting
+            material.
+        source_length: the number of tokens for the whole source. `source_length - product_length` of them are for the
+            starting material. Without one, all of them are for the product.
 
     Returns:
-        `str`: the text, for `tokenizer(text)`.
+        The text, for `tokenizer(text)`.
 
     Raises:
         ValueError: product or starting material is too long (the message names both lengths), or contains a character
@@ -143,17 +136,14 @@ def encode_source(
     *,
     source_length: int = SOURCE_LENGTH,
 ) -> list[int]:
-    """
-    Check a source, and encode the text of [`source_text`] with the outer `<SOS>` and `?`.
+    """Check a source, and encode the text of [`source_text`] with the outer `<SOS>` and `?`.
 
     Args:
-        tokenizer (`PreTrainedTokenizerFast`):
-            The tokenizer of [`build_route_tokenizer`].
-        product, starting_material, source_length (*optional*):
-            As in [`source_text`].
+        tokenizer: the tokenizer of [`build_route_tokenizer`].
+        product, starting_material, source_length: as in [`source_text`].
 
     Returns:
-        `list[int]`: the ids, at most `source_length`.
+        The ids, at most `source_length`.
 
     Raises:
         TypeError: product or starting material is not a string.
@@ -166,22 +156,18 @@ def encode_source(
 
 
 def encode_route(tokenizer: PreTrainedTokenizerFast, route_string: str, *, max_length: int | None = None) -> list[int]:
-    """
-    Check a route, and encode it as labels: its tokens and the eos, without the bos.
+    """Check a route, and encode it as labels: its tokens and the eos, without the bos.
 
     The model adds the bos when it shifts the labels (`decoder_start_token_id` is the bos).
 
     Args:
-        tokenizer (`PreTrainedTokenizerFast`):
-            The tokenizer of [`build_route_tokenizer`].
-        route_string (`str`):
-            A route as DMS writes it, `str(route).replace(" ", "")` of nested dictionaries with the keys `smiles` and,
-            except in leaves, `children`.
-        max_length (`int`, *optional*):
-            The largest number of labels, with the eos. Defaults to no limit.
+        tokenizer: the tokenizer of [`build_route_tokenizer`].
+        route_string: a route as DMS writes it, `str(route).replace(" ", "")` of nested dictionaries with the keys
+            `smiles` and, except in leaves, `children`.
+        max_length: the largest number of labels, with the eos. Defaults to no limit.
 
     Returns:
-        `list[int]`: the labels.
+        The labels.
 
     Raises:
         TypeError: `route_string` is not a string.

@@ -25,8 +25,7 @@ def train_tokenizer(
     vocab_size: int | None = None,
     min_frequency: int | None = None,
 ) -> PreTrainedTokenizerFast:
-    """
-    Train a byte-level BPE vocabulary (as GPT-2's, Radford et al. 2019).
+    """Train a byte-level BPE vocabulary (as GPT-2's, Radford et al. 2019).
 
     Every byte is a token, so no text is unknown, and decoding returns the exact text.
     The ids 0, 1 and 2 are `<pad>`, `<s>` (bos) and `</s>` (eos). `tokenizer(text)` adds `</s>` at the end and nothing
@@ -37,19 +36,16 @@ def train_tokenizer(
     (https://github.com/huggingface/tokenizers/issues/1392). Train the vocabulary on texts with these words instead.
 
     Args:
-        texts (`Iterable[str]`):
-            The texts, which are read once. For columns of a data set see [`iter_columns`].
-        vocab_size (`int`, *optional*):
-            The largest number of tokens, with the 256 bytes and 3 special tokens. Few texts give fewer tokens, with a
-            warning, so set the model's `vocab_size` to `len(tokenizer)`. By default the texts decide: pairs are merged
-            while one occurs 100 times, up to 8000 tokens (a rule of thumb after
+        texts: the texts, which are read once. For columns of a data set see [`iter_columns`].
+        vocab_size: the largest number of tokens, with the 256 bytes and 3 special tokens. Few texts give fewer tokens,
+            with a warning, so set the model's `vocab_size` to `len(tokenizer)`. By default the texts decide: pairs are
+            merged while one occurs 100 times, up to 8000 tokens (a rule of thumb after
             https://aclanthology.org/2020.findings-emnlp.352).
-        min_frequency (`int`, *optional*):
-            How often a pair of tokens must occur to be merged. By default 2 with a `vocab_size`, 100 without.
+        min_frequency: how often a pair of tokens must occur to be merged. By default 2 with a `vocab_size`, 100
+            without.
 
     Returns:
-        `PreTrainedTokenizerFast`: the tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it
-        without Weft.
+        The tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it without Weft.
 
     Raises:
         TypeError: `texts` is one string, or an item is not a string.
@@ -101,17 +97,14 @@ def train_tokenizer(
 
 
 def iter_columns(dataset: Iterable[Mapping[str, Any]], columns: str | Sequence[str]) -> Iterator[str]:
-    """
-    Yield the texts of some columns of a data set, row by row, for [`train_tokenizer`].
+    """Yield the texts of some columns of a data set, row by row, for [`train_tokenizer`].
 
     Args:
-        dataset (`Iterable[Mapping[str, Any]]`):
-            The rows: a `datasets.Dataset`, streaming or not, or a list of dictionaries.
-        columns (`str` or `Sequence[str]`):
-            The columns, e.g. `("en", "de")` for one vocabulary of both languages.
+        dataset: the rows: a `datasets.Dataset`, streaming or not, or a list of dictionaries.
+        columns: the columns, e.g. `("en", "de")` for one vocabulary of both languages.
 
     Yields:
-        `str`: a text for each row and column.
+        A text for each row and column.
 
     Raises:
         ValueError: a row lacks a column, or the value is not a string. The message names the row and the column.

@@ -19,14 +19,11 @@ _BUCKET = 8
 
 
 def alike_in_length(lengths: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """
-    Sort rows by length, so that adjacent rows have similar sources and targets.
+    """Sort rows by length, so that adjacent rows have similar sources and targets.
 
     Args:
-        lengths (`np.ndarray` of shape `(2, all rows)`):
-            The number of source tokens and of target tokens of each row.
-        rows (`np.ndarray` of shape `(rows,)`):
-            The rows to sort. Those of equal lengths keep their order.
+        lengths (`np.ndarray` of shape `(2, all rows)`): the number of source tokens and of target tokens of each row.
+        rows (`np.ndarray` of shape `(rows,)`): the rows to sort. Those of equal lengths keep their order.
 
     Returns:
         `np.ndarray` of shape `(rows,)`.
@@ -38,8 +35,7 @@ def alike_in_length(lengths: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 class TokenBudgetSampler(Sampler[list[int]]):
-    """
-    A batch sampler that limits the tokens of a batch to `max_tokens`.
+    """A batch sampler that limits the tokens of a batch to `max_tokens`.
 
     As in fairseq, the tokens of a batch are the number of its training pairs times the length of its longest source or
     target. The pairs of a batch have similar lengths, and every pair is in exactly one batch.
@@ -50,16 +46,11 @@ class TokenBudgetSampler(Sampler[list[int]]):
     accelerate distributes the batches over processes in turn.
 
     Args:
-        source_lengths (`Sequence[int]` or `np.ndarray` of shape `(pairs,)`):
-            The number of source tokens of each pair.
-        target_lengths (`Sequence[int]` or `np.ndarray` of shape `(pairs,)`):
-            The number of target tokens of each pair.
-        max_tokens (`int`):
-            The largest number of tokens of a batch.
-        num_processes (`int`, *optional*, defaults to 1):
-            The number of processes that train together.
-        seed (`int`, *optional*, defaults to 0):
-            The seed of the shuffle.
+        source_lengths (`Sequence[int]` or `np.ndarray` of shape `(pairs,)`): the number of source tokens of each pair.
+        target_lengths (`Sequence[int]` or `np.ndarray` of shape `(pairs,)`): the number of target tokens of each pair.
+        max_tokens: the largest number of tokens of a batch.
+        num_processes: the number of processes that train together.
+        seed: the seed of the shuffle.
 
     Raises:
         ValueError: one pair has more than `max_tokens` tokens, there are fewer pairs than processes, or the two lists
@@ -132,19 +123,14 @@ def padded(lengths: np.ndarray, collator: Any) -> np.ndarray:
 
 
 class PairCollator(DataCollatorForSeq2Seq):
-    """
-    `DataCollatorForSeq2Seq` that never pads beyond the limits, because a learned position table has no more rows, and
-    returns no mask for a batch without pads, because attention is faster without one.
+    """`DataCollatorForSeq2Seq` that never pads beyond the limits, because a learned position table has no more rows,
+    and returns no mask for a batch without pads, because attention is faster without one.
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase`):
-            The tokenizer.
-        limits (`tuple[int, int]`):
-            The largest number of tokens of a source and of a target.
-        device (`torch.device`):
-            The device of the training. On CUDA, each new shape costs time, so the default `multiple` is 8.
-        multiple (`int`, *optional*):
-            Lengths are padded to a multiple of this number.
+        tokenizer: the tokenizer.
+        limits: the largest number of tokens of a source and of a target.
+        device: the device of the training. On CUDA, each new shape costs time, so the default `multiple` is 8.
+        multiple: lengths are padded to a multiple of this number.
     """
 
     def __init__(self, tokenizer: Any, limits: tuple[int, int], device: torch.device, multiple: int | None = None):
@@ -163,14 +149,11 @@ class PairCollator(DataCollatorForSeq2Seq):
 
 
 def row_lengths(dataset: Any, columns: Sequence[str]) -> np.ndarray:
-    """
-    Return the lengths of the lists in some columns of a data set.
+    """Return the lengths of the lists in some columns of a data set.
 
     Args:
-        dataset (`datasets.Dataset` or map-style data set):
-            The data set, whose rows are dictionaries.
-        columns (`Sequence[str]`):
-            The names of the columns.
+        dataset: the data set, whose rows are dictionaries.
+        columns: the names of the columns.
 
     Returns:
         `np.ndarray` of shape `(columns, rows)` in int32.

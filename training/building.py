@@ -36,7 +36,8 @@ _STARTER_BYTES = 150
 
 def starts_from_starter(args: ModelArguments, pairs: Pairs) -> bool:
     """Return whether the default is to begin from the included starter: for few pairs of short texts, without numeric
-    columns, if the arguments choose neither a model nor a vocabulary."""
+    columns, if the arguments choose neither a model nor a vocabulary.
+    """
     chosen = (args.from_scratch, args.model_name_or_path, args.preset, args.config_overrides, args.tokenizer_name,
               args.tokenizer_vocab_size)  # fmt: skip
     if any(chosen) or pairs.args.streaming or pairs.columns.conditions or len(pairs) >= _STARTER_PAIRS:

@@ -28,8 +28,7 @@ def weft_model(model) -> Any:
 
 
 class PushCodeCallback(TrainerCallback):
-    """
-    Adds the model's code to the folder that the Trainer pushes during training (`hub_strategy`).
+    """Adds the model's code to the folder that the Trainer pushes during training (`hub_strategy`).
 
     The Trainer copies configuration and weights of a checkpoint into this folder, but not the code that the
     configuration refers to. [`WeftTrainer`] has this callback. Another Trainer that pushes during training needs it.
@@ -43,8 +42,7 @@ class PushCodeCallback(TrainerCallback):
 
 
 class StopAfterCycleCallback(TrainerCallback):
-    """
-    Evaluates at the end of the first of two cycles, and ends training there if all validation pairs are right.
+    """Evaluates at the end of the first of two cycles, and ends training there if all validation pairs are right.
 
     It is for the schedule `cosine_with_restarts` with two cycles. The first one begins with the warm-up, so it is longer
     by these steps.
@@ -67,11 +65,10 @@ class StopAfterCycleCallback(TrainerCallback):
 
 
 class ExpertStatisticsCallback(TrainerCallback):
-    """
-    Logs statistics of the routers at each logging step, over all non-pad tokens since the last one, of all processes.
+    """Logs statistics of the routers at each logging step, over all non-pad tokens since the last one, of all
+    processes.
 
-    All loggers of the Trainer get five numbers for the model: the largest load of an expert (divided by the mean
-        load),
+    All loggers of the Trainer get five numbers for the model: the largest load of an expert (divided by the mean load),
     the number of experts without any assignment, and the means over layers of the share of assignments that were
     dropped because the expert was full, of the balance loss and of the z-loss, both without their coefficients. The
     `log_history` of the state also gets the load of each expert of a layer as `experts/<layer>/load`, a list of

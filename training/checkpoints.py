@@ -39,19 +39,16 @@ def checkpoints(folder: str | os.PathLike) -> list[Path]:
 
 
 def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForConditionalGeneration:
-    """
-    Average the weights of a run's last checkpoints, as in section 6.1 of Vaswani et al. 2017 (arXiv:1706.03762).
+    """Average the weights of a run's last checkpoints, as in section 6.1 of Vaswani et al. 2017 (arXiv:1706.03762).
 
     The weights are summed in float64.
 
     Args:
-        folder (`str` or `os.PathLike`):
-            The `output_dir` of a training run.
-        count (`int`, *optional*, defaults to 10):
-            The number of checkpoints to average. If the folder has fewer, all of them are averaged.
+        folder: the `output_dir` of a training run.
+        count: the number of checkpoints to average. If the folder has fewer, all of them are averaged.
 
     Returns:
-        [`WeftForConditionalGeneration`]: a model with the averaged weights, in float32.
+        A model with the averaged weights, in float32.
 
     Raises:
         ValueError: `count` is less than 1, there is no checkpoint, or a checkpoint is damaged.
@@ -157,10 +154,8 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
     """Check that the output folder is empty, unless training resumes or the user allows overwriting.
 
     Args:
-        args ([`WeftTrainingArguments`]):
-            The training arguments.
-        inputs (`tuple[str | None, ...]`, *optional*):
-            Files and folders that training reads. Overwriting must not remove them.
+        args: the training arguments.
+        inputs: files and folders that training reads. Overwriting must not remove them.
 
     Raises:
         ValueError: the folder is not empty, or has an input that would be removed.
@@ -259,8 +254,7 @@ def _is_weights(path: Path) -> bool:
 
 
 class ShardedModelTrainer(Seq2SeqTrainer):
-    """
-    A `Seq2SeqTrainer` whose checkpoints of a model with a `DistributedConfig` are like those of one process.
+    """A `Seq2SeqTrainer` whose checkpoints of a model with a `DistributedConfig` are like those of one process.
 
     The `Trainer` saves whole weights of such a model too, but only the first process' part of the optimizer's state,
     and it can load neither. Here any number of processes can load the weights and the optimizer's state. Resuming

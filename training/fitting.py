@@ -151,7 +151,8 @@ def report(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> None:
 @dataclass
 class FittedPairs:
     """The trainer, with the trained model, the first source of its training pairs, and the report, which a notebook
-    shows."""
+    shows.
+    """
 
     trainer: WeftTrainer
     example: str
@@ -287,7 +288,8 @@ def _facts(pairs: Pairs, data: Mapping[str, Any]) -> dict[str, str]:
 
 def _with_starter(args: ModelArguments, training_args: WeftTrainingArguments, pairs: Pairs) -> ModelArguments:
     """Return the arguments with the included starter as the model, with its rate and epochs, if that is the
-    default."""
+    default.
+    """
     if not starts_from_starter(args, pairs):
         return args
     logger.info(

@@ -27,14 +27,10 @@ def corpus_score(name: str, predictions: Sequence[str], references: Sequence[str
     """Return sacrebleu's score, 0 to 100, with its defaults.
 
     Args:
-        name (`str`):
-            `bleu` (Post 2018, arXiv:1804.08771) or `chrf` (Popovic 2015).
-        predictions (`Sequence[str]`):
-            The generated texts.
-        references (`Sequence[str]`):
-            The expected texts, in the same order.
-        options (*optional*):
-            Further arguments of the metric's `corpus_score`.
+        name: `bleu` (Post 2018, arXiv:1804.08771) or `chrf` (Popovic 2015).
+        predictions: the generated texts.
+        references: the expected texts, in the same order.
+        **options: further arguments of the metric's `corpus_score`.
     """
     from sacrebleu.metrics import BLEU, CHRF
 
@@ -45,8 +41,7 @@ def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequen
     """Return sacrebleu's bootstrap interval (95%) of a score (Koehn 2004), from 1,000 resamples with a fixed seed.
 
     Args:
-        name (`str`), predictions, references (`Sequence[str]`):
-            As in [`corpus_score`].
+        name: as in [`corpus_score`].
 
     Returns:
         The two ends of the interval, or None if sacrebleu (2.6) cannot compute it, because all resamples have a score
@@ -88,14 +83,10 @@ def verdict(wrong: Sequence[Row], count: int, what: str = "pairs", number: int =
     """Return lines with the exact-match score, its 95% interval, and wrong rows.
 
     Args:
-        wrong (`Sequence[Row]`):
-            The rows whose text is wrong, in the order in which they are shown: see [`wrong_rows`].
-        count (`int`):
-            The number of all rows, at least one.
-        what (`str`, *optional*, defaults to `"pairs"`):
-            The name of the rows.
-        number (`int`, *optional*, defaults to 10):
-            The largest number of wrong rows that are shown.
+        wrong: the rows whose text is wrong, in the order in which they are shown: see [`wrong_rows`].
+        count: the number of all rows, at least one.
+        what: the name of the rows.
+        number: the largest number of wrong rows that are shown.
     """
     low, high = wilson_interval(count - len(wrong), count)
     shares = f"{100 - 100 * len(wrong) / count:.3g}% [{100 * low:.3g}, {100 * high:.3g}]"
@@ -108,8 +99,7 @@ def verdict(wrong: Sequence[Row], count: int, what: str = "pairs", number: int =
 
 
 class TextMetrics:
-    """
-    The `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
+    """The `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
 
     The scores are exact match and, if sacrebleu is installed, BLEU and chrF. A call takes generated ids and labels,
     each of shape `(N, T)` and padded with the pad id or -100. It returns the scores and `gen_len`, the mean number of
@@ -117,8 +107,7 @@ class TextMetrics:
     `include_for_metrics=["inputs"]`, `sources`.
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase`):
-            The tokenizer that decodes the ids. Texts are compared without special tokens.
+        tokenizer: the tokenizer that decodes the ids. Texts are compared without special tokens.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):

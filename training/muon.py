@@ -32,14 +32,12 @@ def layer_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
-    """
-    Orthogonalize matrices by four iterations of Polar Express (Amsel et al. 2025, arXiv:2505.16932).
+    """Orthogonalize matrices by four iterations of Polar Express (Amsel et al. 2025, arXiv:2505.16932).
 
     The singular vectors are kept, and the singular values become nearly 1.
 
     Args:
-        matrices (`torch.Tensor` of shape `(n, rows, columns)`):
-            The matrices, with at most as many rows as columns.
+        matrices (`torch.Tensor` of shape `(n, rows, columns)`): the matrices, with at most as many rows as columns.
 
     Returns:
         `torch.Tensor` of shape `(n, rows, columns)`: the singular values are 0.44 to 1.56 if they were at least 0.002
@@ -54,8 +52,7 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
 
 
 class Muon(torch.optim.AdamW):
-    """
-    Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) for matrices, and AdamW for all other
+    """Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) for matrices, and AdamW for all other
     weights.
 
     The update of a matrix is the Nesterov momentum of its gradient (0.95), made orthogonal and multiplied by
@@ -63,12 +60,9 @@ class Muon(torch.optim.AdamW):
     that both share the learning rate and the weight decay.
 
     Args:
-        params (`Iterable[dict]`):
-            Groups of parameters, as in `AdamW`.
-        matrices (`Iterable[nn.Parameter]`):
-            The parameters that Muon trains ([`layer_matrices`]): matrices, or stacks of them.
-        settings:
-            Other arguments of `AdamW`.
+        params: groups of parameters, as in `AdamW`.
+        matrices: the parameters that Muon trains ([`layer_matrices`]): matrices, or stacks of them.
+        **settings: other arguments of `AdamW`.
 
     Raises:
         ValueError: processes share a matrix.

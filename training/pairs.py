@@ -29,15 +29,12 @@ _VOCABULARY_TEXTS = 1_000_000
 
 
 class Pairs:
-    """
-    The pairs that the arguments name: in memory, or with `args.streaming` the training pairs as a stream.
+    """The pairs that the arguments name: in memory, or with `args.streaming` the training pairs as a stream.
 
     Args:
-        args (`DataArguments`):
-            The arguments. For a stream, `max_train_samples` and a `validation_split` of 1 or more are numbers of rows
+        args: the arguments. For a stream, `max_train_samples` and a `validation_split` of 1 or more are numbers of rows
             at its beginning.
-        stream (`datasets.IterableDataset`, *optional*):
-            Training pairs, instead of those in the arguments.
+        stream: training pairs, instead of those in the arguments.
 
     Attributes:
         train (`datasets.Dataset` or `datasets.IterableDataset`): the training pairs.
@@ -167,12 +164,9 @@ class Pairs:
         """Encode all splits, and split off validation pairs.
 
         Args:
-            tokenizer (`PreTrainedTokenizerFast`):
-                The tokenizer of the model.
-            config ([`WeftConfig`]):
-                The configuration of the model.
-            seed (`int`, *optional*, defaults to 42):
-                The seed of the split, and of the order of a stream.
+            tokenizer: the tokenizer of the model.
+            config: the configuration of the model.
+            seed: the seed of the split, and of the order of a stream.
 
         Returns:
             The encoded rows (`Dataset`, or [`ShuffledStream`] for a stream) of "train", and of "validation" and "test"
@@ -203,12 +197,9 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
     together. If a split has inputs of the training data, a warning counts them.
 
     Args:
-        splits (`dict[str, Dataset]`):
-            The encoded pairs. All columns but `labels` are inputs.
-        args (`DataArguments`):
-            The arguments.
-        seed (`int`, *optional*, defaults to 42):
-            The seed of the draw.
+        splits: the encoded pairs. All columns but `labels` are inputs.
+        args: the arguments.
+        seed: the seed of the draw.
 
     Raises:
         ValueError: no training pair would be left.
@@ -294,8 +285,7 @@ def trained_columns(model: str) -> dict[str, str]:
     """Return the columns that a model was trained on, as `source` and `target`, if its tokenizer has their names.
 
     Args:
-        model (`str`):
-            The folder or Hub id of the model.
+        model: the folder or Hub id of the model.
     """
     return get_tokenizer_config(model).get("text_columns", {})
 

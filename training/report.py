@@ -32,22 +32,14 @@ class TrainingReport:
     """What a training run on pairs came to. A notebook shows it as a page, and `print` as a few lines.
 
     Args:
-        folder (`str`):
-            The folder of the model.
-        history (`list[dict[str, float]]`):
-            The `log_history` of the Trainer.
-        rows (`list[Row]`):
-            The validation pairs with the generated texts, in order. Empty if nothing was scored.
-        facts (`dict[str, Any]`):
-            Facts of the data.
-        settings (`dict[str, Any]`):
-            Settings of the training.
-        longer (`str`):
-            The option for twice the training.
-        more (`str`):
-            The option for more pairs.
-        command (`str`, *optional*, defaults to `"weftformer train ..."`):
-            The command of this training.
+        folder: the folder of the model.
+        history: the `log_history` of the Trainer.
+        rows: the validation pairs with the generated texts, in order. Empty if nothing was scored.
+        facts: facts of the data.
+        settings: settings of the training.
+        longer: the option for twice the training.
+        more: the option for more pairs.
+        command: the command of this training.
     """
 
     folder: str

@@ -22,8 +22,7 @@ FormBatches = Callable[[np.ndarray, np.random.Generator], Iterator[Sequence[int]
 
 
 class ShuffledStream(IterableDataset):
-    """
-    Endless batches of encoded rows from a `datasets.IterableDataset`, for [`WeftTrainer`].
+    """Endless batches of encoded rows from a `datasets.IterableDataset`, for [`WeftTrainer`].
 
     The rows are read in windows, and each window is shuffled. Each epoch reads the shards of the rows in another
     order. The sizes of windows differ from epoch to epoch by up to a quarter, so that other rows share a window. The
@@ -36,17 +35,12 @@ class ShuffledStream(IterableDataset):
     worker.
 
     Args:
-        rows (`datasets.IterableDataset`):
-            The rows. They are read anew in each epoch.
-        encode (`Callable`):
-            Maps columns of rows and the numbers of these rows to columns of features. There may be more or fewer
+        rows: the rows. They are read anew in each epoch.
+        encode: maps columns of rows and the numbers of these rows to columns of features. There may be more or fewer
             features than rows.
-        buffer_size (`int`, *optional*, defaults to 10,000):
-            The largest number of rows of a window. With 1, the order of rows and shards is kept.
-        seed (`int`, *optional*, defaults to 0):
-            The seed of the order.
-        name (`str`, *optional*):
-            The name of the rows in error messages.
+        buffer_size: the largest number of rows of a window. With 1, the order of rows and shards is kept.
+        seed: the seed of the order.
+        name: the name of the rows in error messages.
 
     Raises:
         ValueError: while the stream is read: rows cannot be read, or no row of an epoch gives a feature.

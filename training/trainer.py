@@ -445,7 +445,8 @@ def _default_epochs(args: Any, dataset: Any) -> int:
 
 def _refuse_lost_noise(args: Any, config: Any) -> None:
     """Raise a ValueError for noise on embeddings that transformers would add to a module that the stacks do not
-    call."""
+    call.
+    """
     if args.neftune_noise_alpha is not None and getattr(config, "share_encoder_decoder_embeddings", False):
         raise ValueError(
             f"neftune_noise_alpha={args.neftune_noise_alpha} does not work with a shared token table: leave it out, "

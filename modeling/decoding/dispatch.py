@@ -424,8 +424,7 @@ def compiled_texts(
 
 
 def fast_decoding(model: Any, enable: bool = True) -> Any:
-    """
-    Turn the fast path on for a model on a GPU, for all later calls of `model.generate`.
+    """Turn the fast path on for a model on a GPU, for all later calls of `model.generate`.
 
     On a CPU, the fast path is always on, so this has no effect. (`weftformer compile` makes it faster there.)
 
@@ -433,13 +432,11 @@ def fast_decoding(model: Any, enable: bool = True) -> Any:
     are in another order. `generate(cache_implementation="static")` lets transformers compile its own greedy search.
 
     Args:
-        model (`WeftForConditionalGeneration`):
-            The model, in evaluation mode.
-        enable (`bool`, *optional*, defaults to `True`):
-            False restores the default.
+        model: the model, in evaluation mode.
+        enable: False restores the default.
 
     Returns:
-        `WeftForConditionalGeneration`: the model.
+        The model.
 
     Raises:
         ValueError: the model cannot take the fast path at all: it is in training mode, has adapters or hooks, or has

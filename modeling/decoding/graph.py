@@ -63,14 +63,14 @@ class SourceGraph(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, condition_values: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        r"""
+        r"""Encode sources, and compute the keys and values of cross-attention.
+
         Args:
-            input_ids (`torch.LongTensor` of shape `(batch, source)`):
-                Ids of the source tokens.
-            attention_mask (`torch.LongTensor` of shape `(batch, source)`):
-                1 for source tokens and 0 for pads, at any position.
-            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*):
-                The condition values, if the model has any.
+            input_ids (`torch.LongTensor` of shape `(batch, source)`): ids of the source tokens.
+            attention_mask (`torch.LongTensor` of shape `(batch, source)`): 1 for source tokens and 0 for pads, at any
+                position.
+            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`): the condition values, if the
+                model has any.
 
         Returns:
             `encoder_hidden_states` of shape `(batch, source, d_model)`, and `cross_keys` and `cross_values` of shape
@@ -211,7 +211,8 @@ class _Loop(nn.Module, ABC):
 
     def origins(self, *state: torch.Tensor) -> torch.Tensor | None:
         """Return the row before the suffixes that each row continues (W,), None if rows share all columns before
-        them."""
+        them.
+        """
         return None
 
     def visible(self, is_written_T: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:

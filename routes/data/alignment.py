@@ -30,19 +30,15 @@ _COMPARED = 5
 
 
 def aligned_routes(route: Route, count: int, rng: random.Random) -> list[Route]:
-    """
-    Return distinct aligned texts of a route, each beginning at a different atom of the target.
+    """Return distinct aligned texts of a route, each beginning at a different atom of the target.
 
     Args:
-        route ([`Route`]):
-            A route whose molecules RDKit can read.
-        count (`int`):
-            The largest number of texts. A small or symmetric target has fewer.
-        rng (`random.Random`):
-            Draws the atoms. The first text always begins with the target's canonical SMILES.
+        route: a route whose molecules RDKit can read.
+        count: the largest number of texts. A small or symmetric target has fewer.
+        rng: draws the atoms. The first text always begins with the target's canonical SMILES.
 
     Returns:
-        `list[Route]`: the aligned routes.
+        The aligned routes.
     """
     first, *others = rooted_smiles(route.smiles)
     drawn = (text for text in rng.sample(others, len(others)) if _is_writable(text, first))
@@ -50,17 +46,15 @@ def aligned_routes(route: Route, count: int, rng: random.Random) -> list[Route]:
 
 
 def aligned_route(route: Route, smiles: str) -> Route:
-    """
-    Return the route with `smiles` as its target's text, and each other molecule as similar as possible to its product.
+    """Return the route with `smiles` as its target's text, and each other molecule as similar as possible to its
+    product.
 
     Args:
-        route ([`Route`]):
-            A route whose molecules RDKit can read.
-        smiles (`str`):
-            A SMILES of the target.
+        route: a route whose molecules RDKit can read.
+        smiles: a SMILES of the target.
 
     Returns:
-        `Route`: the aligned route.
+        The aligned route.
     """
     left, placed = smiles, []
     # a part that a larger reactant supplies is not available to a smaller one

@@ -1,5 +1,6 @@
 """The options of `weftformer routes prepare` and `routes train`. Nothing here needs torch, so that the commands show
-their help at once."""
+their help at once.
+"""
 
 from dataclasses import dataclass, fields
 from typing import Literal
@@ -75,35 +76,27 @@ class RouteTrainingOptions(TrainingOptions):
 
 @dataclass(frozen=True)
 class Preparation:
-    """
-    The rules by which routes become a data set.
+    """The rules by which routes become a data set.
 
     Args:
-        permutations (`int`, *optional*, defaults to 1):
-            The largest number of orders of the children per route: the route as it is, and distinct random orders.
-        aligned (`int`, *optional*, defaults to 0):
-            The largest number of aligned texts per route (see `alignment`). The first begins with the target's
+        permutations: the largest number of orders of the children per route: the route as it is, and distinct random
+            orders.
+        aligned: the largest number of aligned texts per route (see `alignment`). The first begins with the target's
             canonical SMILES. 0 writes all molecules as canonical SMILES.
-        sub_routes (`bool`, *optional*, defaults to `False`):
-            Whether each molecule that a route makes is also a target of its own.
-        single_steps (`bool`, *optional*, defaults to `False`):
-            Whether each reaction is also a route of one step, as the search to the stock requests from the model.
-        forward (`bool`, *optional*, defaults to `False`):
-            Whether to make only rows from the reactants of each reaction to its product, for a forward model. These
-            texts are always aligned, and their length is not limited. Reactions with a product that an excluded route
-            makes are excluded, whatever their reactants.
-        starting_material (`str`, *optional*, defaults to `"none"`):
-            `"none"`, `"random"` or `"all"`, as in `training_pairs`.
-        max_source_length (`int`, *optional*, defaults to 280):
-            The largest number of tokens in a source, as in published models. In front of a starting material, the
-            target molecule has at most `PRODUCT_LENGTH` of them.
-        max_target_length (`int`, *optional*, defaults to 1075):
-            The largest number of tokens in a route, with the end token, as in published models.
-        exclude_by (`str`, *optional*, defaults to `"target"`):
-            The scope of the exclusion. `"target"`: all routes to the excluded targets. `"made"`: also all routes that
-            make one of these targets as an intermediate. The sub-routes of an excluded route are excluded too.
-        seed (`int`, *optional*, defaults to 0):
-            The seed of the orders, texts and starting materials.
+        sub_routes: whether each molecule that a route makes is also a target of its own.
+        single_steps: whether each reaction is also a route of one step, as the search to the stock requests from the
+            model.
+        forward: whether to make only rows from the reactants of each reaction to its product, for a forward model.
+            These texts are always aligned, and their length is not limited. Reactions with a product that an excluded
+            route makes are excluded, whatever their reactants.
+        starting_material: `"none"`, `"random"` or `"all"`, as in `training_pairs`.
+        max_source_length: the largest number of tokens in a source, as in published models. In front of a starting
+            material, the target molecule has at most `PRODUCT_LENGTH` of them.
+        max_target_length: the largest number of tokens in a route, with the end token, as in published models.
+        exclude_by: the scope of the exclusion. `"target"`: all routes to the excluded targets. `"made"`: also all
+            routes that make one of these targets as an intermediate. The sub-routes of an excluded route are excluded
+            too.
+        seed: the seed of the orders, texts and starting materials.
 
     Raises:
         ValueError: a value is not allowed.

@@ -96,14 +96,11 @@ class Template(NamedTuple):
 
 
 def record_of(reaction: str, **facts: Any) -> Record:
-    """
-    Return a reaction with atom maps as a record.
+    """Return a reaction with atom maps as a record.
 
     Args:
-        reaction (`str`):
-            The reaction SMILES. Its agents may be between the two `>`, or among the reactants.
-        facts:
-            Other arguments of [`Record`]. `agents` are added to those of the reaction.
+        reaction: the reaction SMILES. Its agents may be between the two `>`, or among the reactants.
+        **facts: other arguments of [`Record`]. `agents` are added to those of the reaction.
 
     Raises:
         ValueError: RDKit cannot read a molecule, the product has no atom maps, or there are several products.
@@ -129,13 +126,11 @@ def record_of(reaction: str, **facts: Any) -> Record:
 
 
 def read_records(path: str | Path) -> Iterator[Record | ValueError]:
-    """
-    Yield the reactions of a file, or the reason why one cannot be used.
+    """Yield the reactions of a file, or the reason why one cannot be used.
 
     Args:
-        path (`str` or `Path`):
-            A table with a column of reaction SMILES, JSON lines, or lines of reaction SMILES, gzipped or not. A row may
-            also have `class`, `id` and `agents`.
+        path: a table with a column of reaction SMILES, JSON lines, or lines of reaction SMILES, gzipped or not. A row
+            may also have `class`, `id` and `agents`.
 
     Raises:
         OSError: the file cannot be read.
@@ -294,8 +289,7 @@ def _gives_no_carbon(part: Any) -> bool:
 
 
 def core_of(smarts: str) -> str:
-    """
-    Return the core of a template as reaction SMARTS.
+    """Return the core of a template as reaction SMARTS.
 
     It has the atoms that change and those that leave, the neighbours of changing heteroatoms, the heteroatoms beside
     changing carbon atoms, and those with a multiple bond to one of these neighbours. So an amide is not an amine, but
@@ -436,20 +430,15 @@ def extracted(records: Sequence[Record], workers: int = 1, progress: bool = True
 
 
 def make_library(path: str | Path, workers: int = 1, progress: bool = True) -> tuple[list[Row], Counter[str]]:
-    """
-    Make a library from a file of reactions with atom maps.
+    """Make a library from a file of reactions with atom maps.
 
     Args:
-        path (`str` or `Path`):
-            The file, see [`read_records`].
-        workers (`int`, *optional*, defaults to 1):
-            The number of processes.
-        progress (`bool`, *optional*, defaults to `True`):
-            Whether to show the progress.
+        path: the file, see [`read_records`].
+        workers: the number of processes.
+        progress: whether to show the progress.
 
     Returns:
-        `tuple[list[Row], Counter[str]]`: the rows of the library, for [`write`], and the numbers of reactions that
-        were left out, by reason.
+        The rows of the library, for [`write`], and the numbers of reactions that were left out, by reason.
 
     Raises:
         OSError: the file cannot be read.

@@ -37,21 +37,16 @@ _LOOK_AT = 1000
 
 @dataclass
 class Report:
-    """
-    The counts of a preparation. Each route that was read was either kept, or dropped for one reason.
+    """The counts of a preparation. Each route that was read was either kept, or dropped for one reason.
 
     Args:
-        read (`int`, *optional*, defaults to 0):
-            The number of routes that were found, with sub-routes if they are requested, plus the number of entries
+        read: the number of routes that were found, with sub-routes if they are requested, plus the number of entries
             without a route.
-        kept (`int`, *optional*, defaults to 0):
-            The number of routes in the data set.
-        rows (`int`, *optional*, defaults to 0):
-            The number of rows.
-        sources (`dict[str, int]`, *optional*):
-            The number of rows from each file.
-        dropped (`dict[str, dict[str, Any]]`, *optional*):
-            For each reason, the number of dropped routes, and the first few of them with file, index and explanation.
+        kept: the number of routes in the data set.
+        rows: the number of rows.
+        sources: the number of rows from each file.
+        dropped: for each reason, the number of dropped routes, and the first few of them with file, index and
+            explanation.
     """
 
     read: int = 0
@@ -94,31 +89,23 @@ def prepare(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Report:
-    """
-    Write a folder for `datasets.load_from_disk`, completely or not at all, with a `report.json` in it.
+    """Write a folder for `datasets.load_from_disk`, completely or not at all, with a `report.json` in it.
 
     The columns are those of `training_pairs`. A route that equals an earlier one, or differs from it only in the order
     of the children, is dropped. Memory grows by about a hundred bytes per route. The processes are spawned, so a
     script that calls this function with more than one worker needs `if __name__ == "__main__":`.
 
     Args:
-        files (`Sequence[str | Path]`):
-            Files of routes, in any form that `read_routes` reads.
-        out (`str` or `Path`):
-            The folder.
-        settings ([`Preparation`], *optional*):
-            The rules of the preparation. Defaults to `Preparation()`.
-        exclude (`Sequence[str | Path]`, *optional*, defaults to `()`):
-            Files of routes that must not be in the training data.
-        workers (`int`, *optional*):
-            The number of processes. Defaults to one per core.
-        overwrite (`bool`, *optional*, defaults to `False`):
-            Whether to replace a data set that this function made.
-        progress (`bool`, *optional*, defaults to `False`):
-            Whether to show a progress bar.
+        files: files of routes, in any form that `read_routes` reads.
+        out: the folder.
+        settings: the rules of the preparation. Defaults to `Preparation()`.
+        exclude: files of routes that must not be in the training data.
+        workers: the number of processes. Defaults to one per core.
+        overwrite: whether to replace a data set that this function made.
+        progress: whether to show a progress bar.
 
     Returns:
-        [`Report`]: the contents of `report.json`.
+        The contents of `report.json`.
 
     Raises:
         ValueError: a file cannot be read to its end or contains no route, a route to exclude cannot be read, no route

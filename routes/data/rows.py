@@ -13,29 +13,23 @@ from .arguments import Preparation
 def training_pairs(
     routes: Iterable[Route], *, starting_material: str = "none", permutations: int = 1, aligned: int = 0, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """
-    Make rows for `datasets.Dataset.from_list`. For files of routes see `routes.data.preparation`.
+    """Make rows for `datasets.Dataset.from_list`. For files of routes see `routes.data.preparation`.
 
     Args:
-        routes (`Iterable[Route]`):
-            Routes of at least one reaction.
-        starting_material (`str`, *optional*, defaults to `"none"`):
-            `"random"` adds the column `starting_material` with a starting material that is drawn for each row. `"all"`
-            makes one row for each starting material of the route. `"none"` leaves the column out.
-        permutations (`int`, *optional*, defaults to 1):
-            The largest number of orders per route: the route as it is, and distinct random orders of its children. A
-            route with fewer distinct orders gives fewer rows.
-        aligned (`int`, *optional*, defaults to 0):
-            The largest number of aligned texts per route, each from a different atom of the target. In these texts,
-            the part that does not react is written alike in product and reactants (see `routes.data.alignment`; needs
-            RDKit). 0 keeps the molecules as they are. The reactants of an aligned text have one order, so
+        routes: routes of at least one reaction.
+        starting_material: `"random"` adds the column `starting_material` with a starting material that is drawn for
+            each row. `"all"` makes one row for each starting material of the route. `"none"` leaves the column out.
+        permutations: the largest number of orders per route: the route as it is, and distinct random orders of its
+            children. A route with fewer distinct orders gives fewer rows.
+        aligned: the largest number of aligned texts per route, each from a different atom of the target. In these
+            texts, the part that does not react is written alike in product and reactants (see `routes.data.alignment`;
+            needs RDKit). 0 keeps the molecules as they are. The reactants of an aligned text have one order, so
             `permutations` must be 1.
-        seed (`int`, *optional*, defaults to 0):
-            The seed of all random choices.
+        seed: the seed of all random choices.
 
     Returns:
-        `list[dict[str, Any]]`: rows with `source` (SMILES of the target), `target` (`Route.to_string`), `n_steps`
-        (`Route.depth`) and, if requested, `starting_material`.
+        Rows with `source` (SMILES of the target), `target` (`Route.to_string`), `n_steps` (`Route.depth`) and, if
+        requested, `starting_material`.
 
     Raises:
         ValueError: a number is not allowed, `starting_material` is unknown, or a route has no reaction.
@@ -51,19 +45,15 @@ def training_pairs(
 
 
 def route_rows(route: Route, rng: random.Random, settings: Preparation) -> list[dict[str, Any]]:
-    """
-    Make the rows of one route, as [`training_pairs`] does.
+    """Make the rows of one route, as [`training_pairs`] does.
 
     Args:
-        route ([`Route`]):
-            A route of at least one reaction.
-        rng (`random.Random`):
-            Draws the orders and the starting materials.
-        settings ([`Preparation`]):
-            The rules for orders, aligned texts and starting materials.
+        route: a route of at least one reaction.
+        rng: draws the orders and the starting materials.
+        settings: the rules for orders, aligned texts and starting materials.
 
     Returns:
-        `list[dict[str, Any]]`: the rows.
+        The rows.
     """
     if settings.aligned:
         from .alignment import aligned_routes  # needs RDKit, which other rows do not need

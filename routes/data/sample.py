@@ -17,18 +17,16 @@ SAMPLE = Path(__file__).parent / "sample.jsonl.gz"
 
 
 def sample_routes(count: int | None = None) -> list[Route]:
-    """
-    Return recorded routes of PaRoutes (Genheden and Bjerrum 2022, https://doi.org/10.1039/D2DD00015F).
+    """Return recorded routes of PaRoutes (Genheden and Bjerrum 2022, https://doi.org/10.1039/D2DD00015F).
 
     They are 4,000 distinct routes of one or two reactions in a row, in a random order. A target has at most 36
     characters. No molecule that a route makes is a target of PaRoutes' set n1.
 
     Args:
-        count (`int`, *optional*):
-            The number of routes, from the first. Defaults to all.
+        count: the number of routes, from the first. Defaults to all.
 
     Returns:
-        `list[Route]`: the routes.
+        The routes.
 
     Raises:
         ValueError: there are too few routes.
@@ -42,22 +40,18 @@ def sample_routes(count: int | None = None) -> list[Route]:
 def train_test_split(
     routes: Sequence[Route], test_size: int | float, seed: int = 0
 ) -> tuple[list[Route], list[Route]]:
-    """
-    Split routes so that no test target is a target or an intermediate of a training route.
+    """Split routes so that no test target is a target or an intermediate of a training route.
 
     The test routes are drawn from the routes whose target, as canonical SMILES, occurs in no other route. Their own
     intermediates and building blocks may occur in training, because a planner is expected to know smaller molecules.
 
     Args:
-        routes (`Sequence[Route]`):
-            The routes to split.
-        test_size (`int` or `float`):
-            The number of test routes, or their share of all routes if below 1.
-        seed (`int`, *optional*, defaults to 0):
-            The seed of the draw.
+        routes: the routes to split.
+        test_size: the number of test routes, or their share of all routes if below 1.
+        seed: the seed of the draw.
 
     Returns:
-        `tuple[list[Route], list[Route]]`: the training and the test routes, both in the given order.
+        The training and the test routes, both in the given order.
 
     Raises:
         ValueError: `test_size` is not positive, or too few targets occur in only one route.

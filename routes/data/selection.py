@@ -33,22 +33,15 @@ REASONS = {
 
 
 class Outcome(NamedTuple):
-    """
-    The result for one route.
+    """The result for one route.
 
     Args:
-        place (`str`):
-            The place of the route in its file.
-        reason (`str`, *optional*):
-            The key in `REASONS` for which the route is dropped, or None.
-        why (`str`, *optional*, defaults to `""`):
-            An explanation of the reason.
-        route (`int`, *optional*, defaults to 0):
-            The hash of the canonical route, independent of the order of the children.
-        keys (`tuple[int, ...]`, *optional*, defaults to `()`):
-            The hashes that exclude the route. For a file of routes to exclude, the hashes that the route excludes.
-        rows (`Sequence[dict[str, Any]]`, *optional*, defaults to `()`):
-            The rows of the route.
+        place: the place of the route in its file.
+        reason: the key in `REASONS` for which the route is dropped, or None.
+        why: an explanation of the reason.
+        route: the hash of the canonical route, independent of the order of the children.
+        keys: the hashes that exclude the route. For a file of routes to exclude, the hashes that the route excludes.
+        rows: the rows of the route.
     """
 
     place: str
@@ -64,12 +57,10 @@ class _Dropped(Exception):
 
 
 class Selection:
-    """
-    Decides about routes one by one.
+    """Decides about routes one by one.
 
     Args:
-        settings ([`Preparation`]):
-            The rules.
+        settings: the rules.
     """
 
     def __init__(self, settings: Preparation):

@@ -118,19 +118,17 @@ def pairs_of(routes: Sequence[Route], arguments: RouteArguments, seed: int, is_a
 
 
 def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
-    """
-    Describe the routes that a model has learned. The generation settings store the result as `routes` for the planner.
+    """Describe the routes that a model has learned. The generation settings store the result as `routes` for the
+    planner.
 
     Args:
-        arguments ([`RouteArguments`]):
-            The source of the rows.
-        rows (`Dataset`):
-            The training rows, with the column `n_steps`.
+        arguments: the source of the rows.
+        rows: the training rows, with the column `n_steps`.
 
     Returns:
-        `dict[str, Any]`: `steps` (the smallest and largest number of reactions in a row), `aligned` (the number of
-        aligned texts per route, 0 for canonical SMILES), `sub_routes` (whether each molecule that is made is a
-        target), `starting_material` (whether the model is given one) and `sources` (the number of rows by file name).
+        `steps` (the smallest and largest number of reactions in a row), `aligned` (the number of aligned texts per
+        route, 0 for canonical SMILES), `sub_routes` (whether each molecule that is made is a target),
+        `starting_material` (whether the model is given one) and `sources` (the number of rows by file name).
     """
     steps = rows["n_steps"]
     about: dict[str, Any] = {"steps": [min(steps), max(steps)]}
@@ -151,19 +149,15 @@ def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
 
 
 def encode(pairs: Dataset, tokenizer: Any, config: WeftConfig) -> Dataset:
-    """
-    Encode rows as `input_ids`, `labels` and `condition_values`. Routes that do not fit the model are left out.
+    """Encode rows as `input_ids`, `labels` and `condition_values`. Routes that do not fit the model are left out.
 
     Args:
-        pairs (`Dataset`):
-            Rows with the columns of `training_pairs`.
-        tokenizer (`PreTrainedTokenizerBase`):
-            The tokenizer of the model.
-        config ([`WeftConfig`]):
-            The configuration of the model. Without condition features, there are no `condition_values`.
+        pairs: rows with the columns of `training_pairs`.
+        tokenizer: the tokenizer of the model.
+        config: the configuration of the model. Without condition features, there are no `condition_values`.
 
     Returns:
-        `Dataset`: the encoded rows.
+        The encoded rows.
 
     Raises:
         ValueError: no route fits.

@@ -52,22 +52,16 @@ _DEFAULTS = {
 
 @dataclass(frozen=True)
 class Depiction:
-    """
-    A drawn molecule without a background.
+    """A drawn molecule without a background.
 
     Args:
-        smiles (`str`):
-            The SMILES.
-        molecule (`Chem.Mol`, *optional*):
-            The molecule with two-dimensional coordinates (x to the right, y up). None if RDKit cannot read or draw it.
-        lines (`tuple[str, ...]`):
-            The lines of text that replace the drawing if `molecule` is None.
-        width (`float`):
-            The width in pixels at scale 1.
-        height (`float`):
-            The height in pixels at scale 1.
-        raw (`str`, *optional*, defaults to `""`):
-            The SVG that RDKit wrote.
+        smiles: the SMILES.
+        molecule: the molecule with two-dimensional coordinates (x to the right, y up). None if RDKit cannot read or
+            draw it.
+        lines: the lines of text that replace the drawing if `molecule` is None.
+        width: the width in pixels at scale 1.
+        height: the height in pixels at scale 1.
+        raw: the SVG that RDKit wrote.
     """
 
     smiles: str

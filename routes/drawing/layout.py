@@ -20,18 +20,13 @@ from ..tree import Route
 
 @dataclass(frozen=True)
 class Box:
-    """
-    A rectangle of a picture.
+    """A rectangle of a picture.
 
     Args:
-        x (`float`):
-            The left edge.
-        y (`float`):
-            The upper edge.
-        width (`float`):
-            The width.
-        height (`float`):
-            The height.
+        x: the left edge.
+        y: the upper edge.
+        width: the width.
+        height: the height.
     """
 
     x: float
@@ -58,22 +53,15 @@ class Box:
 
 
 class Node(NamedTuple):
-    """
-    A molecule in the tree of a route. Indices count the molecules depth first.
+    """A molecule in the tree of a route. Indices count the molecules depth first.
 
     Args:
-        route (`Route`):
-            The route to the molecule.
-        place (`int`):
-            Its index.
-        parent (`int`, *optional*):
-            The index of its product, None for the target.
-        depth (`int`):
-            The number of reactions from it to the target.
-        children (`list[int]`):
-            The indices of its reactants.
-        step (`int`):
-            The number of the reaction that makes it, in the order of `Route.steps`, 0 for a starting material.
+        route: the route to the molecule.
+        place: its index.
+        parent: the index of its product, None for the target.
+        depth: the number of reactions from it to the target.
+        children: the indices of its reactants.
+        step: the number of the reaction that makes it, in the order of `Route.steps`, 0 for a starting material.
     """
 
     route: Route
@@ -104,21 +92,16 @@ def nodes(route: Route) -> list[Node]:
 def tidy_tree(
     sizes: Sequence[tuple[float, float]], tree: Sequence[Node], *, gaps: Sequence[float], row_gap: float = 16.0
 ) -> list[Box]:
-    """
-    Place boxes of given sizes as a tree that grows to the right. Siblings are placed from top to bottom.
+    """Place boxes of given sizes as a tree that grows to the right. Siblings are placed from top to bottom.
 
     Args:
-        sizes (`Sequence[tuple[float, float]]`):
-            The width and height of each box.
-        tree (`Sequence[Node]`):
-            The molecules in the boxes.
-        gaps (`Sequence[float]`):
-            For each column but the last, the space between its widest box and the next column.
-        row_gap (`float`, *optional*, defaults to 16.0):
-            The smallest space between two boxes of a column.
+        sizes: the width and height of each box.
+        tree: the molecules in the boxes.
+        gaps: for each column but the last, the space between its widest box and the next column.
+        row_gap: the smallest space between two boxes of a column.
 
     Returns:
-        `list[Box]`: the boxes in their given order, without overlaps. The upper left corner of all of them is (0, 0).
+        The boxes in their given order, without overlaps. The upper left corner of all of them is (0, 0).
     """
     middles = _middles([height for _, height in sizes], tree, row_gap)
     top = min(middle - height / 2 for middle, (_, height) in zip(middles, sizes, strict=True))

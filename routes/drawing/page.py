@@ -1,5 +1,6 @@
 """Routes as HTML: one page with those of many targets, as a single file that needs neither a server nor a network, and
-the best routes of one plan for another page, such as a notebook or the page of `weftformer serve`."""
+the best routes of one plan for another page, such as a notebook or the page of `weftformer serve`.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +50,7 @@ _PATENT = re.compile(r"(?:(US(?:RE|PP|D|H)?)0*|(EP|WO))(\d{5,}(?:[A-Z]\d?)?)")
 def routes_page(
     plans: Sequence[Plan], *, title: str = "Synthesis routes", about: Mapping[str, str] | None = None
 ) -> str:
-    """
-    Write the distinct routes of each target, best first, as an HTML page to read, print and share.
+    """Write the distinct routes of each target, best first, as an HTML page to read, print and share.
 
     Routes with the same last reaction share a heading. The first route of each target is open. A click or a key opens
     the others. A list below each picture has the judgement of each step: its name, the recorded reactions with the
@@ -62,16 +62,13 @@ def routes_page(
     The ranks on the page count the distinct routes of a target, 1, 2, 3, as `Candidate.rank` does.
 
     Args:
-        plans (`Sequence[Plan]`):
-            The result of `RoutePlanner.plan`, or of `Plan.from_dict` for a file of `weftformer routes plan --json`.
-        title (`str`, *optional*, defaults to `"Synthesis routes"`):
-            The heading of the page.
-        about (`Mapping[str, str]`, *optional*):
-            The entries of the page's footer, as returned by `shipped.provenance`, before `"made with"` and `"date"`,
+        plans: the result of `RoutePlanner.plan`, or of `Plan.from_dict` for a file of `weftformer routes plan --json`.
+        title: the heading of the page.
+        about: the entries of the page's footer, as returned by `shipped.provenance`, before `"made with"` and `"date"`,
             which default to the version of the package and today.
 
     Returns:
-        `str`: the whole HTML document.
+        The whole HTML document.
     """
     style = (_HERE / "page.css").read_text(encoding="utf-8")
     script = script_of("share", "view", "buy", "page")
@@ -113,18 +110,13 @@ def save_page(
     title: str = "Synthesis routes",
     about: Mapping[str, str] | None = None,
 ) -> None:
-    """
-    Write `routes_page` to a file atomically: readers see the old page or the complete new one.
+    """Write `routes_page` to a file atomically: readers see the old page or the complete new one.
 
     Args:
-        plans (`Sequence[Plan]`):
-            As for `routes_page`.
-        path (`str` or `os.PathLike`):
-            The file.
-        title (`str`, *optional*, defaults to `"Synthesis routes"`):
-            As for `routes_page`.
-        about (`Mapping[str, str]`, *optional*):
-            As for `routes_page`.
+        plans: as for `routes_page`.
+        path: the file.
+        title: as for `routes_page`.
+        about: as for `routes_page`.
 
     Raises:
         OSError: the file cannot be written.
@@ -141,15 +133,13 @@ def script_of(*modules: str) -> str:
 
 
 def card_html(found: Candidate) -> str:
-    """
-    Draw the reactants of a route of one step, with the judgement of the step.
+    """Draw the reactants of a route of one step, with the judgement of the step.
 
     Args:
-        found ([`Candidate`]):
-            A reaction of `RoutePlanner.expand`.
+        found: a reaction of `RoutePlanner.expand`.
 
     Returns:
-        `str`: a card for the page on which a route is built.
+        A card for the page on which a route is built.
     """
     assert found.route is not None
     drawn = _DrawnRoute(1, found.rank, found, found.route, found.route.leaves(), Markup(), "recorded")
@@ -158,19 +148,15 @@ def card_html(found: Candidate) -> str:
 
 
 def tree_html(found: Candidate, have: Sequence[str] = (), forbidden: Sequence[str] = ()) -> str:
-    """
-    Draw a route that is being built, with its numbers and what to buy.
+    """Draw a route that is being built, with its numbers and what to buy.
 
     Args:
-        found ([`Candidate`]):
-            The route.
-        have (`Sequence[str]`, *optional*):
-            The user's own molecules.
-        forbidden (`Sequence[str]`, *optional*):
-            The molecules and reactions that the user does not want.
+        found: the route.
+        have: the user's own molecules.
+        forbidden: the molecules and reactions that the user does not want.
 
     Returns:
-        `str`: the elements of the page on which a route is built.
+        The elements of the page on which a route is built.
     """
     assert found.route is not None
     leaves, svg = (
@@ -196,22 +182,18 @@ def build_page(*, has_key: bool, has_stock: bool) -> tuple[str, str]:
 
 
 def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:
-    """
-    Draw the distinct routes of a plan, best first, each with its picture and the judgement of its steps.
+    """Draw the distinct routes of a plan, best first, each with its picture and the judgement of its steps.
 
     Only the first is expanded.
 
     Args:
-        plan ([`Plan`]):
-            The plan.
-        most (`int`, *optional*, defaults to 10):
-            The largest number of routes to draw.
-        has_builder (`bool`, *optional*, defaults to `False`):
-            Whether the page stands beside that on which routes are built: it then has links to it, and each step shows
-            the number of other recorded reactions to its product.
+        plan: the plan.
+        most: the largest number of routes to draw.
+        has_builder: whether the page stands beside that on which routes are built: it then has links to it, and each
+            step shows the number of other recorded reactions to its product.
 
     Returns:
-        `str`: HTML elements without a style sheet.
+        HTML elements without a style sheet.
     """
     shown = []
     for candidate, route in plan.found[:most]:
@@ -274,7 +256,8 @@ class _DrawnRoute:
 @dataclass(frozen=True)
 class _Group:
     """The routes of a target with the same last reaction, its name if it has one, and the drawings of its
-    reactants."""
+    reactants.
+    """
 
     name: str | None
     reactants: list[str]
@@ -285,7 +268,8 @@ class _Group:
 @dataclass(frozen=True)
 class _Section:
     """The part of the page about one target. `purchasable` is the number of routes that the stock allows, None if
-    unknown."""
+    unknown.
+    """
 
     plan: Plan
     smiles: str
@@ -307,7 +291,8 @@ class _Section:
 @dataclass
 class _Need:
     """A starting material of the routes of a page: its canonical SMILES, its status, the routes that need it, and its
-    offer."""
+    offer.
+    """
 
     smiles: str
     kind: str

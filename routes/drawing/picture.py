@@ -138,19 +138,15 @@ class Picture:
 
 
 def route_picture(route: Route, missing: Iterable[str] | None = None, library: str | None = None) -> Picture:
-    """
-    Draw the molecules of a route, and arrange them with their reactions.
+    """Draw the molecules of a route, and arrange them with their reactions.
 
     Args:
-        route ([`Route`]):
-            The route.
-        missing (`Iterable[str]`, *optional*):
-            The starting materials that are not purchasable, as in `Candidate.missing`. All others then are.
-        library (`str`, *optional*):
-            The file of a user's own reactions, whose names the arrows get, as in `Candidate.library`.
+        route: the route.
+        missing: the starting materials that are not purchasable, as in `Candidate.missing`. All others then are.
+        library: the file of a user's own reactions, whose names the arrows get, as in `Candidate.library`.
 
     Returns:
-        [`Picture`]: the picture.
+        The picture.
     """
     tree, depictions = nodes(route), depict_route(route)
     kinds = _kinds(tree, missing)

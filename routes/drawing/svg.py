@@ -29,8 +29,7 @@ MAX_SIDE, MAX_PIXELS = 32_000, 80_000_000
 
 
 def route_svg(route: Route, *, missing: Iterable[str] | None = None, library: str | None = None) -> str:
-    """
-    Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
+    """Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
     common name, or else its class, if a recorded reaction has the same transformation (`precedents`).
 
     Purchasable starting materials are green with a check mark. Others are red with a cross and a dashed frame. They
@@ -38,36 +37,29 @@ def route_svg(route: Route, *, missing: Iterable[str] | None = None, library: st
     one page can contain any number of pictures.
 
     Args:
-        route ([`Route`]):
-            The route. A molecule that RDKit cannot read is shown as text.
-        missing (`Iterable[str]`, *optional*):
-            The starting materials that are not purchasable, as in `Candidate.missing` and from
+        route: the route. A molecule that RDKit cannot read is shown as text.
+        missing: the starting materials that are not purchasable, as in `Candidate.missing` and from
             `Stock.missing(route)`. All others then are.
-        library (`str`, *optional*):
-            The file of a user's own reactions, whose names the arrows get, too.
+        library: the file of a user's own reactions, whose names the arrows get, too.
 
     Returns:
-        `str`: a `<svg>` element.
+        A `<svg>` element.
     """
     return picture_svg(route_picture(route, missing, library))
 
 
 def route_png(route: Route, *, missing: Iterable[str] | None = None, library: str | None = None) -> bytes:
-    """
-    Draw the picture of `route_svg` as PNG, with two pixels per SVG pixel, or fewer if the image would be too large.
+    """Draw the picture of `route_svg` as PNG, with two pixels per SVG pixel, or fewer if the image would be too large.
 
     The file stores its resolution, so the picture has the size of the SVG in a document.
 
     Args:
-        route ([`Route`]):
-            As for `route_svg`.
-        missing (`Iterable[str]`, *optional*):
-            As for `route_svg`.
-        library (`str`, *optional*):
-            As for `route_svg`.
+        route: as for `route_svg`.
+        missing: as for `route_svg`.
+        library: as for `route_svg`.
 
     Returns:
-        `bytes`: the contents of a PNG file.
+        The contents of a PNG file.
     """
     drawn = route_picture(route, missing, library)
     scale = min(2.0, MAX_SIDE / max(drawn.width, drawn.height), math.sqrt(MAX_PIXELS / (drawn.width * drawn.height)))
@@ -94,18 +86,13 @@ def save_picture(
     missing: Iterable[str] | None = None,
     library: str | None = None,
 ) -> None:
-    """
-    Write the picture of a route atomically: readers see the old file or the complete new one.
+    """Write the picture of a route atomically: readers see the old file or the complete new one.
 
     Args:
-        route ([`Route`]):
-            As for `route_svg`.
-        path (`str` or `os.PathLike`):
-            A file name that ends in `.svg` or `.png`. Its folder must exist.
-        missing (`Iterable[str]`, *optional*):
-            As for `route_svg`.
-        library (`str`, *optional*):
-            As for `route_svg`.
+        route: as for `route_svg`.
+        path: a file name that ends in `.svg` or `.png`. Its folder must exist.
+        missing: as for `route_svg`.
+        library: as for `route_svg`.
 
     Raises:
         ValueError: the name has another ending.
@@ -133,21 +120,17 @@ def check_picture(path: Path) -> None:
 
 
 def picture_svg(drawn: Picture, action: str | None = None, shared: dict[str, str] | None = None) -> str:
-    """
-    Write a picture as a `<svg>` element.
+    """Write a picture as a `<svg>` element.
 
     Args:
-        drawn ([`Picture`]):
-            The picture.
-        action (`str`, *optional*):
-            What a click on a molecule does, in words, in a picture for a page with scripts. The keyboard can then
+        drawn: the picture.
+        action: what a click on a molecule does, in words, in a picture for a page with scripts. The keyboard can then
             reach the molecules, which carry `data-smiles`.
-        shared (`dict[str, str]`, *optional*):
-            The names of drawings of molecules that the page contains once for all pictures, by their SVG. New ones are
-            added.
+        shared: the names of drawings of molecules that the page contains once for all pictures, by their SVG. New ones
+            are added.
 
     Returns:
-        `str`: the element.
+        The element.
     """
     size = {"width": _number(drawn.width), "height": _number(drawn.height)}
     # Without scripts, the picture is one image with a title. With scripts it is a group, because assistive programs

@@ -40,16 +40,12 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """
-    An entry of a route file.
+    """An entry of a route file.
 
     Args:
-        place (`str`):
-            The place of the entry: `line 7`, or the path inside a JSON document, such as `[3][1]`.
-        content (`Any`):
-            A line, a parsed JSON value, or the `ValueError` with the reason why the entry cannot be read.
-        is_line (`bool`, *optional*, defaults to `False`):
-            Whether `content` is a line.
+        place: the place of the entry: `line 7`, or the path inside a JSON document, such as `[3][1]`.
+        content: a line, a parsed JSON value, or the `ValueError` with the reason why the entry cannot be read.
+        is_line: whether `content` is a line.
     """
 
     place: str
@@ -91,17 +87,14 @@ class Entry:
 
 
 def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> Iterator[Entry]:
-    """
-    Yield the entries of a file as a stream.
+    """Yield the entries of a file as a stream.
 
     Args:
-        path (`Path`):
-            The file.
-        progress (`Callable[[int], None]`, *optional*):
-            A function that is called with the number of bytes that were read since the last call.
+        path: the file.
+        progress: a function that is called with the number of bytes that were read since the last call.
 
     Yields:
-        `Entry`: the entries in their order.
+        The entries in their order.
 
     Raises:
         ValueError: the file cannot be read to its end: it is cut off or damaged. The message names the file.

@@ -12,18 +12,15 @@ from ..plans import Plan
 
 
 def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
-    """
-    Yield the molecules of the distinct routes of a plan, each once per role, as records of an SD file.
+    """Yield the molecules of the distinct routes of a plan, each once per role, as records of an SD file.
 
     A record has the fields `id` and `solved` (of the target), `smiles`, `role` (`target`, `intermediate` or `starting
     material`), `in_stock` (of starting materials, if there is a stock) and `routes` (the ranks of the routes with the
     molecule).
 
     Args:
-        plan ([`Plan`]):
-            The plan.
-        left_out (`list[str]`):
-            A list to which the reason is added for each molecule that RDKit cannot read.
+        plan: the plan.
+        left_out: a list to which the reason is added for each molecule that RDKit cannot read.
     """
     from rdkit import Chem
 
@@ -51,18 +48,15 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
 
 
 def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
-    """
-    Yield the distinct reactions of the distinct routes of a plan as records of an RD file, each with its RXN block.
+    """Yield the distinct reactions of the distinct routes of a plan as records of an RD file, each with its RXN block.
 
     A record has the fields `id` and `solved` (of the target), `routes` (the ranks of the routes with the reaction),
     and `reaction`, `name`, `class`, `state`, `precedents`, `remarks`, `reagents` and `reason`, as in
     `Candidate.reactions`.
 
     Args:
-        plan ([`Plan`]):
-            The plan.
-        left_out (`list[str]`):
-            A list to which the reason is added for each reaction with a molecule that RDKit cannot read.
+        plan: the plan.
+        left_out: a list to which the reason is added for each reaction with a molecule that RDKit cannot read.
     """
     from rdkit.Chem import rdChemReactions
 

@@ -33,22 +33,15 @@ class NoRoute(ValueError):
 
 
 class Part(NamedTuple):
-    """
-    A part of a document that contains a route, or should.
+    """A part of a document that contains a route, or should.
 
     Args:
-        place (`str`):
-            The place of the innermost list item or named member that it is in, such as `[3][1]`.
-        route (`Route`, `ValueError` or None):
-            The route, or the reason why there is none, or None for a target without a route.
-        data (`Any`):
-            The content of the part.
-        group (`str`, *optional*):
-            The place of the list that it is in.
-        target (`str`, *optional*):
-            The SMILES of the target, if an object around the part has it in `target` or `smiles`.
-        names (`tuple[str, ...]`):
-            The `name` and the `id` of the part, or of the target.
+        place: the place of the innermost list item or named member that it is in, such as `[3][1]`.
+        route: the route, or the reason why there is none, or None for a target without a route.
+        data: the content of the part.
+        group: the place of the list that it is in.
+        target: the SMILES of the target, if an object around the part has it in `target` or `smiles`.
+        names: the `name` and the `id` of the part, or of the target.
     """
 
     place: str
@@ -60,21 +53,16 @@ class Part(NamedTuple):
 
 
 def parts_of(data: Any, place: str, around: Part, depth_left: int = MAX_DEPTH) -> Iterator[Part]:
-    """
-    Yield the parts of a parsed JSON document, in its order.
+    """Yield the parts of a parsed JSON document, in its order.
 
     Args:
-        data (`Any`):
-            The document or a part of it.
-        place (`str`):
-            The place of `data`, for messages, such as `[3].children[1]`.
-        around ([`Part`]):
-            What is known of the part from the objects around it.
-        depth_left (`int`, *optional*, defaults to 64):
-            The largest number of lists and objects around a route.
+        data: the document or a part of it.
+        place: the place of `data`, for messages, such as `[3].children[1]`.
+        around: what is known of the part from the objects around it.
+        depth_left: the largest number of lists and objects around a route.
 
     Yields:
-        [`Part`]: the parts. A part that is neither a route nor a list of routes has an error that names the place.
+        The parts. A part that is neither a route nor a list of routes has an error that names the place.
     """
     try:
         if depth_left <= 0:
@@ -195,7 +183,8 @@ def _molecule(data: Any, place: str, depth_left: int) -> Route:
 
 def _reaction(data: dict[str, Any], place: str) -> Route:
     """Read a row of a table of reactions, `{"product": SMILES, "reactants": [SMILES, ...]}`, without its atom maps and
-    agents."""
+    agents.
+    """
     where = _join(place, "reactants")
     reactants = _list(data["reactants"], where)
     if not reactants:
@@ -244,19 +233,15 @@ def _list(value: Any, place: str) -> list[Any]:
 
 
 def to_reaction_tree(route: Route, stock: Container[str] | None = None) -> dict[str, Any]:
-    """
-    Write a route as alternating molecule and reaction nodes, as PaRoutes and AiZynthFinder do.
+    """Write a route as alternating molecule and reaction nodes, as PaRoutes and AiZynthFinder do.
 
     Args:
-        route ([`Route`]):
-            The route.
-        stock (`Container[str]`, *optional*):
-            A [`Stock`] or a set of SMILES, which decides `in_stock`. Without one, every starting material is in stock
-            and no other molecule is.
+        route: the route.
+        stock: a [`Stock`] or a set of SMILES, which decides `in_stock`. Without one, every starting material is in
+            stock and no other molecule is.
 
     Returns:
-        `dict[str, Any]`: the node of the target. The `smiles` of a reaction node is the step backwards,
-        `product>>reactant.reactant`.
+        The node of the target. The `smiles` of a reaction node is the step backwards, `product>>reactant.reactant`.
     """
     in_stock = not route.children if stock is None else route.smiles in stock
     node: dict[str, Any] = {"type": "mol", "smiles": route.smiles, "in_stock": in_stock}

@@ -14,22 +14,19 @@ from .formats import NoRoute, Part
 
 
 def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str, Any]]]:
-    """
-    Read the plans of a file: those of `weftformer routes plan`, or routes of any program for targets.
+    """Read the plans of a file: those of `weftformer routes plan`, or routes of any program for targets.
 
     Args:
-        path (`Path`):
-            A JSON list of `Plan.to_dict` results, the same objects one per line, or an object with such a list in
+        path: a JSON list of `Plan.to_dict` results, the same objects one per line, or an object with such a list in
             `plans`, as in the server's answers. Other files contain routes in any form that `read_routes` reads. The
             file may be gzipped.
-        most (`int`, *optional*):
-            The number of targets after which the reading of other forms ends.
+        most: the number of targets after which the reading of other forms ends.
 
     Returns:
-        `list[tuple[Plan, dict[str, Any]]]`: the plans, each with the object that it was read from. Routes of other
-        forms are grouped by canonical target. They become candidates without a score, ranked in the order of the file,
-        and the object is empty. A target without a route is included if the file has its SMILES in `target` or
-        `smiles`. The stock data (`in_stock`) and the names of targets or routes (`name`, `id`) are kept.
+        The plans, each with the object that it was read from. Routes of other forms are grouped by canonical target.
+        They become candidates without a score, ranked in the order of the file, and the object is empty. A target
+        without a route is included if the file has its SMILES in `target` or `smiles`. The stock data (`in_stock`) and
+        the names of targets or routes (`name`, `id`) are kept.
 
     Raises:
         ValueError: the file is damaged, a plan is incomplete, or an entry is not a route. The message names the file

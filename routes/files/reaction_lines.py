@@ -126,7 +126,8 @@ def _read(word: str, extension: str, number: int) -> Reaction:
 
 def _whole(parts: list[str], extension: str) -> list[str]:
     """Join the parts of a molecule that an extension groups, such as `f:0.2`, at the place of the first. The others
-    become empty."""
+    become empty.
+    """
     whole = list(parts)
     for group in (text for groups in _FRAGMENTS.findall(extension) for text in groups.split(",")):
         places = [place for place in map(int, filter(None, group.split("."))) if place < len(parts)]

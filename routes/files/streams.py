@@ -38,25 +38,23 @@ SUMMARY_COLUMNS = (
 
 
 def read_routes(path: str | os.PathLike[str]) -> Iterator[Route]:
-    """
-    Read routes one by one. The file is opened at the first `next`. Lines, tables and JSON lists are never in memory as
-    a whole.
+    """Read routes one by one. The file is opened at the first `next`. Lines, tables and JSON lists are never in memory
+    as a whole.
 
     The contents of the file decide its form, not its name. The same is true for gzip, but a file whose name ends in
     `.gz` must be gzipped.
 
     Args:
-        path (`str` or `os.PathLike`):
-            Either a file of lines or a file with one JSON document. Blank lines are skipped. Each other line is
+        path: either a file of lines or a file with one JSON document. Blank lines are skipped. Each other line is
             `{"route": {"smiles": ...}}` (with any further fields), `{"smiles": ...}`, a single reaction `{"product":
-            ..., "reactants": [...]}`, any form below as JSON, DirectMultiStep's text, or the reactions of a route as
-            in `routes.files.reaction_lines`. A document is a route, a list of routes, a list of lists of routes, or an
+            ..., "reactants": [...]}`, any form below as JSON, DirectMultiStep's text, or the reactions of a route as in
+            `routes.files.reaction_lines`. A document is a route, a list of routes, a list of lists of routes, or an
             object with the routes of each target by its name, as PaRoutes, AiZynthFinder, RetroCast, DirectMultiStep
             and Weft write them. A table with a header has a route in the column `route`, as JSON, or in the column
             `reactions`.
 
     Yields:
-        [`Route`]: the routes in their order. A target for which the file has no route gives none.
+        The routes in their order. A target for which the file has no route gives none.
 
     Raises:
         ValueError: an entry is not a route, or the file is damaged or not UTF-8. The message names the file, the line
@@ -72,17 +70,15 @@ def read_routes(path: str | os.PathLike[str]) -> Iterator[Route]:
 
 
 def write_routes(path: str | os.PathLike[str], routes: Iterable[Route]) -> int:
-    """
-    Write a file of routes atomically, `{"route": ...}` on each line: readers see the old file or the complete new one.
+    """Write a file of routes atomically, `{"route": ...}` on each line: readers see the old file or the complete new
+    one.
 
     Args:
-        path (`str` or `os.PathLike`):
-            The file. It is gzipped if its name ends in `.gz`. Its folder must exist.
-        routes (`Iterable[Route]`):
-            The routes, which are consumed as a stream.
+        path: the file. It is gzipped if its name ends in `.gz`. Its folder must exist.
+        routes: the routes, which are consumed as a stream.
 
     Returns:
-        `int`: the number of routes written.
+        The number of routes written.
 
     Raises:
         OSError: the file cannot be written. After any error, also one from `routes`, an existing file is unchanged.
@@ -101,16 +97,12 @@ def write_lines(path: Path, rows: Iterable[Any]) -> int:
 
 
 def write_plans(path: Path, plans: Iterable[Plan], form: str) -> list[str]:
-    """
-    Write a file of plans atomically.
+    """Write a file of plans atomically.
 
     Args:
-        path (`Path`):
-            The file. It is gzipped if its name ends in `.gz`.
-        plans (`Iterable[Plan]`):
-            The plans in output order. They are consumed as a stream.
-        form (`str`):
-            One of `PLAN_FORMS`:
+        path: the file. It is gzipped if its name ends in `.gz`.
+        plans: the plans in output order. They are consumed as a stream.
+        form: one of `PLAN_FORMS`:
 
             - `"json"`: a list of `Plan.to_dict`, with all candidates.
             - `"jsonl"`: the same, one per line.

@@ -330,7 +330,8 @@ class ConstrainedGrammar(LogitsProcessor):
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], scores: torch.Tensor
     ) -> torch.Tensor:
         """Return the scores with the tokens that break a rule ruled out, see
-        [`~modeling.decoding.IncrementalProcessor`]."""
+        [`~modeling.decoding.IncrementalProcessor`].
+        """
         beams = max(1, len(parents) // len(self.limits))
         # of rows with the same text, only the first counts
         rows: dict[tuple[int, int], int] = {}

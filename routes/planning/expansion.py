@@ -102,7 +102,8 @@ def num_alternatives(step: Route, library: str | None = None) -> int:
 
 def proposal_row(found: Candidate) -> dict[str, Any]:
     """Return a reaction for JSON: the fields of `Candidate.reactions` with its `rank`, `score` and `examples`, and the
-    `reactants`, each with `in_stock` (None without a stock) and the data of the stock."""
+    `reactants`, each with `in_stock` (None without a stock) and the data of the stock.
+    """
     assert found.route is not None
     [about], [judgement], missing = found.reactions or [], found.judgements, found.missing
     del about["step"]
@@ -117,7 +118,8 @@ def proposal_row(found: Candidate) -> dict[str, Any]:
 
 def last_rows(plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield what is known at the end: the forward rank and the evidence of each reaction, by its rank, if there is a
-    forward model, then the number of reactions and the remarks."""
+    forward model, then the number of reactions and the remarks.
+    """
     for found in plan.candidates:
         if found.forward_ranks is not None:
             yield {"rank": found.rank, "forward_rank": found.forward_ranks[0], "evidence": found.evidence}

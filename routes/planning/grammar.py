@@ -18,18 +18,13 @@ _OPEN, _CHILDREN = "{'smiles':'", "'children':["
 
 
 class State(NamedTuple):
-    """
-    The state of a text in the grammar.
+    """The state of a text in the grammar.
 
     Args:
-        place (`str`):
-            The part of the grammar that continues after `literal`.
-        literal (`str`):
-            The characters that must follow first.
-        depth (`int`):
-            The number of open children lists.
-        empty (`bool`, *optional*, defaults to `False`):
-            Whether a SMILES has begun but has no character yet.
+        place: the part of the grammar that continues after `literal`.
+        literal: the characters that must follow first.
+        depth: the number of open children lists.
+        empty: whether a SMILES has begun but has no character yet.
     """
 
     place: str
@@ -42,16 +37,12 @@ START = State("smiles", _OPEN, 0, empty=True)
 
 
 def advance(state: State | None, character: str, limit: int = MAX_DEPTH) -> State | None:
-    """
-    Return the state after one more character, or None if no route continues with it.
+    """Return the state after one more character, or None if no route continues with it.
 
     Args:
-        state (`State`, *optional*):
-            The state before the character. None stays None.
-        character (`str`):
-            The character.
-        limit (`int`, *optional*, defaults to 64):
-            The largest number of open children lists, which is the number of reactions on the longest path.
+        state: the state before the character. None stays None.
+        character: the character.
+        limit: the largest number of open children lists, which is the number of reactions on the longest path.
     """
     if state is None:
         return None
@@ -81,12 +72,10 @@ def depth_limits(limits: Sequence[int | None]) -> list[int]:
 
 
 class RouteGrammar:
-    """
-    Determines which tokens can continue a route. The end token can follow a whole route only.
+    """Determines which tokens can continue a route. The end token can follow a whole route only.
 
     Args:
-        tokenizer (`PreTrainedTokenizerBase`):
-            The tokenizer of the routes. Start and pad tokens may come before a route.
+        tokenizer: the tokenizer of the routes. Start and pad tokens may come before a route.
     """
 
     def __init__(self, tokenizer: Any):

@@ -172,7 +172,8 @@ class RouteSearch:
 
     def step(self) -> list[tuple[int, list[Candidate]]]:
         """Write a token of each text. Return the tickets of the jobs that are done, and their candidates, best
-        first."""
+        first.
+        """
         if self.watch is not None:
             self.watch()
         done = []

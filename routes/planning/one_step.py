@@ -21,24 +21,17 @@ _LEAST = -700.0
 
 
 class WeftReactionModel(BackwardReactionModel):
-    """
-    A route model that writes single steps, for the searches and evaluations of syntheseus
+    """A route model that writes single steps, for the searches and evaluations of syntheseus
     (https://github.com/microsoft/syntheseus).
 
     Args:
-        model (`WeftForConditionalGeneration`):
-            A model trained on routes or reactions.
-        tokenizer (`PreTrainedTokenizerBase`):
-            The tokenizer it was trained with.
-        beams (`int`, *optional*, defaults to 10):
-            The width of the beam search, and the most reactions of a text.
-        num_augmentations (`int`, *optional*, defaults to 1):
-            The number of SMILES of each molecule that are searched, as in [`PlanSettings`]. The probability of a
-            reaction is its mean over these searches.
-        batch_size (`int`, *optional*, defaults to 16):
-            The number of texts whose beams are searched at once.
-        kwargs:
-            Arguments of `BackwardReactionModel`, such as `use_cache`.
+        model: a model trained on routes or reactions.
+        tokenizer: the tokenizer it was trained with.
+        beams: the width of the beam search, and the most reactions of a text.
+        num_augmentations: the number of SMILES of each molecule that are searched, as in [`PlanSettings`]. The
+            probability of a reaction is its mean over these searches.
+        batch_size: the number of texts whose beams are searched at once.
+        **kwargs: arguments of `BackwardReactionModel`, such as `use_cache`.
     """
 
     def __init__(

@@ -67,7 +67,8 @@ class Request(NamedTuple):
 @dataclass(frozen=True)
 class Solution:
     """A route, with its total cost, whether each of its reactions is recorded, and the length of the SMILES left to
-    make."""
+    make.
+    """
 
     route: Route
     cost: float
@@ -77,35 +78,28 @@ class Solution:
     @property
     def distance(self) -> tuple[bool, int, float]:
         """The key that sorts unfinished routes: recorded ones first, then those with little left to make, then cheap
-        ones."""
+        ones.
+        """
         return not self.is_recorded, self.left, self.cost
 
 
 class RetroStarSearch:
-    """
-    The search for one target. [`next_request`] returns a molecule whose reactions the search needs, [`add_reactions`]
-    receives them, and `solutions` collects the routes.
+    """The search for one target. [`next_request`] returns a molecule whose reactions the search needs,
+    [`add_reactions`] receives them, and `solutions` collects the routes.
 
     Reactions come from one source or several, such as a library and a model. The later sources of a molecule wait
     until their delays have been spent elsewhere.
 
     Args:
-        target (`str`):
-            Canonical SMILES. Its reactions are searched even if it is purchasable.
-        is_bought (`Callable[[str], bool]`):
-            Returns whether a molecule, a canonical SMILES, is purchasable.
-        estimate (`Callable[[str], float]`, *optional*):
-            The estimated cost of making a molecule that is not purchasable. Defaults to 0.
-        most_reactions (`int`, *optional*, defaults to 15):
-            The largest number of reactions in a route.
-        per_reaction (`int`, *optional*):
-            The largest number of routes with the same last reaction, of recorded steps alone and of others. After
-            these, the search turns to other reactions. Defaults to all.
-        most_states (`int`, *optional*, defaults to 50,000):
-            The number of states that are kept. The least promising are dropped first.
-        delays (`Sequence[float]`, *optional*, defaults to `(0.0,)`):
-            For each source of reactions, what is added to the rank of a state before the source is used, beyond that
-            of the source before it.
+        target: canonical SMILES. Its reactions are searched even if it is purchasable.
+        is_bought: returns whether a molecule, a canonical SMILES, is purchasable.
+        estimate: the estimated cost of making a molecule that is not purchasable. Defaults to 0.
+        most_reactions: the largest number of reactions in a route.
+        per_reaction: the largest number of routes with the same last reaction, of recorded steps alone and of others.
+            After these, the search turns to other reactions. Defaults to all.
+        most_states: the number of states that are kept. The least promising are dropped first.
+        delays: for each source of reactions, what is added to the rank of a state before the source is used, beyond
+            that of the source before it.
     """
 
     def __init__(
@@ -238,7 +232,8 @@ def _is_recorded(made: tuple[tuple[str, Step], ...]) -> bool:
 
 def _recorded(made: tuple[tuple[str, Step], ...]) -> tuple[tuple[str, Step], ...]:
     """Return the recorded reactions that lead to the target through recorded ones alone. The first makes the
-    target."""
+    target.
+    """
     needed, kept = {made[0][0]}, []
     for molecule, step in made:
         if molecule in needed and step.is_recorded:

@@ -15,17 +15,14 @@ _LAST = -4e9
 
 
 def sqrt_length_score(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """
-    Return DirectMultiStep's score of a sequence, log p / (sqrt(length) + 1e-6).
+    """Return DirectMultiStep's score of a sequence, log p / (sqrt(length) + 1e-6).
 
     Args:
-        log_probs (`torch.Tensor`):
-            The sums of the log-probabilities of the written tokens.
-        lengths (`torch.Tensor`):
-            The numbers of non-pad tokens, including those of the start and of a forced prefix.
+        log_probs: the sums of the log-probabilities of the written tokens.
+        lengths: the numbers of non-pad tokens, including those of the start and of a forced prefix.
 
     Returns:
-        `torch.Tensor`: the scores.
+        The scores.
     """
     return log_probs / (lengths.float().sqrt() + 1e-6)
 

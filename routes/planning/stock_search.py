@@ -84,7 +84,8 @@ class StockSearch:
 
     def _solutions(self) -> list[Solution]:
         """Return the routes, only the best of those with the same last reaction. Recorded ones come first, then the
-        cheapest."""
+        cheapest.
+        """
         num_same: Counter[str] = Counter()
         kept = []
         for solution in sorted(
@@ -166,7 +167,8 @@ class StockSearch:
 
     def _known_steps(self, smiles: str) -> Sequence[Step] | None:
         """Return the reactions that the model has proposed before, none for a molecule that it cannot read, or
-        None."""
+        None.
+        """
         try:
             check_source(self._model_search.model, self._model_search.tokenizer, smiles)
         except ValueError:
@@ -236,7 +238,8 @@ def allowed(product: str, steps: Iterable[Step], rules: Constraints) -> Iterator
 
 def recorded_steps(smiles: str, settings: PlanSettings, most: int = LIBRARY_STEPS) -> Iterator[Step]:
     """Yield those of the library's `most` most common reactions that the settings allow: a user's own first, then the
-    cheapest."""
+    cheapest.
+    """
     return allowed(smiles, library_steps(precedents.library_of(settings.library), smiles, most), settings.rules)
 
 
@@ -244,7 +247,8 @@ def model_steps(
     expanded: dict[str, Sequence[Step]], product: str, candidates: Iterable[Candidate], library: precedents.Library
 ) -> Sequence[Step]:
     """Return the reactions among the candidates of the model, with their costs, and add them to those of other
-    molecules. The grammar has applied the rules."""
+    molecules. The grammar has applied the rules.
+    """
     steps: dict[tuple[str, ...], Step] = {}
     for candidate in candidates:
         if candidate.route is not None and candidate.route.children:

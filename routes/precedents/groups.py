@@ -1,5 +1,6 @@
 """The functional groups that a step changes or keeps, and rules about them that a template of near neighbours does not
-show."""
+show.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +57,8 @@ class _Rule(NamedTuple):
 
 
 def objection(name: str | None, product: str, mapped: str, bystanders: Sequence[str] = ()) -> str | None:
-    """
-    Return why recorded reactions of a transformation are no precedents of a step: another group than theirs reacts, or
-    a group elsewhere in the molecules would react first. None if nothing speaks against it.
+    """Return why recorded reactions of a transformation are no precedents of a step: another group than theirs reacts,
+    or a group elsewhere in the molecules would react first. None if nothing speaks against it.
 
     Args:
         name: the common name of the transformation.
@@ -111,8 +111,7 @@ def unstable_kind(smiles: str) -> str | None:
 
 
 class Groups:
-    """
-    The functional groups of the reactants of a step. Each is matched when it is needed, because matching all of them
+    """The functional groups of the reactants of a step. Each is matched when it is needed, because matching all of them
     takes long.
 
     Args:
@@ -169,7 +168,8 @@ def _of_product(smiles: str) -> dict[int, list[Any]]:
 
 def _surroundings(molecule: Any, from_maps: bool = False) -> list[tuple[int, set[tuple[int, Any]], int, int]]:
     """Return the number, the bonds, the hydrogens and the charge of each atom. Atoms are numbered from 1, or by their
-    maps."""
+    maps.
+    """
     atoms = [molecule.GetAtomWithIdx(index) for index in range(molecule.GetNumAtoms())]
     numbers = [atom.GetAtomMapNum() if from_maps else atom.GetIdx() + 1 for atom in atoms]
     bonds: list[set[tuple[int, Any]]] = [set() for _ in atoms]

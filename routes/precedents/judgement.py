@@ -74,37 +74,26 @@ _MOST_PARTS = 10
 
 @dataclass(frozen=True)
 class Judgement:
-    """
-    The judgement of a step.
+    """The judgement of a step.
 
     Args:
-        state (`str`):
-            `"precedented"`: a recorded reaction has the same transformation, with the same neighbours of the changed
+        state: `"precedented"`: a recorded reaction has the same transformation, with the same neighbours of the changed
             atoms and the same stereochemistry. Molecules that supply no atom are left out. `"fails"`: the step cannot
             work as written. `"no precedent"`: neither.
-        precedents (`int`):
-            The number of recorded reactions with the same transformation.
-        examples (`tuple[Example, ...]`):
-            A few of these reactions.
-        reaction_class (`str` or None):
-            The most common class of USPTO-50K among them.
-        name (`str` or None):
-            The common name of the transformation.
-        reason (`str` or None):
-            Why the step fails.
-        remarks (`tuple[str, ...]`):
-            Oddities of the step.
-        is_objected (`bool`):
-            Whether recorded reactions have the same transformation, but a rule says that this step is not like them.
-        support (`str` or None):
-            What recorded reactions say of a step without precedent: `"two at once"`, two recorded transformations in
-            one step, or `"related"`, the same change with other neighbours. `remarks` names them.
-        reagents (`tuple[ReagentSet, ...]`):
-            The most common sets of reagents of these reactions, or of reactions of the same kind if few were recorded.
-            The first is empty, and has the number of reactions whose reagents were recorded.
-        is_misplaced (`bool`):
-            Whether the step takes a position of an aromatic ring that similar recorded reactions leave. `remarks` names
-            it.
+        precedents: the number of recorded reactions with the same transformation.
+        examples: a few of these reactions.
+        reaction_class: the most common class of USPTO-50K among them.
+        name: the common name of the transformation.
+        reason: why the step fails.
+        remarks: oddities of the step.
+        is_objected: whether recorded reactions have the same transformation, but a rule says that this step is not like
+            them.
+        support: what recorded reactions say of a step without precedent: `"two at once"`, two recorded transformations
+            in one step, or `"related"`, the same change with other neighbours. `remarks` names them.
+        reagents: the most common sets of reagents of these reactions, or of reactions of the same kind if few were
+            recorded. The first is empty, and has the number of reactions whose reagents were recorded.
+        is_misplaced: whether the step takes a position of an aromatic ring that similar recorded reactions leave.
+            `remarks` names it.
     """
 
     state: State
@@ -123,7 +112,7 @@ class Judgement:
         """Return the evidence for the step.
 
         Args:
-            forward_rank (`int` or None): the rank of the product among the predictions of a forward model, as in
+            forward_rank: the rank of the product among the predictions of a forward model, as in
                 `Candidate.forward_ranks`.
         """
         if self.state == "precedented":
@@ -155,19 +144,12 @@ class Judgement:
 
 
 def judge(product: str, reactants: Sequence[str], library: Library | None = None) -> Judgement:
-    """
-    Judge a step of a synthesis. Recent results are cached.
+    """Judge a step of a synthesis. Recent results are cached.
 
     Args:
-        product (`str`):
-            SMILES of the product.
-        reactants (`Sequence[str]`):
-            SMILES of the reactants, in any order. Reagents may be left out.
-        library ([`Library`], *optional*):
-            The recorded transformations. Defaults to the included ones.
-
-    Returns:
-        [`Judgement`]
+        product: SMILES of the product.
+        reactants: SMILES of the reactants, in any order. Reagents may be left out.
+        library: the recorded transformations. Defaults to the included ones.
     """
     return _judge(product, tuple(reactants), library or shipped_library())
 
@@ -351,7 +333,8 @@ class _Precedent(NamedTuple):
 
 def _recorded_otherwise(made: Molecule, used: list[Molecule], reagent: str | None, library: Library) -> Iterator[str]:
     """Yield a remark if the transformation is recorded with an oxidant that is not drawn, or with other
-    stereochemistry."""
+    stereochemistry.
+    """
     canonical = [molecule.canonical for molecule in used]
     product, reactants = without_stereo(made.canonical), list(map(without_stereo, canonical))
     is_flat = (product, joined(reactants)) == (made.canonical, joined(canonical))
@@ -426,7 +409,8 @@ def _without_labels(product: str, reactants: Sequence[str]) -> tuple[str, list[s
 @lru_cache(KNOWN // 16)
 def _unlabelled(smiles: str) -> tuple[str, Any]:
     """Return the SMILES of a molecule without stereochemistry and isotopes, and the molecule with stereochemistry, in
-    its order."""
+    its order.
+    """
     molecule: Any = Chem.MolFromSmiles(canonical_smiles(smiles))
     for atom in molecule.GetAtoms():
         atom.SetIsotope(0)

@@ -50,14 +50,11 @@ class Substitution(NamedTuple):
 
 
 def substitutions(product: Any, reactants: Any) -> Iterator[Substitution]:
-    """
-    Yield the aromatic substitutions of a step that could have taken another position.
+    """Yield the aromatic substitutions of a step that could have taken another position.
 
     Args:
-        product (`Chem.Mol`):
-            The product with atom maps.
-        reactants (`Chem.Mol`):
-            The reactants with the same atom maps, as one molecule of several parts.
+        product: the product with atom maps.
+        reactants: the reactants with the same atom maps, as one molecule of several parts.
     """
     if _num_leaving(reactants) == _num_leaving(product):  # most steps, and quick to see
         return
@@ -82,18 +79,15 @@ def substitutions(product: Any, reactants: Any) -> Iterator[Substitution]:
 
 
 def unseen_positions(product: str, mapped: str) -> list[tuple[str, str, int, int]]:
-    """
-    Return the positions of aromatic rings that a step takes, but hardly any similar recorded reactions.
+    """Return the positions of aromatic rings that a step takes, but hardly any similar recorded reactions.
 
     Args:
-        product (`str`):
-            Canonical SMILES of the product.
-        mapped (`str`):
-            SMILES of the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
+        product: canonical SMILES of the product.
+        mapped: SMILES of the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
 
     Returns:
-        `list[tuple[str, str, int, int]]`: the kind as in [`Substitution`], the position in words, the number of
-        recorded reactions of this kind that took such a position, and the number of those that could have taken it.
+        The kind as in [`Substitution`], the position in words, the number of recorded reactions of this kind that took
+        such a position, and the number of those that could have taken it.
     """
     found = [
         (one.kind, place, *_unseen()[one.kind][place])
@@ -105,19 +99,15 @@ def unseen_positions(product: str, mapped: str) -> list[tuple[str, str, int, int
 
 
 def misdirection(name: str | None, product: str, reactants: Any) -> str | None:
-    """
-    Return why an electrophile does not enter a benzene ring where a step says, or None.
+    """Return why an electrophile does not enter a benzene ring where a step says, or None.
 
     An oxygen or amino group directs to its *ortho* and *para* positions, whatever else is there. Without one, a
     position is wrong if no substituent directs to it.
 
     Args:
-        name (`str` or None):
-            The common name of the transformation.
-        product (`str`):
-            Canonical SMILES of the product.
-        reactants (`Chem.Mol`):
-            The reactants, whose atoms have the numbers of the product's atoms, counted from 1.
+        name: the common name of the transformation.
+        product: canonical SMILES of the product.
+        reactants: the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
     """
     directing = _table()["directing"]
     if name is not None and name not in directing["steps"]:
@@ -243,5 +233,6 @@ def _patterns() -> dict[str, Any]:
 
 def _unseen() -> Mapping[str, Mapping[str, tuple[int, int]]]:
     """Return, for each kind of substitution, the positions that are hardly ever taken, with the number of reactions
-    that took them and the number of those that could have."""
+    that took them and the number of those that could have.
+    """
     return _table()["unseen"]

@@ -15,8 +15,7 @@ _NUM_CACHED = 1 << 14
 
 
 def compounds(agents: Iterable[str]) -> list[str]:
-    """
-    Return the compounds of a reaction's agents, which are often recorded as ions without their amounts.
+    """Return the compounds of a reaction's agents, which are often recorded as ions without their amounts.
 
     The salts that have a common name are put together first, then each other anion with the first cation. Single
     charged cations that are left over belong to an anion among the reactants. They are left out, as are molecules that

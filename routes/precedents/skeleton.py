@@ -129,7 +129,8 @@ def _fits(left: Any, part: Any, place: int, origin: int) -> bool:
 
 def _common(left: Any, part: Any) -> list[tuple[int, int]] | None:
     """Return the pairs of atoms of the largest connected substructure in both, whatever its bonds, or None if it takes
-    too long."""
+    too long.
+    """
     parameters: Any = rdFMCS.MCSParameters()
     parameters.AtomTyper, parameters.BondTyper = _SameElement(), rdFMCS.BondCompare.CompareAny
     parameters.Timeout = _SECONDS

@@ -28,8 +28,7 @@ class StereoComparison(NamedTuple):
 
 
 def compare(made: Chem.Mol, used: Chem.Mol, mapped: str) -> StereoComparison:
-    """
-    Compare the stereochemistry of a product and its reactants.
+    """Compare the stereochemistry of a product and its reactants.
 
     Args:
         made: the product.

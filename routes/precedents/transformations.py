@@ -78,7 +78,8 @@ class ReagentSet(NamedTuple):
 
 def most_common_sets(counts: Mapping[str, int]) -> tuple[ReagentSet, ...]:
     """Return the most common sets of reagents, after the empty set, which has the number of all reactions: that in
-    `counts`, or else their sum."""
+    `counts`, or else their sum.
+    """
     total = counts.get("", 0) or sum(counts.values())
     sets = Counter({smiles: count for smiles, count in counts.items() if smiles}).most_common(REAGENT_SETS)
     return tuple(map(ReagentSet._make, [("", total), *sets])) if total else ()
@@ -86,30 +87,21 @@ def most_common_sets(counts: Mapping[str, int]) -> tuple[ReagentSet, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """
-    A template that recorded reactions share: the atoms and bonds that change, with their neighbours.
+    """A template that recorded reactions share: the atoms and bonds that change, with their neighbours.
 
     Args:
-        smarts (`str`):
-            The template as reaction SMARTS, from the product to the reactants.
-        count (`int`):
-            The number of recorded reactions that share it.
-        reaction_class (`int` or None):
-            The most common of the ten classes of USPTO-50K among them, or None if no class was recorded.
-        examples (`tuple[Example, ...]`):
-            A few of the reactions.
-        name (`str` or None):
-            Its common name, such as "amide coupling", or None. It describes the kind of reaction that the structures
+        smarts: the template as reaction SMARTS, from the product to the reactants.
+        count: the number of recorded reactions that share it.
+        reaction_class: the most common of the ten classes of USPTO-50K among them, or None if no class was recorded.
+        examples: a few of the reactions.
+        name: its common name, such as "amide coupling", or None. It describes the kind of reaction that the structures
             show, not whether the reaction works or with which reagents.
-        kept (`Mapping[str, int]`):
-            The number of these reactions whose reactants have a functional group that stays as it is, by group. Under
+        kept: the number of these reactions whose reactants have a functional group that stays as it is, by group. Under
             an empty name, the number of reactions that were examined.
-        core (`str` or None):
-            The part of the template that [`Library.related`] compares: the atoms that change, the neighbours of those
+        core: the part of the template that [`Library.related`] compares: the atoms that change, the neighbours of those
             that are heteroatoms, and the heteroatoms of functional groups. None if it is unknown.
-        reagents (`tuple[ReagentSet, ...]`):
-            The most common sets of reagents that were recorded with these reactions. The first is empty, and has the
-            number of reactions whose reagents were recorded.
+        reagents: the most common sets of reagents that were recorded with these reactions. The first is empty, and has
+            the number of reactions whose reagents were recorded.
     """
 
     smarts: str
@@ -155,7 +147,8 @@ class Transformation:
 
     def outcomes(self, product: str) -> dict[str, str]:
         """Return the SMILES of the reactants that the template derives from a product, with their SMILES with the
-        numbers of the product's atoms, counted from 1."""
+        numbers of the product's atoms, counted from 1.
+        """
         is_flat = _STEREO.isdisjoint(self.smarts + product)
         try:
             with rdBase.BlockLogs():
@@ -210,7 +203,8 @@ Row = tuple[str, Transformation]
 
 class _Screen:
     """Transformations, the most common first. They are grouped by the product's part of their cores, which many share,
-    so a molecule is compared with few of them."""
+    so a molecule is compared with few of them.
+    """
 
     def __init__(self, rows: Iterable[Row]):
         self.rows = sorted(rows, key=lambda row: -row[1].count)
@@ -239,16 +233,12 @@ class _Screen:
 
 
 class Library:
-    """
-    Transformations, grouped by their difference of atoms, so that a step is compared with few of them.
+    """Transformations, grouped by their difference of atoms, so that a step is compared with few of them.
 
     Args:
-        rows (`Iterable[Row]`):
-            Transformations, each with its difference of atoms, as returned by [`difference`].
-        own ([`Library`], *optional*):
-            The transformations of a user, which are among the rows and are proposed first.
-        least_proposed (`int`, *optional*, defaults to 2):
-            The number of reactions of a transformation from which it is proposed.
+        rows: transformations, each with its difference of atoms, as returned by [`difference`].
+        own: the transformations of a user, which are among the rows and are proposed first.
+        least_proposed: the number of reactions of a transformation from which it is proposed.
     """
 
     def __init__(
@@ -305,18 +295,15 @@ class Library:
         return _Screen(row for row in self.rows() if row[1].count >= self._least_proposed)
 
     def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
-        """
-        Apply the transformations to a product, those of the user first, then the most common.
+        """Apply the transformations to a product, those of the user first, then the most common.
 
         Args:
-            product (`str`):
-                SMILES of the product.
-            most (`int`):
-                The largest number of sets of reactants.
+            product: SMILES of the product.
+            most: the largest number of sets of reactants.
 
         Returns:
-            `list[tuple[tuple[str, ...], float]]`: the sorted canonical SMILES of the reactants, with the share of
-            their transformation among the recorded reactions of all transformations that match the product.
+            The sorted canonical SMILES of the reactants, with the share of their transformation among the recorded
+            reactions of all transformations that match the product.
         """
         made = canonical_smiles(product)
         matching = [transformation for _, transformation in self._common.matching(made)]
@@ -366,17 +353,14 @@ class Library:
                 gc.enable()
 
     def find(self, product: str, reactants: Sequence[str]) -> Transformation | None:
-        """
-        Return the most common transformation that turns a product into its reactants and is a precedent for it.
+        """Return the most common transformation that turns a product into its reactants and is a precedent for it.
 
         Args:
-            product (`str`):
-                SMILES of the product.
-            reactants (`Sequence[str]`):
-                SMILES of the reactants, in any order.
+            product: SMILES of the product.
+            reactants: SMILES of the reactants, in any order.
 
         Returns:
-            [`Transformation`] or None: None if no recorded one does.
+            None if no recorded one does.
 
         Raises:
             ValueError: RDKit cannot read a molecule.
@@ -389,7 +373,8 @@ class Library:
     ) -> tuple[Transformation | None, str | None, str]:
         """Return the most common transformation that turns a product into its reactants, or None, the reason why it is
         no precedent, or None, and the reactants with atom maps. Arguments and errors are those of [`find`];
-        `bystanders` are as in [`objection`]."""
+        `bystanders` are as in [`objection`].
+        """
         made, wanted = canonical_smiles(product), joined(reactants)
         others, screen = _molecules(wanted), self._by_difference.get(difference(made, wanted))
         for _, transformation in screen.matching(made) if screen else ():
@@ -418,7 +403,8 @@ class Library:
     @cached_property
     def _unusual(self) -> dict[str, tuple[dict[str, int], int]]:
         """For each kind of transformation, the groups that hardly any of its reactions keep, with their numbers, and
-        the number of reactions."""
+        the number of reactions.
+        """
         kept = dict[str, Counter[str]]()
         for _, transformation in self.rows():
             kept.setdefault(transformation.kind, Counter()).update(transformation.kept)
@@ -430,21 +416,16 @@ class Library:
         }
 
     def unusual_groups(self, transformation: Transformation, product: str, mapped: str) -> list[tuple[str, int, int]]:
-        """
-        Return the functional groups of a step that stay, and that the recorded reactions of its kind do not have, or
+        """Return the functional groups of a step that stay, and that the recorded reactions of its kind do not have, or
         seldom.
 
         Args:
-            transformation ([`Transformation`]):
-                The transformation, with those of the same name.
-            product (`str`):
-                SMILES of the product.
-            mapped (`str`):
-                SMILES of the reactants with atom maps, as [`match`] returns them.
+            transformation: the transformation, with those of the same name.
+            product: SMILES of the product.
+            mapped: SMILES of the reactants with atom maps, as [`match`] returns them.
 
         Returns:
-            `list[tuple[str, int, int]]`: the name of each group, the number of these reactions with it, and of those
-            that were examined.
+            The name of each group, the number of these reactions with it, and of those that were examined.
         """
         unusual, total = self._unusual.get(transformation.kind, ({}, 0))
         names = kept_groups(canonical_smiles(product), mapped, unusual) if unusual else ()
@@ -454,7 +435,8 @@ class Library:
 @cache
 def shipped_library() -> Library:
     """Return the library that the package ships: 255,752 reactions of USPTO-50K's training part, USPTO-15K, PaRoutes n5
-    and parts of USPTO-full and USPTO-480K."""
+    and parts of USPTO-full and USPTO-480K.
+    """
     return Library.load(str(files("weftformer.routes.shipped").joinpath(SHIPPED)))
 
 
@@ -486,17 +468,14 @@ def _library_with(path: Path, changed: int) -> Library:
 
 
 def named(rows: Iterable[Row], like: Library | None = None) -> list[Row]:
-    """
-    Return the rows of a library, the most common first, with a name and a class wherever a similar one has them.
+    """Return the rows of a library, the most common first, with a name and a class wherever a similar one has them.
 
     A transformation without them gets those of the most common one that makes the same change in its first example:
     the same transformation with other atom maps, or one with the same core.
 
     Args:
-        rows (`Iterable[Row]`):
-            The transformations.
-        like ([`Library`], *optional*):
-            The library with the names. Defaults to the rows that have one.
+        rows: the transformations.
+        like: the library with the names. Defaults to the rows that have one.
     """
     rows = sorted(rows, key=lambda row: (-row[1].count, row[0], row[1].smarts))
     known = like or Library((key, one) for key, one in rows if one.name is not None)
@@ -628,8 +607,7 @@ def patterns(smarts: str) -> tuple[Chem.Mol, list[Chem.Mol]]:
 
 
 def _with_stereo(mapped: str, product: str) -> str:
-    """
-    Return the reactants with the configuration of the product's sulfoxides and the like, which rdchiral leaves out.
+    """Return the reactants with the configuration of the product's sulfoxides and the like, which rdchiral leaves out.
 
     Args:
         mapped: the reactants. The atom maps are the indices of the product's atoms, counted from 1.

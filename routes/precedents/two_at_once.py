@@ -19,21 +19,17 @@ _MOST_TRIED = 50
 def two_at_once(
     product: str, reactants: Sequence[str], library: Library
 ) -> tuple[Transformation, Transformation] | None:
-    """
-    Return two recorded transformations that turn a product into its reactants one after the other, or None.
+    """Return two recorded transformations that turn a product into its reactants one after the other, or None.
 
     They change different atoms of the product. Otherwise, their intermediate may hide what neither of them does.
 
     Args:
-        product (`str`):
-            SMILES of the product.
-        reactants (`Sequence[str]`):
-            SMILES of the reactants.
-        library ([`Library`]):
-            The recorded transformations.
+        product: SMILES of the product.
+        reactants: SMILES of the reactants.
+        library: the recorded transformations.
 
     Returns:
-        `tuple[Transformation, Transformation]` or None: the later of the two first.
+        The later of the two first.
     """
     made, wanted = canonical_smiles(product), joined(reactants)
     for later in library.first_of_two(made, wanted)[:_MOST_TRIED]:

@@ -27,18 +27,13 @@ from ..tree import Route
 
 
 class ForwardModel:
-    """
-    Predicts products with a text model that was trained on rows of `weftformer routes prepare --forward`.
+    """Predicts products with a text model that was trained on rows of `weftformer routes prepare --forward`.
 
     Args:
-        model (`PreTrainedModel`):
-            The model.
-        tokenizer (`PreTrainedTokenizerBase`):
-            Its tokenizer.
-        beams (`int`, *optional*, defaults to 5):
-            The width of the beam search, and the number of predictions for each reaction.
-        batch_size (`int`, *optional*, defaults to 16):
-            The number of reactions that are predicted at once.
+        model: the model.
+        tokenizer: its tokenizer.
+        beams: the width of the beam search, and the number of predictions for each reaction.
+        batch_size: the number of reactions that are predicted at once.
 
     Raises:
         ValueError: a number is below 1.
@@ -56,22 +51,21 @@ class ForwardModel:
         cls, folder_or_hub_id: str | PathLike | None = None, *, beams: int = 5, batch_size: int = 16, **kwargs
     ) -> ForwardModel:
         """Load model and tokenizer from one folder or Hub repository, or the included ones. `kwargs` are arguments of
-        the model's `from_pretrained`."""
+        the model's `from_pretrained`.
+        """
         folder_or_hub_id = folder_or_hub_id or FORWARD_MODEL
         model = load(AutoModelForSeq2SeqLM, folder_or_hub_id, **kwargs)
         return cls(model, load(AutoTokenizer, folder_or_hub_id), beams=beams, batch_size=batch_size)
 
     def ranks(self, reactions: Iterable[Reaction]) -> list[int | None]:
-        """
-        Return the rank of the product of each reaction among the predictions.
+        """Return the rank of the product of each reaction among the predictions.
 
         Args:
-            reactions (`Iterable[Reaction]`):
-                Products and sorted reactants, canonical SMILES.
+            reactions: products and sorted reactants, canonical SMILES.
 
         Returns:
-            `list[int or None]`: the ranks, counted from 1, and 0 for a product that is not predicted. None if a
-            molecule cannot be read or is too long for the model.
+            The ranks, counted from 1, and 0 for a product that is not predicted. None if a molecule cannot be read or
+            is too long for the model.
         """
         reactions, ranks = list(reactions), dict[Reaction, int]()
         distinct = sorted(set(reactions), key=lambda reaction: (len(reaction[0]), reaction))
@@ -91,7 +85,8 @@ class ForwardModel:
 
     def _encode(self, reaction: Reaction) -> TextInput | None:
         """Return the reactants as in training, or None if the model cannot read them. The batch decides how many
-        tokens are generated."""
+        tokens are generated.
+        """
         product, reactants = reaction
         try:
             text = aligned_route(Route(product, tuple(map(Route, reactants))), product)
@@ -116,16 +111,12 @@ class ForwardModel:
 
 
 def load_forward(model: str | None, device: str | None = None, dtype: str = "auto") -> ForwardModel | None:
-    """
-    Load the model that predicts products, on a device.
+    """Load the model that predicts products, on a device.
 
     Args:
-        model (`str`, *optional*):
-            The folder or Hub id, or "none" for no model. Defaults to the included model.
-        device (`str`, *optional*):
-            As in [`~hub.loading.to_device`].
-        dtype (`str`, *optional*, defaults to `"auto"`):
-            The precision of the weights, as in `from_pretrained`.
+        model: the folder or Hub id, or "none" for no model. Defaults to the included model.
+        device: as in [`~hub.loading.to_device`].
+        dtype: the precision of the weights, as in `from_pretrained`.
 
     Raises:
         ValueError, OSError: there is no such model or device.

@@ -16,7 +16,8 @@ STOCK = _FOLDER / "stock.smi.gz"
 
 def about_model() -> dict[str, Any]:
     """Return the facts about the included route model: `name`, `parameters`, `trained_on` (its data) and `figures`
-    (its accuracy, a sentence)."""
+    (its accuracy, a sentence).
+    """
     return json.loads((MODEL / "about.json").read_text(encoding="utf-8"))
 
 
@@ -29,20 +30,16 @@ def describe_model() -> str:
 def provenance(
     model: str | PathLike[str] | None = None, stock: str | PathLike[str] | None = None, num_stock: int | None = None
 ) -> dict[str, str]:
-    """
-    Return the description of model and stock for a page of routes. The page may be shared, so it names no folders.
+    """Return the description of model and stock for a page of routes. The page may be shared, so it names no folders.
 
     Args:
-        model (`str` or `PathLike`, *optional*):
-            The folder or Hub id of the model.
-        stock (`str` or `PathLike`, *optional*):
-            The file of the stock.
-        num_stock (`int`, *optional*):
-            The number of molecules in the stock.
+        model: the folder or Hub id of the model.
+        stock: the file of the stock.
+        num_stock: the number of molecules in the stock.
 
     Returns:
-        `dict[str, str]`: `model`, `figures` and `stock`, if known, for the argument `about` of `routes_page`. Only the
-        included model has figures.
+        `model`, `figures` and `stock`, if known, for the argument `about` of `routes_page`. Only the included model has
+        figures.
     """
     is_shipped = str(model) == str(MODEL)
     of_stock = [] if num_stock is None else [f"{num_stock:,} molecules"]

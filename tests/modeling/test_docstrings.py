@@ -15,7 +15,7 @@ CLASSES = [WeftEncoder, WeftDecoder, WeftModel, WeftForConditionalGeneration]
 def test_every_argument_is_documented(owner):
     text = inspect.getdoc(owner.forward)
     arguments = text[text.index("Args:") : text.index("Returns:")]
-    documented = re.findall(r"^    ([a-z_, ]+?) \(.*\):$", arguments, re.MULTILINE)
+    documented = re.findall(r"^    ([a-z_, ]+?)(?: \(.*?\))?: ", arguments, re.MULTILINE)
     named = [name for entry in documented for name in entry.split(", ")]
     # decorators of transformers hide it
     taken = inspect.signature(inspect.unwrap(owner.forward)).parameters
