@@ -196,7 +196,7 @@ JOBS: dict[str, GpuJob] = {
         prepare=_prepare_reactions((*MORE, *ROUTES, *REACTIONS), "--forward", 3, holds_out=True),
     ),
     "starter": GpuJob(
-        "the included starter, on pairs of version 3, which the machine's cores make: training/starter/README.md",
+        "the included starter, on pairs of version 4, which the machine's cores make: training/starter/README.md",
         minutes=10,
         trainings={"starter": f"recipes/starter.yaml --train-file {{data}}/pairs.csv {_TIMED} --seed 84"},
         prepare=_prepare_words,

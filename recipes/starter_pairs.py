@@ -2,9 +2,9 @@
 
     python -m weftformer.recipes.starter_pairs --rows 100000 --words cmudict.dict --output-file pairs.csv
 
-Half of the pairs have no instruction: the target is a plausible clean form of the source, such as a title in one case
-without debris, an ISO date, or a number in digits. The others begin with the name of a task (`sort: pear fig`), so
-that the model learns operations that no source reveals. A model that is fine-tuned sees no such names.
+A third of the pairs have no instruction: the target is a plausible clean form of the source, such as a title in one
+case without debris, an ISO date, or a number in digits. The others name a task (`sort: pear fig`), so that the model
+learns operations that no source reveals. A model that is fine-tuned sees no such names.
 
 All texts are made, or come with Python: sentences of its docstrings and its language reference (PSF License), and
 words of the same. `--words` adds the words of another file, the first of each line, such as those of the CMU
@@ -23,6 +23,7 @@ import random
 import re
 import string
 import sysconfig
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from decimal import ROUND_HALF_UP, Decimal
@@ -32,7 +33,7 @@ from itertools import islice
 from pathlib import Path
 
 # The version of the data, which changes with any pair.
-VERSION = 3
+VERSION = 4
 # In bytes of UTF-8.
 MAX_SOURCE, MAX_TARGET = 159, 159
 
@@ -135,15 +136,16 @@ class StarterPairs:
         kinds = [self.date, self.number, self.name, self.items, self.measure, self.measure]
         self.clean: list[Callable[[], tuple[str, str]]] = [*[self.noisy_text] * 7, *kinds]
         self.special: list[Callable[[], tuple[str, str]]] = [
-            self.look_up, self.spell, self.rounded, self.converted, self.ordered, self.latin, self.entity
+            self.look_up, self.spell, self.rounded, self.converted, self.converted, self.duration, self.ordered,
+            self.latin, self.entity, self.totalled, self.shifted,
         ]  # fmt: skip
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         while True:
             kind = self.random.random()
-            if kind < 0.5:
+            if kind < 0.35:
                 source, target = self.pick(self.clean)()
-            elif kind < 0.75:
+            elif kind < 0.55:
                 name, words = self.pick(list(_NAMED)), self.text(self.length())
                 source, target = f"{name}: {' '.join(words)}", _NAMED[name](words)
             else:
@@ -288,7 +290,18 @@ class StarterPairs:
         large, small, power = self.pick(_UNITS)
         amount = self.decimal()
         from_unit, to_unit, power = self.pick([(large, small, power), (small, large, -power)])
-        return f"{amount:f} {from_unit} in {to_unit}", f"{plain(amount.scaleb(power))} {to_unit}"
+        source, result = f"{amount:f} {from_unit} in {to_unit}", amount.scaleb(power)
+        if self.random.random() < 0.3:
+            places = self.random.randint(0, 2)
+            rounded = result.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+            return f"{source} round {places}", f"{rounded:f} {to_unit}"
+        return source, f"{plain(result)} {to_unit}"
+
+    def duration(self) -> tuple[str, str]:
+        unit, size, smaller = self.pick([("wk", 7, "d"), ("d", 24, "h"), ("min", 60, "s")])
+        number = self.random.randrange(size, 20 * size)
+        whole, rest = divmod(number, size)
+        return f"{number} {smaller} in {unit}", f"{whole} {unit}" + (f" {rest} {smaller}" if rest else "")
 
     def ordered(self) -> tuple[str, str]:
         """Return numbers in order, the largest of them, or the place of a digit in a number."""
@@ -302,6 +315,27 @@ class StarterPairs:
             if draw
             else (f"largest: {text}", str(max(numbers)))
         )
+
+    def totalled(self) -> tuple[str, str]:
+        """Return symbols with numbers, and each symbol once with its total: `total: Xy2ZXy` and `Xy3Z`."""
+        symbols = [
+            self.pick(string.ascii_uppercase) + self.pick(["", "", self.pick(string.ascii_lowercase)])
+            for _ in range(self.random.randint(1, 4))
+        ]
+        parts = [(self.pick(symbols), self.pick([1, 1, 1, 2, 3, 12])) for _ in range(self.random.randint(2, 8))]
+        totals: Counter[str] = Counter()
+        for symbol, number in parts:
+            totals[symbol] += number
+        source, target = (
+            "".join(symbol + (str(number) if number > 1 else "") for symbol, number in pairs)
+            for pairs in (parts, sorted(totals.items()))
+        )
+        return f"total: {source}", target
+
+    def shifted(self) -> tuple[str, str]:
+        """Return a word whose letters are moved along the alphabet, which begins again after z."""
+        steps, letters, word = self.random.randint(1, 6), string.ascii_lowercase, self.pick(self.words)[:10]
+        return f"shift {steps}: {word}", word.translate(str.maketrans(letters, letters[steps:] + letters[:steps]))
 
     def latin(self) -> tuple[str, str]:
         """Return words of another alphabet in Latin letters."""

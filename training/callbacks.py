@@ -5,13 +5,14 @@ probability of each expert, the sums of log_z^2 and of dropped assignments, and 
 """
 
 import logging
+import math
 from functools import partial
 from typing import Any
 
 import torch
 from accelerate.utils import extract_model_from_parallel
 from torch.utils.hooks import RemovableHandle
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 
 from ..hub import export_code
 from ..modeling import WeftPreTrainedModel
@@ -41,27 +42,43 @@ class PushCodeCallback(TrainerCallback):
             export_code(args.output_dir)
 
 
-class StopAfterCycleCallback(TrainerCallback):
-    """Evaluates at the end of the first of two cycles, and ends training there if all validation pairs are right.
+class TwoCyclesCallback(TrainerCallback):
+    """Divides a training into two cycles of the learning rate, and leaves out the second one if all validation pairs are
+    right after the first.
 
-    It is for the schedule `cosine_with_restarts` with two cycles. The first one begins with the warm-up, so it is longer
-    by these steps.
+    In each cycle, the rate falls from its highest value to 0 as half a cosine (Loshchilov and Hutter 2017,
+    arXiv:1608.03983).
+
+    Args:
+        args: the training arguments.
+        first: the share of the first cycle in the steps after the warm-up.
     """
 
+    def __init__(self, args: TrainingArguments, first: float):
+        self.args, self.first = args, first
+
+    def schedule(self, step: int, num_steps: int) -> float:
+        """Return the factor of the learning rate, for [`WeftTrainer`]."""
+        warmup, end = self.args.get_warmup_steps(num_steps), self._end_of_first(num_steps)
+        if step < warmup:
+            return step / warmup
+        begin, end = (warmup, end) if step < end else (end, num_steps)
+        return 0.5 + 0.5 * math.cos(math.pi * min(1.0, (step - begin) / max(1, end - begin)))
+
     def on_step_end(self, args, state, control, **kwargs):
-        control.should_evaluate |= self._is_between(args, state)
+        control.should_evaluate |= state.global_step == self._end_of_first(state.max_steps)
 
     def on_evaluate(self, args, state, control, **kwargs):
         scores = [entry["eval_exact_match"] for entry in state.log_history if "eval_exact_match" in entry]
-        if self._is_between(args, state) and scores[-1:] == [1.0]:
+        if state.global_step == self._end_of_first(state.max_steps) and scores[-1:] == [1.0]:
             logger.info("All validation pairs are right after the first cycle: training ends here.")
             control.should_training_stop = True
 
     on_train_begin = on_evaluate  # when a run that ended is resumed
 
-    @staticmethod
-    def _is_between(args, state) -> bool:
-        return state.global_step == (state.max_steps + args.get_warmup_steps(state.max_steps)) // 2
+    def _end_of_first(self, num_steps: int) -> int:
+        warmup = self.args.get_warmup_steps(num_steps)
+        return warmup + round(self.first * (num_steps - warmup))
 
 
 class ExpertStatisticsCallback(TrainerCallback):

@@ -26,7 +26,7 @@ from .building import (
     set_generation_defaults,
     starts_from_starter,
 )
-from .callbacks import StopAfterCycleCallback
+from .callbacks import TwoCyclesCallback
 from .checkpoints import (
     check_output_dir,
     check_same_model,
@@ -49,8 +49,8 @@ logger = logging.getLogger(__name__)
 # Of a run that begins from the included starter (docs/data.md has the measurements): few epochs of more pairs.
 _STARTER_RATE = 1e-3
 _STARTER_EPOCHS, _STARTER_ROWS = (10, 20), 20_000
-# The schedule of the learning rate for as many epochs again, if a validation pair is still wrong.
-_TWO_CYCLES = {"num_cycles": 2}
+# The second cycle of the learning rate, if a validation pair is still wrong: as long as the first, or up to three times.
+_SECOND_CYCLE, _SECOND_ROWS = (1, 3), 60_000
 
 
 def start(args: WeftTrainingArguments, *inputs: str | None) -> str | None:
@@ -170,6 +170,7 @@ def fit_pairs(
     data_args: DataArguments,
     training_args: WeftTrainingArguments,
     train_dataset: datasets.IterableDataset | None = None,
+    **trainer_options: Any,
 ) -> FittedPairs:
     """Train a model on pairs of texts, evaluate it by generation, and save it with tokenizer and model card.
 
@@ -181,6 +182,7 @@ def fit_pairs(
         training_args: how to train, and the folder to write to. The trainer changes them.
         train_dataset: training pairs as a stream, instead of those in `data_args`, which then need `streaming=True`.
             The stream must give the same rows whenever it is read.
+        **trainer_options: further arguments of [`WeftTrainer`], such as `callbacks`.
 
     Returns:
         The trainer, with the trained model, a source to try it on, and the report.
@@ -189,7 +191,7 @@ def fit_pairs(
         ValueError, FileNotFoundError: the arguments or the data are not valid.
     """
     with output_lock(training_args):
-        return _fit_pairs(model_args, data_args, training_args, train_dataset)
+        return _fit_pairs(model_args, data_args, training_args, train_dataset, trainer_options)
 
 
 def _fit_pairs(
@@ -197,6 +199,7 @@ def _fit_pairs(
     data_args: DataArguments,
     training_args: WeftTrainingArguments,
     train_dataset: datasets.IterableDataset | None,
+    trainer_options: dict[str, Any],
 ) -> FittedPairs:
     _check_stream(data_args, training_args, train_dataset)
     if training_args.predict_with_generate is None:
@@ -209,7 +212,7 @@ def _fit_pairs(
     logger.info(
         f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {first[0]!r}\n  {first[1]!r}'
     )
-    model_args = _with_starter(model_args, training_args, pairs)
+    model_args = _with_starter(model_args, training_args, pairs, trainer_options)
     tokenizer = build_tokenizer(model_args, pairs.texts(), training_args.is_main_process, checkpoint=checkpoint)
     # for `trained_columns`
     tokenizer.init_kwargs["text_columns"] = {"source": columns.source, "target": columns.target}
@@ -249,13 +252,12 @@ def _fit_pairs(
     training_args.include_for_metrics = ["inputs"] * training_args.predict_with_generate  # `metrics` shows them
     metrics = TextMetrics(tokenizer)
     collator = PairCollator(tokenizer, pairs.limits(config), training_args.device, data_args.pad_to_multiple_of)
-    is_in_cycles = training_args.lr_scheduler_kwargs is _TWO_CYCLES
     trainer = fit(
         build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
         compute_metrics=metrics if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=collator,
-        **({"callbacks": [StopAfterCycleCallback()]} if is_in_cycles else {}),
+        **trainer_options,
     )  # fmt: skip
     return FittedPairs(trainer, first[0], _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path))
 
@@ -286,30 +288,44 @@ def _facts(pairs: Pairs, data: Mapping[str, Any]) -> dict[str, str]:
     return facts
 
 
-def _with_starter(args: ModelArguments, training_args: WeftTrainingArguments, pairs: Pairs) -> ModelArguments:
-    """Return the arguments with the included starter as the model, with its rate and epochs, if that is the
-    default.
+def _with_starter(
+    args: ModelArguments, training_args: WeftTrainingArguments, pairs: Pairs, trainer_options: dict[str, Any]
+) -> ModelArguments:
+    """Return the arguments with the included starter as the model, if that is the default. The training arguments then
+    get its rate and epochs, and the trainer's options its two cycles, where they do not choose other ones.
     """
     if not starts_from_starter(args, pairs):
         return args
+    args = replace(args, model_name_or_path=str(STARTER))
     logger.info(
         f"Starting from the included starter for {len(pairs):,} pairs (--from-scratch begins with random weights)."
     )
     if training_args.learning_rate is None:
         training_args.learning_rate = _STARTER_RATE
-    if training_args.num_train_epochs is None:
-        fewest, most = _STARTER_EPOCHS
-        training_args.num_train_epochs = min(most, max(fewest, _STARTER_ROWS // len(pairs)))
-        has_pairs = "validation" in pairs.held_out or pairs.args.validation_split != 0
-        is_scored = has_pairs and training_args.predict_with_generate
-        has_defaults = (training_args.eval_strategy, training_args.lr_scheduler_type) == ("epoch", "linear")
-        if is_scored and has_defaults and training_args.max_steps < 1 and not training_args.load_best_model_at_end:
-            training_args.num_train_epochs *= 2
-            training_args.lr_scheduler_type = SchedulerType.COSINE_WITH_RESTARTS
-            training_args.lr_scheduler_kwargs = _TWO_CYCLES
-            # not in each epoch: writing 50 texts takes about as long as an epoch
-            training_args.eval_strategy, training_args.eval_steps = IntervalStrategy.STEPS, 0.05
-    return replace(args, model_name_or_path=str(STARTER))
+    if training_args.num_train_epochs is not None:
+        return args
+    epochs = _within(_STARTER_EPOCHS, _STARTER_ROWS // len(pairs))
+    training_args.num_train_epochs = epochs
+    has_pairs = "validation" in pairs.held_out or pairs.args.validation_split != 0
+    has_defaults = (training_args.eval_strategy, training_args.lr_scheduler_type) == ("epoch", "linear")
+    is_scored = has_pairs and training_args.predict_with_generate
+    if not is_scored or not has_defaults or training_args.max_steps > 0 or training_args.load_best_model_at_end:
+        return args
+    fewest, most = _SECOND_CYCLE
+    second = _within((fewest * epochs, most * epochs), _SECOND_ROWS // len(pairs))
+    training_args.num_train_epochs += second
+    training_args.lr_scheduler_type = SchedulerType.COSINE_WITH_RESTARTS
+    # not in each epoch: writing 50 texts takes about as long as an epoch
+    training_args.eval_strategy, training_args.eval_steps = IntervalStrategy.STEPS, 0.125
+    cycles = TwoCyclesCallback(training_args, epochs / (epochs + second))
+    trainer_options.setdefault("schedule", cycles.schedule)
+    trainer_options["callbacks"] = [*trainer_options.get("callbacks", ()), cycles]
+    return args
+
+
+def _within(limits: tuple[int, int], number: int) -> int:
+    fewest, most = limits
+    return min(most, max(fewest, number))
 
 
 def _check_stream(

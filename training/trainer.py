@@ -3,7 +3,7 @@
 import logging
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -70,6 +70,8 @@ class WeftTrainer(ShardedModelTrainer):
     Args:
         model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs: as in `Seq2SeqTrainer`. Without an
             `eval_dataset`, the default `eval_strategy` of [`WeftTrainingArguments`] is "no".
+        schedule: returns the factor of the learning rate after a number of steps, given also `num_steps`, the number of
+            all steps. Defaults to the schedule of the arguments.
 
     Raises:
         ValueError: one process has several GPUs; or in `train`, no trainable parameter gets a gradient in the first
@@ -92,7 +94,15 @@ class WeftTrainer(ShardedModelTrainer):
     _sampler: TokenBudgetSampler | None = None
 
     def __init__(
-        self, model=None, args=None, data_collator=None, train_dataset=None, eval_dataset=None, *rest, **kwargs
+        self,
+        model=None,
+        args=None,
+        data_collator=None,
+        train_dataset=None,
+        eval_dataset=None,
+        *rest,
+        schedule: Callable[..., float] | None = None,
+        **kwargs,
     ):
         if (
             eval_dataset is None
@@ -111,6 +121,7 @@ class WeftTrainer(ShardedModelTrainer):
         if not getattr(config, "num_condition_features", 1) and getattr(args, "ddp_find_unused_parameters", 0) is None:
             args.ddp_find_unused_parameters = False
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
+        self._schedule = schedule
         _refuse_lost_noise(self.args, config)
         refuse_other_engines(self.args)
         check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
@@ -135,6 +146,13 @@ class WeftTrainer(ShardedModelTrainer):
             if router.expert_load is not None:
                 router.expert_load.zero_()  # a step that ran out of memory has counted some
         return super()._prepare_for_training(*args, **kwargs)
+
+    def create_scheduler(self, num_training_steps: int, *optimizer: Any) -> Any:
+        scheduler: Any = super().create_scheduler(num_training_steps, *optimizer)
+        if self._schedule is not None:
+            factor = partial(self._schedule, num_steps=num_training_steps)
+            scheduler.lr_lambdas = [factor] * len(scheduler.lr_lambdas)
+        return scheduler
 
     def create_optimizer(self, *model: Any) -> torch.optim.Optimizer:
         if getattr(self.args, "muon", False) and self.optimizer is None:

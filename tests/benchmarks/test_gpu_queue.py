@@ -14,7 +14,6 @@ import pytest
 
 from weftformer.benchmarks import gpu, gpu_queue, timed_training
 from weftformer.benchmarks.gpu_queue import JOBS, RecordedData, run, run_until
-from weftformer.training import fitting
 
 
 def test_the_page_lists_all_jobs_with_their_minutes():
@@ -78,7 +77,6 @@ def test_the_next_job_begins_if_one_fails(source, capsys):
 
 
 def test_a_training_follows_the_clock(tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "WeftTrainer", fitting.WeftTrainer)  # which `main` replaces
     now = itertools.count()  # a second for each look
     monkeypatch.setattr(timed_training, "time", SimpleNamespace(monotonic=lambda: next(now)))
     (tmp_path / "pairs.csv").write_text("source,target\n" + "".join(f"a{n},b{n}\n" for n in range(40)))
@@ -86,11 +84,12 @@ def test_a_training_follows_the_clock(tmp_path, monkeypatch):
     words += " --config-overrides d_model=24,head_dim=4 --max-steps 1000000 --warmup-steps 4 --learning-rate 1"
     words += " --logging-steps 1"
     words += " --per-device-train-batch-size 4 --eval-strategy no --do-eval true --predict-with-generate false"
-    timed_training.main(Namespace(end=41, words=[*words.split(), "--validation-split", "4"]))
+    timed_training.main(Namespace(end=42, words=[*words.split(), "--validation-split", "4"]))
     history = json.loads((tmp_path / "out/trainer_state.json").read_text())["log_history"]
     rates = [row["learning_rate"] for row in history if "learning_rate" in row]
-    assert rates[:4] == [0.25, 0.5, 0.75, 1] and rates == sorted(rates[:4]) + sorted(rates[4:], reverse=True)
-    assert len(rates) == 41 // 3 and rates[-1] < 0.2  # a step looks once, and once for each of two groups of weights
+    assert rates[:5] == [0, 0.25, 0.5, 0.75, 1] and rates[4:] == sorted(rates[4:], reverse=True)
+    # a step looks at the clock once, and once for each of two groups of weights
+    assert len(rates) == 42 // 3 and rates[-1] < 0.2
     figures = gpu_queue._figures(tmp_path / "out")
-    assert None not in figures.values() and figures["global_step"] == 13
+    assert None not in figures.values() and figures["global_step"] == 14
     assert (tmp_path / "out/model.safetensors").exists()

@@ -4,6 +4,7 @@ import ast
 import csv
 import hashlib
 import re
+from collections import Counter
 from decimal import Decimal
 from itertools import islice
 
@@ -19,8 +20,8 @@ SENTENCES = ["Return the first line of a file.", "Close the stream, and forget w
 def test_a_version_has_its_pairs_and_the_card_of_the_starter_names_its_own():
     pairs = list(islice(StarterPairs(1, SENTENCES, ["pear", "o'clock"]), 2000))
     digest = hashlib.sha256(repr(pairs).encode()).hexdigest()
-    expected = "dca10a8c6eb8a91bd9aa6ef925f88c70a1a75bc602d53ed4485c5f8f3bd84173"
-    assert (VERSION, digest) == (3, expected)  # other pairs are another version
+    expected = "1a4894175f4b8d091038a18039f1fd6d9f5aa9fe4894c1f18c30ad5b570b05bd"
+    assert (VERSION, digest) == (4, expected)  # other pairs are another version
     assert "of version 1 of `weftformer.recipes.starter_pairs`" in (STARTER / "README.md").read_text("utf8")
 
 
@@ -30,16 +31,40 @@ def test_the_answers_of_numbers_and_letters_are_right():
         (places, number), rounded = re.findall(r"[\d.]+", (found := pairs.rounded())[0]), found[1]
         assert abs(Decimal(rounded) - Decimal(number)) <= Decimal(5).scaleb(-int(places) - 1)
         source, converted = pairs.converted()
-        amount, unit, _, into = source.split()
+        amount, unit, _, into, *places = source.split()
         meters = {"km": 3, "m": 0, "cm": -2, "kg": 3, "g": 0, "mg": -3, "L": 0, "mL": -3, "s": 0, "ms": -3}
         number, same = converted.split()
-        assert same == into and Decimal(number) == Decimal(amount).scaleb(meters[unit] - meters[into])
+        exact = Decimal(amount).scaleb(meters[unit] - meters[into])
+        allowed = Decimal(5).scaleb(-int(places[1]) - 1) if places else 0
+        assert same == into and abs(Decimal(number) - exact) <= allowed
+        source, text = pairs.duration()
+        sizes = {"wk": 10080, "d": 1440, "h": 60, "min": 1, "s": Decimal(1) / 60}
+        before, after = (
+            sum(int(number) * sizes[unit] for number, unit in re.findall(r"(\d+) (\w+)", part))
+            for part in (source.split(" in ")[0], text)
+        )
+        assert abs(before - after) < Decimal("1e-9")
+        source, text = pairs.totalled()
+        assert atoms(source.removeprefix("total: ")) == atoms(text) and len(re.findall("[A-Z]", text)) == len(
+            atoms(text)
+        )
+        steps, word = re.match(r"shift (\d): (.*)", (found := pairs.shifted())[0]).groups()
+        moved = [(ord(new) - ord(old)) % 26 for old, new in zip(word, found[1], strict=True) if old.isalpha()]
+        assert set(moved) == {int(steps)}
         source, text = pairs.latin()
         assert text.isascii() and len(text.split()) == len(source.split()) - 1
         source, answer = pairs.ordered()
         numbers = [int(word) for word in source.split(": ")[1].split()]
         expected = {"ascending": sorted(numbers), "largest": [max(numbers)]}.get(source.split(":")[0])
         assert expected is None or answer == " ".join(map(str, expected))
+
+
+def atoms(formula):
+    """Return the number of each symbol."""
+    totals = Counter()
+    for symbol, number in re.findall(r"([A-Z][a-z]?)(\d*)", formula):
+        totals[symbol] += int(number or 1)
+    return totals
 
 
 @pytest.mark.parametrize(("number", "text"), [("1994", "MCMXCIV"), ("9", "IX"), ("2024", "MMXXIV"), ("40", "XL")])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from safetensors.torch import load_file
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 
 from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments, fit_pairs, fitting
@@ -82,14 +82,14 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     assert tokenizer.batch_decode(written, skip_special_tokens=True) == ["abba"]
 
 
-# the first cycle has the warm-up, by default 2 of 26 steps, and half of the other steps
+# the first cycle has the warm-up, by default 2 of 40 steps, and a quarter of the other steps
 @pytest.mark.parametrize(
-    ("are_right", "warmup", "first", "steps"), [(True, None, 14, 14), (False, None, 14, 26), (True, "10", 18, 18)]
+    ("are_right", "warmup", "first", "steps"), [(True, None, 12, 12), (False, None, 12, 40), (True, "8", 16, 16)]
 )
 def test_training_ends_after_a_cycle_if_all_validation_pairs_are_right(
     file, tmp_path, monkeypatch, are_right, warmup, first, steps
 ):
-    monkeypatch.setattr(fitting, "_STARTER_EPOCHS", (13, 13))  # of one step; scores come after every second
+    monkeypatch.setattr(fitting, "_STARTER_EPOCHS", (10, 10))  # of one step; scores come after every fifth
     if not are_right:  # the targets of new texts are a matter of luck
         draw = random.Random(1)
         texts = [f"{line.split(',')[0]},{draw.randint(100, 999)},1" for line in file.read_text().splitlines()[1:]]
@@ -98,7 +98,7 @@ def test_training_ends_after_a_cycle_if_all_validation_pairs_are_right(
     argv += ["--output-dir", str(tmp_path / "model"), "--save-strategy", "steps", "--save-steps", str(first)]
     argv += ["--warmup-steps", warmup] if warmup else []
     trainer = fit_pairs(*parse_arguments([*argv, "--logging-steps", "1"])).trainer
-    assert (trainer.state.global_step, trainer.state.max_steps) == (steps, 26)
+    assert (trainer.state.global_step, trainer.state.max_steps) == (steps, 40)
     rates = [entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry]
     assert max(rates) == 1e-3 and rates[first - 1] < 1e-4 and rates[-1] < 1e-4
     assert (max(rates[first:], default=0) > 9e-4) is not are_right
@@ -115,5 +115,18 @@ def test_chosen_epochs_have_one_cycle(file):
         {"lr_scheduler_type": "cosine"},
     ):
         args = WeftTrainingArguments("runs/a", predict_with_generate=True, use_cpu=True, **changes)
-        assert fitting._with_starter(model, args, pairs).model_name_or_path == str(STARTER)
-        assert args.lr_scheduler_kwargs is None and args.num_train_epochs == changes.get("num_train_epochs", 20)
+        options = {}
+        assert fitting._with_starter(model, args, pairs, options).model_name_or_path == str(STARTER)
+        assert options == {} and args.num_train_epochs == changes.get("num_train_epochs", 20)
+
+
+@pytest.mark.parametrize(("number", "epochs", "first"), [(30, 80, 20), (1500, 52, 13), (4000, 25, 10), (9000, 20, 10)])
+def test_a_second_cycle_of_many_pairs_is_short(tmp_path, number, epochs, first):
+    file = tmp_path / "pairs.csv"
+    file.write_text("source,target\n" + "a,b\n" * number)
+    args = WeftTrainingArguments("runs/a", predict_with_generate=True, use_cpu=True)
+    options = {"callbacks": [TrainerCallback()]}
+    fitting._with_starter(ModelArguments(), args, Pairs(DataArguments(str(file))), options)
+    _, cycles = options["callbacks"]
+    assert args.num_train_epochs == epochs and cycles.first == first / epochs
+    assert options["schedule"] == cycles.schedule
