@@ -6,6 +6,7 @@ at fault cannot be identified, and the other targets are lost with it. It also c
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import time
@@ -43,6 +44,12 @@ class WorkerSettings:
     device: str | None = None
 
 
+def check_installed() -> None:
+    """Raise a ValueError if Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise ValueError('Workers need Ray. Install it in your clone of Weft: pip install -e ".[ray]"')
+
+
 @contextmanager
 def _connected(workers: WorkerSettings) -> Iterator[tuple[Any, str]]:
     """Connect to Ray, or start it on this machine. An existing connection is used, and stays open.
@@ -56,10 +63,9 @@ def _connected(workers: WorkerSettings) -> Iterator[tuple[Any, str]]:
     Raises:
         ValueError: Ray is not installed, no cluster answers at the address, or it is too small for the workers.
     """
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise ValueError('Workers need Ray. Install it in your clone of Weft: pip install -e ".[ray]"') from error
+    check_installed()
+    import ray
+
     is_ours = not ray.is_initialized()
     if is_ours:
         _connect(ray, workers)

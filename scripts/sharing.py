@@ -56,9 +56,11 @@ def is_shared(args: argparse.Namespace) -> bool:
                 f"--output-file {args.output_file} is a folder for parts: give --workers N or --shard 1/1 too."
             )
         return False
-    from weftformer.distributed.job import shard
+    from weftformer.distributed import cluster, job
 
-    shard(args.shard)
+    job.shard(args.shard)
+    if args.workers is not None:
+        cluster.check_installed()
     if args.output_file is None:
         raise ValueError("--workers and --shard write parts: give --output-file FOLDER, or s3://bucket/folder.")
     _refuse(args, _ALONE, "--workers and --shard: join the parts with --join FOLDER first.")

@@ -1,5 +1,6 @@
 """Work that several processes share without Ray: shards, parts, missing rows, and resuming."""
 
+import importlib.util
 import json
 
 import pytest
@@ -35,6 +36,13 @@ def test_shards_cover_all_items_and_keep_windows_together(window):
     for wrong in ("0/3", "4/3", "3", "a/b", "1/0"):
         with pytest.raises(ValueError, match="the third of sixteen"):
             job.shard(wrong)
+
+
+def test_a_missing_ray_is_named_before_the_model_is_read(monkeypatch, capsys):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
+    assert generate("no-model", "--workers", "2", "--output-file", "parts") == 1
+    assert 'Workers need Ray. Install it in your clone of Weft: pip install -e ".[ray]"' in capsys.readouterr().err
 
 
 def test_batches_are_sorted_by_cost_and_become_smaller():
