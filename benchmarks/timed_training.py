@@ -37,7 +37,7 @@ class ClockCallback(TrainerCallback):
         """Return the factor of the learning rate, for `WeftTrainer`."""
         warmup = self.args.get_warmup_steps(num_steps)
         left = (self.end - time.monotonic()) / max(self.end - self.begun, 1.0)
-        return max(0.0, min(1.0, step / max(warmup, 1), left / _DECAY))
+        return max(0.0, min(1.0, step / warmup if warmup else 1.0, left / _DECAY))
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.begun = time.monotonic()
@@ -50,8 +50,8 @@ def main(arguments: argparse.Namespace) -> None:
     model_args, data_args, training_args = parse_arguments(arguments.words)
     set_up_logging(training_args.is_main_process)
     clock = ClockCallback(arguments.end, training_args)
-    schedule = {"schedule": clock.schedule} if training_args.lr_scheduler_type == SchedulerType.LINEAR else {}
-    fit_pairs(model_args, data_args, training_args, callbacks=[clock], **schedule)
+    schedule = clock.schedule if training_args.lr_scheduler_type == SchedulerType.LINEAR else None
+    print(fit_pairs(model_args, data_args, training_args, callbacks=[clock], schedule=schedule).report)
 
 
 if __name__ == "__main__":

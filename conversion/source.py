@@ -79,7 +79,7 @@ class DoesNotFit(ValueError):
 
     Args:
         source: the source.
-        found (`TableResult`): the keys of the table, with the missing, unexpected and wrong ones.
+        result: the keys of the table, with the missing, unexpected and wrong ones.
     """
 
     def __init__(self, source: "Source", result: TableResult):
@@ -197,7 +197,7 @@ def convert(
         overrides: fields of [`WeftConfig`], which replace all others.
 
     Returns:
-        `build()` makes the model.
+        The conversion, whose `build()` makes the model.
 
     Raises:
         DoesNotFit: a key is missing, unexpected or of the wrong shape. The message has the whole table.

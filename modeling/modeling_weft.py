@@ -682,11 +682,12 @@ class WeftDecoder(WeftStack):
             input_ids (`torch.LongTensor` of shape `(batch, target)`): ids of the target tokens that are not in the
                 cache yet. Give either these or `inputs_embeds`.
             attention_mask (`torch.Tensor` of shape `(batch, cached + target)`): 1 for tokens and 0 for pads, the cached
-                ones included. Also `(batch, 1 or heads, target, cached + target)`.
+                ones included. A mask may also have the shape `(batch, 1 or heads, target, cached + target)`, as in
+                [`WeftEncoder.forward`].
             encoder_hidden_states (`torch.FloatTensor` of shape `(batch, source, d_model)`): states that the decoder
                 attends to. Without them there is no cross-attention.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`): 1 for source positions that may be seen.
-                Also `(batch, 1 or heads, target, source)`.
+                A mask may also have the shape `(batch, 1 or heads, target, source)`.
             cache: keys and values of the previous tokens: an `EncoderDecoderCache`, or a cache of self-attention alone.
                 If it is omitted and `use_cache` is True, a new one is made and returned. `past_key_values` is another
                 name for it.
@@ -937,8 +938,8 @@ class WeftModel(WeftPreTrainedModel):
                 [`WeftDecoder.forward`], where these names have no `decoder_`.
             encoder_outputs: outputs of the encoder for this source, so that it does not run again.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`): 1 for source positions that the decoder
-                may see. Also `(batch, 1 or heads, target, source)`. Defaults to the positions that `attention_mask`
-                shows.
+                may see. A mask may also have the shape `(batch, 1 or heads, target, source)`. Defaults to the positions
+                that `attention_mask` shows.
 
         Returns:
             States of the decoder of shape `(batch, target, d_model)`, the cache, states of the encoder, and the other

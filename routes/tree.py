@@ -176,8 +176,8 @@ class Route:
         """Read a route from nested dictionaries. Fields other than `smiles` and `children` are ignored.
 
         Args:
-            data: the result of `to_dict`, with or without further fields. A starting material may have an empty
-                `children` or none.
+            data (`dict[str, Any]`): the result of `to_dict`, with or without further fields. A starting material may
+                have an empty `children` or none.
 
         Returns:
             The route.

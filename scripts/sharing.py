@@ -42,7 +42,7 @@ def is_shared(args: argparse.Namespace) -> bool:
     """Return whether parts are to be written.
 
     Raises:
-        ValueError: arguments do not fit together.
+        ValueError: arguments do not fit together, or Ray is not installed.
     """
     if args.join is not None and (args.workers is not None or args.shard is not None or args.output_file is None):
         raise ValueError("--join FOLDER requires --output-file FILE and cannot be used with --workers or --shard.")
@@ -59,11 +59,11 @@ def is_shared(args: argparse.Namespace) -> bool:
     from weftformer.distributed import cluster, job
 
     job.shard(args.shard)
-    if args.workers is not None:
-        cluster.check_installed()
     if args.output_file is None:
         raise ValueError("--workers and --shard write parts: give --output-file FOLDER, or s3://bucket/folder.")
     _refuse(args, _ALONE, "--workers and --shard: join the parts with --join FOLDER first.")
+    if args.workers is not None:
+        cluster.check_installed()
     return True
 
 

@@ -263,7 +263,7 @@ async def _client_leaves(request: Request) -> None:
 
 def queue_full(waiting: int, number: int) -> HTTPException:
     """Return the error of a request with `number` inputs when `waiting` others wait."""
-    reason = f"The queue has no space for {number} more (waiting: {waiting}): try again later."
+    reason = f"The queue has no space for this request (inputs: {number}, waiting: {waiting}): try again later."
     return HTTPException(429, reason, headers={"Retry-After": "1"})
 
 

@@ -127,7 +127,7 @@ class PairCollator(DataCollatorForSeq2Seq):
     and returns no mask for a batch without pads, because attention is faster without one.
 
     Args:
-        tokenizer: the tokenizer.
+        tokenizer (`PreTrainedTokenizerBase`): the tokenizer.
         limits: the largest number of tokens of a source and of a target.
         device: the device of the training. On CUDA, each new shape costs time, so the default `multiple` is 8.
         multiple: lengths are padded to a multiple of this number.
@@ -152,7 +152,7 @@ def row_lengths(dataset: Any, columns: Sequence[str]) -> np.ndarray:
     """Return the lengths of the lists in some columns of a data set.
 
     Args:
-        dataset: the data set, whose rows are dictionaries.
+        dataset: a `datasets.Dataset` or a map-style data set, whose rows are dictionaries.
         columns: the names of the columns.
 
     Returns:

@@ -2,14 +2,14 @@
 
 import copy
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import datasets
 from huggingface_hub import EvalResult
-from transformers import IntervalStrategy, PreTrainedTokenizerBase, SchedulerType, set_seed
+from transformers import IntervalStrategy, PreTrainedTokenizerBase, SchedulerType, TrainerCallback, set_seed
 
 from ..hub import evaluation_results
 from ..hub.trained import training_table
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 # Of a run that begins from the included starter (docs/data.md has the measurements): few epochs of more pairs.
 _STARTER_RATE = 1e-3
 _STARTER_EPOCHS, _STARTER_ROWS = (10, 20), 20_000
-# The second cycle of the learning rate, if a validation pair is still wrong: as long as the first, or up to three times.
+# The second cycle of the learning rate, if a validation pair is still wrong: one to three times as long as the first.
 _SECOND_CYCLE, _SECOND_ROWS = (1, 3), 60_000
 
 
@@ -170,7 +170,9 @@ def fit_pairs(
     data_args: DataArguments,
     training_args: WeftTrainingArguments,
     train_dataset: datasets.IterableDataset | None = None,
-    **trainer_options: Any,
+    *,
+    callbacks: Sequence[TrainerCallback] = (),
+    schedule: Callable[..., float] | None = None,
 ) -> FittedPairs:
     """Train a model on pairs of texts, evaluate it by generation, and save it with tokenizer and model card.
 
@@ -179,10 +181,10 @@ def fit_pairs(
     Args:
         model_args: the model to begin with, or the size of a new one; and its tokenizer.
         data_args: the pairs.
-        training_args: how to train, and the folder to write to. The trainer changes them.
+        training_args: how to train, and the folder to write to.
         train_dataset: training pairs as a stream, instead of those in `data_args`, which then need `streaming=True`.
             The stream must give the same rows whenever it is read.
-        **trainer_options: further arguments of [`WeftTrainer`], such as `callbacks`.
+        callbacks, schedule: as in [`WeftTrainer`].
 
     Returns:
         The trainer, with the trained model, a source to try it on, and the report.
@@ -191,7 +193,8 @@ def fit_pairs(
         ValueError, FileNotFoundError: the arguments or the data are not valid.
     """
     with output_lock(training_args):
-        return _fit_pairs(model_args, data_args, training_args, train_dataset, trainer_options)
+        # a copy, so that the same arguments resume the run
+        return _fit_pairs(model_args, data_args, copy.copy(training_args), train_dataset, callbacks, schedule)
 
 
 def _fit_pairs(
@@ -199,7 +202,8 @@ def _fit_pairs(
     data_args: DataArguments,
     training_args: WeftTrainingArguments,
     train_dataset: datasets.IterableDataset | None,
-    trainer_options: dict[str, Any],
+    callbacks: Sequence[TrainerCallback],
+    schedule: Callable[..., float] | None,
 ) -> FittedPairs:
     _check_stream(data_args, training_args, train_dataset)
     if training_args.predict_with_generate is None:
@@ -212,7 +216,7 @@ def _fit_pairs(
     logger.info(
         f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {first[0]!r}\n  {first[1]!r}'
     )
-    model_args = _with_starter(model_args, training_args, pairs, trainer_options)
+    model_args, cycles = _with_starter(model_args, training_args, pairs, schedule is not None)
     tokenizer = build_tokenizer(model_args, pairs.texts(), training_args.is_main_process, checkpoint=checkpoint)
     # for `trained_columns`
     tokenizer.init_kwargs["text_columns"] = {"source": columns.source, "target": columns.target}
@@ -257,7 +261,7 @@ def _fit_pairs(
         compute_metrics=metrics if training_args.predict_with_generate else None,
         # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
         data_collator=collator,
-        **trainer_options,
+        callbacks=[*callbacks, *filter(None, [cycles])], schedule=cycles.schedule if cycles else schedule,
     )  # fmt: skip
     return FittedPairs(trainer, first[0], _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path))
 
@@ -289,13 +293,13 @@ def _facts(pairs: Pairs, data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _with_starter(
-    args: ModelArguments, training_args: WeftTrainingArguments, pairs: Pairs, trainer_options: dict[str, Any]
-) -> ModelArguments:
-    """Return the arguments with the included starter as the model, if that is the default. The training arguments then
-    get its rate and epochs, and the trainer's options its two cycles, where they do not choose other ones.
+    args: ModelArguments, training_args: WeftTrainingArguments, pairs: Pairs, has_schedule: bool = False
+) -> tuple[ModelArguments, TwoCyclesCallback | None]:
+    """Return the arguments with the included starter as the model, if that is the default, and the two cycles of its
+    training, if the arguments choose no other schedule. The training arguments get its rate and epochs.
     """
     if not starts_from_starter(args, pairs):
-        return args
+        return args, None
     args = replace(args, model_name_or_path=str(STARTER))
     logger.info(
         f"Starting from the included starter for {len(pairs):,} pairs (--from-scratch begins with random weights)."
@@ -303,24 +307,21 @@ def _with_starter(
     if training_args.learning_rate is None:
         training_args.learning_rate = _STARTER_RATE
     if training_args.num_train_epochs is not None:
-        return args
+        return args, None
     epochs = _within(_STARTER_EPOCHS, _STARTER_ROWS // len(pairs))
     training_args.num_train_epochs = epochs
     has_pairs = "validation" in pairs.held_out or pairs.args.validation_split != 0
-    has_defaults = (training_args.eval_strategy, training_args.lr_scheduler_type) == ("epoch", "linear")
-    is_scored = has_pairs and training_args.predict_with_generate
-    if not is_scored or not has_defaults or training_args.max_steps > 0 or training_args.load_best_model_at_end:
-        return args
+    is_scored = has_pairs and training_args.predict_with_generate and training_args.eval_strategy == "epoch"
+    has_schedule |= training_args.lr_scheduler_type != "linear" or training_args.max_steps > 0
+    if has_schedule or not is_scored or training_args.load_best_model_at_end:
+        return args, None
     fewest, most = _SECOND_CYCLE
     second = _within((fewest * epochs, most * epochs), _SECOND_ROWS // len(pairs))
     training_args.num_train_epochs += second
     training_args.lr_scheduler_type = SchedulerType.COSINE_WITH_RESTARTS
     # not in each epoch: writing 50 texts takes about as long as an epoch
     training_args.eval_strategy, training_args.eval_steps = IntervalStrategy.STEPS, 0.125
-    cycles = TwoCyclesCallback(training_args, epochs / (epochs + second))
-    trainer_options.setdefault("schedule", cycles.schedule)
-    trainer_options["callbacks"] = [*trainer_options.get("callbacks", ()), cycles]
-    return args
+    return args, TwoCyclesCallback(training_args, epochs / (epochs + second))
 
 
 def _within(limits: tuple[int, int], number: int) -> int:

@@ -41,7 +41,7 @@ def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequen
     """Return sacrebleu's bootstrap interval (95%) of a score (Koehn 2004), from 1,000 resamples with a fixed seed.
 
     Args:
-        name: as in [`corpus_score`].
+        name, predictions, references: as in [`corpus_score`].
 
     Returns:
         The two ends of the interval, or None if sacrebleu (2.6) cannot compute it, because all resamples have a score

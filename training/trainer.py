@@ -15,6 +15,7 @@ from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import AutocastKwargs, gather_object, recursively_apply
 from datasets import Dataset
 from torch.distributed.tensor import DTensor
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import IntervalStrategy, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
@@ -70,8 +71,8 @@ class WeftTrainer(ShardedModelTrainer):
     Args:
         model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs: as in `Seq2SeqTrainer`. Without an
             `eval_dataset`, the default `eval_strategy` of [`WeftTrainingArguments`] is "no".
-        schedule: returns the factor of the learning rate after a number of steps, given also `num_steps`, the number of
-            all steps. Defaults to the schedule of the arguments.
+        schedule: called as `schedule(step, num_steps=...)`, returns the factor of the learning rate after `step` of
+            `num_steps` steps. Defaults to the schedule of the arguments.
 
     Raises:
         ValueError: one process has several GPUs; or in `train`, no trainable parameter gets a gradient in the first
@@ -79,6 +80,7 @@ class WeftTrainer(ShardedModelTrainer):
     """
 
     args: Any
+    lr_scheduler: Any
     # the batches of an optimizer step that is about to begin
     _to_count: Sequence[dict[str, Any]] = ()
     _sum_router_counts: SumCounts | None = None
@@ -121,7 +123,7 @@ class WeftTrainer(ShardedModelTrainer):
         if not getattr(config, "num_condition_features", 1) and getattr(args, "ddp_find_unused_parameters", 0) is None:
             args.ddp_find_unused_parameters = False
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
-        self._schedule = schedule
+        self.schedule = schedule
         _refuse_lost_noise(self.args, config)
         refuse_other_engines(self.args)
         check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
@@ -147,11 +149,12 @@ class WeftTrainer(ShardedModelTrainer):
                 router.expert_load.zero_()  # a step that ran out of memory has counted some
         return super()._prepare_for_training(*args, **kwargs)
 
-    def create_scheduler(self, num_training_steps: int, *optimizer: Any) -> Any:
-        scheduler: Any = super().create_scheduler(num_training_steps, *optimizer)
-        if self._schedule is not None:
-            factor = partial(self._schedule, num_steps=num_training_steps)
-            scheduler.lr_lambdas = [factor] * len(scheduler.lr_lambdas)
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        is_new = self.lr_scheduler is None
+        scheduler: Any = super().create_scheduler(num_training_steps, optimizer)
+        if self.schedule is not None and is_new:
+            factor = partial(self.schedule, num_steps=num_training_steps)
+            self.lr_scheduler = scheduler = LambdaLR(self.optimizer if optimizer is None else optimizer, factor)
         return scheduler
 
     def create_optimizer(self, *model: Any) -> torch.optim.Optimizer:

@@ -432,7 +432,7 @@ def fast_decoding(model: Any, enable: bool = True) -> Any:
     are in another order. `generate(cache_implementation="static")` lets transformers compile its own greedy search.
 
     Args:
-        model: the model, in evaluation mode.
+        model (`WeftForConditionalGeneration`): the model, in evaluation mode.
         enable: False restores the default.
 
     Returns:

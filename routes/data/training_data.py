@@ -153,7 +153,7 @@ def encode(pairs: Dataset, tokenizer: Any, config: WeftConfig) -> Dataset:
 
     Args:
         pairs: rows with the columns of `training_pairs`.
-        tokenizer: the tokenizer of the model.
+        tokenizer (`PreTrainedTokenizerBase`): the tokenizer of the model.
         config: the configuration of the model. Without condition features, there are no `condition_values`.
 
     Returns:

@@ -75,7 +75,8 @@ class RouteGrammar:
     """Determines which tokens can continue a route. The end token can follow a whole route only.
 
     Args:
-        tokenizer: the tokenizer of the routes. Start and pad tokens may come before a route.
+        tokenizer (`PreTrainedTokenizerBase`): the tokenizer of the routes. Start and pad tokens may come before a
+            route.
     """
 
     def __init__(self, tokenizer: Any):

@@ -25,8 +25,8 @@ class WeftReactionModel(BackwardReactionModel):
     (https://github.com/microsoft/syntheseus).
 
     Args:
-        model: a model trained on routes or reactions.
-        tokenizer: the tokenizer it was trained with.
+        model (`WeftForConditionalGeneration`): a model trained on routes or reactions.
+        tokenizer (`PreTrainedTokenizerBase`): the tokenizer it was trained with.
         beams: the width of the beam search, and the most reactions of a text.
         num_augmentations: the number of SMILES of each molecule that are searched, as in [`PlanSettings`]. The
             probability of a reaction is its mean over these searches.

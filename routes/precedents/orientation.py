@@ -53,8 +53,8 @@ def substitutions(product: Any, reactants: Any) -> Iterator[Substitution]:
     """Yield the aromatic substitutions of a step that could have taken another position.
 
     Args:
-        product: the product with atom maps.
-        reactants: the reactants with the same atom maps, as one molecule of several parts.
+        product (`Chem.Mol`): the product with atom maps.
+        reactants (`Chem.Mol`): the reactants with the same atom maps, as one molecule of several parts.
     """
     if _num_leaving(reactants) == _num_leaving(product):  # most steps, and quick to see
         return
@@ -107,7 +107,7 @@ def misdirection(name: str | None, product: str, reactants: Any) -> str | None:
     Args:
         name: the common name of the transformation.
         product: canonical SMILES of the product.
-        reactants: the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
+        reactants (`Chem.Mol`): the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
     """
     directing = _table()["directing"]
     if name is not None and name not in directing["steps"]:

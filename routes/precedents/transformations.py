@@ -360,7 +360,7 @@ class Library:
             reactants: SMILES of the reactants, in any order.
 
         Returns:
-            None if no recorded one does.
+            The transformation, or None if no recorded one fits.
 
         Raises:
             ValueError: RDKit cannot read a molecule.

@@ -30,8 +30,8 @@ class ForwardModel:
     """Predicts products with a text model that was trained on rows of `weftformer routes prepare --forward`.
 
     Args:
-        model: the model.
-        tokenizer: its tokenizer.
+        model (`PreTrainedModel`): the model.
+        tokenizer (`PreTrainedTokenizerBase`): its tokenizer.
         beams: the width of the beam search, and the number of predictions for each reaction.
         batch_size: the number of reactions that are predicted at once.
 

@@ -84,12 +84,12 @@ def test_a_training_follows_the_clock(tmp_path, monkeypatch):
     words += " --config-overrides d_model=24,head_dim=4 --max-steps 1000000 --warmup-steps 4 --learning-rate 1"
     words += " --logging-steps 1"
     words += " --per-device-train-batch-size 4 --eval-strategy no --do-eval true --predict-with-generate false"
-    timed_training.main(Namespace(end=42, words=[*words.split(), "--validation-split", "4"]))
+    timed_training.main(Namespace(end=50, words=[*words.split(), "--validation-split", "4"]))
     history = json.loads((tmp_path / "out/trainer_state.json").read_text())["log_history"]
     rates = [row["learning_rate"] for row in history if "learning_rate" in row]
     assert rates[:5] == [0, 0.25, 0.5, 0.75, 1] and rates[4:] == sorted(rates[4:], reverse=True)
     # a step looks at the clock once, and once for each of two groups of weights
-    assert len(rates) == 42 // 3 and rates[-1] < 0.2
+    assert len(rates) == 50 // 3 and rates[-1] < 0.2
     figures = gpu_queue._figures(tmp_path / "out")
-    assert None not in figures.values() and figures["global_step"] == 14
+    assert None not in figures.values() and figures["global_step"] == 16
     assert (tmp_path / "out/model.safetensors").exists()

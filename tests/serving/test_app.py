@@ -39,7 +39,9 @@ def test_health_a_full_queue_and_openapi(server, stub):
     assert server.client.get("/health").json()["computing"] == 1
     refused = server.client.post("/translate", json={"texts": ["c", "d"]})
     assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
-    assert refused.json()["detail"] == "The queue has no space for 2 more (waiting: 2): try again later."
+    assert (
+        refused.json()["detail"] == "The queue has no space for this request (inputs: 2, waiting: 2): try again later."
+    )
     stub.go.set()
     soon(lambda: first and second)
     assert first[0].json() == {"translations": ["WAIT"]} and second[0].json() == {"translations": ["A", "B"]}

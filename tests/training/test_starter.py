@@ -115,9 +115,9 @@ def test_chosen_epochs_have_one_cycle(file):
         {"lr_scheduler_type": "cosine"},
     ):
         args = WeftTrainingArguments("runs/a", predict_with_generate=True, use_cpu=True, **changes)
-        options = {}
-        assert fitting._with_starter(model, args, pairs, options).model_name_or_path == str(STARTER)
-        assert options == {} and args.num_train_epochs == changes.get("num_train_epochs", 20)
+        with_starter, cycles = fitting._with_starter(model, args, pairs)
+        assert with_starter.model_name_or_path == str(STARTER)
+        assert cycles is None and args.num_train_epochs == changes.get("num_train_epochs", 20)
 
 
 @pytest.mark.parametrize(("number", "epochs", "first"), [(30, 80, 20), (1500, 52, 13), (4000, 25, 10), (9000, 20, 10)])
@@ -125,8 +125,24 @@ def test_a_second_cycle_of_many_pairs_is_short(tmp_path, number, epochs, first):
     file = tmp_path / "pairs.csv"
     file.write_text("source,target\n" + "a,b\n" * number)
     args = WeftTrainingArguments("runs/a", predict_with_generate=True, use_cpu=True)
-    options = {"callbacks": [TrainerCallback()]}
-    fitting._with_starter(ModelArguments(), args, Pairs(DataArguments(str(file))), options)
-    _, cycles = options["callbacks"]
+    _, cycles = fitting._with_starter(ModelArguments(), args, Pairs(DataArguments(str(file))))
     assert args.num_train_epochs == epochs and cycles.first == first / epochs
-    assert options["schedule"] == cycles.schedule
+
+
+def test_a_schedule_and_callbacks_of_the_caller_replace_the_cycles(file, tmp_path):
+    class Counter(TrainerCallback):
+        steps = 0
+
+        def on_step_end(self, args, state, control, **kwargs):
+            self.steps += 1
+
+    counter = Counter()
+    argv = ["--train-file", str(file), "--source-column", "source", "--target-column", "target", "--use-cpu"]
+    argv += ["--output-dir", str(tmp_path / "model"), "--eval-strategy", "no", "--epochs", "4", "--logging-steps", "1"]
+    arguments = parse_arguments(argv)
+    schedule = lambda step, num_steps: 1 - step / num_steps  # noqa: E731
+    trainer = fit_pairs(*arguments, callbacks=[counter], schedule=schedule).trainer
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry]
+    assert rates == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4]) and counter.steps == 4
+    assert "<lambda>" in (tmp_path / "model/README.md").read_text("utf8")
+    assert arguments[2].learning_rate is None  # the same arguments may be used again
