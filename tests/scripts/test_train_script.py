@@ -6,7 +6,6 @@ import json
 import random
 import re
 from contextlib import redirect_stdout
-from functools import partial
 
 import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
@@ -15,7 +14,7 @@ from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import locked_folder
 from weftformer.scripts import cli
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import WeftTrainer, fit_pairs, fitting
+from weftformer.training import fit_pairs
 
 SIZE = {
     "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
@@ -42,8 +41,8 @@ def _argv(pairs, output_dir, overrides=None, **arguments):
     return [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
 
 
-def _train(*args, **kwargs):
-    return fit_pairs(*parse_arguments(_argv(*args, **kwargs))).trainer
+def _train(*args, callbacks=(), **kwargs):
+    return fit_pairs(*parse_arguments(_argv(*args, **kwargs)), callbacks=callbacks).trainer
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +133,7 @@ def test_the_columns_are_those_of_the_training(trained, tmp_path, capsys):
     assert cli.main([*words, "--source-column", "text"]) == 0 and capsys.readouterr().out == f"{first}\n"
 
 
-def test_conditions_reach_the_model(pairs, tmp_path, monkeypatch):
+def test_conditions_reach_the_model(pairs, tmp_path):
     seen = []
     encoder = WeftForConditionalGeneration.get_encoder
 
@@ -144,11 +143,10 @@ def test_conditions_reach_the_model(pairs, tmp_path, monkeypatch):
                 lambda module, args, kwargs: seen.append(kwargs["condition_values"]), with_kwargs=True
             )
 
-    monkeypatch.setattr(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=[Look()]))
     file = tmp_path / "pairs.csv"
     file.write_text("source,target,n,m\n" + "".join(f"a{letter},ab,3,0.5\n" for letter in "abcd"))
     settings = {"eval_strategy": "no", "validation_split": 2, "test_file": file}
-    trainer = _train(file, tmp_path / "out", condition_columns="n,m", max_steps=1, **settings)
+    trainer = _train(file, tmp_path / "out", condition_columns="n,m", max_steps=1, callbacks=[Look()], **settings)
     assert trainer.model.config.num_condition_features == 2
     # in training, and in both halves of the test: generation and loss; nothing is evaluated
     assert [values.tolist() for values in seen] == [[[3.0, 0.5]] * rows for rows in (2, 4, 4)]

@@ -6,27 +6,25 @@ import shutil
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from weftformer.training import WeftTrainer
+from weftformer.training import fit_pairs
 
 STEPS = 12
 
 
 def run(folder: str, data: str, steps: int = STEPS, kill_at: str = "") -> None:
-    """Run `weftformer train`, as every run of this file, until it kills itself before a step or in a save, such as `save 10`.
+    """Train, as every run of this file, until it kills itself before a step or in a save, such as `save 10`.
 
     Imports take longer than the run, so runs that nothing kills share the process of the tests.
     """
     from transformers import TrainerCallback
 
-    from weftformer.scripts import cli
-    from weftformer.training import fitting
+    from weftformer.scripts.parsing import parse_arguments
 
     def reach(event: str) -> None:
         if event == kill_at:
@@ -57,12 +55,9 @@ def run(folder: str, data: str, steps: int = STEPS, kill_at: str = "") -> None:
         "validation_split": 0, "use_cpu": True, "disable_tqdm": True, "learning_rate": 0.01,
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "WeftTrainer", partial(WeftTrainer, callbacks=[Reach()]))
         patch.setattr(os, "replace", replace)
-        assert (
-            cli.main(["train", *(word for name, value in arguments.items() for word in (f"--{name}", str(value)))])
-            == 0
-        )
+        argv = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+        fit_pairs(*parse_arguments(argv), callbacks=[Reach()])
 
 
 @pytest.fixture(scope="module")
