@@ -76,11 +76,11 @@ class WeftConfig(PreTrainedConfig):
         cross_attention_position_type: positions in the cross-attention, with the same choices. Cross-attention rotates
             source and target by the decoder's rotary frequencies, because offsets are only defined at one frequency.
             With `"dynamic"` and `"longrope"` it uses the frequencies of short sequences.
-        rope_parameters: the rotary frequencies as in transformers: `rope_theta` (10000.0 if not given), `rope_type`
-            (`"default"`, `"linear"`, `"dynamic"`, `"yarn"`, `"longrope"`, `"llama3"` or `"proportional"`) with the
-            parameters of that type, and `partial_rotary_factor`, the share of each head that is rotated.
-            `original_max_position_embeddings` defaults to the encoder's `max_source_positions` and the decoder's
-            `max_target_positions`.
+        rope_parameters: the rotary frequencies as in transformers: `rope_theta`, `rope_type` (`"default"`, `"linear"`,
+            `"dynamic"`, `"yarn"`, `"longrope"`, `"llama3"` or `"proportional"`) with the parameters of that type, and
+            `partial_rotary_factor`, the share of each head that is rotated. `original_max_position_embeddings` defaults
+            to the encoder's `max_source_positions` and the decoder's `max_target_positions`. Defaults to `"default"`
+            with a `rope_theta` of 10000.0.
         relative_attention_max_distance: largest offset for `"relative"` and `"bucketed"` positions. Larger offsets
             count as this one.
         relative_attention_num_buckets: number of ranges of offsets for `"bucketed"` positions.
@@ -89,7 +89,7 @@ class WeftConfig(PreTrainedConfig):
         activation_dropout: dropout between the activation and the second projection of the feed-forward.
         encoder_mlp_layer_types: `"dense"` or `"sparse"` for each encoder layer, or one of the two words for all layers.
             Defaults to `"dense"`.
-        decoder_mlp_layer_types: the same for the decoder layers.
+        decoder_mlp_layer_types: the same for the decoder layers. Defaults to `"dense"`.
         num_experts: number of experts in each sparse layer.
         num_experts_per_tok: number of experts that each token is sent to.
         moe_intermediate_size: inner width of each expert. Defaults to the feed-forward width of the stack.

@@ -43,8 +43,7 @@ class PushCodeCallback(TrainerCallback):
 
 
 class TwoCyclesCallback(TrainerCallback):
-    """Divides a training into two cycles of the learning rate. If all validation pairs are right after the first, the
-    second is left out.
+    """Trains in two cycles of the learning rate, and stops after the first if all validation pairs are right.
 
     In each cycle, the rate falls from its highest value to 0 as half a cosine (Loshchilov and Hutter 2017,
     arXiv:1608.03983).

@@ -49,8 +49,8 @@ logger = logging.getLogger(__name__)
 # Of a run that begins from the included starter (docs/data.md has the measurements): few epochs of more pairs.
 _STARTER_RATE = 1e-3
 _STARTER_EPOCHS, _STARTER_ROWS = (10, 20), 20_000
-# The second cycle of the learning rate, if a validation pair is still wrong: one to three times as long as the first.
-_SECOND_CYCLE, _SECOND_ROWS = (1, 3), 60_000
+# The second cycle of the learning rate, if a validation pair is still wrong, is one to three times as long as the first.
+_SECOND_CYCLE_ROWS = 60_000
 
 
 def start(args: WeftTrainingArguments, *inputs: str | None) -> str | None:
@@ -308,25 +308,20 @@ def _with_starter(
         training_args.learning_rate = _STARTER_RATE
     if training_args.num_train_epochs is not None:
         return args, None
-    epochs = _within(_STARTER_EPOCHS, _STARTER_ROWS // len(pairs))
+    fewest, most = _STARTER_EPOCHS
+    epochs = min(most, max(fewest, _STARTER_ROWS // len(pairs)))
     training_args.num_train_epochs = epochs
     has_pairs = "validation" in pairs.held_out or pairs.args.validation_split != 0
     is_scored = has_pairs and training_args.predict_with_generate and training_args.eval_strategy == "epoch"
     has_schedule |= training_args.lr_scheduler_type != "linear" or training_args.max_steps > 0
     if has_schedule or not is_scored or training_args.load_best_model_at_end:
         return args, None
-    fewest, most = _SECOND_CYCLE
-    second = _within((fewest * epochs, most * epochs), _SECOND_ROWS // len(pairs))
+    second = min(3 * epochs, max(epochs, _SECOND_CYCLE_ROWS // len(pairs)))
     training_args.num_train_epochs += second
     training_args.lr_scheduler_type = SchedulerType.COSINE_WITH_RESTARTS
     # not in each epoch: writing 50 texts takes about as long as an epoch
     training_args.eval_strategy, training_args.eval_steps = IntervalStrategy.STEPS, 0.125
     return args, TwoCyclesCallback(training_args, epochs / (epochs + second))
-
-
-def _within(limits: tuple[int, int], number: int) -> int:
-    fewest, most = limits
-    return min(most, max(fewest, number))
 
 
 def _check_stream(

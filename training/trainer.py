@@ -150,9 +150,8 @@ class WeftTrainer(ShardedModelTrainer):
         return super()._prepare_for_training(*args, **kwargs)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        is_new = self.lr_scheduler is None
-        scheduler: Any = super().create_scheduler(num_training_steps, optimizer)
-        if self.schedule is not None and is_new:
+        scheduler = super().create_scheduler(num_training_steps, optimizer)
+        if self.schedule is not None:  # after it, because the Trainer notes there that it made one
             factor = partial(self.schedule, num_steps=num_training_steps)
             self.lr_scheduler = scheduler = LambdaLR(self.optimizer if optimizer is None else optimizer, factor)
         return scheduler

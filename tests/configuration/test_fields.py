@@ -1,6 +1,7 @@
 """Every field of the configuration refuses invalid values, each with a helpful message."""
 
 import dataclasses
+import inspect
 import json
 import math
 import re
@@ -66,10 +67,17 @@ def test_bad_values_are_refused(field, values):
         assert str(error.value).startswith(f"{field}={shown} is not allowed: set `{field}` to ")
 
 
-def test_every_field_is_documented():
-    documented = re.findall(r"^        (\w+): ", WeftConfig.__doc__.partition("Raises:")[0], re.MULTILINE)
+def test_every_field_is_documented_with_its_default():
+    arguments = WeftConfig.__doc__.partition("Args:\n")[2].partition("Raises:")[0]
+    entries = re.findall(r"^        (\w+): (.+\n(?:            .+\n)*)", arguments, re.MULTILINE)
+    documented = {name: " ".join(text.split()) for name, text in entries}
     own = set(WeftConfig.__annotations__) - {"config_class"}
-    assert sorted(documented) == sorted(own & {field.name for field in dataclasses.fields(WeftConfig)})
+    fields = {field.name: field.default for field in dataclasses.fields(WeftConfig) if field.name in own}
+    assert len(entries) == len(documented) and set(documented) == set(fields)
+    signature = inspect.signature(WeftConfig).parameters
+    for name, default in fields.items():  # the signature has the default, and the text says what None stands for
+        assert signature[name].default == default
+        assert (default is None) == ("Defaults to" in documented[name]), name
 
 
 @pytest.mark.parametrize("name", ["encoder_layers", "decoder_layers", "num_hidden_layers"])

@@ -129,7 +129,9 @@ def test_a_second_cycle_of_many_pairs_is_short(tmp_path, number, epochs, first):
     assert args.num_train_epochs == epochs and cycles.first == first / epochs
 
 
-def test_a_schedule_and_callbacks_of_the_caller_replace_the_cycles(file, tmp_path):
+def test_a_schedule_and_callbacks_of_the_caller_replace_the_cycles(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "_STARTER_EPOCHS", (4, 4))  # of one step; two cycles would be 16
+
     class Counter(TrainerCallback):
         steps = 0
 
@@ -138,7 +140,7 @@ def test_a_schedule_and_callbacks_of_the_caller_replace_the_cycles(file, tmp_pat
 
     counter = Counter()
     argv = ["--train-file", str(file), "--source-column", "source", "--target-column", "target", "--use-cpu"]
-    argv += ["--output-dir", str(tmp_path / "model"), "--eval-strategy", "no", "--epochs", "4", "--logging-steps", "1"]
+    argv += ["--output-dir", str(tmp_path / "model"), "--save-strategy", "no", "--logging-steps", "1"]
     arguments = parse_arguments(argv)
     schedule = lambda step, num_steps: 1 - step / num_steps  # noqa: E731
     trainer = fit_pairs(*arguments, callbacks=[counter], schedule=schedule).trainer
