@@ -44,8 +44,10 @@ from ..precedents.transformations import (
 )
 from ..tree import ATOM_MAP
 
-# rdchiral takes minutes or does not end beyond these numbers of reactants and characters.
+# rdchiral takes minutes or does not end beyond these numbers of reactants and characters, and for a few other
+# reactions, which are given up after so many seconds.
 _MOST_REACTANTS, _MOST_PRODUCT, _MOST_TEMPLATE = 6, 900, 700
+_MOST_SECONDS = 10.0
 # The maps of a Mitsunobu or Chan-Lam reaction are wrong if an arene loses its oxygen atom to an alcohol or a boronic
 # acid.
 _LOST_HYDROXYL = re.compile(r"(^|[.>(])O-\[c;")
@@ -421,7 +423,7 @@ def write(rows: Iterable[Row], path: str | Path) -> None:
 def extracted(records: Sequence[Record], workers: int = 1, progress: bool = True) -> Iterator[Template | None]:
     """Yield the template of each record, or None if none reproduces its reactants."""
     with (
-        WorkerProcesses(Extraction(), workers) as processes,
+        WorkerProcesses(Extraction(), workers, _MOST_SECONDS) as processes,
         Progress("extracting", len(records), "reactions", is_shown=progress) as bar,
     ):
         for template in processes.map(Extraction.template, records):

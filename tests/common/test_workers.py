@@ -1,0 +1,40 @@
+"""Worker processes: items that hang, and processes that are killed."""
+
+import os
+import time
+
+import pytest
+
+from weftformer.common import workers
+from weftformer.common.workers import WorkerProcesses
+
+
+class Work:
+    """Doubles numbers. It hangs at some of them, and is killed at others."""
+
+    def __init__(self, hangs=(), killed=()):
+        self.hangs, self.killed = hangs, killed
+
+    def double(self, number: int) -> list[int]:
+        if number in self.killed:
+            os._exit(1)
+        if number in self.hangs:
+            time.sleep(60)
+        return [2 * number]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_item_that_hangs_is_given_up_and_no_other(monkeypatch, count):
+    monkeypatch.setattr(workers, "_BATCH", 4)
+    hangs = (5, 6, 17)
+    with WorkerProcesses(Work(hangs), count, seconds=0.5) as processes:
+        found = list(processes.map(Work.double, range(20)))
+    assert found == [None if number in hangs else 2 * number for number in range(20)]
+
+
+def test_a_killed_process_is_an_error(monkeypatch):
+    monkeypatch.setattr(workers, "_BATCH", 4)
+    for seconds in (None, 30.0):
+        with WorkerProcesses(Work(killed=(5,)), 2, seconds) as processes:
+            with pytest.raises(ChildProcessError, match="a worker process was killed"):
+                list(processes.map(Work.double, range(20)))
