@@ -87,7 +87,7 @@ $(VENV)/versions/%/.installed: pyproject.toml constraints.txt Makefile
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[chem,syntheseus,train,parity,serve,ray,export,docs,test]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[chem,syntheseus,aizynthfinder,train,parity,serve,ray,export,docs,test]"
 	@# Its plain transformer is all the tests read; what it asks for (escnn) they do without.
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps symm-learning
 	@# mypy does not see editable installs; it finds the package through this link instead.

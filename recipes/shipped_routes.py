@@ -70,7 +70,7 @@ def extend_library(
         library: the library.
         workers: the number of processes.
     """
-    made = _made(exclude)
+    made = molecules_of(exclude)
     seen = {
         (part.smiles, joined(child.smiles for child in part.children))
         for file in known
@@ -98,7 +98,7 @@ def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -
         exclude: routes, as for [`extend_library`].
         out: the file, whose other tables stay.
     """
-    made, seen, num_counted = _made(exclude), set[tuple[str, str]](), 0
+    made, seen, num_counted = molecules_of(exclude), set[tuple[str, str]](), 0
     could, did = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
     for record in (record for file in files for record in read_records(file)):
         if not isinstance(record, Record) or record.product in made or (record.product, record.reactants) in seen:
@@ -129,7 +129,7 @@ def _named(places: Iterable[Place]) -> set[str]:
     return {str(place) for place in places if place.what != UNNAMED}
 
 
-def _made(files: Iterable[Path]) -> set[str]:
+def molecules_of(files: Iterable[Path]) -> set[str]:
     """Return the molecules that routes make, and their starting materials."""
     return {part.smiles for file in files for route in read_canonical(file) for part in route.sub_routes()}
 

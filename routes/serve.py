@@ -33,7 +33,7 @@ _MOST_ROUTES = 100
 _MOST_WISHES = 100
 # The included model reads targets of up to 300 tokens. RDKit takes a second for the worst text of 2,000 characters.
 _MOST_SMILES = 600
-_EXPANDS = "Reactions that make a molecule, one on each line: those of the library first, then those of the model."
+_EXPANDS = "Reactions that make a molecule, one on each line: those of the library and of the model in one list."
 _EXPANSION = ("beams", "max_new_tokens", "on_salt", "have", "forbidden", "forbidden_substructures")
 _EXAMPLE = {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "max_routes": 3}
 _FORM = {
@@ -191,7 +191,7 @@ class RouteTask:
         from ..serving.endpoint import Endpoint, Stream, add_stream, one_or_more
         from .building import add_building
         from .planning.expansion import last_rows
-        from .planning.stock_search import LIBRARY_STEPS
+        from .planning.stock_search import LISTED_STEPS
 
         max_length = min(limits.max_characters, _MOST_SMILES)
         smiles = Annotated[str, StringConstraints(min_length=1, max_length=max_length)]
@@ -249,7 +249,7 @@ class RouteTask:
         class Molecule(BaseModel):
             model_config = ConfigDict(extra="forbid", strict=True)
             smiles: target = Field(description="SMILES of the molecule to make.")
-            n: int = Field(20, ge=1, le=LIBRARY_STEPS, description="Largest number of reactions from each source.")
+            n: int = Field(20, ge=1, le=LISTED_STEPS, description="Largest number of reactions.")
             html: bool = Field(False, description="Add the card of the page to each reaction.")
 
         def add_more(app: Any) -> None:

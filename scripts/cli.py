@@ -65,6 +65,7 @@ COMMANDS = {
 # of an extra is what a whole command needs, the others may be needed by some options only.
 _EXTRAS = {
     "chem": ("rdkit", "rdchiral", "PIL", "resvg_py"),
+    "aizynthfinder": ("onnx",),
     "serve": ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"),
 }
 

@@ -1,4 +1,4 @@
-"""Propose reactions that make a molecule: recorded transformations of the library first, then the model's."""
+"""Propose reactions that make a molecule: recorded transformations of the library and the model's, in one list."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("smiles", metavar="SMILES", help="the molecule to make")
     add("--number", type=positive, default=20, metavar="N",
-        help="reactions from the library, and from the model (default: %(default)s)")  # fmt: skip
+        help="largest number of reactions (default: %(default)s)")  # fmt: skip
     add("--json-lines", action="store_true", help="print JSON lines, as the server answers")
     add("--model", help="folder or Hub id (default: the included route model and stock)")
     add_stock_options(add, "purchasable molecules: SMILES or InChIKeys, one per line or in a table, .gz too")
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print each reaction when it is found, and the forward ranks at the end.
+    """Print the reactions, and the forward ranks at the end.
 
     Returns:
         0 if there is a reaction, 3 otherwise.

@@ -1,4 +1,6 @@
-"""Make a library of transformations from recorded reactions with atom maps, such as those of a company."""
+"""Make a library of transformations from recorded reactions with atom maps, such as those of a company, or write the
+included one for AiZynthFinder.
+"""
 
 import argparse
 from pathlib import Path
@@ -10,20 +12,40 @@ product is a reagent. If the reactions have no atom maps, rxnmapper adds them, i
 
 example:
   weftformer routes library reactions.csv --output-file own.jsonl.gz
-  weftformer routes plan "CC(=O)Nc1ccc(O)cc1" --library own.jsonl.gz"""
+  weftformer routes plan "CC(=O)Nc1ccc(O)cc1" --library own.jsonl.gz
+  weftformer routes library --aizynthfinder files && aizynthcli --config files/config.yml --smiles targets.txt"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s REACTIONS --output-file FILE [--option value ...]"
+    parser.usage = (
+        "%(prog)s (REACTIONS --output-file FILE | --aizynthfinder FOLDER [--stock FILE]) [--option value ...]"
+    )
     add = parser.add_argument
-    add("reactions", type=Path, metavar="REACTIONS", help="reactions with atom maps")
-    add("--output-file", type=Path, required=True, metavar="FILE", help="library to write, for --library")
+    add("reactions", type=Path, nargs="?", metavar="REACTIONS", help="reactions with atom maps")
+    add("--output-file", type=Path, metavar="FILE", help="library to write, for --library")
+    add("--aizynthfinder", type=Path, metavar="FOLDER",
+        help="write the included templates, their ranker, the stock and a config.yml for AiZynthFinder (needs onnx)")  # fmt: skip
+    add("--stock", type=Path, metavar="FILE", help="molecules for its stock, SMILES (default: the included ones)")
     add("--workers", type=int, metavar="N", help="processes (default: one per core)")
-    add("--overwrite", action="store_true", help="replace the file")
+    add("--overwrite", action="store_true", help="replace the file, or the files of the folder")
     add("--no-progress", action="store_true", help="show no progress bar")
 
 
 def check(args: argparse.Namespace) -> None:
+    from weftformer.training.options import check_exist
+
+    if (args.aizynthfinder is None) == (args.reactions is None):
+        raise ValueError("give REACTIONS and --output-file, or --aizynthfinder.")
+    if args.aizynthfinder is not None:
+        if args.output_file is not None:
+            raise ValueError("--output-file is for a library of REACTIONS: --aizynthfinder names a folder.")
+        if args.stock is not None:
+            check_exist(str(args.stock))
+        if args.aizynthfinder.exists() and not args.overwrite:
+            raise FileExistsError(f"{args.aizynthfinder} exists: choose another folder, or use --overwrite.")
+        return
+    if args.output_file is None or args.stock is not None:
+        raise ValueError("--output-file is required." if args.stock is None else "--stock is for --aizynthfinder.")
     if args.workers is not None and args.workers < 1:
         raise ValueError(f"--workers {args.workers} is not allowed: give at least 1.")
     if not args.output_file.parent.is_dir():
@@ -37,7 +59,10 @@ def main(args: argparse.Namespace) -> None:
 
     Raises:
         ValueError, OSError: as in `weftformer.routes.data.library.make_library`.
+        ImportError: `onnx` is not installed, for AiZynthFinder.
     """
+    if args.aizynthfinder is not None:
+        return _write_for_aizynthfinder(args)
     import multiprocessing
 
     from weftformer.routes.data.library import make_library, write
@@ -49,3 +74,14 @@ def main(args: argparse.Namespace) -> None:
         print(f"{count:>10,}  left out: {reason}")
     reactions = sum(one.count for _, one in rows)
     print(f"{reactions:,} reactions have {len(rows):,} different transformations. Saved to {args.output_file}.")
+
+
+def _write_for_aizynthfinder(args: argparse.Namespace) -> None:
+    from weftformer.routes.data.aizynthfinder import write_aizynthfinder
+    from weftformer.routes.files.targets import read_targets
+    from weftformer.routes.precedents import shipped_library
+    from weftformer.routes.shipped import STOCK
+
+    molecules = [target.smiles for target in read_targets(args.stock or STOCK)]
+    write_aizynthfinder(shipped_library(), molecules, args.aizynthfinder)
+    print(f"Saved for AiZynthFinder to {args.aizynthfinder}: aizynthcli --config {args.aizynthfinder / 'config.yml'}")

@@ -1,10 +1,8 @@
-"""The reactions that make one molecule: first those of the library, then those that the model proposes.
-
-They have the costs and the order of a search to the stock, which begins with the same functions.
-"""
+"""The reactions that make one molecule: those of the library and those that the model proposes, in one list."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -13,14 +11,12 @@ from ..plans import Candidate, Plan
 from ..precedents import library_of
 from ..stock import Stock
 from ..tree import Route
+from .merging import merged
 from .model_search import Job, RouteSearch
 from .requests import PlanRequest
 from .retro_star import Step
 from .settings import PlanSettings
-from .stock_search import LIBRARY_STEPS, allowed, model_steps, recorded_steps, stock_remarks
-
-# The library is asked for a few reactions first, because all of them take ten times as long.
-_FEW = 3
+from .stock_search import UNRECORDED_COST, allowed, model_steps, own_reactants, recorded_steps, stock_remarks
 
 
 class Expansion:
@@ -40,8 +36,7 @@ class Expansion:
     ):
         self.request, self._stock, self._expanded = request, stock, expanded
         self._library = library_of(request.settings.library)
-        self._found: dict[tuple[str, ...], Candidate] = {}
-        self._asked = [_FEW, LIBRARY_STEPS]  # what the library is still asked for
+        self._found: list[Candidate] = []
         self._jobs = list(request.jobs)
         self._is_over = False
 
@@ -50,16 +45,14 @@ class Expansion:
         return self._is_over
 
     def advance(self) -> None:
-        """Let the library propose reactions, or take those that the model has proposed before."""
+        """Take the reactions that the model has proposed before, or none if it cannot read the molecule."""
         target = self.request.target
-        if self._asked:
-            self._take(recorded_steps(target, self.request.settings, self._asked.pop(0)), 0)
-        elif target in self._expanded or not self.request.jobs:
+        if not self._is_over and (target in self._expanded or not self.request.jobs):
             self._end(self._expanded.get(target, ()))
 
     def next_job(self) -> tuple[Hashable, Job] | None:
-        """Return the search of the model after the reactions of the library, else None."""
-        is_next = not self._asked and self._jobs and self.request.target not in self._expanded
+        """Return the search of the model, or None."""
+        is_next = self._jobs and self.request.target not in self._expanded
         return (0, self._jobs.pop()) if is_next else None
 
     def add_candidates(self, place: Hashable, candidates: list[Candidate]) -> None:
@@ -68,25 +61,26 @@ class Expansion:
 
     def result(self) -> tuple[list[Candidate], list[str]]:
         """Return the reactions as routes of one step, in their order, and a remark if the target is in the stock."""
-        return list(self._found.values()), stock_remarks(self._stock, self.request.target)
+        return self._found, stock_remarks(self._stock, self.request.target)
 
     def _end(self, steps: Iterable[Step]) -> None:
-        if not self._is_over:
-            known = sorted(steps, key=lambda step: step.cost)
-            self._take(allowed(self.request.target, known, self.request.settings.rules), len(self._found))
-            self._is_over = True
-
-    def _take(self, steps: Iterable[Step], before: int) -> None:
-        """Report the reactions that are new, as long as there are not too many after those before."""
-        target, most = self.request.target, before + (self.request.num_proposals or 0)
-        for step in steps:
-            if step.reactants not in self._found and len(self._found) < most:
-                route, rank = Route(target, tuple(map(Route, step.reactants))), len(self._found) + 1
-                library = self.request.settings.library
-                found = Candidate(route.to_string(), -step.cost, 1, route, rank=rank, group=rank, library=library)
-                self._found[step.reactants] = found.with_stock(self._stock)
-                if self.request.report is not None:
-                    self.request.report(self._found[step.reactants])
+        """Merge the reactions of the model with those of the library, and report the first of them."""
+        target, settings = self.request.target, self.request.settings
+        recorded = {step.reactants: -step.cost for step in recorded_steps(target, settings)}
+        written = {
+            step.reactants: (0.0 if step.is_recorded else UNRECORDED_COST) - step.cost
+            for step in allowed(target, steps, settings.rules)
+        }
+        ranked = merged(recorded, written, own_reactants(self._library, target)).items()
+        for rank, (reactants, share) in enumerate(list(ranked)[: self.request.num_proposals], 1):
+            route = Route(target, tuple(map(Route, reactants)))
+            found = Candidate(
+                route.to_string(), math.log(share), 1, route, rank=rank, group=rank, library=settings.library
+            )
+            self._found.append(found.with_stock(self._stock))
+            if self.request.report is not None:
+                self.request.report(self._found[-1])
+        self._is_over = True
 
 
 def num_alternatives(step: Route, library: str | None = None) -> int:

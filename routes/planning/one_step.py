@@ -1,4 +1,4 @@
-"""One step backwards: a Weft as syntheseus' model of reactions."""
+"""One step backwards: the library and a Weft as syntheseus' model of reactions."""
 
 from __future__ import annotations
 
@@ -12,24 +12,29 @@ from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReacti
 
 from ..molecules import canonical_or_given
 from ..plans import Candidate
+from ..precedents import library_of
+from .merging import Reactants, merged
 from .model_search import RouteSearch, step_job
 from .requests import source_texts
 from .settings import PlanSettings
+from .stock_search import library_steps, own_reactants
 
 # A probability of exp(-700) is still a number above 0, whose logarithm is finite.
 _LEAST = -700.0
 
 
 class WeftReactionModel(BackwardReactionModel):
-    """A route model that writes single steps, for the searches and evaluations of syntheseus
-    (https://github.com/microsoft/syntheseus).
+    """The recorded transformations and a route model that writes single steps, for the searches and evaluations of
+    syntheseus (https://github.com/microsoft/syntheseus). Their reactions are in one list, as in [`merged`].
 
     Args:
         model (`WeftForConditionalGeneration`): a model trained on routes or reactions.
         tokenizer (`PreTrainedTokenizerBase`): the tokenizer it was trained with.
         beams: the width of the beam search, and the most reactions of a text.
         num_augmentations: the number of SMILES of each molecule that are searched, as in [`PlanSettings`]. The
-            probability of a reaction is its mean over these searches.
+            probability that the model gives to a reaction is its mean over these searches.
+        library: the file of a user's own reactions, as in [`PlanSettings`].
+        use_library: whether the library proposes reactions. Otherwise, the model does so alone.
         batch_size: the number of texts whose beams are searched at once.
         **kwargs: arguments of `BackwardReactionModel`, such as `use_cache`.
     """
@@ -42,9 +47,12 @@ class WeftReactionModel(BackwardReactionModel):
         beams: int = 10,
         num_augmentations: int = 1,
         batch_size: int = 16,
+        library: str | None = None,
+        use_library: bool = True,
         **kwargs: Any,
     ):
         super().__init__(default_num_results=beams, **kwargs)
+        self.library = library_of(library) if use_library else None
         self.model, self.tokenizer = model.eval(), tokenizer
         self.settings, self.batch_size = PlanSettings(beams=beams, num_augmentations=num_augmentations), batch_size
         self._search = RouteSearch(model, tokenizer, self.settings)
@@ -71,16 +79,22 @@ class WeftReactionModel(BackwardReactionModel):
         texts = [list(source_texts(self.model, self.tokenizer, one, self.settings)) for one in smiles]
         candidates = iter(self._candidates([text for some in texts for text in some]))
         reactions: list[Sequence[SingleProductReaction]] = []
-        for product, some in zip(inputs, texts, strict=True):
-            probabilities: Counter[tuple[str, ...]] = Counter()
+        for product, name, some in zip(inputs, smiles, texts, strict=True):
+            probabilities: Counter[Reactants] = Counter()
             for _ in some:
-                best: dict[tuple[str, ...], float] = {}
+                best: dict[Reactants, float] = {}
                 for candidate in next(candidates):
                     if candidate.route is not None and candidate.route.children:
                         reactants = tuple(sorted(child.smiles for child in candidate.route.children))
                         best.setdefault(reactants, math.exp(max(candidate.score, _LEAST)) / len(some))
                 probabilities.update(best)
-            reactions.append([_reaction(product, *reaction) for reaction in probabilities.most_common(num_results)])
+            found: dict[Reactants, float] = {}
+            found.update(probabilities.most_common())
+            if self.library is not None:
+                recorded = {step.reactants: -step.cost for step in library_steps(self.library, name)}
+                written = {reactants: math.log(share) for reactants, share in found.items()}
+                found = merged(recorded, written, own_reactants(self.library, name))
+            reactions.append([_reaction(product, *reaction) for reaction in list(found.items())[:num_results]])
         return reactions
 
     def _candidates(self, texts: Sequence[str]) -> list[list[Candidate]]:

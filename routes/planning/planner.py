@@ -132,15 +132,15 @@ class RoutePlanner:
         finish: Callable[[Plan], Plan] | None = None,
         **changes: Any,
     ) -> Plan:
-        """Return reactions that make a molecule: first those of the library, then those that the model proposes, each
-        source in the order in which a search to the stock uses them.
+        """Return reactions that make a molecule: those of the library and those that the model proposes, in one list.
+        Their scores are log-probabilities. The reactions of a user's own library come first.
 
         Args:
             smiles: SMILES of the molecule.
-            n: largest number of reactions from each source.
+            n: largest number of reactions.
             settings: of these, an expansion reads `beams`, `constraints`, `have`, `on_salt` and `max_new_tokens`.
             stock: the purchasable molecules; the reactions then list missing reactants and offers.
-            on_found: called with each reaction when it is found, the first of the library at once.
+            on_found: called with each reaction.
             finish: a function that completes the plan, such as `ForwardModel.with_forward_ranks`.
             changes: fields of [`PlanSettings`], which override those in `settings`.
 
@@ -160,6 +160,29 @@ class RoutePlanner:
         while not (plans := pool.step()):
             pass
         return plans[0][1]
+
+    def expansions(
+        self,
+        targets: Sequence[str],
+        n: int,
+        settings: PlanSettings,
+        *,
+        stock: Stock | None = None,
+        batch_size: int | None = None,
+    ) -> Iterator[tuple[int, Plan]]:
+        """Like [`expand`] for many molecules, but yield each when its search ends. A molecule that cannot be read has a
+        `Plan.problem`.
+        """
+        library_of(settings.library)
+        requests = []
+        for target in targets:
+            try:
+                requests.append(expansion_request(self.model, self.tokenizer, target, settings, n))
+            except ValueError as error:
+                requests.append(PlanRequest(target, settings=settings, problem=str(error)))
+        search = replace(settings, direct=False, ranking="log_probability").for_search
+        pool = PlanPool(self.model, self.tokenizer, search, stock, batch_size, together=True)
+        return self._run(requests, settings, pool, progress=False)
 
     def requests(
         self, targets: Sequence[str], settings: PlanSettings, *, stock: Stock | None = None, **asked: Any

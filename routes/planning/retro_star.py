@@ -131,9 +131,9 @@ class RetroStarSearch:
         """Whether no state is left to search or waits for reactions."""
         return not self._queue and not self._waiting
 
-    def num_expanded(self, source: int = 0) -> int:
-        """Return the number of molecules whose reactions from a source are known."""
-        return sum(request.source == source for request in self._steps)
+    def num_expanded(self, source: int | None = None) -> int:
+        """Return the number of molecules whose reactions are known from a source, or from each of them."""
+        return sum(request.source == source for request in self._steps) if source is not None else len(self._steps)
 
     def next_request(self) -> Request | None:
         """Return the next molecule whose reactions the search needs, and their source.

@@ -168,7 +168,7 @@ class PlanSettings:
     )  # fmt: skip
     constraints: Constraints | None = None
     max_new_tokens: int | None = option(None, "largest number of tokens of a route", least=1)
-    max_expansions: int = option(50, "molecules of a target that the model expands", least=1)
+    max_expansions: int = option(25, "molecules of a target that the model expands", least=1)
     time_limit: float | None = option(
         None,
         "seconds per target, after which the routes found are kept (default: no limit)",

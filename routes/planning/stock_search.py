@@ -33,14 +33,15 @@ MAX_CONCURRENT_EXPANSIONS = 8
 # The number of molecules whose reactions the library proposes, for each of the model's.
 LIBRARY_EXPANSIONS = 4
 # The number of them in one call, some tenths of a second.
-_AT_A_TIME = 16
-# What is added to the rank of a molecule before the model is asked for its reactions. With 4, seven targets took
-# three times as long.
-MODEL_DELAY = 1.0
+_AT_A_TIME = 2
+# A search that has found a route ends when the reactions of so many molecules have given no other one.
+PATIENCE = 20
+# What is added to the rank of a molecule before the model is asked for its reactions.
+MODEL_DELAY = 5.0
 # Added to the cost of a reaction whose transformation is not recorded.
 UNRECORDED_COST = 1.0
-# The number of reactions that the library proposes for a molecule: those of the most common transformations.
-LIBRARY_STEPS = 40
+# The number of reactions that the library proposes for a molecule, in a search and in a list.
+SEARCHED_STEPS, LISTED_STEPS = 20, 40
 # The estimated cost of a molecule that is not purchasable: a constant, and a part for each heavy atom. In recorded
 # routes (PaRoutes n5), a molecule takes 0.5 + 0.1 * atoms reactions. Four times as much found more purchasable routes
 # in a given time than lower estimates.
@@ -81,6 +82,7 @@ class StockSearch:
         self._round: dict[str, Sequence[Step] | None] = {}
         self._is_collected = False
         self._begun = 0
+        self._num_found, self._found_after = 0, 0  # the routes so far, and the molecules that were expanded before
 
     def _solutions(self) -> list[Solution]:
         """Return the routes, only the best of those with the same last reaction. Recorded ones come first, then the
@@ -114,11 +116,13 @@ class StockSearch:
     def _has_enough(self) -> bool:
         if self._search.is_exhausted:
             return True
-        settings = self.request.settings
-        if len(self._search.solutions) < settings.num_routes:
+        if not self._search.solutions:
             return False
         solutions = self._solutions()
-        return len(solutions) >= settings.num_routes and any(one.is_recorded for one in solutions)
+        if not any(one.is_recorded for one in solutions):
+            return False
+        is_late = self._search.num_expanded() > self._found_after + PATIENCE
+        return is_late or len(solutions) >= self.request.settings.num_routes
 
     def is_over(self, seconds: float) -> bool:
         """Return whether there are enough routes, nothing is left to search, or the budget is spent."""
@@ -128,15 +132,9 @@ class StockSearch:
         return not self._round and (self._num_left <= 0 or self._has_enough)
 
     @property
-    def _most_expansions(self) -> int:
-        """The number of molecules whose reactions the model may propose."""
-        most = self.request.settings.max_expansions
-        # other routes besides a recorded one are welcome, but not for the same time again
-        return most if self.first is None else math.ceil(most / 4)
-
-    @property
     def _num_left(self) -> int:
-        return self._most_expansions - self._search.num_expanded(MODEL)
+        """The number of molecules whose reactions the model may still propose."""
+        return self.request.settings.max_expansions - self._search.num_expanded(MODEL)
 
     def advance(self) -> None:
         """Search with the library until a round of the model is complete, or for some molecules."""
@@ -152,6 +150,8 @@ class StockSearch:
                 return
             is_full = len(self._round) >= min(MAX_CONCURRENT_EXPANSIONS, self._num_left)
             request = None if is_full else self._search.next_request()
+            if len(self._search.solutions) > self._num_found:
+                self._num_found, self._found_after = len(self._search.solutions), self._search.num_expanded()
             if request is None:
                 self._is_collected = bool(self._round)
                 return
@@ -161,9 +161,9 @@ class StockSearch:
                 self._round[request.molecule] = self._known_steps(request.molecule)
 
     def _recorded_steps(self, smiles: str) -> list[Step]:
-        if self._search.num_expanded(LIBRARY) >= LIBRARY_EXPANSIONS * self._most_expansions:
+        if self._search.num_expanded(LIBRARY) >= LIBRARY_EXPANSIONS * self.request.settings.max_expansions:
             return []
-        return list(recorded_steps(smiles, self.request.settings))
+        return list(recorded_steps(smiles, self.request.settings, SEARCHED_STEPS))
 
     def _known_steps(self, smiles: str) -> Sequence[Step] | None:
         """Return the reactions that the model has proposed before, none for a molecule that it cannot read, or
@@ -236,8 +236,8 @@ def allowed(product: str, steps: Iterable[Step], rules: Constraints) -> Iterator
             yield step
 
 
-def recorded_steps(smiles: str, settings: PlanSettings, most: int = LIBRARY_STEPS) -> Iterator[Step]:
-    """Yield those of the library's `most` most common reactions that the settings allow: a user's own first, then the
+def recorded_steps(smiles: str, settings: PlanSettings, most: int = LISTED_STEPS) -> Iterator[Step]:
+    """Yield those of the library's `most` most probable reactions that the settings allow: a user's own first, then the
     cheapest.
     """
     return allowed(smiles, library_steps(precedents.library_of(settings.library), smiles, most), settings.rules)
@@ -263,13 +263,17 @@ def model_steps(
 
 
 @lru_cache(_CACHED_MOLECULES)
-def library_steps(library: precedents.Library, smiles: str, most: int = LIBRARY_STEPS) -> list[Step]:
+def library_steps(library: precedents.Library, smiles: str, most: int = LISTED_STEPS) -> list[Step]:
     """Return the reactions of a molecule by recorded transformations, the cheapest first.
 
-    A reaction costs minus the logarithm of a share: that of its transformation among the recorded reactions whose
-    transformation the molecule allows.
+    A reaction costs minus the logarithm of its probability.
     """
     return [Step(reactants, -math.log(share), True) for reactants, share in library.propose(smiles, most)]
+
+
+def own_reactants(library: precedents.Library, smiles: str) -> list[tuple[str, ...]]:
+    """Return the reactants of a molecule by the transformations of a user, which come before all others."""
+    return [] if library.own is None else [one for one, _ in library.own.propose(smiles, LISTED_STEPS)]
 
 
 def _estimate(smiles: str) -> float:

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
@@ -24,6 +24,7 @@ from ...common.tables import named_errors, text_of
 from ..molecules import canonical_smiles, read_molecule
 from ..tree import ATOM_MAP, split_parts
 from .groups import kept_groups, objection
+from .ranker import RANKER, Ranker, shares_of_neighbours
 
 SHIPPED = "transformations.jsonl.gz"
 # The numbers of templates, molecules, patterns and fragments that a process caches. A template takes 80 kB, a molecule
@@ -37,8 +38,13 @@ _RDCHIRAL = threading.Lock()
 _LIBRARIES = 4
 # The number of reactions with reagents from which a transformation does not need those of others of its kind.
 _ENOUGH_REAGENTS = 10
-# Transformations with fewer reactions are not proposed. They seldom rank high, and are two thirds of all.
+# Transformations with fewer reactions are no classes of the ranker. They seldom rank high, and are two thirds of all.
 LEAST_PROPOSED = 2
+# The number of classes of the ranker that are tried for a molecule, and the probability after which no others are.
+_MOST_TRIED, _ENOUGH = 200, 0.995
+# The part of the probability of a core that goes to its transformations of one reaction. Of 0.03, 0.1 and 0.3, the last
+# two had the best accuracies on 400 held-out reactions.
+_SHARE_OF_RARE = 0.1
 # A stereocentre with a lone pair.
 _LONE_PAIR = re.compile(r"\[(?:S|Se|Te|P|As)@")
 # An element with its count in the text of a difference.
@@ -201,6 +207,17 @@ def _forward(smarts: str) -> Any:
 Row = tuple[str, Transformation]
 
 
+def _matcher(product: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a pattern is in a product, a canonical SMILES."""
+    molecule, missing = _molecule(product), ~_molecule_bits(product)
+
+    def is_in_product(pattern: str) -> bool:
+        # fingerprints are compared first, because that is faster than to parse and match a pattern
+        return not _bits(pattern) & missing and molecule.HasSubstructMatch(_parsed(pattern))
+
+    return is_in_product
+
+
 class _Screen:
     """Transformations, the most common first. They are grouped by the product's part of their cores, which many share,
     so a molecule is compared with few of them.
@@ -220,12 +237,7 @@ class _Screen:
 
     def matching(self, product: str) -> Iterator[Row]:
         """Yield the transformations whose pattern is in a product, a canonical SMILES."""
-        molecule, missing = _molecule(product), ~_molecule_bits(product)
-
-        def is_in_product(pattern: str) -> bool:
-            # fingerprints are compared first, because that is faster than to parse and match a pattern
-            return not _bits(pattern) & missing and molecule.HasSubstructMatch(_parsed(pattern))
-
+        is_in_product = _matcher(product)
         candidates = [one for core, some in self._by_core.items() if is_in_product(core) for one in some]
         for place, made in sorted(candidates):
             if is_in_product(made):
@@ -238,16 +250,19 @@ class Library:
     Args:
         rows: transformations, each with its difference of atoms, as returned by [`difference`].
         own: the transformations of a user, which are among the rows and are proposed first.
-        least_proposed: the number of reactions of a transformation from which it is proposed.
+        ranker: the ranker of the transformations to propose, with its classes. Without it, the most common come first.
+        is_own: whether these are the transformations of a user. All of them are proposed, those first that were
+            recorded with similar molecules.
     """
 
     def __init__(
         self,
         rows: Iterable[Row],
         own: Library | None = None,
-        least_proposed: int = LEAST_PROPOSED,
+        ranker: tuple[Ranker, Sequence[Transformation]] | None = None,
+        is_own: bool = False,
     ):
-        self.own, self._least_proposed = own, least_proposed
+        self.own, self.ranker, self._is_own = own, ranker, is_own
         by_difference: dict[str, list[Row]] = {}
         for row in rows:
             by_difference.setdefault(row[0], []).append(row)
@@ -262,7 +277,7 @@ class Library:
 
     def with_own(self, own: Library) -> Library:
         """Return a library that also has the transformations of a user."""
-        return Library(combined(own.rows(), self.rows()), Library(own.rows(), least_proposed=1))
+        return Library(combined(own.rows(), self.rows()), Library(own.rows(), is_own=True), self.ranker)
 
     @cached_property
     def related(self) -> Library:
@@ -292,33 +307,76 @@ class Library:
     @cached_property
     def _common(self) -> _Screen:
         """The transformations to propose."""
-        return _Screen(row for row in self.rows() if row[1].count >= self._least_proposed)
+        return _Screen(row for row in self.rows() if self._is_own or row[1].count >= LEAST_PROPOSED)
+
+    def _ranked(self, product: str) -> Iterable[tuple[Transformation, float]]:
+        """Return transformations whose patterns are in a product, a canonical SMILES, with their probabilities, the most
+        probable first.
+        """
+        if self.ranker is not None:
+            return sorted(self._by_ranker(*self.ranker, product), key=lambda ranked: -ranked[1])
+        matching = [transformation for _, transformation in self._common.matching(product)]
+        if not self._is_own:
+            total = sum(one.count for one in matching)
+            return [(one, one.count / total) for one in matching]
+        shares = shares_of_neighbours(product, [list(map(_product_of, one.examples)) for one in matching])
+        return sorted(zip(matching, shares, strict=True), key=lambda ranked: -ranked[1])
+
+    def _by_ranker(
+        self, ranker: Ranker, classes: Sequence[Transformation], product: str
+    ) -> Iterator[tuple[Transformation, float]]:
+        """Yield the classes whose patterns are in a product, and the transformations of one reaction that share their
+        cores, which have a part of the probability of the core.
+        """
+        is_in_product, cores = _matcher(product), dict[str, float]()
+        for number, share in ranker.ranked(product, _MOST_TRIED):
+            one = classes[number]
+            cores[one.core or ""] = cores.get(one.core or "", 0.0) + share
+            if is_in_product(_made(one.smarts)):
+                yield one, share
+        for core, share in cores.items():
+            if (rare := self._rare.get(core)) and is_in_product(_made(core)):
+                matching = [one for one in rare if is_in_product(_made(one.smarts))]
+                yield from ((one, _SHARE_OF_RARE * share / len(matching)) for one in matching)
+
+    @cached_property
+    def _rare(self) -> dict[str, list[Transformation]]:
+        """The transformations of one reaction, by their cores."""
+        rare: dict[str, list[Transformation]] = {}
+        for _, one in self.rows():
+            if one.core is not None and one.count < LEAST_PROPOSED:
+                rare.setdefault(one.core, []).append(one)
+        return rare
 
     def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
-        """Apply the transformations to a product, those of the user first, then the most common.
+        """Apply transformations to a product: those of the user first, then the most probable.
 
         Args:
             product: SMILES of the product.
             most: the largest number of sets of reactants.
 
         Returns:
-            The sorted canonical SMILES of the reactants, with the share of their transformation among the recorded
-            reactions of all transformations that match the product.
+            The sorted canonical SMILES of the reactants, with their probability: the sum over the transformations that
+            give them. The outcomes of a transformation share its probability. Those of the user are at least as
+            probable as the others.
         """
         made = canonical_smiles(product)
-        matching = [transformation for _, transformation in self._common.matching(made)]
-        total = sum(transformation.count for transformation in matching)
-        proposed = {} if self.own is None else dict(self.own.propose(product, most))
-        for transformation in matching:
-            for outcome, mapped in transformation.outcomes(made).items():
-                if len(proposed) == most:
-                    return list(proposed.items())
+        own = {} if self.own is None else dict(self.own.propose(made, most))
+        proposed, total = dict[tuple[str, ...], float](), 0.0
+        for transformation, share in self._ranked(made):
+            if total >= _ENOUGH or len(own.keys() | proposed.keys()) >= most:
+                break
+            total += share
+            outcomes = transformation.outcomes(made)
+            for outcome, mapped in outcomes.items():
                 if all(read_molecule(part) is not None for part in outcome.split(".")):
                     reactants = tuple(joined(outcome.split(".")).split("."))
-                    is_new = made not in reactants and reactants not in proposed
-                    if is_new and objection(transformation.name, made, mapped) is None:
-                        proposed[reactants] = transformation.count / total
-        return list(proposed.items())
+                    if made not in reactants and objection(transformation.name, made, mapped) is None:
+                        proposed[reactants] = proposed.get(reactants, 0.0) + share / len(outcomes)
+        best = max(proposed.values(), default=0.0)
+        first = {reactants: max(share, best) for reactants, share in own.items()}
+        others = sorted(proposed.items(), key=lambda other: -other[1])
+        return [*first.items(), *(other for other in others if other[0] not in first)][:most]
 
     def first_of_two(self, product: str, reactants: str) -> list[Transformation]:
         """Return the transformations of a product after which another one may supply the other atoms, the most common
@@ -336,18 +394,26 @@ class Library:
         return [one for key, one in self._common.matching(product) if is_left[key] and one.might_use(others)]
 
     @classmethod
-    def load(cls, path: str | Path) -> Library:
+    def load(cls, path: str | Path, ranker: str | Path | None = None) -> Library:
         """Read a library that `weftformer routes library` has written.
 
+        Args:
+            path: the file of the library.
+            ranker: the file of its ranker.
+
         Raises:
-            OSError: the file cannot be read.
-            ValueError: it is not such a library.
+            OSError: a file cannot be read.
+            ValueError: it is not such a library, or the ranker belongs to another one.
         """
         # the collector would look at all of the new objects again and again, which takes half of the time
         was_enabled = gc.isenabled()
         gc.disable()
         try:
-            return cls(read_rows(path))
+            rows = list(read_rows(path))
+            if ranker is None:
+                return cls(rows)
+            ranks = Ranker.load(ranker, [one.smarts for _, one in rows])
+            return cls(rows, ranker=(ranks, [rows[place][1] for place in ranks.places]))
         finally:
             if was_enabled:
                 gc.enable()
@@ -437,7 +503,8 @@ def shipped_library() -> Library:
     """Return the library that the package ships: 255,752 reactions of USPTO-50K's training part, USPTO-15K, PaRoutes n5
     and parts of USPTO-full and USPTO-480K.
     """
-    return Library.load(str(files("weftformer.routes.shipped").joinpath(SHIPPED)))
+    library, ranker = (str(files("weftformer.routes.shipped").joinpath(name)) for name in (SHIPPED, RANKER))
+    return Library.load(library, ranker)
 
 
 def combined(*libraries: Iterable[Row]) -> list[Row]:
@@ -630,6 +697,10 @@ def _with_stereo(mapped: str, product: str) -> str:
 
 def _pattern(smarts: str) -> Chem.Mol:
     return Chem.MolFromSmarts(smarts[1:-1] if smarts.startswith("(") and smarts.endswith(")") else smarts)
+
+
+def _product_of(example: Example) -> str:
+    return example.smiles.split(">>")[1]
 
 
 def _made(smarts: str) -> str:

@@ -17,6 +17,7 @@ from ..molecules import canonical_or_given
 from ..planning.planner import RoutePlanner
 from ..planning.requests import no_material_because
 from ..planning.settings import PlanSettings
+from ..planning.stock_search import LISTED_STEPS
 from ..plans import Plan
 from ..tree import Route
 from .conditions import CONDITIONS
@@ -79,6 +80,9 @@ def predict(
 ) -> list[Prediction]:
     """Plan the targets, and write each plan to `sink` when it is done.
 
+    If all routes are single reactions and the model is told so, the library proposes reactions too, unless the settings
+    are `direct`.
+
     Args:
         planner: the planner.
         references: recorded routes, each with the leaf that may be given to the model.
@@ -89,15 +93,19 @@ def predict(
     """
     materials = [material if "material" in condition else None for _, material in references]
     plans: dict[int, Plan] = {}
-    results = planner.stream(
-        [route.smiles for route, _ in references],
-        settings,
-        n_steps=[route.depth for route, _ in references] if "steps" in condition else None,
-        starting_material=materials if "material" in condition else None,
-        on_error="skip",  # counts as not found, and is reported at the end
-        progress=False,
-        **options,
-    )
+    targets = [route.smiles for route, _ in references]
+    if condition == "steps" and not settings.direct and all(route.depth == 1 for route, _ in references):
+        results = planner.expansions(targets, LISTED_STEPS + settings.beams, settings, **options)
+    else:
+        results = planner.stream(
+            targets,
+            settings,
+            n_steps=[route.depth for route, _ in references] if "steps" in condition else None,
+            starting_material=materials if "material" in condition else None,
+            on_error="skip",  # counts as not found, and is reported at the end
+            progress=False,
+            **options,
+        )
     with Progress(CONDITIONS[condition], len(references), "targets") as bar:
         for index, plan in results:
             plans[index] = plan

@@ -35,6 +35,6 @@ def test_an_item_that_hangs_is_given_up_and_no_other(monkeypatch, count):
 def test_a_killed_process_is_an_error(monkeypatch):
     monkeypatch.setattr(workers, "_BATCH", 4)
     for seconds in (None, 30.0):
-        with WorkerProcesses(Work(killed=(5,)), 2, seconds) as processes:
-            with pytest.raises(ChildProcessError, match="a worker process was killed"):
-                list(processes.map(Work.double, range(20)))
+        raises = pytest.raises(ChildProcessError, match="a worker process was killed")
+        with WorkerProcesses(Work(killed=(5,)), 2, seconds) as processes, raises:
+            list(processes.map(Work.double, range(20)))

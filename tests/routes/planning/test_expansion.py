@@ -30,39 +30,54 @@ def two(library):
     library(("O1", Transformation(COUPLING, 30)), ("Cl1", Transformation(CHLORIDE, 10)))
 
 
-def test_the_library_comes_first_at_the_costs_of_the_search_and_then_the_model(planner, library, two):
+def test_the_library_and_the_model_are_in_one_list(planner, library, two):
     told, stock = [], Stock(["CC(=O)O"])
     plan = planner.expand(AMIDE, stock=stock, on_found=told.append, **SETTINGS)
     assert told == plan.candidates and [one.rank for one in told] == list(range(1, len(told) + 1))
-    assert reactants(plan)[:2] == [ACID, CHLORIDE_AND_AMINE]
-    assert [one.score for one in told[:2]] == [pytest.approx(math.log(share)) for share in (0.75, 0.25)]
-    assert len(set(reactants(plan))) == len(told)  # the amide that both propose stands once
+    # both propose the acid, which stands once, and only the library proposes the chloride
+    assert reactants(plan)[0] == ACID and CHLORIDE_AND_AMINE in reactants(plan)
+    assert len(set(reactants(plan))) == len(told) > 1
+    scores = [one.score for one in told]
+    assert scores == sorted(scores, reverse=True) and sum(map(math.exp, scores)) == pytest.approx(1.0)
     assert told[0].missing == (AMINE,) and told[0].reactions[0]["evidence"] == "recorded"
-    library(("Cl1", Transformation(CHLORIDE, 10)))
-    plan = planner.expand(AMIDE, **SETTINGS)
-    assert reactants(plan)[:2] == [CHLORIDE_AND_AMINE, ACID] and plan.candidates[0].missing is None
-    costs = [-one.score for one in plan.candidates[1:]]
-    assert costs == sorted(costs) and costs[0] < 0.3 < UNRECORDED_COST  # the model is sure of it
-
-
-def test_reactions_that_the_model_has_proposed_before_come_by_their_cost(library):
     library()
-    known = {AMIDE: [Step(ACID, 2.0), Step(("C",), 0.5), Step(CHLORIDE_AND_AMINE, 1.0)]}  # methane supplies too little
+    alone = planner.expand(AMIDE, **SETTINGS)
+    assert CHLORIDE_AND_AMINE not in reactants(alone) and alone.candidates[0].missing is None
+
+
+def test_reactions_that_the_model_has_proposed_before_come_by_their_probability(library):
+    library()
+    # methane supplies too little, and the cost of a step that is not recorded is no part of its probability
+    first, second = Step(CHLORIDE_AND_AMINE, 1.0, True), Step(ACID, 1.5 + UNRECORDED_COST)
+    known = {AMIDE: [second, Step(("C",), 0.5), first]}
     expansion = Expansion(PlanRequest(AMIDE, num_proposals=20), None, None, known)
     while not expansion.is_over(0.0):
         expansion.advance()
     candidates, _ = expansion.result()
-    assert [one.score for one in candidates] == [-1.0, -2.0] and [one.rank for one in candidates] == [1, 2]
+    assert [one.route.children[0].smiles for one in candidates] == ["CC(=O)Cl", "CC(=O)O"]
+    assert [one.rank for one in candidates] == [1, 2]
+    ratio = candidates[0].score - candidates[1].score
+    known[AMIDE] = [Step(ACID, 1.5, True), first]
+    again = Expansion(PlanRequest(AMIDE, num_proposals=20), None, None, known)
+    again.advance()
+    [one, other] = again.result()[0]
+    assert one.score - other.score == pytest.approx(ratio)
 
 
-def test_n_bounds_each_source(planner, library, two):
+def test_n_bounds_the_list(planner, library, two):
     assert reactants(planner.expand(AMIDE, 1, **SETTINGS)) == [ACID]
-    library(("Cl1", Transformation(CHLORIDE, 10)))
-    assert reactants(planner.expand(AMIDE, 1, **SETTINGS)) == [CHLORIDE_AND_AMINE, ACID]
+    assert len(planner.expand(AMIDE, 2, **SETTINGS).candidates) == 2
     with pytest.raises(ValueError, match="n=0 is not allowed"):
         planner.expand(AMIDE, 0)
     with pytest.raises(ValueError, match="'C1CC' is not a molecule"):
         planner.expand("C1CC")
+
+
+def test_many_molecules_have_the_reactions_of_each_alone(planner, two):
+    plans = dict(planner.expansions([AMIDE, "C1CC", AMINE], 5, PlanSettings(**SETTINGS)))
+    assert "'C1CC' is not a molecule" in plans[1].problem
+    for index, smiles in ((0, AMIDE), (2, AMINE)):
+        assert reactants(plans[index]) == reactants(planner.expand(smiles, 5, **SETTINGS))
 
 
 def test_what_the_user_has_and_refuses(planner, two):

@@ -16,7 +16,7 @@ AMIDE, AMINE = "CC(=O)NCc1ccccc1", "NCc1ccccc1"
 
 @pytest.fixture
 def model(chain_planner):
-    return WeftReactionModel(chain_planner.model, chain_planner.tokenizer, beams=3)
+    return WeftReactionModel(chain_planner.model, chain_planner.tokenizer, beams=3, use_library=False)
 
 
 def told(reactions):
@@ -63,3 +63,14 @@ def test_the_probability_of_a_reaction_is_its_mean_over_the_texts_of_a_molecule(
     assert asked[0] == AMIDE and Molecule(asked[1]) == Molecule(AMIDE) and asked[1] != AMIDE
     assert told(found) == [(sorted(ester), AMIDE), (sorted(acid), AMIDE), (sorted(rare), AMIDE)]
     assert [one.metadata["probability"] for one in found] == pytest.approx([0.35, 0.25, 0.0])
+
+
+def test_the_library_proposes_too(chain_planner):
+    model = WeftReactionModel(chain_planner.model, chain_planner.tokenizer, beams=5)
+    [found] = model([Molecule(AMIDE)])
+    acid, chloride = (sorted(["CC(=O)O", AMINE]), AMIDE), (sorted(["CC(=O)Cl", AMINE]), AMIDE)
+    assert (
+        acid in told(found)[:3] and chloride in told(found)[:3] and len(found) == 5
+    )  # the model proposes the acid alone
+    shares = [one.metadata["probability"] for one in found]
+    assert shares == sorted(shares, reverse=True) and sum(shares) <= 1.0

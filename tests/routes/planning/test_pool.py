@@ -232,12 +232,19 @@ def test_the_judgement_decides_whether_a_route_is_recorded(planner, library, mon
     assert not told
 
 
-def test_a_recorded_route_leaves_a_quarter_of_the_budget(planner, library):
+def test_a_search_that_has_a_route_ends_when_it_finds_no_others(planner, library, monkeypatch):
     library(("O1", Transformation(COUPLING, 30)))
-    _, asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", AMINE, "N", "BrCc1ccccc1"], max_expansions=4)
-    assert len(asked) == 1
-    _, asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], max_expansions=4)
-    assert len(asked) > 1
+    stock = ["CC(=O)O", AMINE, "N", "BrCc1ccccc1"]
+    asked = {}
+    for patience in (0, 1, 30):
+        monkeypatch.setattr(stock_module, "PATIENCE", patience)
+        plans, asked[patience] = to_the_stock(planner, [AMIDE], stock, max_expansions=8)
+        assert plans[0].solved
+    assert len(asked[0]) <= len(asked[1]) < len(asked[30]) <= 8
+    # without a route, there is no end before the budget
+    monkeypatch.setattr(stock_module, "PATIENCE", 0)
+    [plan], asked = to_the_stock(planner, [AMIDE], ["CC(=O)O", "N"], max_expansions=8)
+    assert not plan.solved and len(asked) > 1
 
 
 def test_the_budget_of_the_library_is_a_multiple_of_that_of_the_model(planner, library, monkeypatch):

@@ -1,0 +1,118 @@
+"""Ranks the transformations of a library by the molecule: a perceptron on fingerprints, whose classes they are (Segler
+and Waller 2017, doi 10.1002/chem.201605499).
+
+The order of the classes is the same on every machine and with every number of threads, because no sum is rounded: the
+second layer has whole numbers below 2**7, whose sums single precision holds exactly, and the first one has multiples of
+2**-24, whose sums double precision holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+from os import PathLike
+from typing import Any
+
+import torch
+from rdkit import Chem, DataStructs
+from rdkit.Chem import rdFingerprintGenerator
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+# The largest weight and the largest activation of the second layer, as whole numbers. The sums of up to 1,040 products
+# are below 2**24.
+LARGEST = 127
+# The fragments of a fingerprint: those around each atom up to this number of bonds, in so many bits.
+RADIUS, BITS = 2, 2048
+RANKER = "ranker.safetensors"
+# The difference in similarity for which a transformation of a user is e times as probable. It was not tuned.
+_WIDTH = 0.1
+
+
+@lru_cache(1 << 12)
+def fingerprint(smiles: str) -> Any:
+    """Return the Morgan fingerprint of a molecule as a bit vector."""
+    return _generator().GetFingerprint(Chem.MolFromSmiles(smiles))
+
+
+@cache
+def _generator() -> Any:
+    return rdFingerprintGenerator.GetMorganGenerator(radius=RADIUS, fpSize=BITS)
+
+
+def shares_of_neighbours(smiles: str, products: Sequence[Sequence[str]]) -> list[float]:
+    """Return the probability of each transformation from its recorded product that is most similar to a molecule.
+
+    Args:
+        smiles: SMILES of the molecule.
+        products: for each transformation, SMILES of recorded products.
+    """
+    own = fingerprint(smiles)
+    nearest = [
+        max(DataStructs.BulkTanimotoSimilarity(own, list(map(fingerprint, some))), default=0.0) for some in products
+    ]
+    return (torch.tensor(nearest, dtype=torch.float64) / _WIDTH).softmax(0).tolist()
+
+
+class Ranker:
+    """A ranker of transformations.
+
+    Args:
+        tensors: `input.weight` of shape `(fragments, hidden)` and `input.bias`, in half precision, which give the
+            activations of the second layer in units of its weights; `output.weight` of shape `(classes, hidden)`, whole
+            numbers of eight bits; `output.scale` and `output.bias` of each class, in single precision; and `places`,
+            the place of each class in its library.
+    """
+
+    def __init__(self, tensors: dict[str, torch.Tensor]):
+        self.tensors, self.places = tensors, tensors["places"].tolist()
+        self._first, self._bias = (tensors[f"input.{name}"].double() for name in ("weight", "bias"))
+        self._second = tensors["output.weight"].T.float().contiguous()  # faster than its transpose
+
+    def ranked(self, smiles: str, most: int) -> list[tuple[int, float]]:
+        """Return the most probable classes for a product with their probabilities, the first of `most`.
+
+        Classes of equal probability come in their order.
+
+        Args:
+            smiles: canonical SMILES.
+            most: the number of classes.
+        """
+        bits = list(fingerprint(smiles).GetOnBits())
+        hidden = (self._first[bits].sum(0) + self._bias).round().clamp(0, LARGEST).float()
+        sums = hidden @ self._second
+        logits = sums.double() * self.tensors["output.scale"] + self.tensors["output.bias"]
+        values, classes = logits.sort(descending=True, stable=True)
+        shares = values.softmax(0)[:most]
+        return list(zip(classes[:most].tolist(), shares.tolist(), strict=True))
+
+    def save(self, path: str | PathLike[str], smarts: Iterable[str]) -> None:
+        """Write the ranker. `smarts` are the templates of its classes."""
+        save_file(self.tensors, path, {"templates": _hash(smarts)})
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], templates: list[str]) -> Ranker:
+        """Read a ranker.
+
+        Args:
+            path: the file.
+            templates: the templates of its library, in their order.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it is damaged, or belongs to another library.
+        """
+        try:
+            with safe_open(path, "pt") as file:
+                ranker = cls({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+                expected = file.metadata()["templates"]
+            if _hash(templates[place] for place in ranker.places) == expected:
+                return ranker
+        except (SafetensorError, KeyError, IndexError, TypeError) as error:
+            raise ValueError(f"{path} is not a ranker: {error}") from error
+        raise ValueError(f"{path} belongs to another library.")
+
+
+def _hash(smarts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(smarts).encode()).hexdigest()
