@@ -95,6 +95,8 @@ def _bound(molecule: Any, patterns: dict[str, Any]) -> Any:
         for anions in (carbanions, [] if metal.GetSymbol() in ("Mg", "Zn") else halides) if is_organic else ():
             while anions and metal.GetFormalCharge() > 0:
                 anion = anions.pop(0)
+                if bound.GetBondBetweenAtoms(place, anion) is not None:
+                    continue  # drawn with the bond and the charges
                 bound.AddBond(place, anion, Chem.BondType.SINGLE)
                 _charge(metal, -1)
                 _charge(bound.GetAtomWithIdx(anion), 1)

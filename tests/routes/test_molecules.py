@@ -74,6 +74,7 @@ def test_isotopes_rings_and_blanks_around_are_read():
         ("[H-].[Na+]", "[NaH]"),
         ("[Cl-].[Cl-].[Zn+2]", "Cl[Zn]Cl"),
         # these stay as they are
+        *((smiles,) for smiles in ("[CH2-][Pd+2]", "[CH2-][Zn+2][CH3]")),
         *((smiles,) for smiles in ("[CH3][Mg+]", "[AlH4-].[Li+]", "[O]=[Os](=[O])(=[O])=[O]", "[NH3+]CC(=O)[O-]")),
         *((smiles,) for smiles in ("[Na+].c1cc[cH-]c1", "CCC[CH2][Sn]([Cl])([CH2]CCC)[CH2]CCC")),
         # a racemate, one of two enantiomers, and a known enantiomer
