@@ -407,12 +407,12 @@ def ranked(
         per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
         evidence: what routes need to solve a target, see [`Plan`]. "recorded" puts routes whose steps are all
             precedented first; among equals, those from molecules of the stock alone; among these, those with fewer
-            steps that only move the problem or take an unusual position of an aromatic ring. "any" compares the stock
+            steps that only move the problem, take an unusual position of an aromatic ring, or hide another step. "any" compares the stock
             before the precedents. The score decides last, and alone without it.
         per_step: let the score per step decide, because the whole score favours short texts.
         library: the file of a user's own reactions, see [`Candidate`].
     """
-    from .precedents import count_unproductive
+    from .precedents import count_hidden, count_unproductive
 
     best = [replace(candidate.with_stock(stock), library=library) for candidate in candidates]
 
@@ -421,7 +421,7 @@ def ranked(
         if evidence is None or candidate.route is None:
             return fails, evidence is not None, evidence is not None, 0, -candidate.score
         steps = candidate.route.num_reactions if per_step else 1
-        moves = count_unproductive(candidate.route, candidate.judgements)
+        moves = sum(count(candidate.route, candidate.judgements) for count in (count_unproductive, count_hidden))
         moves += sum(judgement.is_misplaced for judgement in candidate.judgements)
         order = [not candidate.precedented, not candidate.purchasable]
         if evidence == "any":

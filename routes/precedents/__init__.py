@@ -1,6 +1,16 @@
 """Judges reactions: precedents in recorded chemistry, and remarks."""
 
-from .judgement import CLASSES, Evidence, Judgement, count_unproductive, is_recorded, judge, judge_route, judge_step
+from .judgement import (
+    CLASSES,
+    Evidence,
+    Judgement,
+    count_hidden,
+    count_unproductive,
+    is_recorded,
+    judge,
+    judge_route,
+    judge_step,
+)
 from .transformations import Library, Transformation, library_of, shipped_library
 
 __all__ = [
@@ -9,6 +19,7 @@ __all__ = [
     "Judgement",
     "Library",
     "Transformation",
+    "count_hidden",
     "count_unproductive",
     "is_recorded",
     "judge",

@@ -193,6 +193,16 @@ def count_unproductive(route: Route, judgements: Sequence[Judgement]) -> int:
     return sum(judgement.is_unproductive for judgement in judgements) + swaps
 
 
+def count_hidden(route: Route, judgements: Sequence[Judgement]) -> int:
+    """Return the number of steps that join three or more molecules by a transformation without a name. Most such records
+    are two reactions without isolation of what is between them.
+
+    Arguments are those of [`count_unproductive`].
+    """
+    steps = zip(route.steps(), judgements, strict=True)
+    return sum(judgement.name is None and len(step.children) > 2 for step, judgement in steps)
+
+
 def judge_step(route: Route, library: Library | None = None) -> Judgement:
     """Return the judgement of the last reaction of a route."""
     return judge(route.smiles, [child.smiles for child in route.children], library)

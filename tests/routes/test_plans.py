@@ -83,6 +83,15 @@ def test_routes_with_protections_rank_behind():
     assert [c.route for c in ranked(scored, evidence="recorded")] == [other, protection]
 
 
+def test_routes_with_a_step_that_hides_another_rank_behind():
+    lidocaine, chloride, xylidine = "CCN(CC)CC(=O)Nc1c(C)cccc1C", "O=C(Cl)CCl", "Cc1cccc(C)c1N"
+    at_once = Route(lidocaine, leaf("CCNCC", chloride, xylidine))
+    amide = Route("Cc1cccc(C)c1NC(=O)CCl", leaf(chloride, xylidine))
+    explicit = Route(lidocaine, (*leaf("CCNCC"), amide))
+    best = ranked(found(at_once, explicit), Stock(["CCNCC", chloride, xylidine]), evidence="recorded")
+    assert [one.route for one in best] == [explicit, at_once] and all(one.precedented for one in best)
+
+
 def test_routes_that_take_an_unusual_position_rank_behind():
     product = "Nc1cncnc1Cl"
     substitution, reduction = (
