@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("rdchiral")
 
 from weftformer.routes import judge
-from weftformer.routes.precedents import library_of
+from weftformer.routes.precedents import library_of, shipped_library
 from weftformer.scripts import cli
 
 # nobody else makes this amine by an exchange of silicon for nitrogen
@@ -70,3 +70,28 @@ def test_a_plan_with_a_file_that_is_no_library_stops_at_once(tmp_path, capsys):
     words = ["routes", "plan", "CC(=O)Nc1ccccc1", "--library", str(tmp_path / "own.txt")]
     assert cli.main(words) == 1
     assert "is not a library of transformations" in capsys.readouterr().err
+
+
+def test_files_for_aizynthfinder(tmp_path, capsys):
+    pytest.importorskip("onnx")
+    (tmp_path / "stock.smi").write_text("CCO\nCC(=O)O acid\n")
+    folder = tmp_path / "files"
+    assert weft("--aizynthfinder", folder, "--stock", tmp_path / "stock.smi") == 0
+    assert f"aizynthcli --config {folder / 'config.yml'}" in capsys.readouterr().out
+    assert {file.name for file in folder.iterdir()} == {"config.yml", "policy.onnx", "stock.txt", "templates.csv"}
+    ranker, classes = shipped_library().ranker
+    assert len((folder / "templates.csv").read_text().splitlines()) == 1 + len(classes) == 1 + len(ranker.places)
+    assert len((folder / "stock.txt").read_text().split()) == 2
+    for words, message in (
+        (("--aizynthfinder", folder), "exists: choose another folder"),
+        (("reactions.csv", "--aizynthfinder", folder), "give REACTIONS and --output-file, or --aizynthfinder"),
+        ((), "give REACTIONS and --output-file, or --aizynthfinder"),
+        (
+            ("reactions.csv", "--output-file", tmp_path / "own.gz", "--stock", "a.smi"),
+            "--stock is for --aizynthfinder",
+        ),
+        (("reactions.csv",), "--output-file is required"),
+    ):
+        assert weft(*words) == 1 and message in capsys.readouterr().err
+    assert weft("--aizynthfinder", folder, "--overwrite") == 0  # with the included stock
+    assert len((folder / "stock.txt").read_text().split()) > 7_000
