@@ -34,7 +34,7 @@ class WorkerProcesses:
         subject: the object, which must be picklable.
         count: number of processes. With 1, or for a single batch, the work is done in this process.
         seconds: the longest time for an item, for work that may hang in a library where no exception reaches it. The
-            process is then ended, and the result of the item is None. Even a single process is then another one.
+            process is then ended, and the result of the item is None. A single batch has no limit.
     """
 
     def __init__(self, subject: Any, count: int, seconds: float | None = None):
@@ -85,7 +85,12 @@ class WorkerProcesses:
             # "spawn", because a forked copy of a process with threads (tokenizers, torch) may hang
             spawn, begin = multiprocessing.get_context("spawn"), pickle.dumps(partial(_begin, self._subject))
             self._pool = ProcessPoolExecutor(self._count, spawn, weftformer_command.call_with_parts, (begin,))
-        return self._pool.submit(_work, name, batch, self._seconds)
+        try:
+            return self._pool.submit(_work, name, batch, self._seconds)
+        except BrokenProcessPool as error:  # a process has ended since: [`_next`] submits the batch again
+            lost: Future[list[Any]] = Future()
+            lost.set_exception(error)
+            return lost
 
     def _next(self, name: str, under_way: deque[tuple[list[Any], Future[list[Any]]]]) -> list[Any]:
         """Return the results of the earliest batch."""

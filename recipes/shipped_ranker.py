@@ -10,8 +10,8 @@ atom maps, and takes 10 ms of CPU time a reaction, 46 minutes for all of them. W
 recipe continues. The training takes 35 minutes of two busy cores.
 
 2,000 reactions of the first file are held out, drawn at random among those whose products only one reaction of all
-files makes. They are in `held-out.jsonl`, 1,000 for tests and 1,000 for calibration, also without the transformations
-that only they support. The other products are for training and, one of 50, for validation.
+files makes. They are in `held-out.jsonl`: the first 1,000 are for tests, and the others for calibration. Of the other
+products, one of 50 is for validation, and the rest for training.
 """
 
 import argparse

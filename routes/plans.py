@@ -407,8 +407,8 @@ def ranked(
         per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
         evidence: what routes need to solve a target, see [`Plan`]. "recorded" puts routes whose steps are all
             precedented first; among equals, those from molecules of the stock alone; among these, those with fewer
-            steps that only move the problem, take an unusual position of an aromatic ring, or hide another step. "any" compares the stock
-            before the precedents. The score decides last, and alone without it.
+            steps that only move the problem, take an unusual position of an aromatic ring, or hide another step. "any"
+            compares the stock before the precedents. The score decides last, and alone without it.
         per_step: let the score per step decide, because the whole score favours short texts.
         library: the file of a user's own reactions, see [`Candidate`].
     """

@@ -32,6 +32,16 @@ def test_an_item_that_hangs_is_given_up_and_no_other(monkeypatch, count):
     assert found == [None if number in hangs else 2 * number for number in range(20)]
 
 
+def test_a_process_that_ends_while_the_results_are_used_loses_nothing(monkeypatch):
+    monkeypatch.setattr(workers, "_BATCH", 4)
+    with WorkerProcesses(Work(hangs=(18,)), 2, seconds=0.5) as processes:
+        results = processes.map(Work.double, range(60))
+        found = [next(results)]
+        time.sleep(4.0)  # the pool breaks before the next batch is submitted
+        found += results
+    assert found == [None if number == 18 else 2 * number for number in range(60)]
+
+
 def test_a_killed_process_is_an_error(monkeypatch):
     monkeypatch.setattr(workers, "_BATCH", 4)
     for seconds in (None, 30.0):

@@ -101,6 +101,16 @@ def test_the_same_reactants_by_several_transformations_add_up():
     assert sure.propose(AMIDE, 9) == [(ACID, pytest.approx(0.997))]
 
 
+def test_transformations_of_one_reaction_have_a_part_of_the_probability_of_their_core():
+    core = "[C:1]-[NH:2]>>[C:1]-[OH].[NH2:2]"
+    common, rare = (Transformation(TEMPLATES[place], count, core=core) for place, count in ((0, 5), (1, 1)))
+    other = Transformation(TEMPLATES[3], 5, core="[CH2:1]-[O:2]>>[CH2:1]-Br.[OH:2]")
+    rows = list(zip(DIFFERENCES, (common, rare, other), strict=False))
+    ranker = ranker_of(torch.tensor([0.8, 0.2]).log().tolist())
+    library = Library(rows, ranker=(ranker, [common, other]))
+    assert library.propose(AMIDE, 9) == [(ACID, pytest.approx(0.8)), (CHLORIDE, pytest.approx(0.08))]
+
+
 def test_a_library_without_a_ranker_proposes_the_most_common_first():
     rows = [("O1", Transformation(TEMPLATES[0], 30)), ("Cl1", Transformation(TEMPLATES[1], 10))]
     assert Library(rows).propose(AMIDE, 9) == [(ACID, 0.75), (CHLORIDE, 0.25)]
