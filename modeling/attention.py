@@ -11,8 +11,9 @@ from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from ..configuration.configuration_weft import WeftConfig
-from .layers import HeadRMSNorm, at_least_float32
-from .masks import cross_attention_implementation, mask_and_bias
+from .layers import HeadRMSNorm, at_least_float32, draws_slowly
+from .layers import dropout as random_dropout
+from .masks import additive, cross_attention_implementation, mask_and_bias
 from .positions import AttentionPositions, TokenPositions, rotate
 from .recorders import Recorded
 from .transformers_names import ALL_ATTENTION_FUNCTIONS, attention_implementation
@@ -112,8 +113,46 @@ def eager_attention_forward(
     weights_BHLM = nn.functional.softmax(scores_BHLM, dim=-1, dtype=at_least_float32(query.dtype)).to(query.dtype)
     if is_empty_BHL1 is not None:
         weights_BHLM = weights_BHLM.masked_fill(is_empty_BHL1, 0.0)
-    weights_BHLM = nn.functional.dropout(weights_BHLM, p=dropout, training=module.training)
+    weights_BHLM = random_dropout(weights_BHLM, dropout, module.training)
     return torch.matmul(weights_BHLM, value).transpose(1, 2).contiguous(), weights_BHLM
+
+
+def cpu_dropout_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float,
+    position_bias: torch.Tensor | None = None,
+    **kwargs,
+) -> tuple[torch.Tensor, None]:
+    """Return the output (B, L, H, K) of attention with dropout, in the place of SDPA on a CPU.
+
+    With dropout, torch has no fused kernel there: it also computes plain attention, and draws a float for each weight,
+    which takes a fifth of a training step. The mask is boolean or additive, as SDPA takes it.
+    """
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    scores_BHLM = torch.matmul(query * scaling, key.transpose(2, 3))
+    if position_bias is not None:
+        scores_BHLM = scores_BHLM + position_bias
+    if attention_mask is None and kwargs.get("is_causal", module.is_causal) and query.shape[2] > 1:
+        attention_mask = torch.ones(scores_BHLM.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    is_empty_BHL1 = None
+    if attention_mask is not None:
+        if attention_mask.dtype == torch.bool:
+            attention_mask = additive(attention_mask, query.dtype)
+        # queries that may attend to no key: their output is 0
+        is_empty_BHL1 = (attention_mask <= torch.finfo(attention_mask.dtype).min / 2).all(dim=-1, keepdim=True)
+        scores_BHLM = scores_BHLM + attention_mask.masked_fill(is_empty_BHL1, 0.0)
+    weights_BHLM = scores_BHLM.softmax(dim=-1, dtype=at_least_float32(query.dtype)).to(query.dtype)
+    output_BHLK = torch.matmul(random_dropout(weights_BHLM, dropout, module.training), value)
+    if is_empty_BHL1 is not None:
+        output_BHLK = output_BHLK.masked_fill(is_empty_BHL1, 0.0)
+    return output_BHLK.transpose(1, 2), None
 
 
 class AttentionBase(Recorded, nn.Module):
@@ -215,7 +254,10 @@ class AttentionBase(Recorded, nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the mixed values (B, L, H * K) and, with the eager implementation, the weights (B, H, L, M)."""
         mask, bias = mask_and_bias(self.implementation, attention_mask, self.bias(query, positions), query)
-        output, weights = self.compute(
+        compute = self.compute
+        if self.implementation == "sdpa" and self.training and self.config.attention_dropout and draws_slowly(query):
+            compute = cpu_dropout_attention_forward
+        output, weights = compute(
             self,
             query,
             key,

@@ -80,6 +80,11 @@ def build_norm(config: WeftConfig) -> nn.Module:
     return norm_class(config.d_model, eps=config.norm_eps, bias=config.norm_bias)
 
 
+def draws_slowly(states: torch.Tensor) -> bool:
+    """Return whether torch's own dropout of these states is slow: on a CPU, outside a compiled graph."""
+    return states.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     """Set elements to 0 with probability `p` in training and divide the others by 1 - p, like `nn.functional.dropout`.
 
@@ -88,12 +93,13 @@ def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     """
     if not training:
         return states
-    if p <= 0 or p >= 1 or states.device.type != "cpu" or torch.compiler.is_compiling():
+    if p <= 0 or p >= 1 or not draws_slowly(states):
         return nn.functional.dropout(states, p=p)
     words = torch.randint(-(1 << 63), (1 << 63) - 1, (-(-states.numel() // 4),), device=states.device)
     dropped = min(max(round(p * (1 << 16)), 1), (1 << 16) - 1)
     is_kept = words.view(torch.int16)[: states.numel()].view(states.shape) >= dropped - (1 << 15)
-    return states * is_kept * (1 / (1 - dropped / (1 << 16)))
+    # `where`, because a product would first convert the booleans to numbers
+    return torch.where(is_kept, states, 0.0) * (1 / (1 - dropped / (1 << 16)))
 
 
 class FeedForward(nn.Module):

@@ -4,7 +4,7 @@ Shape suffixes: N tokens (all batch rows, flattened), D model width, F expert wi
 tokens of one expert.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import nn
 
 from ..configuration.configuration_weft import WeftConfig
 from .bias_updates import update_after_steps
-from .checks import is_tracing
+from .checks import has_values, is_tracing
 from .layers import Float32Buffers, Float32Linear, dropout
 from .recorders import Recorded
 from .transformers_names import (
@@ -164,23 +164,43 @@ class ExpertsBase(nn.Module):
         gate, up = gate_up.chunk(2, dim=-1)
         return dropout(self.activation(gate) * up, self.config.activation_dropout, self.training)
 
-    def _expert(self, tokens_SD: torch.Tensor, expert: int) -> torch.Tensor:
-        name = "gate_up_proj" if self.has_gate else "up_proj"
-        up_bias, down_bias = (
-            getattr(self, f"{key}_bias")[expert] if self.has_bias else None for key in (name, "down_proj")
-        )
-        states_SF = nn.functional.linear(tokens_SD, getattr(self, name)[expert], up_bias)
+    def _weights_by_expert(self) -> Iterator[tuple[torch.Tensor | None, ...]]:
+        """Yield the up projection, its bias, the down projection and its bias of each expert."""
+
+        def split(name: str) -> Sequence[torch.Tensor | None]:
+            # the gradient of one `unbind` is one tensor; that of each `weight[expert]` would be as large as all experts
+            return getattr(self, name).unbind() if hasattr(self, name) else [None] * self.num_experts
+
+        up = "gate_up_proj" if self.has_gate else "up_proj"
+        return zip(split(up), split(f"{up}_bias"), split("down_proj"), split("down_proj_bias"), strict=True)
+
+    def _expert(self, tokens_SD: torch.Tensor, up, up_bias, down, down_bias) -> torch.Tensor:
+        states_SF = nn.functional.linear(tokens_SD, up, up_bias)
         states_SF = self._apply_gate(states_SF) if self.has_gate else self.act_fn(states_SF)
-        return nn.functional.linear(states_SF, self.down_proj[expert], down_bias)
+        return nn.functional.linear(states_SF, down, down_bias)
 
     def forward(self, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tensor:
         output_ND = torch.zeros_like(tokens_ND)
         # the id `num_experts` matches no expert: pads have it, and in expert parallelism experts of other processes
-        for expert in range(self.num_experts):
+        for expert, projections in enumerate(self._weights_by_expert()):
             token_S, slot_S = torch.where(ids_NK == expert)
-            states_SD = self._expert(tokens_ND[token_S], expert) * weights_NK[token_S, slot_S, None]
+            states_SD = self._expert(tokens_ND[token_S], *projections) * weights_NK[token_S, slot_S, None]
             output_ND.index_add_(0, token_S, states_SD.to(output_ND.dtype))
         return output_ND
+
+    def forward_sorted(self, tokens_ND: torch.Tensor, ids_NK: torch.Tensor, weights_NK: torch.Tensor) -> torch.Tensor:
+        """Return the output of `forward`, with the tokens of an expert side by side."""
+        ids_S, order_S = ids_NK.flatten().sort(stable=True)
+        *counts_E, pads = ids_S.bincount(minlength=self.num_experts + 1).tolist()
+        order_S = order_S[: len(order_S) - pads]
+        token_S = order_S // ids_NK.shape[1]
+        # the gradient of `index_select` is a sum of rows; that of an index adds one number at a time
+        states = [
+            self._expert(tokens_ND.index_select(0, rows_S), *projections)
+            for rows_S, projections in zip(token_S.split(counts_E), self._weights_by_expert(), strict=True)
+        ]
+        states_SD = torch.cat(states) * weights_NK.flatten().index_select(0, order_S)[:, None]
+        return torch.zeros_like(tokens_ND).index_add_(0, token_S, states_SD.to(tokens_ND.dtype))
 
 
 class _InDtype:
@@ -194,13 +214,19 @@ class _InDtype:
         return value.to(self.dtype) if isinstance(value, torch.Tensor) else value
 
 
+# The rows per expert from which one product for each expert pays on a CPU (measured for 3 to 64 experts, 256 to 768 wide).
+_SORTED_ROWS = 64
+
+
 def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]:
-    """Return transformers' decorator for experts, with three additions for "grouped_mm".
+    """Return transformers' decorator for experts, with four additions for "grouped_mm".
 
     - The loop computes float64 weights, for which torch has no grouped products. transformers checks an implementation
       when it is set, but the weights may become float64 later.
     - Under autocast, experts compute in its dtype, as linear layers do. torch's grouped products have no autocast, and
       transformers computes them in the dtype of the weights.
+    - On a CPU, products of many rows are computed expert by expert. torch's grouped products do the same there, but the
+      bias of each row is then gathered and added to its output, and its gradient is summed one number at a time.
     - "batched_mm" computes a step of decoding on an accelerator, as in transformers' `generate`. It is faster for few
       tokens, and unlike grouped products in fp32 it can be captured in a CUDA graph. transformers would set it in the
       configuration for the time of the loop, where concurrent calls would read it.
@@ -218,6 +244,8 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
                     return ALL_EXPERTS_FUNCTIONS["batched_mm"](self, tokens_ND, *args, **kwargs)
                 if self.down_proj.dtype == torch.float64:
                     return ExpertsBase.forward(self, tokens_ND, *args, **kwargs)
+                if device == "cpu" and has_values() and args[0].numel() >= _SORTED_ROWS * self.num_experts:
+                    return self.forward_sorted(tokens_ND, *args, **kwargs)
                 if device != "meta" and torch.is_autocast_enabled(device):
                     self = _InDtype(self, torch.get_autocast_dtype(device))
             return chosen(self, tokens_ND, *args, **kwargs)

@@ -182,3 +182,28 @@ def test_registered_attention_gets_a_relative_bias_or_is_refused(build, monkeypa
     model.set_attn_implementation("swallows")
     with pytest.raises(ValueError, match=words):
         model(**CALL)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"num_key_value_heads": 1}, {"self_attention_position_type": "relative"}], ids=str
+)
+def test_dropout_of_sdpa_on_a_cpu_equals_eager(build, fields):
+    """Both draw the same numbers, so their outputs and gradients agree. Some queries see no key."""
+    mask = torch.ones(2, 1, 4, 4, dtype=torch.bool).tril()
+    mask[1, :, 2] = False
+    call = {
+        "input_ids": torch.tensor([[3, 4, 5, 0], [6, 7, 8, 9]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 0], [0, 0, 0, 0]]),
+        "labels": torch.tensor([[6, 7, 8, 2], [9, 8, 7, 2]]),
+    }
+    results = {}
+    for attention in ("eager", "sdpa"):
+        model = build(attention=attention, attention_dropout=0.5, dropout=0.0, **fields).train()
+        for masks in ({}, {"decoder_attention_mask": mask}):
+            torch.manual_seed(0)
+            output = model(**call, **masks)
+            gradients = torch.autograd.grad(output.loss, [*model.parameters()], allow_unused=True)
+            results.setdefault(attention, []).append((output.logits, *(g for g in gradients if g is not None)))
+    for expected, found in zip(*results.values(), strict=True):
+        torch.testing.assert_close(found, expected)
+    assert not torch.equal(results["sdpa"][0][0], model.eval()(**call).logits)

@@ -8,6 +8,7 @@ import torch
 from transformers.integrations import moe as moe_integration
 
 from weftformer import WeftForConditionalGeneration
+from weftformer.modeling import moe
 from weftformer.modeling.losses import expert_load
 from weftformer.modeling.moe import ExpertsBase, NoisyTopKRouter, Router, SparseFeedForward
 
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.dtype(torch.float64)
 TOKENS = 9
 # torch has no grouped_mm of 64 bits
 GROUPED = pytest.param("grouped_mm", marks=pytest.mark.dtype(torch.float32))
-BACKENDS = ["eager", "batched_mm", GROUPED]
+SORTED = pytest.param("sorted", marks=pytest.mark.dtype(torch.float32))
+BACKENDS = ["eager", "batched_mm", GROUPED, SORTED]
 
 
 def tolerance_of(output):
@@ -44,8 +46,11 @@ def mixed(experts, tokens, ids, weights, gated, bias):
 
 
 @pytest.fixture
-def block(small, lopsided):
+def block(small, lopsided, monkeypatch):
     def make(seed=0, implementation="eager", ffn_dim=12, **fields):
+        if implementation == "sorted":  # the way of "grouped_mm" for many rows on a CPU
+            monkeypatch.setattr(moe, "_SORTED_ROWS", 0)
+            implementation = "grouped_mm"
         config = small(**fields)
         config._experts_implementation = implementation
         return lopsided(SparseFeedForward(config, ffn_dim), seed)
@@ -241,9 +246,9 @@ def counted_rows(monkeypatch, experts):
     """Record the number of rows that these experts compute in each call of one of them or, in groups, of a projection."""
     rows, one_expert, grouped = [], experts._expert, moe_integration._grouped_mm
 
-    def looped(tokens_SD, expert):
+    def looped(tokens_SD, *projections):
         rows.append(len(tokens_SD))
-        return one_expert(tokens_SD, expert)
+        return one_expert(tokens_SD, *projections)
 
     def in_groups(input, weight, offs):
         rows.append(int(offs[-1]))
@@ -254,7 +259,7 @@ def counted_rows(monkeypatch, experts):
     return rows
 
 
-@pytest.mark.parametrize("implementation", ["eager", "batched_mm", GROUPED, "mine"])
+@pytest.mark.parametrize("implementation", [*BACKENDS, "mine"])
 def test_pads_are_not_computed(block, implementation, monkeypatch):
     monkeypatch.setitem(
         moe_integration.ALL_EXPERTS_FUNCTIONS, "mine", lambda experts, *given: ExpertsBase.forward(experts, *given)
@@ -270,7 +275,7 @@ def test_pads_are_not_computed(block, implementation, monkeypatch):
     output = module(states.masked_fill(~PADS[..., None], torch.nan), PADS)
     assert_close(output[PADS], expected[PADS])
     assert (output[~PADS] == 0).all() or implementation == "batched_mm"
-    assert sum(rows) == 3 * PADS.sum() * {"eager": 1, "batched_mm": 0, "grouped_mm": 2}[implementation]
+    assert sum(rows) == 3 * PADS.sum() * {"eager": 1, "batched_mm": 0, "grouped_mm": 2, "sorted": 1}[implementation]
     assert torch.equal(module(states, torch.zeros_like(PADS)), torch.zeros_like(states))
 
 
