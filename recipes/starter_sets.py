@@ -7,8 +7,8 @@ Each set has 300 pairs to train on and 500 to test on, with different sources, i
 while it was pretrained (`starter_pairs.py`), in other notations. The other sets were kept apart from it: stock (fields
 in another order), roman numerals, formulas (atoms counted), and inflection.
 
-Eight more sets have 300 pairs to test on: chords (618 to train on), quantities (600), logs (500), units (400), and
-code, products, records and transliteration (300). The products to test on are not among those to train on.
+Ten more sets have 300 pairs to test on: chords (618 to train on), quantities (600), logs (500), units (400), and
+amounts, code, dimensions, products, records and transliteration (300). The products to test on are not among those to train on.
 """
 # ruff: noqa: RUF001 (Cyrillic letters are meant)
 
@@ -318,6 +318,27 @@ def code(r: random.Random) -> tuple[str, str]:
     return loop, f"{found} = [{value} for {one} in {many}{f' if {test}' if test else ''}]"
 
 
+def dimensions(r: random.Random) -> tuple[str, str]:
+    """`6 x 100 mm` to `0.6 cm, 10 cm`: sizes of parts, in the other unit."""
+    unit, other, digits = r.choice([("mm", "cm", 1), ("cm", "m", 2), ("mm", "m", 3)])
+    sizes = [r.choice([r.randint(1, 20), 5 * r.randint(1, 200)]) for _ in range(r.randint(1, 3))]
+    sign = r.choice([" x ", "x", " × ", "*"])
+    text = sign.join(map(str, sizes)) + r.choice([" ", ""]) + unit
+    label = r.choice(["", "screw ", "plate ", "M6 ", "no. 12, "])
+    values = [f"{size / 10**digits:.{digits}f}".rstrip("0").rstrip(".") for size in sizes]
+    return label + text, ", ".join(f"{value} {other}" for value in values)
+
+
+def amounts(r: random.Random) -> tuple[str, str]:
+    """`39 774,50 EUR` to `EUR 39774.50`: amounts of money in several notations."""
+    cents, currency = r.randint(1, 10 ** r.randint(3, 8)), r.choice(["EUR", "USD", "CHF", "GBP", "SEK"])
+    thousands, point = r.choice([(" ", ","), (".", ","), (",", "."), ("'", "."), ("", "."), ("", ",")])
+    whole, rest = divmod(cents, 100)
+    text = f"{whole:,}".replace(",", thousands) + (f"{point}{rest:02d}" if rest or r.random() < 0.7 else "")
+    text = r.choice(["{t} {c}", "{c} {t}", "{t}{c}"]).format(t=text, c=currency)
+    return r.choice(["", "Total: ", "invoice 12/7, "]) + text, f"{currency} {whole}.{rest:02d}"
+
+
 SETS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
     made.__name__: made for made in (titles, numbers, dates, names, stock, roman, formulas, inflection)
 }
@@ -327,7 +348,7 @@ SETS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
 MORE_SETS = {
     made.__name__: (made, products_new if made is products else made, count)
     for made, count in ((chords, 618), (units, 400), (products, 300), (transliteration, 300), (quantities, 600),
-                        (logs, 500), (records, 300), (code, 300))
+                        (logs, 500), (records, 300), (code, 300), (dimensions, 300), (amounts, 300))
 }  # fmt: skip
 
 

@@ -6,15 +6,20 @@ probability of each expert, the sums of log_z^2 and of dropped assignments, and 
 
 import logging
 import math
+import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import extract_model_from_parallel
+from safetensors.torch import load_model, save_model
 from torch.utils.hooks import RemovableHandle
-from transformers import TrainerCallback, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
-from ..hub import export_code
+from ..common.atomic import atomic_write
+from ..common.progress import Progress
+from ..hub.export import export_code, saving
 from ..modeling import WeftPreTrainedModel
 from ..modeling.losses import expert_load
 from ..modeling.moe import Router
@@ -39,19 +44,42 @@ class PushCodeCallback(TrainerCallback):
         model = extract_model_from_parallel(model, keep_torch_compile=False)
         # for an adapter (PEFT), the Trainer pushes no Weft configuration
         if state.is_world_process_zero and isinstance(model, WeftPreTrainedModel):
-            export_code(args.output_dir)
+            with saving(model):
+                export_code(args.output_dir, type(model.config))
+
+
+class ProgressLinesCallback(TrainerCallback):
+    """Writes the progress of a training to stderr, as a line every few seconds. A terminal has transformers' bar."""
+
+    _progress: Progress | None = None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.is_world_process_zero and not sys.stderr.isatty() and logger.isEnabledFor(logging.INFO):
+            self._progress = Progress("Training", state.max_steps, "steps", done=state.global_step)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self._progress is not None:
+            self._progress.update()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self._progress is not None:
+            self._progress.close()
 
 
 class TwoCyclesCallback(TrainerCallback):
-    """Trains in two cycles of the learning rate, and stops after the first if all validation pairs are right.
+    """Trains in two cycles of the learning rate, and keeps the weights with the lower validation loss.
 
     In each cycle, the rate falls from its highest value to 0 as half a cosine (Loshchilov and Hutter 2017,
-    arXiv:1608.03983).
+    arXiv:1608.03983). Training ends after the first cycle if the validation loss is low, or all validation pairs are
+    right: a second cycle would begin with a high rate, and might not come back to it.
 
     Args:
-        args: the training arguments.
+        args: the training arguments. Until the end of the second cycle, their folder has the weights of the first.
         first: the share of the first cycle in the steps after the warm-up.
     """
+
+    # the validation loss from which a second cycle pays (docs/training.md has the measurements)
+    least_loss = 0.01
 
     def __init__(self, args: TrainingArguments, first: float):
         self.args, self.first = args, first
@@ -65,19 +93,50 @@ class TwoCyclesCallback(TrainerCallback):
         return 0.5 + 0.5 * math.cos(math.pi * min(1.0, (step - begin) / max(1, end - begin)))
 
     def on_step_end(self, args, state, control, **kwargs):
-        control.should_evaluate |= state.global_step == self._end_of_first(state.max_steps)
+        control.should_evaluate |= state.global_step in (self._end_of_first(state.max_steps), state.max_steps)
 
-    def on_evaluate(self, args, state, control, **kwargs):
-        scores = [entry["eval_exact_match"] for entry in state.log_history if "eval_exact_match" in entry]
-        if state.global_step == self._end_of_first(state.max_steps) and scores[-1:] == [1.0]:
-            logger.info("All validation pairs are right after the first cycle: training ends here.")
+    def on_evaluate(self, args, state, control, model=None, **kwargs):
+        end = self._end_of_first(state.max_steps)
+        if state.global_step != end:
+            return
+        first = _scores(state, end)
+        if first.get("eval_exact_match") == 1.0 or first["eval_loss"] < self.least_loss:
+            logger.info(f"The validation loss is {first['eval_loss']:.4f} after the first cycle: training ends here.")
             control.should_training_stop = True
+        elif state.is_world_process_zero:
+            with atomic_write(self._kept) as path:
+                save_model(weft_model(model), str(path))
 
-    on_train_begin = on_evaluate  # when a run that ended is resumed
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        if _scores(state, self._end_of_first(state.max_steps)):  # when a run that ended is resumed
+            self.on_evaluate(args, state, control, model)
+
+    def on_train_end(self, args, state, control, model=None, **kwargs):
+        first, last = (_scores(state, step) for step in (self._end_of_first(state.max_steps), state.max_steps))
+        if first and last and first["eval_loss"] < last["eval_loss"] and self._kept.exists():
+            logger.info(
+                f"The validation loss was {first['eval_loss']:.4f} after the first cycle and is {last['eval_loss']:.4f} "
+                "after the second: the weights are those of the first."
+            )
+            load_model(weft_model(model), str(self._kept))
+            state.best_global_step = first["step"]
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+        if state.is_world_process_zero:
+            self._kept.unlink(missing_ok=True)
+
+    @property
+    def _kept(self) -> Path:
+        return Path(self.args.output_dir, "first-cycle.safetensors")
 
     def _end_of_first(self, num_steps: int) -> int:
         warmup = self.args.get_warmup_steps(num_steps)
         return warmup + round(self.first * (num_steps - warmup))
+
+
+def _scores(state: TrainerState, step: int) -> dict[str, Any]:
+    """Return what the evaluation at a step has logged."""
+    return next((entry for entry in reversed(state.log_history) if entry["step"] == step and "eval_loss" in entry), {})
 
 
 class ExpertStatisticsCallback(TrainerCallback):

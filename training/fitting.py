@@ -26,7 +26,7 @@ from .building import (
     set_generation_defaults,
     starts_from_starter,
 )
-from .callbacks import TwoCyclesCallback
+from .callbacks import ProgressLinesCallback, TwoCyclesCallback
 from .checkpoints import (
     check_output_dir,
     check_same_model,
@@ -118,6 +118,7 @@ def fit(
         processing_class=tokenizer,
         **trainer_options,
     )
+    trainer.add_callback(ProgressLinesCallback)
     generation_config = copy.deepcopy(model.generation_config)
     if args.push_to_hub and args.is_main_process:  # those of an earlier run have texts that nobody chose to publish
         for name in (PAGE, OUTPUTS):
@@ -376,7 +377,8 @@ def _evaluated(trainer: WeftTrainer) -> dict[str, float] | None:
     state, metrics = trainer.state, trainer.compute_metrics
     last = next((entry for entry in reversed(state.log_history) if "eval_loss" in entry), {"step": -1})
     is_here = not isinstance(metrics, TextMetrics) or bool(metrics.predictions)
-    if last["step"] != state.global_step or trainer.args.load_best_model_at_end or not is_here:
+    was_put_back = state.best_global_step not in (None, state.global_step)  # the weights are those of an earlier step
+    if last["step"] != state.global_step or was_put_back or trainer.args.load_best_model_at_end or not is_here:
         return None
     return {name: value for name, value in last.items() if name.startswith("eval_") or name == "epoch"}
 

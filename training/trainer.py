@@ -164,7 +164,13 @@ class WeftTrainer(ShardedModelTrainer):
             # fused, AdamW would also unscale float16 gradients, but not those of the matrices
             settings |= {"matrices": layer_matrices(self.model), "fused": False}
             self.optimizer_cls_and_kwargs = Muon, settings
-        return super().create_optimizer(*model)
+        share = self.args.warmup_steps
+        # a schedule-free optimizer warms up by itself: it would take a share of the steps for a number of steps
+        self.args.warmup_steps = self.args.get_warmup_steps(self.state.max_steps)
+        try:
+            return super().create_optimizer(*model)
+        finally:
+            self.args.warmup_steps = share
 
     def get_train_dataloader(self) -> DataLoader:
         budget = self._token_budget()
@@ -387,12 +393,15 @@ class WeftTrainer(ShardedModelTrainer):
             evaluated = self._evaluated
         finally:
             self._evaluated = None
-        if evaluated:
-            # in double precision, because the sum is large, and on the CPU, because some devices do not support it
-            total, count = torch.stack(evaluated).cpu().double().sum(dim=0).tolist()
-            if self.args.world_size > 1:
-                total, count = (sum(part) for part in zip(*gather_object([(total, count)]), strict=True))
-            output.metrics[f"{metric_key_prefix}_loss"] = total / max(count, 1)
+        # in double precision, because the sum is large, and on the CPU, because some devices do not support it
+        sums = torch.stack(evaluated).cpu().double().sum(dim=0).tolist() if evaluated else None
+        if self.args.world_size > 1:  # the batches of some processes may have labels, and those of others none
+            sums_of_processes = [part for part in gather_object([sums]) if part is not None]
+            sums = [sum(part) for part in zip(*sums_of_processes, strict=True)] or None
+        if sums is not None:
+            total, count = sums
+            # a loss of 0 would be the best of all
+            output.metrics[f"{metric_key_prefix}_loss"] = total / count if count else math.nan
         return output
 
     def log(self, logs, start_time=None):

@@ -3,13 +3,17 @@
 import random
 
 import pytest
+import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback, TrainerControl, TrainerState
 
 from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments, fit_pairs, fitting
 from weftformer.training.building import STARTER, starts_from_starter
+from weftformer.training.callbacks import ProgressLinesCallback, TwoCyclesCallback
 from weftformer.training.pairs import Pairs
+
+from ..models import tiny_model
 
 
 @pytest.fixture
@@ -148,3 +152,46 @@ def test_a_schedule_and_callbacks_of_the_caller_replace_the_cycles(file, tmp_pat
     assert rates == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4]) and counter.steps == 4
     assert "<lambda>" in (tmp_path / "model/README.md").read_text("utf8")
     assert arguments[2].learning_rate is None  # the same arguments may be used again
+
+
+@pytest.mark.parametrize(
+    ("first", "exact", "last", "ends"),
+    [(0.02, 0.9, 0.1, "with the first"), (0.02, 0.9, 0.01, "with the second"), (0.002, 0.98, None, "early"),
+     (0.5, 1.0, None, "early")],
+)  # fmt: skip
+def test_the_cycle_with_the_lower_loss_is_the_result(tmp_path, first, exact, last, ends):
+    """Training ends after the first if its loss is low, even if a pair is wrong."""
+    args, model = WeftTrainingArguments(str(tmp_path), use_cpu=True, warmup_steps=0), tiny_model()
+    cycles = TwoCyclesCallback(args, 0.25)
+    state, control = TrainerState(max_steps=8, is_world_process_zero=True), TrainerControl()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+
+    def evaluate(step, loss):
+        state.global_step = step
+        state.log_history.append({"step": step, "eval_loss": loss, "eval_exact_match": exact})
+        cycles.on_evaluate(args, state, control, model=model)
+
+    evaluate(1, 3.0)
+    assert not control.should_training_stop and not any(tmp_path.iterdir())
+    evaluate(2, first)
+    assert control.should_training_stop == (ends == "early")
+    if last is not None:
+        with torch.no_grad():
+            model.lm_head.weight.add_(1.0)
+        resumed = TwoCyclesCallback(args, 0.25)  # of another process
+        evaluate(8, last)
+        resumed.on_train_end(args, state, control, model=model)
+    changed = not torch.equal(model.lm_head.weight, before["lm_head.weight"])
+    assert changed == (ends == "with the second") and not any(tmp_path.iterdir())
+    assert state.best_global_step == (2 if ends == "with the first" else None)
+
+
+def test_progress_in_a_file_is_lines(capsys, caplog):
+    caplog.set_level("INFO", "weftformer")
+    lines, state = ProgressLinesCallback(), TrainerState(max_steps=3, is_world_process_zero=True)
+    lines.on_train_begin(None, state, None)
+    lines._progress.delay = lines._progress.mininterval = 0
+    for _ in range(3):
+        lines.on_step_end(None, state, None)
+    lines.on_train_end(None, state, None)
+    assert "Training: 3 of 3 steps" in capsys.readouterr().err

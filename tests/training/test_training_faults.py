@@ -2,12 +2,22 @@
 
 import dataclasses
 import logging
-from contextlib import nullcontext
+import math
+import sys
+from contextlib import nullcontext, suppress
 
 import pytest
 import torch
 from datasets import Dataset
-from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+from transformers import (
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainerCallback,
+    trainer_optimizer,
+)
+from transformers.training_args import OptimizerNames
 
 from weftformer.scripts.cli import run_script
 from weftformer.tokenization import build_route_tokenizer
@@ -21,15 +31,19 @@ SPARSE = {"decoder_mlp_layer_types": "sparse", "num_experts": 4}
 
 @pytest.mark.parametrize("how", ["router losses", "bias", "dense"])
 def test_transformers_own_trainer_smooths_no_labels_of_sparse_models(tmp_path, how):
-    """It takes the labels away, and with them the losses and the balancing of routers."""
+    """It takes the labels away, and with them the losses of routers. Their balancing needs no labels."""
     off = {"router_aux_loss_coef": 0.0, "router_z_loss_coef": 0.0}
     fields = {"router losses": SPARSE, "bias": SPARSE | off | {"router_bias_update_rate": 0.1}, "dense": {}}[how]
     arguments = Seq2SeqTrainingArguments(str(tmp_path), label_smoothing_factor=0.1, max_steps=1, **PLAIN)
     model = runs.build(**fields)
     collator = DataCollatorForSeq2Seq(build_route_tokenizer(), model=model)
     run = Seq2SeqTrainer(model, arguments, collator, Dataset.from_list(runs.rows(4)))
-    with nullcontext() if how == "dense" else pytest.raises(ValueError, match=r"without `labels`.*WeftTrainer"):
+    with (
+        pytest.raises(ValueError, match=r"without `labels`.*WeftTrainer") if how == "router losses" else nullcontext()
+    ):
         run.train()
+    if how == "bias":
+        assert all(router.selection_bias.any() for router in model.routers())
 
 
 def test_a_trainer_without_data_to_evaluate_on_evaluates_nothing(tmp_path):
@@ -99,3 +113,54 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, caplog, monkeypatch, step, s
     found = fitting.find_checkpoint(WeftTrainingArguments(str(tmp_path), resume_from_checkpoint="true", use_cpu=True))
     assert found == (str(tmp_path / "checkpoint-2") if step == 3 else None)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+STAND_IN = """
+import torch
+
+
+class AdamWScheduleFree(torch.optim.AdamW):
+    def __init__(self, params, lr=1e-3, warmup_steps=0, **others):
+        super().__init__(params, lr=lr)
+        self.warmup_steps = warmup_steps
+
+    def train(self): ...
+    def eval(self): ...
+
+
+SGDScheduleFree = RAdamScheduleFree = AdamWScheduleFree
+"""
+
+
+@pytest.mark.parametrize("name", OptimizerNames)
+def test_no_optimizer_gets_a_share_as_a_number_of_steps(tmp_path, monkeypatch, name):
+    """The default of `warmup_steps` is a share, which transformers hands on to optimizers that warm up by themselves."""
+    (tmp_path / "schedulefree.py").write_text(STAND_IN)
+    (tmp_path / "schedulefree-1.4.1.dist-info").mkdir()
+    (tmp_path / "schedulefree-1.4.1.dist-info" / "METADATA").write_text("Name: schedulefree\nVersion: 1.4.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "schedulefree", raising=False)
+    monkeypatch.setattr(trainer_optimizer, "is_schedulefree_available", lambda *version: True)
+    found = []
+    created = Trainer.create_optimizer
+    monkeypatch.setattr(
+        Trainer, "create_optimizer", lambda self, *model: found.append(self.args.warmup_steps) or created(self, *model)
+    )
+    arguments = WeftTrainingArguments(str(tmp_path), optim=name, max_steps=40, save_strategy="no", **PLAIN)
+    run = WeftTrainer(runs.build(), arguments, None, Dataset.from_list(runs.rows(4)))
+    run.state.max_steps = 40
+    with suppress(ImportError, RuntimeError, ValueError):  # a package or a device that is not here
+        optimizer = run.create_optimizer()
+        assert getattr(optimizer, "warmup_steps", 2) == (0 if name == "schedule_free_radam" else 2)
+    assert found == [2] and arguments.warmup_steps == 0.05
+    sys.modules.pop("schedulefree", None)
+
+
+def test_evaluation_without_a_label_has_no_loss(tmp_path):
+    """A loss of 0 would be taken for the best."""
+    rows = [row | {"labels": [-100] * len(row["labels"])} for row in runs.rows(4)]
+    arguments = WeftTrainingArguments(str(tmp_path), **PLAIN)
+    collator = DataCollatorForSeq2Seq(build_route_tokenizer())
+    run = WeftTrainer(runs.build(), arguments, collator, None, {"none": Dataset.from_list(rows)})
+    assert math.isnan(run.evaluate(Dataset.from_list(rows))["eval_loss"])
+    assert run.evaluate(Dataset.from_list(rows + runs.rows(4)))["eval_loss"] > 0
