@@ -13,6 +13,7 @@ from .family import (
     __version__,
     fast_decoding,
     register,
+    register_preset,
 )
 from .routes import registration
 
@@ -29,4 +30,5 @@ __all__ = [
     "__version__",
     "fast_decoding",
     "register",
+    "register_preset",
 ]

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from .configuration import WeftConfig
+from .configuration.configuration_weft import register_preset  # noqa: F401, a public name
 from .configuration.version import __version__  # noqa: F401
 from .hub import export_code
 from .hub.card import replace_default_card
+from .hub.export import check_code, saving
 from .modeling import (  # noqa: F401, public names
     WeftDecoder,
     WeftEncoder,
@@ -31,6 +33,8 @@ def register() -> None:
         parallel=parallel,
         fast_path=dispatch,
         export_code=export_code,
+        check_code=check_code,
+        saving=saving,
         replace_default_card=replace_default_card,
     )
     AutoConfig.register("weft", WeftConfig, exist_ok=True)

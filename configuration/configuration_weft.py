@@ -4,7 +4,7 @@ from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import fields as dataclass_fields
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig, logging
@@ -13,7 +13,7 @@ from transformers.activations import ACT2FN
 from .consistency import check_consistency
 from .derived import derived, numbers_of_whole_model, redundant
 from .fields import LAYER_TYPES, LAYERS, TOKEN_IDS, TRANSFORMERS_KEYS, Rule, choice, closest, integer, number, rules
-from .presets import preset_fields
+from .presets import PRESETS, preset_fields
 from .version import IS_EXPORTED, version_fields, without_version
 
 logger = logging.get_logger(__name__)
@@ -93,7 +93,9 @@ class WeftConfig(PreTrainedConfig):
         num_experts: number of experts in each sparse layer.
         num_experts_per_tok: number of experts that each token is sent to.
         moe_intermediate_size: inner width of each expert. Defaults to the feed-forward width of the stack.
-        norm_topk_prob: whether the weights of a token's experts are scaled to a sum of one.
+        norm_topk_prob: whether the weights of a token's experts are scaled to a sum of one. Defaults to
+            `num_experts_per_tok > 1`. The weight of a single expert is then its probability, as in Fedus et al. 2022:
+            scaled to one, it would give the router no gradient of the labels.
         router_type: `"linear"`, or `"noisy_top_k"` (Shazeer et al. 2017).
         router_bias: whether the router's projections have biases.
         router_noise: when `"noisy_top_k"` adds its noise: `"training"`, or `"always"` as DirectMultiStep does.
@@ -204,7 +206,7 @@ class WeftConfig(PreTrainedConfig):
     num_experts: int = integer(2)(8)
     num_experts_per_tok: int = integer(1)(2)
     moe_intermediate_size: int | None = integer(1, optional=True)(None)
-    norm_topk_prob: bool = True
+    norm_topk_prob: bool | None = None
     router_type: Literal["linear", "noisy_top_k"] = "linear"
     router_bias: bool = False
     router_noise: Literal["training", "always"] = "training"
@@ -349,8 +351,12 @@ class WeftConfig(PreTrainedConfig):
                 f"{', '.join(generation)}: set this in `model.generation_config`, not in the configuration."
             )
         if self.package is not None:
-            self.auto_map = self.package.export_code(save_directory)
-        super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
+            self.auto_map = self.package.export_code(save_directory, type(self))
+            self.__dict__["_auto_class"] = None  # for a registered class, transformers would write its file as it is
+        try:
+            super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
+        finally:
+            self.__dict__.pop("_auto_class", None)
 
     def _get_files_timestamps(self, *args, **kwargs):
         # transformers does not push files that have a timestamp here, but the code was just written and must be pushed
@@ -425,7 +431,7 @@ class WeftConfig(PreTrainedConfig):
             ValueError: a field is not allowed. The message names the field, its value, the allowed values and the
                 remedy.
         """
-        for name, rule in rules(WeftConfig).items():
+        for name, rule in (rules(WeftConfig) | rules(cast(Any, type(self)))).items():
             rule.check(name, getattr(self, name))
         self.validate_architecture()
 
@@ -446,3 +452,30 @@ class WeftConfig(PreTrainedConfig):
                 raise ValueError(problem)
             logger.warning(problem)
         return {name: value for name, value in fields.items() if name not in unknown}
+
+
+def register_preset(name: str, fields: dict[str, Any], config_class: type[WeftConfig] = WeftConfig) -> None:
+    """Add a preset for `from_preset`, `--preset` and [`fit_pairs`] in this process.
+
+    Args:
+        name: the name of the preset.
+        fields: the fields that differ from the defaults.
+        config_class: the class that has these fields.
+
+    Raises:
+        ValueError: another preset has this name, or a field is unknown or not allowed.
+
+    Example:
+
+    ```python
+    >>> from weftformer import WeftConfig, register_preset
+
+    >>> register_preset("narrow", {"d_model": 64, "encoder_layers": 2, "decoder_layers": 2})
+    >>> WeftConfig.from_preset("narrow", vocab_size=300).d_model
+    64
+    ```
+    """
+    if PRESETS.get(name, fields) != fields:
+        raise ValueError(f"There is a preset {name!r} with other fields already: choose another name.")
+    config_class(**fields)
+    PRESETS[name] = dict(fields)

@@ -3,9 +3,11 @@
 from copy import copy
 from typing import Any
 
-from transformers import ROPE_INIT_FUNCTIONS
+from transformers import ROPE_INIT_FUNCTIONS, logging
 
 from .fields import number
+
+logger = logging.get_logger(__name__)
 
 
 def check_consistency(config: Any) -> None:
@@ -111,6 +113,11 @@ def _check_layer_types(config: Any) -> None:
                 "for "
                 'each layer, or one word ("dense" or "sparse") for all.'
             )
+    if config.has_sparse_layers and config.num_experts_per_tok == 1 and config.norm_topk_prob:
+        logger.warning_once(
+            "With num_experts_per_tok=1, norm_topk_prob=True makes the weight of each expert 1, so the router gets no "
+            "gradient of the labels: leave `norm_topk_prob` out."
+        )
     if config.num_experts_per_tok > config.num_experts:
         raise ValueError(
             f"num_experts_per_tok={config.num_experts_per_tok} is more than num_experts={config.num_experts}: "

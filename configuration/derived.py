@@ -9,11 +9,12 @@ from typing import Any
 
 from .fields import LAYERS
 
-# Each derived number, for the stack that `num_attention_heads` refers to.
+# Each derived value, for the stack that `num_attention_heads` refers to.
 NUMBERS: dict[str, Callable[[Any], int]] = {
     "decoder_vocab_size": lambda config: config.vocab_size,
     "num_key_value_heads": lambda config: config.encoder_attention_heads,
     "head_dim": lambda config: config.d_model // config.encoder_attention_heads,
+    "norm_topk_prob": lambda config: config.num_experts_per_tok > 1,
 }
 # The kinds of a stack's feed-forwards: one word if all layers are alike, which stays right when their number changes.
 NUMBER_OF_LAYERS = {"encoder_mlp_layer_types": "encoder_layers", "decoder_mlp_layer_types": "decoder_layers"}
@@ -41,6 +42,7 @@ def numbers_of_whole_model(config: Any) -> dict[str, int]:
         "decoder_vocab_size": config.share_encoder_decoder_embeddings is True,
         "num_key_value_heads": are_alike,
         "head_dim": are_alike and is_number and width % heads == 0,
+        "norm_topk_prob": isinstance(config.num_experts_per_tok, int),
     }
     return {name: number(config) for name, number in NUMBERS.items() if fits[name]}
 

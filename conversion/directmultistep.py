@@ -137,6 +137,7 @@ def _own_fields(source_config: Mapping[str, Any]) -> Fields:
         fields |= {"bos_token_id": stack_config["start_idx"], "decoder_start_token_id": stack_config["start_idx"]}
         if "top_k" in stack_config:
             fields["num_experts_per_tok"] = stack_config["top_k"]
+            fields["norm_topk_prob"] = True  # also for a single expert, whose router the labels do not train
     return fields | {"num_condition_features": int(source_config["encoder"]["include_steps"])}
 
 

@@ -30,7 +30,9 @@ def upcycle(
     (Komatsuzaki et al. 2022, arXiv:2212.05055).
 
     The weights of a token's experts sum to one, and no token is dropped. So before its first training step, the sparse
-    model gives the same outputs as the dense model, with any router weights.
+    model gives the same outputs as the dense model, with any router weights. With a single expert for each token, the
+    weight is the expert's probability, or the router could not learn. The routers then begin with probabilities near
+    `1 / num_experts`, and the experts with outputs `num_experts` times as large, so that the outputs are nearly the same.
 
     Args:
         model: a model with dense layers only. It is not changed.
@@ -53,7 +55,7 @@ def upcycle(
         "num_experts_per_tok": num_experts_per_tok,
         "encoder_mlp_layer_types": encoder_mlp_layer_types,
         "decoder_mlp_layer_types": decoder_mlp_layer_types,
-        "norm_topk_prob": True,
+        "norm_topk_prob": num_experts_per_tok > 1,
         "expert_capacity_factor": None,
         "moe_intermediate_size": None,
     }
@@ -95,3 +97,8 @@ def _copy(dense: FeedForward, block: SparseFeedForward) -> None:
         getattr(block.experts, name).copy_(torch.cat([linear.weight for linear in linears]))
         if linears[0].bias is not None:
             getattr(block.experts, f"{name}_bias").copy_(torch.cat([linear.bias for linear in linears]))
+    if not block.router.renormalise:  # the weight of a single expert is its probability
+        block.router.classifier.weight.mul_(0.01)
+        for name, parameter in block.experts.named_parameters(recurse=False):
+            if name.startswith("down_proj"):
+                parameter.mul_(block.router.num_experts)

@@ -237,14 +237,20 @@ def check_labels(labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> N
         )
 
 
-def require_labels_for_router_loss(config: WeftConfig) -> None:
-    """Raise a ValueError if the routers need labels, in a training pass whose loss is computed elsewhere."""
-    if config.has_sparse_layers and (
-        config.router_aux_loss_coef or config.router_z_loss_coef or config.router_bias_update_rate
-    ):
+def check_router_losses(config: WeftConfig, from_trainer: bool) -> None:
+    """Raise a ValueError, or warn outside of a Trainer, if a training pass without labels leaves the router losses out."""
+    weights = ("router_aux_loss_coef", "router_z_loss_coef")
+    if not any(getattr(config, name) for name in weights):
+        return
+    remedy = (
+        "Request output_router_logits=True and add `router_aux_loss_coef * output.aux_loss + router_z_loss_coef * "
+        "output.z_loss` to your loss, or set both weights to 0."
+    )
+    if from_trainer:
         raise ValueError(
-            "The Trainer calls this sparse model without `labels`, so the routers would have no loss and would not "
-            "be balanced. With label_smoothing_factor, use weftformer.training.WeftTrainer, which passes the factor "
-            "to the model. Instead of compute_loss_func, override `WeftTrainer.compute_loss` and add your loss to "
-            "the model's. Or set router_aux_loss_coef, router_z_loss_coef and router_bias_update_rate to 0."
+            "The Trainer calls this sparse model without `labels`, so its routers would have no losses. With "
+            "label_smoothing_factor, use weftformer.training.WeftTrainer, which passes the factor to the model. With "
+            f"compute_loss_func, override `WeftTrainer.compute_loss` instead and add your loss to the model's. {remedy}"
         )
+    if not is_tracing():
+        logger.warning_once(f"This sparse model is trained without `labels`, so its routers have no losses. {remedy}")

@@ -11,6 +11,7 @@ from transformers import logging
 
 from ..configuration.fields import TOKEN_IDS, integer
 from .moe import ExpertsBase
+from .transformers_names import class_from_folder
 
 logger = logging.get_logger(__name__)
 
@@ -106,13 +107,18 @@ class LoadingMixin:
             The model, or a tuple of the model and a dictionary with `output_loading_info=True`.
 
         Raises:
-            ValueError: a file is damaged, lacks weights, or contains weights of another model or of other shapes.
+            ValueError: a file is damaged, lacks weights, or contains weights of another model or of other shapes; or a
+                subclass saved it, whose code may not run here.
         """
+        if kwargs.get("trust_remote_code") and (subclass := _subclass_of(kwargs.get("config"), cls)):
+            return _load_subclass(*subclass, pretrained_model_name_or_path, *model_args, **kwargs)
         folder = Path(str(pretrained_model_name_or_path or "")) / (kwargs.get("subfolder") or "")
         files: list[Any] = []
         if pretrained_model_name_or_path is not None and folder.is_dir():
             files = check_weights_files(folder)
         wants_info = kwargs.pop("output_loading_info", False)
+        if not (allow_missing_weights or wants_info):
+            _refuse_subclass(kwargs.get("config"), cls, pretrained_model_name_or_path)
         any_size = kwargs.pop("ignore_mismatched_sizes", False)
         model, info = super().from_pretrained(  # type: ignore[misc]
             pretrained_model_name_or_path,
@@ -131,6 +137,7 @@ class LoadingMixin:
                 "weights at random.)"
             )
         if not (allow_missing_weights or wants_info or state_dict == {}):
+            _refuse_subclass(model.config, cls, pretrained_model_name_or_path)
             # transformers lists all names of a table if the file has none of them
             missing = info["missing_keys"] - may_be_new(model, info["missing_keys"]) - {*model.all_tied_weights_keys}
             unexpected = sorted(info["unexpected_keys"])
@@ -143,13 +150,55 @@ class LoadingMixin:
                     "weights into it."
                 )
         if (generation := getattr(model, "generation_config", None)) is not None:
-            integer(0, optional=True).check("generation_config.pad_token_id", generation.pad_token_id)
-            for name in ("bos_token_id", "eos_token_id", "decoder_start_token_id"):
-                # transformers takes lists too, such as a start token for each row
-                TOKEN_IDS.check(f"generation_config.{name}", getattr(generation, name))
+            _check_token_ids(generation)
         if getattr(model, "hf_quantizer", None) is not None:
             warn_of_whole_experts(model)
         return (model, info) if wants_info else model
+
+
+def _check_token_ids(generation: Any) -> None:
+    integer(0, optional=True).check("generation_config.pad_token_id", generation.pad_token_id)
+    for name in ("bos_token_id", "eos_token_id", "decoder_start_token_id"):
+        # transformers takes lists too, such as a start token for each row
+        TOKEN_IDS.check(f"generation_config.{name}", getattr(generation, name))
+
+
+def _subclass_of(config: Any, cls: type) -> tuple[str, str] | None:
+    """Return the Auto class and the reference to the class that saved a model, if it is a subclass that `cls` is not."""
+    for auto_class, reference in (getattr(config, "auto_map", None) or {}).items():
+        file, _, name = str(reference).rpartition("--")[2].partition(".")
+        if auto_class.startswith("AutoModel") and file != "modeling_weft":
+            return None if name in [kind.__name__ for kind in cls.__mro__] else (auto_class, str(reference))
+    return None
+
+
+def _refuse_subclass(config: Any, cls: type, source: Any) -> None:
+    """Raise a ValueError if a subclass saved a model that another class is about to load."""
+    if (subclass := _subclass_of(config, cls)) is None:
+        return
+    auto_class, reference = subclass
+    file, _, name = reference.rpartition("--")[2].partition(".")
+    raise ValueError(
+        f"{source} was saved by the subclass {name}, whose code is in its {file}.py. Read that file, and run it with "
+        f"{auto_class}.from_pretrained(..., trust_remote_code=True), or call {name}.from_pretrained. "
+        "(allow_missing_weights=True loads what fits the class that you called.)"
+    )
+
+
+def _load_subclass(auto_class: str, reference: str, source: Any, *args, config: Any, **kwargs) -> Any:
+    """Load a model by the code beside its weights.
+
+    transformers takes the classes that are registered here, which do not know what the subclass has changed.
+    """
+    model_class = class_from_folder(reference, source, **kwargs)
+    config_reference = config.auto_map.get("AutoConfig")
+    config_class = model_class.config_class
+    if config_reference is not None:
+        config_class = class_from_folder(config_reference, source, **kwargs)
+    travelled = config_class.from_dict(config.to_dict())
+    travelled.name_or_path = config.name_or_path
+    model_class.register_for_auto_class(auto_class)
+    return model_class.from_pretrained(source, *args, config=travelled, **kwargs)
 
 
 def warn_of_whole_experts(model: Any) -> None:

@@ -5,10 +5,12 @@ Shape suffixes: B batch, S source tokens, T target tokens of this call, D model 
 
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any, ClassVar, Unpack, cast
 
 import torch
@@ -35,10 +37,10 @@ from .checks import (
     check_labels,
     check_mask,
     check_positions,
+    check_router_losses,
     check_states,
     inferred_mask,
     reads_values,
-    require_labels_for_router_loss,
     unwrap_embedding,
     with_batch_dimension,
 )
@@ -153,6 +155,11 @@ def initialize(config: WeftConfig, module: nn.Module) -> bool:
     return True
 
 
+def keep_weights(module: Any) -> None:
+    """Mark a module as initialized: `post_init` of a model around this one would fill it at random otherwise."""
+    module._is_hf_initialized = True
+
+
 def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTensor:
     """Return ids (B, T) shifted right by one, with the start token first and the pad token in place of -100."""
     start, pad = config.decoder_start_token_id, config.pad_token_id
@@ -165,12 +172,13 @@ def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTenso
     return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
 
 
-def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool) -> nn.Module:
+def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool, parts: Any) -> nn.Module:
     """Return the dense or the sparse feed-forward that the configuration names for this layer of this stack."""
     layer_types = config.decoder_mlp_layer_types if is_decoder else config.encoder_mlp_layer_types
     assert layer_types is not None
     ffn_dim = config.decoder_ffn_dim if is_decoder else config.encoder_ffn_dim
-    return (SparseFeedForward if layer_types[layer_idx] == "sparse" else FeedForward)(config, ffn_dim)
+    is_sparse = layer_types[layer_idx] == "sparse"
+    return (parts.sparse_feed_forward_class if is_sparse else parts.feed_forward_class)(config, ffn_dim)
 
 
 class ResidualLayer(Recorded, GradientCheckpointingLayer):
@@ -189,15 +197,23 @@ class ResidualLayer(Recorded, GradientCheckpointingLayer):
         return hidden_states if self.norm_first else norm(hidden_states)
 
 
-class WeftEncoderLayer(ResidualLayer):
-    """A layer of the encoder: self-attention and feed-forward."""
+def router_of(layer: nn.Module) -> Any:
+    """Return the router of a layer, or None if the layer is dense."""
+    # by name, not by type: an adapter may keep the original beside the copy that it trains, and `router` is the one in
+    # use
+    return getattr(getattr(layer, "mlp", None), "router", None)
 
-    def __init__(self, config: WeftConfig, layer_idx: int):
+
+class WeftEncoderLayer(ResidualLayer):
+    """A layer of the encoder: self-attention and feed-forward. `parts` are those of the model, see [`parts_of`]."""
+
+    def __init__(self, config: WeftConfig, layer_idx: int, parts: Any = None):
         super().__init__(config)
-        self.self_attn = SelfAttention(config, layer_idx, is_decoder=False)
-        self.self_attn_layer_norm = build_norm(config)
-        self.mlp = build_feed_forward(config, layer_idx, is_decoder=False)
-        self.final_layer_norm = build_norm(config)
+        parts = parts or parts_of(WeftPreTrainedModel)
+        self.self_attn = parts.self_attention_class(config, layer_idx, is_decoder=False)
+        self.self_attn_layer_norm = parts.norm_class(config)
+        self.mlp = build_feed_forward(config, layer_idx, False, parts)
+        self.final_layer_norm = parts.norm_class(config)
 
     def forward(
         self,
@@ -217,16 +233,17 @@ class WeftEncoderLayer(ResidualLayer):
 
 
 class WeftDecoderLayer(ResidualLayer):
-    """A layer of the decoder: self-attention, cross-attention and feed-forward."""
+    """A layer of the decoder: self-attention, cross-attention and feed-forward. `parts` are as in the encoder."""
 
-    def __init__(self, config: WeftConfig, layer_idx: int):
+    def __init__(self, config: WeftConfig, layer_idx: int, parts: Any = None):
         super().__init__(config)
-        self.self_attn = SelfAttention(config, layer_idx, is_decoder=True)
-        self.self_attn_layer_norm = build_norm(config)
-        self.encoder_attn = CrossAttention(config, layer_idx)
-        self.encoder_attn_layer_norm = build_norm(config)
-        self.mlp = build_feed_forward(config, layer_idx, is_decoder=True)
-        self.final_layer_norm = build_norm(config)
+        parts = parts or parts_of(WeftPreTrainedModel)
+        self.self_attn = parts.self_attention_class(config, layer_idx, is_decoder=True)
+        self.self_attn_layer_norm = parts.norm_class(config)
+        self.encoder_attn = parts.cross_attention_class(config, layer_idx)
+        self.encoder_attn_layer_norm = parts.norm_class(config)
+        self.mlp = build_feed_forward(config, layer_idx, True, parts)
+        self.final_layer_norm = parts.norm_class(config)
 
     def forward(
         self,
@@ -266,15 +283,51 @@ class WeftDecoderLayer(ResidualLayer):
         return self.add_residual(self.final_layer_norm, residual, hidden_states)
 
 
+_PARTS = (
+    "model_class", "encoder_class", "decoder_class", "encoder_layer_class", "decoder_layer_class",
+    "self_attention_class", "cross_attention_class", "feed_forward_class", "sparse_feed_forward_class", "norm_class",
+)  # fmt: skip
+
+
+def parts_of(model_class: type["WeftPreTrainedModel"], outer: Any = None) -> SimpleNamespace:
+    """Return the classes of the parts that a model is built of, by the names of the class attributes.
+
+    Args:
+        model_class: the class of the model or the stack.
+        outer: the parts of the model around it. An attribute that `model_class` does not set is the outer one.
+    """
+    parts = {name: getattr(model_class, name) for name in _PARTS}
+    if outer is not None:
+        defaults = {name: getattr(WeftPreTrainedModel, name) for name in _PARTS}
+        parts = {name: getattr(outer, name) if part is defaults[name] else part for name, part in parts.items()}
+    return SimpleNamespace(**parts)
+
+
 class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
-    """The base class of all Weft models: initialization, loading, and the class attributes that transformers reads."""
+    """The base class of all Weft models: initialization, loading, and the class attributes that transformers reads.
+
+    A subclass of a model changes one of its parts by one class attribute, such as `self_attention_class`. The
+    attribute is also that of the stacks and the layers inside, unless their classes set it themselves.
+    """
+
+    # each is called with the configuration first: a layer then takes its index and the parts, self-attention its index
+    # and `is_decoder`, cross-attention its index, a feed-forward its inner width, and a norm nothing else
+    model_class: ClassVar[Callable[..., nn.Module]]
+    encoder_class: ClassVar[Callable[..., nn.Module]]
+    decoder_class: ClassVar[Callable[..., nn.Module]]
+    encoder_layer_class: ClassVar[Callable[..., nn.Module]] = WeftEncoderLayer
+    decoder_layer_class: ClassVar[Callable[..., nn.Module]] = WeftDecoderLayer
+    self_attention_class: ClassVar[Callable[..., nn.Module]] = SelfAttention
+    cross_attention_class: ClassVar[Callable[..., nn.Module]] = CrossAttention
+    feed_forward_class: ClassVar[Callable[..., nn.Module]] = FeedForward
+    sparse_feed_forward_class: ClassVar[Callable[..., nn.Module]] = SparseFeedForward
+    norm_class: ClassVar[Callable[..., nn.Module]] = staticmethod(build_norm)
 
     config: WeftConfig
     config_class = WeftConfig
     base_model_prefix = "model"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["WeftEncoderLayer", "WeftDecoderLayer"]
     _skip_keys_device_placement = ["cache", "past_key_values"]
     _supports_flash_attn = True
     _supports_sdpa = True
@@ -283,9 +336,10 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     # Whether the values of a batch have been checked, see `checks.py`.
     has_checked_values = False
 
-    def __init__(self, config: WeftConfig, *args, **kwargs):
+    def __init__(self, config: WeftConfig, parts: Any = None, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
         refuse_lost_bias(config)
+        self.parts = parts_of(type(self), parts)
         self._built_from = {
             name: deepcopy(getattr(config, name)) for name in rules(WeftConfig) if name not in EDITABLE_FIELDS
         }
@@ -300,34 +354,56 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         return True
 
     def check_config(self) -> None:
-        """Check that the configuration describes this model, so that the model is the same after saving and loading.
+        """Check that the configuration and the code describe this model, so that it is the same after saving and
+        loading.
 
         Raises:
-            ValueError: a field is not allowed, or was edited after the model was built from it.
+            ValueError: a field is not allowed, or was edited after the model was built from it; or the code of a
+                subclass cannot be saved with the model. The message says why.
         """
         self.config.validate()
+        if self.config.package is not None:
+            self.config.package.check_code(self)
+        changed = {name for name, part in vars(parts_of(type(self))).items() if part is not getattr(self.parts, name)}
+        if changed:
+            raise ValueError(
+                f"This {type(self).__name__} was built with the {', '.join(sorted(changed))} of the model around it: save "
+                f"that model, or build a subclass of {type(self).__name__} that sets these class attributes."
+            )
+        for name, value in self._built_fields().items():
+            if (edited := getattr(self.config, name)) != value:
+                raise ValueError(
+                    f"The configuration has {name}={edited!r}, but the model has {value!r}. If you changed the model, set "
+                    f"`model.config.{name}` to {value!r}. A model is not changed by editing its configuration: undo this, or "
+                    "load the weights into a new model of the edited configuration, as "
+                    f"`from_pretrained(..., {name}=...)` does."
+                )
+
+    def _built_fields(self) -> dict[str, Any]:
+        """Return the fields that the model was built from, with what was changed in place since."""
         built = dict(self._built_from)
         for stack in self.modules():
             if isinstance(stack, WeftStack):  # layers may have been removed, and tables resized
                 side = "decoder" if isinstance(stack, WeftDecoder) else "encoder"
-                kinds = ["sparse" if hasattr(layer.mlp, "router") else "dense" for layer in stack.layers]
+                kinds = ["dense" if router_of(layer) is None else "sparse" for layer in stack.layers]
                 built |= {f"{side}_layers": len(kinds), f"{side}_mlp_layer_types": kinds}
                 table = "decoder_vocab_size" if side == "decoder" else "vocab_size"
                 built[table] = unwrap_embedding(stack.embed_tokens).num_embeddings
                 if isinstance(stack.embed_positions, nn.Embedding):
                     built[stack.positions_field] = stack.embed_positions.num_embeddings
-        for name, value in built.items():
-            if (edited := getattr(self.config, name)) != value:
-                raise ValueError(
-                    f"The configuration has {name}={edited!r}, but the model has {value!r}, which editing the "
-                    "configuration does not change. Undo this, or load the weights into a new model of the edited "
-                    f"configuration, as `from_pretrained(..., {name}=...)` does."
-                )
+        counts = {router.num_experts for router in self.routers()}  # experts may have been removed, too
+        if len(counts) > 1:
+            raise ValueError(
+                f"The layers have {', '.join(map(str, sorted(counts)))} experts, but a saved model has the same number in "
+                "all sparse layers (`num_experts`): remove as many experts from each."
+            )
+        return built | ({"num_experts": counts.pop()} if counts else {})
 
     def save_pretrained(self, *args, **kwargs):
         """Save the model as in transformers. Raises a ValueError as in [`check_config`] before anything is written."""
         self.check_config()
-        super().save_pretrained(*args, **kwargs)
+        with nullcontext() if self.config.package is None else self.config.package.saving(self):
+            super().save_pretrained(*args, **kwargs)
 
     def init_parallel_plans(self, *args, **kwargs) -> None:
         """Set the plans as in transformers, and remove the rules that match nothing in this model."""
@@ -430,15 +506,13 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         """Return the routers of the sparse layers, the encoder's before the decoder's, in the order of the layers."""
         base = self.base_model
         stacks = [getattr(base, name) for name in ("encoder", "decoder") if hasattr(base, name)] or [base]
-        # by name, not by type: an adapter may keep the original beside the copy that it trains, and `router` is the
-        # one in use
-        return [layer.mlp.router for stack in stacks for layer in stack.layers if hasattr(layer.mlp, "router")]
+        routers = [router_of(layer) for stack in stacks for layer in stack.layers]
+        return [router for router in routers if router is not None]
 
 
 class WeftStack(WeftPreTrainedModel):
     """The base class of encoder and decoder: embeddings, layers and final norm."""
 
-    layer_class: type[WeftEncoderLayer] | type[WeftDecoderLayer]
     # the name of the ids in messages, and the field that limits positions
     ids_name: ClassVar[str]
     positions_field: ClassVar[str]
@@ -482,13 +556,18 @@ class WeftStack(WeftPreTrainedModel):
     # Each layer is a group. Embedding tables and head, which may be one weight, are in the outermost group.
     _fsdp_plan = {"layers.*": "free_full_weight"}
 
-    def __init__(self, config: WeftConfig, vocab_size: int, num_layers: int, num_positions: int):
-        super().__init__(config)
+    def __init__(self, config: WeftConfig, parts: Any = None):
+        super().__init__(config, parts)
+        is_decoder, norm_class = isinstance(self, WeftDecoder), self.parts.norm_class
+        layer_class = self.parts.decoder_layer_class if is_decoder else self.parts.encoder_layer_class
+        num_layers = config.decoder_layers if is_decoder else config.encoder_layers
+        vocab_size = config.target_vocab_size if is_decoder else config.vocab_size
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model)
-        self.embed_positions = build_position_embedding(config, num_positions)
-        self.layernorm_embedding = build_norm(config) if config.normalize_embedding else None
-        self.layers = nn.ModuleList([self.layer_class(config, index) for index in range(num_layers)])
-        self.layer_norm = build_norm(config) if config.has_final_norm else None
+        self.embed_positions = build_position_embedding(config, getattr(config, self.positions_field))
+        self.layernorm_embedding = norm_class(config) if config.normalize_embedding else None
+        self.layers = nn.ModuleList([layer_class(config, index, self.parts) for index in range(num_layers)])
+        self._no_split_modules = [type(self.layers[0]).__name__]  # `device_map` keeps a layer on one device
+        self.layer_norm = norm_class(config) if config.has_final_norm else None
         self.embed_scale = config.d_model**0.5 if config.scale_embedding else 1.0
         self.gradient_checkpointing = False
 
@@ -540,7 +619,6 @@ class WeftEncoder(WeftStack):
         config: the configuration.
     """
 
-    layer_class = WeftEncoderLayer
     ids_name, positions_field = "input_ids", "max_source_positions"
     _can_record_outputs = {
         "hidden_states": WeftEncoderLayer,
@@ -548,8 +626,8 @@ class WeftEncoder(WeftStack):
         "router_logits": OutputRecorder(Router, index=0),
     }
 
-    def __init__(self, config: WeftConfig):
-        super().__init__(config, config.vocab_size, config.encoder_layers, config.max_source_positions)
+    def __init__(self, config: WeftConfig, parts: Any = None):
+        super().__init__(config, parts)
         uses_rotary = config.self_attention_position_type == "rotary"
         self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(encoder=True)) if uses_rotary else None
         features = config.num_condition_features
@@ -641,7 +719,6 @@ class WeftDecoder(WeftStack):
         config: the configuration.
     """
 
-    layer_class = WeftDecoderLayer
     ids_name, positions_field = "decoder_input_ids", "max_target_positions"
     _can_record_outputs = {
         "hidden_states": layer_recorder(WeftDecoderLayer, "decoder_layers"),
@@ -650,8 +727,8 @@ class WeftDecoder(WeftStack):
         "router_logits": OutputRecorder(Router, index=0),
     }
 
-    def __init__(self, config: WeftConfig):
-        super().__init__(config, config.target_vocab_size, config.decoder_layers, config.max_target_positions)
+    def __init__(self, config: WeftConfig, parts: Any = None):
+        super().__init__(config, parts)
         uses_rotary = config.uses_attention_positions("rotary")
         self.rotary_embedding = WeftRotaryEmbedding(config.get_text_config(decoder=True)) if uses_rotary else None
         self.post_init()
@@ -857,12 +934,12 @@ class WeftModel(WeftPreTrainedModel):
 
     _tp_plan = {"shared": "embedding_rowwise"}
 
-    def __init__(self, config: WeftConfig):
-        super().__init__(config)
+    def __init__(self, config: WeftConfig, parts: Any = None):
+        super().__init__(config, parts)
         self.shared: nn.Embedding | None
         self.register_module("shared", None)  # the first of the parameters
-        self.encoder = WeftEncoder(config)
-        self.decoder = WeftDecoder(config)
+        self.encoder = self.parts.encoder_class(config, self.parts)
+        self.decoder = self.parts.decoder_class(config, self.parts)
         if config.share_encoder_decoder_embeddings:
             # `tie_weights` makes it the table of both stacks, after loading
             self.register_module("shared", nn.Embedding(config.vocab_size, config.d_model))
@@ -889,6 +966,7 @@ class WeftModel(WeftPreTrainedModel):
         return self.encoder.embed_tokens if self.shared is None else self.shared
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
+        keep_weights(value)
         if self.shared is None:
             self.encoder.embed_tokens = value
         else:
@@ -905,6 +983,8 @@ class WeftModel(WeftPreTrainedModel):
                 rows, width = value.weight.shape
                 table = nn.Embedding(rows, width, value.padding_idx, _weight=value.weight).train(value.training)
                 table.weight = value.weight  # the constructor makes another parameter of it
+                if getattr(value, "_is_hf_initialized", False):
+                    keep_weights(table)
             stack.embed_tokens = table
 
     @can_return_tuple
@@ -1035,12 +1115,16 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
     def __init__(self, config: WeftConfig):
         super().__init__(config)
-        self.model = WeftModel(config)
+        self.model = self.parts.model_class(config, self.parts)
         self.lm_head = nn.Linear(config.d_model, config.target_vocab_size, bias=config.lm_head_bias)
         if config.tie_word_embeddings:
             table = "shared" if config.share_encoder_decoder_embeddings else "decoder.embed_tokens"
             self._tied_weights_keys = {"lm_head.weight": f"model.{table}.weight"}
         self.post_init()
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        keep_weights(value)
+        super().set_output_embeddings(value)
 
     @can_return_tuple
     @takes_either_cache_name
@@ -1114,8 +1198,6 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         """
         check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)  # here, because the losses read it too
-        if labels is None and num_items_in_batch is not None and self.training:
-            require_labels_for_router_loss(self.config)
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
             check_labels(labels, decoder_inputs)
@@ -1130,9 +1212,13 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 # the positions after the last label that is not -100 are padding: they change no score that counts
                 # (a sum, because Triton cannot compile a running maximum of booleans)
                 kwargs["decoder_token_mask"] = labels.ne(-100).flip(-1).cumsum(-1).flip(-1) > 0
-        has_router_losses = labels is not None and self.config.has_sparse_layers
         wants_routers = kwargs.pop("output_router_logits", None)
         wants_routers = self.config.output_router_logits if wants_routers is None else wants_routers
+        is_sparse, learns = self.config.has_sparse_layers, self.training and torch.is_grad_enabled()
+        if is_sparse and learns and labels is None and not wants_routers:
+            check_router_losses(self.config, from_trainer=num_items_in_batch is not None)
+        has_router_losses = is_sparse and (labels is not None or wants_routers)
+        counts_load = is_sparse and (self.training if labels is not None else learns)
         outputs = self.model(
             input_ids,
             attention_mask,
@@ -1146,7 +1232,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             position_ids=position_ids,
             condition_values=condition_values,
             encoder_attention_mask=encoder_attention_mask,
-            output_router_logits=wants_routers or has_router_losses,
+            output_router_logits=wants_routers or has_router_losses or counts_load,
             **kwargs,
         )
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
@@ -1160,13 +1246,15 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 loss = chunked_cross_entropy(scored, self.lm_head, *settings)
             else:
                 loss = cross_entropy(logits, *settings)
-        if has_router_losses and loss is not None and labels is not None:
-            non_pads = self.non_pad_tokens(labels, input_ids, attention_mask, decoder_attention_mask)
+        if has_router_losses or counts_load:
+            batch, length = outputs.last_hidden_state.shape[:2]
+            given = outputs.last_hidden_state.new_zeros(batch, length, dtype=torch.long) if labels is None else labels
+            non_pads = self.non_pad_tokens(given, input_ids, attention_mask, decoder_attention_mask)
             # encoder outputs that were passed in have no part in this batch's losses
             of_encoder = outputs.encoder_router_logits if encoder_outputs is None else None
             logits_of_stacks = (of_encoder or (), outputs.decoder_router_logits or ())
-            aux_loss, z_loss = self._router_losses(logits_of_stacks, non_pads, sum_router_counts)
-            if self.training:
+            aux_loss, z_loss = self._router_losses(logits_of_stacks, non_pads, sum_router_counts, counts_load)
+            if self.training and loss is not None and labels is not None:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
                 # without it the losses are means of this batch, weighted by its share of the labels
                 if sum_router_counts is None:
@@ -1181,8 +1269,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             encoder_last_hidden_state=outputs.encoder_last_hidden_state,
             encoder_hidden_states=outputs.encoder_hidden_states,
             encoder_attentions=outputs.encoder_attentions,
-            aux_loss=aux_loss,
-            z_loss=z_loss,
+            aux_loss=aux_loss if has_router_losses else None,
+            z_loss=z_loss if has_router_losses else None,
             encoder_router_logits=outputs.encoder_router_logits if wants_routers else None,
             decoder_router_logits=outputs.decoder_router_logits if wants_routers else None,
             **{CACHE: outputs.cache},
@@ -1246,8 +1334,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             target_mask = nn.functional.pad(decoder_attention_mask, (missing, 0), value=1)
         return None if source_mask is None else source_mask.flatten().bool(), target_mask.flatten().bool()
 
-    def _router_losses(self, logits_of_stacks, non_pads_of_stacks, sum_counts) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the mean balance loss and z-loss of the sparse layers. In training, also count the routers' load."""
+    def _router_losses(
+        self, logits_of_stacks, non_pads_of_stacks, sum_counts, counts_load: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the mean balance loss and z-loss of the sparse layers, and count the routers' load on request."""
         device = non_pads_of_stacks[1].device  # the layers of a large model may be on several
         layers = sum(map(len, logits_of_stacks))
         if not layers:  # only the encoder has sparse layers, but the call gave `encoder_outputs`
@@ -1262,7 +1352,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 mask = None if non_pad is None else non_pad.to(device)
                 stacks.append((torch.stack([layer_logits.to(device) for layer_logits in logits]), ids, mask))
                 counts.append(router_counts(ids, self.config.num_experts, mask))
-        if self.training:
+        if counts_load:
             for router, counts_of_layer in zip(routers, torch.cat(counts), strict=True):
                 router.count_load(counts_of_layer[:-1])
         if sum_counts is not None:
@@ -1296,6 +1386,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         self.tie_weights()
         return decoder.embed_tokens
 
+
+WeftPreTrainedModel.model_class = WeftModel
+WeftPreTrainedModel.encoder_class, WeftPreTrainedModel.decoder_class = WeftEncoder, WeftDecoder
 
 # `generate` reads these signatures several times in each request, and finding them behind decorators is slow
 for _class in (WeftEncoder, WeftDecoder, WeftForConditionalGeneration):

@@ -225,7 +225,7 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
       when it is set, but the weights may become float64 later.
     - Under autocast, experts compute in its dtype, as linear layers do. torch's grouped products have no autocast, and
       transformers computes them in the dtype of the weights.
-    - On a CPU, products of many rows are computed expert by expert. torch's grouped products do the same there, but the
+    - In training on a CPU, products of many rows are computed expert by expert. torch's grouped products do the same there, but the
       bias of each row is then gathered and added to its output, and its gradient is summed one number at a time.
     - "batched_mm" computes a step of decoding on an accelerator, as in transformers' `generate`. It is faster for few
       tokens, and unlike grouped products in fp32 it can be captured in a CUDA graph. transformers would set it in the
@@ -244,7 +244,8 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
                     return ALL_EXPERTS_FUNCTIONS["batched_mm"](self, tokens_ND, *args, **kwargs)
                 if self.down_proj.dtype == torch.float64:
                     return ExpertsBase.forward(self, tokens_ND, *args, **kwargs)
-                if device == "cpu" and has_values() and args[0].numel() >= _SORTED_ROWS * self.num_experts:
+                has_many = args[0].numel() >= _SORTED_ROWS * self.num_experts
+                if device == "cpu" and torch.is_grad_enabled() and has_many and has_values():
                     return self.forward_sorted(tokens_ND, *args, **kwargs)
                 if device != "meta" and torch.is_autocast_enabled(device):
                     self = _InDtype(self, torch.get_autocast_dtype(device))

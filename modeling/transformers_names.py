@@ -29,6 +29,7 @@ REMEDY = 'pip install "transformers>=5.17,<6"; or pip install -U weftformer, and
 try:
     from transformers import initialization
     from transformers.activations import ACT2FN
+    from transformers.dynamic_module_utils import get_class_from_dynamic_module as class_from_folder
     from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, use_experts_implementation
     from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS

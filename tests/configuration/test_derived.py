@@ -75,9 +75,20 @@ def test_fields_given_while_loading_change_derived_fields(fields, given, encoder
 def test_given_number_equal_to_the_default_is_derived():
     named = WeftConfig(**SAME, head_dim=12, num_key_value_heads=4, decoder_vocab_size=31)
     assert named == WeftConfig(**SAME)
-    assert [named.given(name) for name in NUMBERS] == [None] * 3
+    assert [named.given(name) for name in NUMBERS] == [None] * 4
     # not where it divides nothing, nor where it is right for one stack only
     assert WeftConfig(**SAME | {"d_model": 50}, head_dim=12).head_dim == 12
     grouped = WeftConfig(**DIFFERENT, num_key_value_heads=4)
     assert grouped.stack_heads(is_decoder=True) == (8, 4, 6)
     assert grouped.get_text_config(decoder=True).num_key_value_heads == 4
+
+
+def test_single_expert_is_not_normalised(caplog):
+    assert [WeftConfig(num_experts_per_tok=count).norm_topk_prob for count in (1, 2)] == [False, True]
+    sparse = WeftConfig(num_experts_per_tok=2, decoder_mlp_layer_types="sparse")
+    saved = sparse.to_dict()
+    assert WeftConfig.from_dict(saved, num_experts_per_tok=1).norm_topk_prob is False
+    assert "norm_topk_prob" not in caplog.text
+    # as it was trained
+    assert WeftConfig.from_dict(saved | {"num_experts_per_tok": 1, "norm_topk_prob": True}).norm_topk_prob is True
+    assert "leave `norm_topk_prob` out" in caplog.text

@@ -24,7 +24,7 @@ def dense(**fields):
     return tiny_model(random=True, decoder_layers=3, decoder_ffn_dim=32, dropout=0.0, **fields)
 
 
-@pytest.mark.parametrize(("kind", "per_token"), list(zip(KINDS, (1, 2, 4, 3), strict=True)))
+@pytest.mark.parametrize(("kind", "per_token"), list(zip(KINDS, (3, 2, 4, 3), strict=True)))
 def test_step_0_is_the_dense_model(kind, per_token):
     model = dense(**KINDS[kind])
     model.generation_config.update(max_new_tokens=6, num_beams=3)
@@ -36,6 +36,18 @@ def test_step_0_is_the_dense_model(kind, per_token):
     assert len(sparse.routers()) == 5
     assert sum(p.numel() for p in sparse.parameters()) > 1.5 * sum(p.numel() for p in model.parameters())
     assert torch.equal(texts := sparse.generate(IDS), model.generate(IDS)) and texts.shape[1] == 7
+
+
+@pytest.mark.parametrize("kind", ["gated", "plain with biases"])
+def test_step_0_of_one_expert_is_nearly_the_dense_model(kind):
+    """Its weight is a probability, which the labels train."""
+    model = dense(**KINDS[kind])
+    sparse = upcycle(model, 4, 1, router_aux_loss_coef=0.0, router_z_loss_coef=0.0)
+    expected = model(input_ids=IDS, labels=LABELS).logits
+    found = sparse(input_ids=IDS, labels=LABELS)
+    assert (found.logits - expected).abs().mean() < 0.05 * expected.std()
+    found.loss.backward()
+    assert all(router.classifier.weight.grad.any() for router in sparse.routers())
 
 
 def test_chosen_layers_only_and_a_stack_alone():

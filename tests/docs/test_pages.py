@@ -1,8 +1,10 @@
 """Every Python block of README and the documentation runs, every command in it exists, and the pages are built without a warning."""
 
 import importlib.util
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +31,24 @@ def own_text(page: Path) -> str:
     return page.read_text(encoding="utf-8")
 
 
+def files_of(page: Path) -> dict[str, str]:
+    """Return the files whose names stand above their code."""
+    return dict(re.findall(r'^```python title="([\w.]+)"\n(.*?)^```', own_text(page), flags=re.DOTALL | re.MULTILINE))
+
+
+def printed_elsewhere(folder: Path) -> list[str]:
+    """Run `elsewhere.py` in a process that has the saved folders, but neither Weft nor the other file."""
+    shutil.copytree(folder / "runs", folder / "elsewhere" / "runs")
+    code = "import sys; sys.modules['weftformer'] = None; exec(open(sys.argv[1]).read())"
+    environment = dict(os.environ) | {"HF_MODULES_CACHE": str(folder / "modules"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder / "elsewhere.py")],
+        cwd=folder / "elsewhere", env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [line.partition(" tensor")[0] for line in done.stdout.splitlines()]
+
+
 @pytest.fixture
 def pushed(monkeypatch):
     """A stand-in for the Hub that keeps the name of the repository and sends nothing."""
@@ -53,6 +73,10 @@ def test_python_blocks_run(page, request, pushed, monkeypatch, tmp_path, capsys)
         planner.model.save_pretrained("runs/routes")
         planner.tokenizer.save_pretrained("runs/routes")
         Path("stock.smi").write_text("CC(=O)O\nNCc1ccccc1\n")
+    if page.stem == "changing":
+        monkeypatch.syspath_prepend(tmp_path)
+        for name, code in files_of(page).items():
+            Path(name).write_text(code)
     namespace: dict = {}
     for number, (language, code) in enumerate(re.findall(CODE, own_text(page), flags=re.DOTALL | re.MULTILINE), 1):
         if language == "bash":  # of the commands, those that need no file from elsewhere
@@ -64,6 +88,8 @@ def test_python_blocks_run(page, request, pushed, monkeypatch, tmp_path, capsys)
     out = capsys.readouterr().out
     if page.stem == "quick-start":
         assert pushed == ["your-name/your-model"]
+    if page.stem == "changing":
+        assert printed_elsewhere(tmp_path) == ["GatedWeft 1.0", "ScaledWeft 1.0"]
     if page.stem == "routes":
         assert "True ()" in out and "False ('CCO',)" in out
         assert "precedented 532 amide coupling" in out and "is made from itself" in out

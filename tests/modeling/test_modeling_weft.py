@@ -8,6 +8,7 @@ from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from weftformer.modeling.losses import balance_loss, cross_entropy, router_z_loss
+from weftformer.modeling.modeling_weft import shift_tokens_right
 from weftformer.modeling.transformers_names import CACHE
 
 from .. import models
@@ -61,7 +62,7 @@ def test_recorded_outputs(build):
     assert [tuple(one.shape) for one in output.encoder_router_logits] == [(12, 4)]
     assert [tuple(one.shape) for one in output.decoder_router_logits] == [(10, 4)] * 2
     torch.testing.assert_close(output.encoder_hidden_states[-1], output.encoder_last_hidden_state)
-    assert output.loss is output.aux_loss is output.z_loss is None
+    assert output.loss is None and output.aux_loss > 0 and output.z_loss > 0
     for attentions in (output.encoder_attentions, output.decoder_attentions, output.cross_attentions):
         for weights in attentions:
             torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3]))
@@ -155,6 +156,32 @@ def test_router_losses_enter_the_loss_in_training_alone(build):
     assert model(**call, num_items_in_batch=36).loss == shared.loss
 
 
+def test_routers_learn_without_labels(build, caplog):
+    """In a loop with a loss of its own, the load is counted and the losses are returned as with labels."""
+    model = build(router_bias_update_rate=0.5, **SPARSE).train()
+    call = {"input_ids": IDS, "attention_mask": MASK, "decoder_attention_mask": LABELS.ne(-100)}
+    start = shift_tokens_right(model.config, LABELS)
+
+    def counted(**given):
+        for router in model.routers():
+            router.expert_load.zero_()
+        output = model(**call, **given)
+        return output, torch.stack([router.expert_load.clone() for router in model.routers()])
+
+    expected, loads = counted(labels=LABELS)
+    output, found = counted(decoder_input_ids=start, output_router_logits=True)
+    assert torch.equal(found, loads) and loads.sum() > 0
+    torch.testing.assert_close((output.aux_loss, output.z_loss), (expected.aux_loss, expected.z_loss))
+    assert "output.aux_loss" not in caplog.text
+    output, found = counted(decoder_input_ids=start)
+    assert torch.equal(found, loads) and output.aux_loss is output.z_loss is output.decoder_router_logits is None
+    assert "trained without `labels`" in caplog.text and "output.aux_loss" in caplog.text
+    with torch.no_grad():  # as when a policy writes its samples
+        assert not counted(decoder_input_ids=start)[1].any()
+    model.eval()
+    assert not counted(decoder_input_ids=start, output_router_logits=True)[1].any()
+
+
 @pytest.mark.parametrize("count", [None, torch.tensor(0), 5])
 @pytest.mark.parametrize("kind", ["rotary across", "noisy sparse"])
 def test_labels_of_minus_100_alone_have_no_loss_and_no_gradient(build, kind, count):
@@ -168,13 +195,12 @@ def test_labels_of_minus_100_alone_have_no_loss_and_no_gradient(build, kind, cou
 # --- load and bias
 
 
-def test_load_is_counted_in_training_with_labels(build):
+def test_load_is_counted_in_training(build):
     model = build(**SPARSE, router_bias_update_rate=0.25).train()
     loads = [router.expert_load for router in model.routers()]
     model.eval()(input_ids=IDS, labels=LABELS)
-    model.train()(input_ids=IDS, decoder_input_ids=TARGET)
     assert all(load.sum() == 0 for load in loads)
-    output = model(input_ids=IDS, attention_mask=MASK, labels=LABELS, output_router_logits=True)
+    output = model.train()(input_ids=IDS, attention_mask=MASK, labels=LABELS, output_router_logits=True)
     real = (IDS.ne(0).flatten(), LABELS.ne(-100).flatten(), LABELS.ne(-100).flatten())
     logits = (*output.encoder_router_logits, *output.decoder_router_logits)
     expected = [torch.bincount(row.topk(2).indices[mask].flatten(), minlength=4) for row, mask in

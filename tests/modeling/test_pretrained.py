@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from transformers import Seq2SeqTrainingArguments
+from transformers import PreTrainedConfig, PreTrainedModel, Seq2SeqTrainingArguments
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.training import WeftTrainer
@@ -200,3 +200,72 @@ def test_settings_that_are_saved_write_the_same_after_loading(build, tmp_path, s
     ):
         with pytest.raises(ValueError):  # before a training, too
             save(tmp_path)
+
+
+class Outer(PreTrainedModel):
+    """A model of somebody else around a Weft, whose constructor ends as all of transformers do."""
+
+    def __init__(self, text):
+        super().__init__(PreTrainedConfig())
+        self.text = text
+        self.bridge = torch.nn.Linear(4, 4)
+        self.post_init()
+
+    def _init_weights(self, module):
+        if isinstance(module, (torch.nn.Linear, torch.nn.Embedding)):
+            torch.nn.init.normal_(module.weight)
+
+
+def _set_tables(model):
+    width = model.config.d_model
+    model.set_input_embeddings(torch.nn.Embedding(35, width))
+    if not model.config.tie_word_embeddings:
+        model.set_output_embeddings(torch.nn.Linear(width, 35, bias=False))
+    model.tie_weights()
+
+
+CHANGES = {
+    "nothing": lambda model: None,
+    "resized": lambda model: model.resize_token_embeddings(44),
+    "target resized": lambda model: model.config.has_two_vocabularies and model.resize_decoder_token_embeddings(44),
+    "set": _set_tables,
+}
+
+
+@pytest.mark.parametrize("loads", [False, True], ids=["built", "loaded"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", SHARING)
+def test_trained_weights_survive_the_constructor_of_a_model_around(build, tmp_path, kind, change, loads):
+    model = build(**SHARING[kind][0])
+    if loads:
+        model.save_pretrained(tmp_path)
+        model = type(model).from_pretrained(tmp_path)
+    CHANGES[change](model)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    Outer(model)
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, before[name]), name
+
+
+def test_experts_removed_in_place(build, tmp_path):
+    model = build(**SPARSE, num_experts=4)
+
+    def prune(blocks, rows):
+        for block in blocks:
+            for name, weight in [*block.experts.named_parameters(recurse=False)]:
+                setattr(block.experts, name, torch.nn.Parameter(weight[rows].detach().clone()))
+            classifier = block.router.classifier
+            classifier.weight = torch.nn.Parameter(classifier.weight[rows].detach().clone())
+            block.experts.num_experts = block.router.num_experts = len(rows)
+
+    blocks = [layer.mlp for stack in (model.model.encoder, model.model.decoder) for layer in stack.layers]
+    prune(blocks[:1], [0, 2, 3])
+    with pytest.raises(ValueError, match=r"3, 4 experts.*the same number in all sparse layers"):
+        model.save_pretrained(tmp_path)
+    prune(blocks[1:], [0, 2, 3])
+    with pytest.raises(ValueError, match=r"has num_experts=4, but the model has 3.*`model\.config\.num_experts` to 3"):
+        model.save_pretrained(tmp_path)
+    model.config.num_experts = 3
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    torch.testing.assert_close(*(one(input_ids=IDS, labels=LABELS).logits for one in (loaded, model)))

@@ -1,0 +1,244 @@
+"""Subclasses of the model: they are built by class attributes, saved with their code, and loaded elsewhere."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoModelForSeq2SeqLM
+
+from weftformer import WeftConfig, WeftForConditionalGeneration, register_preset
+from weftformer.configuration import PRESETS
+from weftformer.modeling.attention import SelfAttention
+from weftformer.modeling.modeling_weft import WeftDecoder, WeftDecoderLayer
+from weftformer.training import WeftTrainer, WeftTrainingArguments
+
+from ..models import IDS, TARGET, TINY_CONFIG, randomized
+
+GATES = """
+import torch
+from torch import nn
+
+
+class Gate(nn.Linear):
+    def forward(self, states):
+        return torch.sigmoid(super().forward(states)) * states
+"""
+MODEL = """
+from weftformer import (
+    WeftConfig,
+    WeftForConditionalGeneration as Base,
+)
+from weftformer.modeling.attention import SelfAttention
+
+from {gates} import Gate
+
+
+class {name}Config(WeftConfig):
+    model_type = "{name}-weft"
+    is_strong: bool = True
+
+
+class {name}Attention(SelfAttention):
+    def __init__(self, config, layer_idx, is_decoder):
+        super().__init__(config, layer_idx, is_decoder)
+        self.gate = Gate(config.d_model, config.d_model)
+
+    def forward(self, hidden_states, *args, **kwargs):
+        output, weights = super().forward(hidden_states, *args, **kwargs)
+        return self.gate(output), weights
+
+
+class {name}Weft(Base):
+    self_attention_class = {name}Attention
+
+
+class {name}OwnConfigWeft({name}Weft):
+    config_class = {name}Config
+"""
+
+ELSEWHERE = """
+import sys
+
+if sys.argv[3] == "without":
+    sys.modules["weftformer"] = None
+else:
+    import weftformer
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSeq2SeqLM
+
+folder, inputs = sys.argv[1:3]
+model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True, dropout=0.25).eval()
+assert type(model).__module__.startswith("transformers_modules."), type(model)
+assert model.config.dropout == 0.25
+inputs = load_file(inputs)
+scores = model(input_ids=inputs["ids"], decoder_input_ids=inputs["target"]).logits
+tokens = model.generate(inputs["ids"], max_new_tokens=6)
+save_file({"logits": scores.detach(), "tokens": tokens}, folder + "/found.safetensors")
+model.save_pretrained(folder + "/again")
+print(type(model).__name__, type(model.config).__name__)
+"""
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Write modules beside each other and import the first. Their names are new in each test."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(text=MODEL, *, gates="{own}_gates", name="Gated", **others):
+        own = f"module_{os.urandom(4).hex()}"
+        gates = gates.format(own=own)
+        (tmp_path / f"{gates}.py").write_text(GATES)
+        for stem, other in others.items():
+            (tmp_path / f"{stem}.py").write_text(other)
+        (tmp_path / f"{own}.py").write_text(text.format(gates=gates, name=name))
+        return __import__(own)
+
+    return write
+
+
+def auto_map(folder):
+    return json.loads((folder / "config.json").read_text())["auto_map"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "weft"),
+    [
+        pytest.param(kind, weft, marks=() if (kind, weft) == ("GatedWeft", "with") else pytest.mark.integration)
+        for kind in ("GatedWeft", "GatedOwnConfigWeft")
+        for weft in ("with", "without")
+    ],
+)
+def test_subclass_is_the_same_elsewhere(files, tmp_path, kind, weft):
+    module = files()
+    model_class = getattr(module, kind)
+    model_class.register_for_auto_class("AutoModelForSeq2SeqLM")
+    fields = {"is_strong": False} if kind == "GatedOwnConfigWeft" else {}
+    model = randomized(model_class(model_class.config_class(**TINY_CONFIG, **fields))).eval()
+    folder = tmp_path / "saved"
+    model.save_pretrained(folder)
+    config_name = f"{module.__name__}.GatedConfig" if fields else "configuration_weft.WeftConfig"
+    assert auto_map(folder) == {"AutoConfig": config_name, "AutoModelForSeq2SeqLM": f"{module.__name__}.{kind}"}
+    assert json.loads((folder / "config.json").read_text()).get("is_strong") == (False if fields else None)
+    # the same text, but for its imports
+    assert (
+        "from .modeling_weft import WeftForConditionalGeneration as Base"
+        in (folder / f"{module.__name__}.py").read_text()
+    )
+    assert (folder / f"{module.__name__}_gates.py").read_text() == GATES
+
+    inputs = tmp_path / "inputs.safetensors"
+    save_file({"ids": IDS, "target": TARGET}, inputs)
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    environment = dict(os.environ) | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(folder), str(inputs), weft],
+        cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == [kind, "GatedConfig" if fields else "WeftConfig"]
+    found = load_file(folder / "found.safetensors")
+    with torch.no_grad():
+        expected = model(input_ids=IDS, decoder_input_ids=TARGET).logits
+    torch.testing.assert_close(found["logits"], expected, rtol=1e-4, atol=1e-4)
+    assert torch.equal(found["tokens"], model.generate(IDS, max_new_tokens=6))
+    code = [{path.name: path.read_text() for path in place.glob("*.py")} for place in (folder, folder / "again")]
+    assert code[0] == code[1] and auto_map(folder) == auto_map(folder / "again")
+
+
+def test_family_does_not_load_a_subclass(files, tmp_path):
+    """A subclass with the weights of its parent would compute something else, without a message."""
+    module = files(MODEL + "\n\nclass Scaled(Base):\n    def forward(self, *args, **kwargs):\n"
+                   "        output = super().forward(*args, **kwargs)\n        output.logits = 2 * output.logits\n"
+                   "        return output\n")  # fmt: skip
+    module.Scaled(WeftConfig(**TINY_CONFIG)).save_pretrained(tmp_path / "saved")
+    for load in (AutoModelForSeq2SeqLM, AutoModel, WeftForConditionalGeneration):
+        with pytest.raises(ValueError, match=r"saved by the subclass Scaled.*trust_remote_code=True"):
+            load.from_pretrained(tmp_path / "saved")
+    kept = WeftForConditionalGeneration.from_pretrained(tmp_path / "saved", allow_missing_weights=True)
+    assert type(module.Scaled.from_pretrained(tmp_path / "saved")) is module.Scaled
+    kept.save_pretrained(tmp_path / "plain")
+    assert auto_map(tmp_path / "plain")["AutoModelForSeq2SeqLM"] == "modeling_weft.WeftForConditionalGeneration"
+
+
+REFUSED = {
+    "imports a package": ("import weftformer\n" + MODEL, {}, 'has "import weftformer"'),
+    "imports training": (
+        "from weftformer.training import WeftTrainer\n" + MODEL,
+        {},
+        r"weftformer\.training.* does not travel",
+    ),
+    "imports a module": ("import beside\n" + MODEL, {"beside": ""}, 'has "import beside"'),
+    "has the name of a file of Weft": (MODEL, {"gates": "masks"}, r"two files are named masks\.py"),
+    "is local": (
+        MODEL
+        + "\n\ndef build():\n    class Local(Base):\n        pass\n\n    return Local\n\n\nGatedWeft = build()\n",
+        {},
+        "Local cannot be saved with its code: it is defined inside a function",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_code_that_cannot_travel_is_refused(files, tmp_path, case):
+    text, options, words = REFUSED[case]
+    model_class = files(text, **options).GatedWeft
+    model = model_class(WeftConfig(**TINY_CONFIG))
+    model.save_pretrained(tmp_path / "unregistered")  # with a warning
+    assert auto_map(tmp_path / "unregistered") == {"AutoConfig": "configuration_weft.WeftConfig"}
+    model_class.register_for_auto_class("AutoModelForSeq2SeqLM")
+    with pytest.raises(ValueError, match=words):
+        model.save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+    with pytest.raises(ValueError, match=words):
+        WeftTrainer(model, WeftTrainingArguments(str(tmp_path), use_cpu=True))
+
+
+def test_one_class_attribute_reaches_every_layer():
+    class Attention(SelfAttention):
+        pass
+
+    class Layer(WeftDecoderLayer):
+        pass
+
+    class Norm(torch.nn.LayerNorm):
+        def __init__(self, config):
+            super().__init__(config.d_model)
+
+    class Decoder(WeftDecoder):
+        norm_class = Norm  # closer than that of the model
+
+    class Changed(WeftForConditionalGeneration):
+        self_attention_class = Attention
+        decoder_layer_class = Layer
+        decoder_class = Decoder
+        norm_class = torch.nn.Identity
+
+    model = Changed(WeftConfig(**TINY_CONFIG))
+    encoder, decoder = model.model.encoder, model.model.decoder
+    assert {type(layer.self_attn) for stack in (encoder, decoder) for layer in stack.layers} == {Attention}
+    assert {type(layer) for layer in decoder.layers} == {Layer} and type(decoder) is Decoder
+    assert type(decoder.layers[0].self_attn_layer_norm) is Norm
+    assert type(encoder.layers[0].self_attn_layer_norm) is torch.nn.Identity
+    assert "Layer" in model._no_split_modules and "WeftDecoderLayer" not in model._no_split_modules
+    assert model.generate(IDS, max_new_tokens=4).shape[0] == len(IDS)
+    with pytest.raises(ValueError, match=r"built with the .*self_attention_class.* of the model around it"):
+        encoder.save_pretrained("never-written")
+
+
+def test_registered_preset():
+    fields = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+    try:
+        for _ in range(2):  # a notebook may run a cell twice
+            register_preset("of-this-test", fields)
+        assert WeftConfig.from_preset("of-this-test", vocab_size=20).d_model == 16
+        with pytest.raises(ValueError, match="'of-this-test' with other fields already"):
+            register_preset("of-this-test", {"d_model": 32})
+    finally:
+        PRESETS.pop("of-this-test", None)
+    with pytest.raises(ValueError, match="d_modle"):
+        register_preset("of-this-test", {"d_modle": 32})
+    assert "of-this-test" not in PRESETS
