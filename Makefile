@@ -1,5 +1,5 @@
 # Two commands for a fresh machine: `make demo` runs the main job, `make test` passes the tests.
-# Each makes .venv from constraints.txt when it is not there.
+# Each makes .venv from constraints.txt when it is not there; `make test` adds what the tests need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,10 +35,10 @@ PEFT_TESTS := test_encoder_decoder_models.py testing_common.py testing_utils.py
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.installed  ## plan three drugs, and learn 300 dates, with the included models (100 s of CPU time)
+demo: $(VENV)/.demo  ## plan three drugs, and learn 300 dates, with the included models (100 s of CPU time)
 	$(BIN)/weftformer demo
 
-demo-train: $(VENV)/.installed  ## train a small model on the sample of recorded routes, evaluate it, plan one route (10 minutes on 2 cores)
+demo-train: $(VENV)/.demo  ## train a small model on the sample of recorded routes, evaluate it, plan one route (10 minutes on 2 cores)
 	$(BIN)/weftformer routes train --output-dir runs/demo
 
 test: lint  ## lint, check the order of the packages and the types, run the fast tests
@@ -83,10 +83,16 @@ $(VENV)/versions/%/.installed: pyproject.toml constraints.txt Makefile
 	@$(call add_tests_of,$(@D),transformers,$(COMMON_TESTS))
 	touch $@
 
-# torch first and alone: asked for by another package, pip would take the newest build with gigabytes of GPU packages.
-$(VENV)/.installed: pyproject.toml constraints.txt
+# What the demos need. torch first and alone: asked for by another package, pip would take the newest build with gigabytes of
+# GPU packages.
+$(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[chem,train]"
+	touch $@
+
+# And what the tests, the lint and the pages need.
+$(VENV)/.installed: $(VENV)/.demo
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[chem,syntheseus,aizynthfinder,train,parity,serve,ray,export,docs,test]"
 	@# Its plain transformer is all the tests read; what it asks for (escnn) they do without.
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps symm-learning

@@ -215,7 +215,8 @@ def convert(
     if source.model_types and source_config.get("model_type") not in source.model_types:
         raise ValueError(
             f"model_type={source_config.get('model_type')!r} is not supported: expected one of "
-            f"{', '.join(source.model_types)}. Weights of this family need their config.json."
+            f"{', '.join(source.model_types)}. Weights of this family need their config.json: pass its content as "
+            "`source_config=` (`weftformer convert FOLDER` reads it)."
         )
     if preset is not None:
         config = WeftConfig.from_preset(preset, **overrides)

@@ -1,6 +1,7 @@
 """Loads models and tokenizers that other people may have written, without running their code."""
 
 import copy
+import os
 from contextlib import suppress
 from os import PathLike
 from typing import Any
@@ -97,6 +98,24 @@ def to_device(model: Any, device: str | None) -> None:
         raise ValueError(f"--device {device}: {error}") from error
     with suppress(ValueError):  # the model cannot take the fast path
         fast_decoding(model.eval())
+
+
+# In parameters. A step of a smaller model gains little from a second thread (docs/speed.md has the measurements).
+_SMALL = 10_000_000
+
+
+def use_threads(model: Any, threads: int | None) -> None:
+    """Set the number of torch's threads.
+
+    Args:
+        model: the model that computes.
+        threads: the number. None for OMP_NUM_THREADS if it is set, else for one thread for a small model, and torch's own
+            number for another.
+    """
+    if threads is None and "OMP_NUM_THREADS" not in os.environ and model.num_parameters() < _SMALL:
+        threads = 1
+    if threads is not None:
+        torch.set_num_threads(threads)
 
 
 def check_family(folder_or_hub_id: str | PathLike) -> None:

@@ -38,6 +38,26 @@ def add_model_options(add: Any, what: str = "model") -> None:
         help="precision: float32, bfloat16, float16 or auto, as saved (default: %(default)s)")  # fmt: skip
 
 
+def add_threads_option(add: Any, also: str = "") -> None:
+    """Add `--threads`, which [`load_model`] and `use_threads` read. `also` follows in its help."""
+    add("--threads", type=positive, metavar="N",
+        help=f"threads of torch (default: by the size of the model){also}")  # fmt: skip
+
+
+def load_model(args: argparse.Namespace, kind: str) -> tuple[Any, Any]:
+    """Load the model and the tokenizer of `--model`, and set the number of threads.
+
+    Args:
+        args: the arguments, with those of [`add_model_options`] and [`add_threads_option`].
+        kind: the kind of output, as in `load_generator`, whose errors are raised.
+    """
+    from weftformer.hub.loading import load_generator, use_threads
+
+    model, tokenizer = load_generator(args.model, kind, **loading_options(args))
+    use_threads(model, args.threads)
+    return model, tokenizer
+
+
 def loading_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `load_generator` from the options that [`add_model_options`] added."""
     return {"device": args.device, "dtype": args.dtype}

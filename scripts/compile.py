@@ -6,7 +6,7 @@ is stored in your cache folder.
 
 import argparse
 
-from weftformer.scripts.arguments import add_model_options, check_model, positive
+from weftformer.scripts.arguments import add_model_options, add_threads_option, check_model, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="width of the search, 1 for greedy search (default: as saved with the model)",
     )
     add_model_options(add)
+    add_threads_option(add)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -30,7 +31,7 @@ def main(args: argparse.Namespace) -> None:
     check_model(args.model)
     from transformers import AutoModelForSeq2SeqLM
 
-    from weftformer.hub.loading import check_family, load, to_device
+    from weftformer.hub.loading import check_family, load, to_device, use_threads
     from weftformer.modeling.decoding.compiled import compiled_folder
     from weftformer.modeling.decoding.continuous import continuous_settings
     from weftformer.modeling.decoding.dispatch import reason_against_graphs
@@ -39,6 +40,7 @@ def main(args: argparse.Namespace) -> None:
     check_family(args.model)
     model = load(AutoModelForSeq2SeqLM, args.model, dtype=args.dtype)
     to_device(model, args.device)
+    use_threads(model, args.threads)  # the code is compiled for this number
     if reason := reason_against_graphs(model):
         raise ValueError(f"{args.model}: {reason}.")
     settings = continuous_settings(model, {} if args.beams is None else {"num_beams": args.beams})

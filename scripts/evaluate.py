@@ -5,7 +5,14 @@ model's output. `weftformer routes evaluate` scores routes.
 import argparse
 import sys
 
-from weftformer.scripts.arguments import add_model_options, check_model, loading_options, new_file, positive
+from weftformer.scripts.arguments import (
+    add_model_options,
+    add_threads_option,
+    check_model,
+    load_model,
+    new_file,
+    positive,
+)
 from weftformer.training.options import check_exist
 
 
@@ -23,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="longest text, in tokens (default: as saved with the model, else 256)")  # fmt: skip
     add("--batch-size", type=positive, default=32, metavar="N", help="pairs per batch (default: %(default)s)")
     add_model_options(add)
+    add_threads_option(add)
     add("--json", type=new_file, metavar="FILE", help="write the scores and their intervals")
 
 
@@ -33,14 +41,13 @@ def main(args: argparse.Namespace) -> None:
         ValueError, OSError: an argument does not fit, the model writes routes, or a file is not valid.
     """
     from weftformer.common.atomic import write_json
-    from weftformer.hub.loading import load_generator
     from weftformer.serving import TextTask
     from weftformer.serving.scoring import score_pairs
     from weftformer.training.metrics import verdict, wrong_rows
     from weftformer.training.options import DataArguments
     from weftformer.training.pairs import Pairs, trained_columns
 
-    task = TextTask(*load_generator(args.model, "texts", **loading_options(args)))
+    task = TextTask(*load_model(args, "texts"))
     trained = trained_columns(args.model)
     data = DataArguments(
         train_file=args.file,

@@ -14,7 +14,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from weftformer.common.atomic import atomic_write
 from weftformer.common.packed import check_file
-from weftformer.scripts.arguments import add_model_options, check_model, check_output, loading_options, positive
+from weftformer.scripts.arguments import (
+    add_model_options,
+    check_model,
+    check_output,
+    load_model,
+    loading_options,
+    positive,
+)
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared, unfinished_rows
 from weftformer.training.options import check_exist
 
@@ -133,11 +140,10 @@ def main(args: argparse.Namespace) -> int:
 def _generate(args: argparse.Namespace, lines: list[Line], parts: Parts | None) -> int:
     """Generate texts for the lines that are not in parts, in this process, and write all. Return the exit code."""
     from weftformer.common.progress import Progress
-    from weftformer.hub.loading import load_generator
     from weftformer.serving import TextTask
     from weftformer.serving.lines import answer_rows, windows
 
-    task = TextTask(*load_generator(args.model, "texts", **loading_options(args)))
+    task = TextTask(*load_model(args, "texts"))
     task.check_conditions(len(_conditions(args)))
     settings, done = task.settings(**_settings(args)), {} if parts is None else parts.states()
     remaining = (item for item in enumerate(lines) if item[0] not in done)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from weftformer.routes.scoring.conditions import CONDITIONS
 from weftformer.scripts.arguments import (
     add_model_options,
+    add_threads_option,
     check_model,
-    loading_options,
+    load_model,
     new_file,
     plain_file,
     positive,
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=positive, metavar="N",
         help="concurrent searches (default: 80 beams in total, 160 for a search to the stock)")  # fmt: skip
     add_model_options(add)
+    add_threads_option(add)
     add("--save-predictions", type=plain_file, metavar="FILE",
         help="write all candidates, one target per line (until done, to FILE.part, which can be scored)")  # fmt: skip
     add = parser.add_argument_group("output").add_argument
@@ -110,11 +112,10 @@ def _planned(
     args: argparse.Namespace, settings: PlanSettings, references: list[tuple[Route, str]], stock: Stock | None
 ) -> dict[str, list[Prediction]]:
     from weftformer.common.atomic import partial_file
-    from weftformer.hub.loading import load_generator
     from weftformer.routes.planning.planner import RoutePlanner
     from weftformer.routes.scoring.predicting import conditions_of, predict
 
-    planner = RoutePlanner(*load_generator(args.model, "routes", **loading_options(args)))
+    planner = RoutePlanner(*load_model(args, "routes"))
     conditions = conditions_of(planner.model, args.conditions)
     file = args.save_predictions
     with partial_file(file) if file else open(os.devnull, "w", encoding="utf-8") as sink:

@@ -11,8 +11,9 @@ from weftformer.routes.planning.settings import Constraints, PlanSettings
 from weftformer.scripts.arguments import (
     add_model_options,
     add_stock_options,
+    add_threads_option,
     check_models,
-    loading_options,
+    load_model,
     positive,
     read_stock,
     take_shipped_model,
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", help="folder or Hub id (default: the included route model and stock)")
     add_stock_options(add, "purchasable molecules: SMILES or InChIKeys, one per line or in a table, .gz too")
     add_model_options(add)
+    add_threads_option(add)
     add("--forward-model", metavar="MODEL",
         help="forward model trained on `routes prepare --forward`, or none (default: included)")  # fmt: skip
     add_options(parser, PlanSettings, "beams", "max_new_tokens", "on_salt", "have", "library")
@@ -58,12 +60,11 @@ def main(args: argparse.Namespace) -> int:
     stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
     settings = plan_settings(args)
 
-    from weftformer.hub.loading import load_generator
     from weftformer.routes.planning.expansion import last_rows, proposal_row
     from weftformer.routes.planning.planner import RoutePlanner
     from weftformer.routes.scoring.round_trip import load_forward
 
-    planner = RoutePlanner(*load_generator(args.model, "routes", **loading_options(args)))
+    planner = RoutePlanner(*load_model(args, "routes"))
     forward = load_forward(args.forward_model, args.device, args.dtype)
 
     def show(found: Candidate) -> None:

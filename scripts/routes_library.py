@@ -15,6 +15,9 @@ example:
   weftformer routes plan "CC(=O)Nc1ccc(O)cc1" --library own.jsonl.gz
   weftformer routes library --aizynthfinder files && aizynthcli --config files/config.yml --smiles targets.txt"""
 
+# Of the reactions that are left out for one reason, how many are named.
+_SHOWN = 10
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
@@ -70,8 +73,9 @@ def main(args: argparse.Namespace) -> None:
     workers = args.workers or multiprocessing.cpu_count()
     rows, problems = make_library(args.reactions, workers, progress=not args.no_progress)
     write(rows, args.output_file)
-    for reason, count in problems.most_common():
-        print(f"{count:>10,}  left out: {reason}")
+    for reason, names in sorted(problems.items(), key=lambda item: -len(item[1])):
+        more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+        print(f"{len(names):>10,}  left out: {reason}: {', '.join(names[:_SHOWN])}{more}")
     reactions = sum(one.count for _, one in rows)
     print(f"{reactions:,} reactions have {len(rows):,} different transformations. Saved to {args.output_file}.")
 

@@ -23,6 +23,7 @@ from weftformer.scripts.arguments import (
     check_models,
     check_output,
     export,
+    load_model,
     loading_options,
     new_file,
     read_stock,
@@ -138,11 +139,10 @@ def _plan(
 ) -> list[Plan]:
     """Plan the targets that are not in parts, in this process, print each plan when it is done, and return all."""
     from weftformer.common.progress import Progress
-    from weftformer.hub.loading import load_generator
     from weftformer.routes.planning.planner import RoutePlanner
     from weftformer.routes.scoring.round_trip import load_forward
 
-    planner = RoutePlanner(*load_generator(args.model, "routes", **loading_options(args)))
+    planner = RoutePlanner(*load_model(args, "routes"))
     forward = load_forward(args.forward_model, args.device, args.dtype)
     rows = [] if parts is None else parts.rows(COMMAND, is_whole=False)
     plans = {row["number"] - 1: Plan.from_dict(row) for row in rows}

@@ -13,6 +13,7 @@ from weftformer.common.options import add_options
 from weftformer.scripts.arguments import (
     add_model_options,
     add_stock_options,
+    add_threads_option,
     check_models,
     read_stock,
     take_shipped_model,
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--library", metavar="FILE",
         help="for routes, own reactions besides the included ones, made by `weftformer routes library`")  # fmt: skip
     add_model_options(add)
+    add_threads_option(add)
     add("--host", default="127.0.0.1",
         help="address to listen on; 0.0.0.0 for all addresses of this machine (default: %(default)s)")  # fmt: skip
     add("--port", type=int, default=8000, metavar="N",
@@ -80,6 +82,7 @@ def main(args: argparse.Namespace) -> None:
         ImportError: FastAPI or RDKit is not installed. ValueError: an argument does not fit. OSError: no such model,
             or the port is taken.
     """
+    from weftformer.hub.loading import use_threads
     from weftformer.serving.app import load_app
     from weftformer.serving.connections import Server
 
@@ -99,6 +102,7 @@ def main(args: argparse.Namespace) -> None:
         # a key from a file often ends in a line break, which no header can have
         limits=limits, dtype=args.dtype, api_key=key.strip() or None, allowed_hosts=hosts,
     )  # fmt: skip
+    use_threads(app.state.task.model, args.threads)
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     print(f"{app.state.name}: a page at {url}, requests to {url}{app.state.path}, the API at {url}/docs", flush=True)
     Server(app, limits, args.log_level, args.log_format).run([listener])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftformer.common.atomic import is_stream
-from weftformer.scripts.arguments import positive
+from weftformer.scripts.arguments import add_threads_option, positive
 
 if TYPE_CHECKING:
     from weftformer.distributed.parts import Parts
@@ -27,7 +27,7 @@ _ALONE = ("overwrite", "format", *_OF_PLANS)
 def add_sharing_options(add: Any) -> None:
     """Add the options; `add` is `add_argument` of a parser or a group."""
     add("--workers", type=positive, metavar="N", help="N Ray workers, which write parts to the folder --output-file")
-    add("--threads", type=positive, default=1, metavar="N", help="CPUs and threads of a worker (default: %(default)s)")
+    add_threads_option(add, "; of a worker: 1")
     add("--ray-address", metavar="HOST:PORT", help="Ray cluster, or auto (default: RAY_ADDRESS, else this machine)")
     add("--shard", metavar="K/N", help="only the K-th of N shares, for job arrays; also writes parts")
     add("--join", metavar="FOLDER", help="join the parts in FOLDER to --output-file, or list missing rows")
@@ -48,8 +48,8 @@ def is_shared(args: argparse.Namespace) -> bool:
         raise ValueError("--join FOLDER requires --output-file FILE and cannot be used with --workers or --shard.")
     if args.join is not None:
         _refuse(args, _OF_PLANS, "--join: give the joined file to `weftformer routes draw`.")
-    if args.workers is None and (args.ray_address is not None or args.threads != 1):
-        raise ValueError("--ray-address and --threads require --workers N.")
+    if args.workers is None and args.ray_address is not None:
+        raise ValueError("--ray-address requires --workers N.")
     if args.workers is None and args.shard is None:
         if isinstance(args.output_file, str):
             raise ValueError(
@@ -141,7 +141,7 @@ def run_shared(
 
     workers = None
     if args.workers is not None:
-        workers = cluster.WorkerSettings(args.workers, args.threads, args.ray_address, args.device)
+        workers = cluster.WorkerSettings(args.workers, args.threads or 1, args.ray_address, args.device)
     parts = Parts(str(args.output_file))
     parts.begin(command, task.options, names)
     share = job.of_shard(list(enumerate(items)), args.shard, task.window)

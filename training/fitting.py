@@ -12,6 +12,7 @@ from huggingface_hub import EvalResult
 from transformers import IntervalStrategy, PreTrainedTokenizerBase, SchedulerType, TrainerCallback, set_seed
 
 from ..hub import evaluation_results
+from ..hub.loading import use_threads
 from ..hub.trained import training_table
 from ..modeling import WeftForConditionalGeneration
 from ..tokenization.checks import decode_texts
@@ -88,7 +89,7 @@ def fit(
         build_model: builds the model. The random seed is set to `args.seed` just before.
         tokenizer: the tokenizer, which is saved too.
         data: encoded rows to train on as `"train"`, and to evaluate on as `"validation"` if there are any.
-        args: how to train, and the folder to write to. The trainer changes them.
+        args: how to train, and the folder to write to. The trainer changes them. `threads` is set in this process.
         evaluate: measures the trained model. It returns additional facts for the model card.
         checkpoint: the folder to resume from, see [`start`].
         **trainer_options: further arguments of [`WeftTrainer`].
@@ -108,6 +109,7 @@ def fit(
     set_seed(args.seed)
     model = build_model()
     logger.info(f"The model has {model.num_parameters():,} parameters.")
+    use_threads(model, args.threads)
     if speed := args.describe_speed():
         logger.info(speed)
     trainer = WeftTrainer(

@@ -89,6 +89,13 @@ class Record(NamedTuple):
     agents: tuple[str, ...] = ()
 
 
+class Problem(NamedTuple):
+    """A reaction that cannot be used: its id, or else its row counted from 1, and the reason."""
+
+    name: str
+    reason: str
+
+
 class Template(NamedTuple):
     """The template of a reaction, its core, and the functional groups that stay, as in [`Transformation`]."""
 
@@ -127,8 +134,8 @@ def record_of(reaction: str, **facts: Any) -> Record:
     )
 
 
-def read_records(path: str | Path) -> Iterator[Record | ValueError]:
-    """Yield the reactions of a file, or the reason why one cannot be used.
+def read_records(path: str | Path) -> Iterator[Record | Problem]:
+    """Yield the reactions of a file, and those that cannot be used, with the reason.
 
     Args:
         path: a table with a column of reaction SMILES, JSON lines, or lines of reaction SMILES, gzipped or not. A row
@@ -146,7 +153,7 @@ def read_records(path: str | Path) -> Iterator[Record | ValueError]:
             if table is not None
             else (json.loads(line) if line.lstrip().startswith("{") else {"mapped": line} for line in lines)
         )
-        for row in rows:
+        for place, row in enumerate(rows, 1):
             column = find_column(list(row), columns)
             if column is None:
                 raise ValueError(f"{path} has no column with reactions: call it `reaction_smiles`.")
@@ -160,7 +167,8 @@ def read_records(path: str | Path) -> Iterator[Record | ValueError]:
                     agents=tuple(agents.split(".") if isinstance(agents, str) else agents),
                 )
             except ValueError as error:
-                yield error
+                reason = str(error) if str(error) in (NO_MAPS, SEVERAL) else UNREADABLE
+                yield Problem(f"row {place}" if source in (None, "") else str(source), reason)
 
 
 class Extraction:
@@ -431,7 +439,7 @@ def extracted(records: Sequence[Record], workers: int = 1, progress: bool = True
             bar.update(1)
 
 
-def make_library(path: str | Path, workers: int = 1, progress: bool = True) -> tuple[list[Row], Counter[str]]:
+def make_library(path: str | Path, workers: int = 1, progress: bool = True) -> tuple[list[Row], dict[str, list[str]]]:
     """Make a library from a file of reactions with atom maps.
 
     Args:
@@ -440,24 +448,26 @@ def make_library(path: str | Path, workers: int = 1, progress: bool = True) -> t
         progress: whether to show the progress.
 
     Returns:
-        The rows of the library, for [`write`], and the numbers of reactions that were left out, by reason.
+        The rows of the library, for [`write`], and the ids or rows of the reactions that were left out, by reason.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it is damaged, or none of its reactions gives a transformation.
     """
-    problems, records = Counter[str](), list[Record]()
-    for record in read_records(path):
-        if isinstance(record, Record):
-            records.append(record)
+    problems, records, names = dict[str, list[str]](), list[Record](), list[str]()
+    for place, record in enumerate(read_records(path), 1):
+        if isinstance(record, Problem):
+            problems.setdefault(record.reason, []).append(record.name)
         else:
-            problems[str(record) if str(record) in (NO_MAPS, SEVERAL) else UNREADABLE] += 1
+            records.append(record)
+            names.append(record.source or f"row {place}")
     if not records:
         to_map = set(problems) == {NO_MAPS}
         raise ValueError(f"{path}: {_TO_MAP if to_map else 'there is no reaction that can be read.'}")
     templates = list(extracted(records, workers, progress))
-    problems[NO_TEMPLATE] = templates.count(None)
+    if None in templates:
+        problems[NO_TEMPLATE] = [name for name, template in zip(names, templates, strict=True) if template is None]
     rows = named(build(records, templates), shipped_library())
     if not rows:
         raise ValueError(f"{path}: {NO_TEMPLATE} for any of {len(records):,} reactions. Are the atom maps right?")
-    return rows, +problems
+    return rows, problems

@@ -25,7 +25,7 @@ def test_a_library_of_own_reactions_supports_and_proposes_steps(tmp_path, capsys
     reactions.write_text(f"id,reaction_smiles\nELN-7,{OWN}\nELN-8,CC>>C\n")
     assert weft(reactions, "--output-file", out, "--workers", 1) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "         1  left out: no atom maps",
+        "         1  left out: no atom maps: ELN-8",
         f"1 reactions have 1 different transformations. Saved to {out}.",
     ]
     library = library_of(str(out))
