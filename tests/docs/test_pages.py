@@ -73,6 +73,8 @@ def test_python_blocks_run(page, request, pushed, monkeypatch, tmp_path, capsys)
         planner.model.save_pretrained("runs/routes")
         planner.tokenizer.save_pretrained("runs/routes")
         Path("stock.smi").write_text("CC(=O)O\nNCc1ccccc1\n")
+    if page.stem == "README":
+        Path("training").symlink_to(ROOT / "training")
     if page.stem == "changing":
         monkeypatch.syspath_prepend(tmp_path)
         for name, code in files_of(page).items():
@@ -88,6 +90,8 @@ def test_python_blocks_run(page, request, pushed, monkeypatch, tmp_path, capsys)
     out = capsys.readouterr().out
     if page.stem == "quick-start":
         assert pushed == ["your-name/your-model"]
+    if page.stem == "README":
+        assert "['Anna Smith']" in out
     if page.stem == "changing":
         assert printed_elsewhere(tmp_path) == ["GatedWeft 1.0", "ScaledWeft 1.0"]
     if page.stem == "routes":
