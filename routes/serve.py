@@ -33,6 +33,7 @@ _MOST_ROUTES = 100
 _MOST_WISHES = 100
 # The included model reads targets of up to 300 tokens. RDKit takes a second for the worst text of 2,000 characters.
 _MOST_SMILES = 600
+_SECONDS = "Seconds per target, after which the routes found are kept"
 _EXPANDS = "Reactions that make a molecule, one on each line: those of the library and of the model in one list."
 _EXPANSION = ("beams", "max_new_tokens", "on_salt", "have", "forbidden", "forbidden_substructures")
 _EXAMPLE = {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "max_routes": 3}
@@ -243,6 +244,9 @@ class RouteTask:
         reaction = Annotated[str, StringConstraints(min_length=1, max_length=3 * max_length)]
         fields = request_fields(PlanSettings, largest, smiles, _MOST_WISHES)
         fields |= request_fields(Constraints, {}, reaction, _MOST_WISHES)
+        # the other half of the time is for waiting and drawing
+        seconds = min(limits.max_time_limit, limits.timeout_s / 2)
+        fields["time_limit"][1].description = f"{_SECONDS} (default for a search to the stock: {seconds:g})"
         del fields["enforce_limits"], fields["library"]
         request: Any = create_model("PlanRequest", __base__=Targets, **fields)
 
@@ -258,8 +262,7 @@ class RouteTask:
             add_building(app, self, smiles, reaction, _MOST_WISHES, limits)
 
         expand: Any = create_model("ExpandRequest", __base__=Molecule, **{name: fields[name] for name in _EXPANSION})
-        # the other half of the time is for waiting and drawing
-        check = partial(_check, self, min(limits.max_time_limit, limits.timeout_s / 2))
+        check = partial(_check, self, seconds)
         form = {name: label for name, label in _FORM.items() if self.stock is not None or name != "only_purchasable"}
         pages = {"build": "Build"}
         return Endpoint(request, "targets", PlanAnswer, check, _respond, _page, form, add_more, pages)

@@ -182,7 +182,8 @@ class Stock:
         stock.is_strict, stock.path, stock.column = is_strict, path, column
         if stock.num_bad:
             first = "; ".join(repr(line) for line in stock.bad_lines)
-            _logger.warning("%s: %d lines are not molecules. The first of them: %s.", path, stock.num_bad, first)
+            lines = "1 line is not a molecule" if stock.num_bad == 1 else f"{stock.num_bad:,} lines are not molecules"
+            _logger.warning("%s: %s. The first of them: %s.", path, lines, first)
         return stock
 
     @classmethod

@@ -82,6 +82,7 @@ class StockSearch:
         self._round: dict[str, Sequence[Step] | None] = {}
         self._is_collected = False
         self._begun = 0
+        self._ran_out_of_time = False
         self._num_found, self._found_after = 0, 0  # the routes so far, and the molecules that were expanded before
 
     def _solutions(self) -> list[Solution]:
@@ -128,6 +129,7 @@ class StockSearch:
         """Return whether there are enough routes, nothing is left to search, or the budget is spent."""
         settings = self.request.settings
         if settings.time_limit is not None and seconds >= settings.time_limit:
+            self._ran_out_of_time = True
             return True
         return not self._round and (self._num_left <= 0 or self._has_enough)
 
@@ -213,6 +215,9 @@ class StockSearch:
         settings, search = self.request.settings, self._search
         kind = "recorded steps" if settings.evidence == "recorded" and search.solutions else "any steps"
         expanded = f"{search.num_expanded(LIBRARY):,} molecules were expanded, {search.num_expanded(MODEL):,} of them by the model"
+        if self._ran_out_of_time:
+            limit = f"{settings.time_limit:g} s"
+            return f"no route by {kind} to the stock was found in {limit}: {expanded}. Give it more time, or use a larger stock."
         if not search.is_exhausted:
             return f"no route by {kind} to the stock was found: {expanded}. Use more expansions or a larger stock."
         limit, end = "", "there are no other reactions"
