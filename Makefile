@@ -79,7 +79,7 @@ $(VENV)/versions/%/.installed: pyproject.toml constraints.txt Makefile
 	$(PYTHON) -m venv --clear $(@D)
 	grep -vE '^(torch|setuptools|transformers|huggingface_hub|tokenizers|safetensors|accelerate)==' constraints.txt > $(VENV)/versions/constraints.txt
 	$(@D)/bin/python -m pip install -q --disable-pip-version-check --upgrade $(PINS) $($*) -e ".[chem,train,parity,test]"
-	$(@D)/bin/python -m pip install -q --disable-pip-version-check $(PINS) --no-deps symm-learning
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check $(PINS) --no-deps symm-learning annalog
 	@$(call add_tests_of,$(@D),transformers,$(COMMON_TESTS))
 	touch $@
 
@@ -94,8 +94,8 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 # And what the tests, the lint and the pages need.
 $(VENV)/.installed: $(VENV)/.demo
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[chem,syntheseus,aizynthfinder,train,parity,serve,ray,export,docs,test]"
-	@# Its plain transformer is all the tests read; what it asks for (escnn) they do without.
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps symm-learning
+	@# Their transformers are all the tests read; what they ask for (escnn, and 60 MB of chembl-gen-check) they do without.
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps symm-learning annalog
 	@# mypy does not see editable installs; it finds the package through this link instead.
 	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/weftformer
 	@$(call add_tests_of,$(VENV),transformers,$(COMMON_TESTS))

@@ -12,6 +12,7 @@ from . import (
     directmultistep,
     haiku,
     notebook,
+    seq2seq,
     symm_learning,
     torch_transformer,
     transformers_bart,
@@ -33,6 +34,7 @@ SOURCES: dict[str, Source] = {
         haiku,
         tutorial,
         notebook,
+        seq2seq,
     )
 }
 

@@ -21,6 +21,7 @@ import torch
 
 from ..configuration import WeftConfig
 from ..configuration.presets import PRESETS, preset_fields
+from ..tokenization import build_route_tokenizer
 from .operations import TRANSPOSE, scale, stack_experts
 from .shapes import count, first, has
 from .source import HEADS, Fields, Source
@@ -173,5 +174,5 @@ SOURCE = Source(
     table=_table,
     # the length limit of DirectMultiStep's own searches
     generation=lambda source_config: {"max_length": 1074},
-    tokenizer="routes",
+    tokenizer=lambda source_config: build_route_tokenizer(),
 )

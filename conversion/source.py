@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from ..configuration import WeftConfig
 from ..modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
@@ -53,7 +54,7 @@ class Source:
         part: takes the weights, and returns Weft's class for them and a prefix that gives their keys the form of the
             table.
         generation: takes the source's own configuration, and returns settings of `generate`.
-        tokenizer: `"routes"` if the vocabulary is that of DirectMultiStep.
+        tokenizer: takes the source's own configuration, and returns the tokenizer if it can be built from that alone.
         training: how the training of a converted model differs from that of the original, a sentence.
     """
 
@@ -66,7 +67,7 @@ class Source:
     new: tuple[str, ...] = ()
     part: Callable[[Mapping[str, torch.Tensor]], tuple[type[WeftPreTrainedModel], str]] = _whole_model
     generation: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda source_config: {}
-    tokenizer: str | None = None
+    tokenizer: Callable[[Mapping[str, Any]], PreTrainedTokenizerBase | None] = lambda source_config: None
     training: str = ""
 
     def recognises(self, weights: Mapping[str, torch.Tensor]) -> bool:

@@ -22,33 +22,7 @@ from .operations import split_by_head
 from .shapes import first, vaswani_fields
 from .source import Fields, Source
 from .table import KeyRule, KeyTable, rename, renames
-
-
-def special_tokens(source_vocabulary: Mapping[str, int], target_vocabulary: Mapping[str, int]) -> Fields:
-    """Return the special ids of two vocabularies, as fields of `WeftConfig`.
-
-    The pad is that of the source, because the encoder's mask is inferred from it.
-
-    Args:
-        source_vocabulary: token -> id, with `<PAD>`.
-        target_vocabulary: token -> id, with `<SOS>`, `<PAD>` and `<EOS>`.
-
-    Raises:
-        ValueError: a token is missing.
-    """
-    for name, vocabulary, tokens in (
-        ("source", source_vocabulary, ["<PAD>"]),
-        ("target", target_vocabulary, ["<SOS>", "<PAD>", "<EOS>"]),
-    ):
-        for token in tokens:
-            if token not in vocabulary:
-                raise ValueError(f"The {name} vocabulary has no {token}.")
-    return {
-        "pad_token_id": source_vocabulary["<PAD>"],
-        "bos_token_id": target_vocabulary["<SOS>"],
-        "decoder_start_token_id": target_vocabulary["<SOS>"],
-        "eos_token_id": target_vocabulary["<EOS>"],
-    }
+from .vocabularies import read_vocabularies, special_tokens
 
 
 def _generation(source_config: Mapping[str, Any]) -> Fields:
@@ -106,13 +80,9 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     )
     fields |= {"scale_embedding": False, "norm_type": "stdnorm", "norm_eps": 1e-6}
     fields |= {"dropout": 0.1, "activation_dropout": 0.1}
-    vocabularies = {"source_vocabulary", "target_vocabulary"} & set(source_config)
-    if len(vocabularies) == 1:
-        raise ValueError(
-            f"The configuration has only {vocabularies.pop()}: give source_vocabulary and target_vocabulary."
-        )
-    if vocabularies:
-        fields |= special_tokens(source_config["source_vocabulary"], source_config["target_vocabulary"])
+    vocabularies = read_vocabularies(source_config)
+    if vocabularies is not None:
+        fields |= special_tokens(vocabularies, "<SOS>", "<PAD>", "<EOS>")
     return fields
 
 

@@ -9,6 +9,7 @@ sources:
   haiku     a transformer of Haiku modules
   tutorial  the English-to-Persian tutorial
   notebook  the lecture notebook's transformer
+  seq2seq   Ben Trevett's PyTorch seq2seq tutorial
 """
 
 import argparse
@@ -73,7 +74,6 @@ def main(args: argparse.Namespace) -> None:
     )
     from weftformer.conversion.source import HEADS
     from weftformer.hub import converted_card
-    from weftformer.tokenization import build_route_tokenizer
 
     if args.source not in (None, *SOURCES):
         raise ValueError(f"there is no source {args.source!r}: choose from {', '.join(SOURCES)}.")
@@ -82,11 +82,7 @@ def main(args: argparse.Namespace) -> None:
         weights = clean_keys(read_weights(args.path), _renames(args.rename))
         source_config = read_source_config(args.source_config or folder)
         source = SOURCES[args.source] if args.source else detect(weights, source_config)
-        # a tokenizer of our own, that of the source, or none
-        if source.tokenizer == "routes":
-            tokenizer = build_route_tokenizer()
-        else:
-            tokenizer = read_tokenizer(folder) if source.model_types else None
+        tokenizer = read_tokenizer(folder) if source.model_types else source.tokenizer(source_config)
         overrides = parse_overrides(args.config_overrides)
         if args.heads is not None:
             overrides = dict.fromkeys(HEADS, args.heads) | overrides

@@ -16,6 +16,7 @@ from .references import (
     directmultistep,
     largest_error,
     notebook,
+    seq2seq,
     symm,
     t5,
     torch_transformer,
@@ -24,7 +25,7 @@ from .references import (
 
 MODULES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (tutorial, notebook, directmultistep, symm, torch_transformer, bart, t5)
+    for module in (tutorial, notebook, seq2seq, directmultistep, symm, torch_transformer, bart, t5)
 }
 CASES = {f"{kind}: {name}": make for kind, module in MODULES.items() for name, make in module.CASES.items()}
 TEXTS = [f"{kind}: {name}" for kind, module in MODULES.items() for name in module.TEXTS]

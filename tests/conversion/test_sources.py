@@ -4,12 +4,14 @@ import json
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoTokenizer
 
-from weftformer import WeftConfig
+from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES, clean_keys, convert, export, read_source_config
-from weftformer.conversion.tutorial import special_tokens
+from weftformer.conversion.vocabularies import special_tokens
+from weftformer.scripts.cli import main
 
-from .references import bart, largest_error, symm, t5, torch_transformer, tutorial
+from .references import bart, largest_error, seq2seq, symm, t5, torch_transformer, tutorial
 from .references.directmultistep import DENSE, SPARSE, both, build, preset_of, published, saved
 
 in_float64 = pytest.mark.dtype(torch.float64)
@@ -178,10 +180,116 @@ def test_tensors_that_went_apart_are_refused_on_the_way_there_and_back(stack):
 @in_float64
 def test_special_tokens_come_from_the_vocabularies():
     ids = {"pad_token_id": 17, "bos_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 28}
-    assert special_tokens(tutorial.ENGLISH, tutorial.PERSIAN) == ids
+    names = ("<SOS>", "<PAD>", "<EOS>")
+    assert special_tokens((tutorial.ENGLISH, tutorial.PERSIAN), *names) == ids
     model = tutorial.CASES["added"]().converted().build()
     assert {name: getattr(model.config, name) for name in ids} == ids
     assert model.generation_config.pad_token_id == 27
-    for name in ("<SOS>", "<PAD>", "<EOS>"):
+    for name in names:
         with pytest.raises(ValueError, match=f"target vocabulary has no {name}"):
-            special_tokens(tutorial.ENGLISH, {key: i for key, i in tutorial.PERSIAN.items() if key != name})
+            special_tokens((tutorial.ENGLISH, {key: i for key, i in tutorial.PERSIAN.items() if key != name}), *names)
+
+
+# --- Ben Trevett's tutorial
+
+SEQ2SEQ = SOURCES["seq2seq"]
+HEADS_OF_TWO = dict.fromkeys(symm.HEAD_FIELDS, 2)
+SPECIAL = {"<unk>": 0, "<pad>": 1, "<sos>": 2, "<eos>": 3}
+
+
+def test_texts_are_tokenized_as_by_the_original():
+    config = seq2seq.source_config()
+    texts = [
+        *seq2seq.molecules(200),
+        "C[N+](C)(C)Cc1ccccc1Br.[O-]Cl",
+        "C1CC%10CC1C%10",
+        "C[Zn]C",
+    ]  # the last is unknown
+    tokenizer = SEQ2SEQ.tokenizer(config)
+    assert tokenizer(texts).input_ids == [seq2seq.ids([text])[0].tolist() for text in texts]
+    assert tokenizer.batch_decode(tokenizer(texts[:-1]).input_ids, skip_special_tokens=True) == texts[:-1]
+    assert tokenizer("C[Zn]C").input_ids.count(tokenizer.unk_token_id) == 1
+
+
+@in_float64
+@torch.no_grad()
+def test_beams_are_those_of_a_plain_search_with_the_original():
+    """Its own search goes on with fewer beams after each end, so that it ends with other texts."""
+    reference = seq2seq.reference()
+    settings = reference.generation | {
+        "num_beams": 5,
+        "num_return_sequences": 5,
+        "length_penalty": 0.0,
+        "early_stopping": True,
+    }
+    found = reference.model.generate(**settings).view(4, 5, -1)
+    for outputs, text in zip(found.tolist(), seq2seq.molecules(4), strict=True):
+        outputs = [output[: output.index(3) + 1] for output in outputs]
+        assert outputs == plain_beams(reference.module, seq2seq.ids([text]), 5)
+
+
+def plain_beams(module, source, beams):
+    """Beam search without a cache, which ends with as many ended texts as there are beams."""
+    running, ended, mask = [([2], 0.0)], [], module.make_src_mask(source)
+    states = module.encoder(source, mask)
+    while len(ended) < beams:
+        target = torch.tensor([tokens for tokens, _ in running])
+        states_of_rows = states.expand(len(target), -1, -1)
+        logits = module.decoder(target, states_of_rows, module.make_trg_mask(target), mask)[0][:, -1]
+        scores = logits.log_softmax(dim=-1) + torch.tensor([score for _, score in running])[:, None]
+        best = scores.flatten().sort(descending=True)
+        texts = [([*running[index // len(scores[0])][0], index % len(scores[0])], score)
+                 for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)][: 2 * beams]  # fmt: skip
+        ended += [(tokens, score) for tokens, score in texts[:beams] if tokens[-1] == 3]
+        running = [(tokens, score) for tokens, score in texts if tokens[-1] != 3][:beams]
+    return [tokens for tokens, _ in sorted(ended, key=lambda text: -text[1])][:beams]
+
+
+def small_weights():
+    """Weights under the keys of the tutorial, with a vocabulary of six tokens."""
+    fields = {"vocab_size": 6, "d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2,
+              "decoder_attention_heads": 2, "norm_type": "layernorm", "norm_first": False, "is_gated_act": False,
+              "position_embedding_type": "learned", "self_attention_position_type": "none", "attention_bias": True,
+              "attention_out_bias": True, "mlp_bias": True, "lm_head_bias": True, "tie_word_embeddings": False,
+              "share_encoder_decoder_embeddings": False, "max_source_positions": 9, "max_target_positions": 7}  # fmt: skip
+    return export(WeftForConditionalGeneration(WeftConfig(**fields)), SEQ2SEQ)
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "tokens", "decoded"),
+    [({}, "ab cd xy", ["ab", "cd", "<unk>"], "ab cd"), ({"lower": True}, " AB  Cd", ["ab", "cd"], "ab cd"),
+     ({"pattern": "[a-z]{2}"}, "abcdxy", ["ab", "cd", "<unk>"], "abcd")],
+)  # fmt: skip
+def test_a_vocabulary_becomes_a_tokenizer_that_loads(tmp_path, options, text, tokens, decoded):
+    vocabulary = SPECIAL | {"ab": 4, "cd": 5}
+    torch.save(small_weights(), tmp_path / "model.pt")
+    (tmp_path / "own.json").write_text(json.dumps({"vocabulary": vocabulary} | options))
+    arguments = [str(tmp_path / "model.pt"), str(tmp_path / "out"), "--heads", "2", "--source-config"]
+    assert main(["convert", *arguments, str(tmp_path / "own.json")]) == 0
+    tokenizer, config = (loader.from_pretrained(tmp_path / "out") for loader in (AutoTokenizer, AutoConfig))
+    ids = tokenizer(text).input_ids
+    assert tokenizer.convert_ids_to_tokens(ids) == ["<sos>", *tokens, "<eos>"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == decoded
+    names = ("pad_token_id", "bos_token_id", "eos_token_id")
+    assert [getattr(config, name) for name in names] == [getattr(tokenizer, name) for name in names] == [1, 2, 3]
+    assert (config.max_source_positions, config.max_target_positions, config.decoder_start_token_id) == (9, 7, 2)
+
+
+def test_vocabularies_of_two_languages():
+    source, target = SPECIAL | {"ab": 4, "cd": 5}, {"<pad>": 5, "ab": 4, "cd": 1} | SPECIAL | {"<pad>": 5}
+    config = {"source_vocabulary": source, "target_vocabulary": target}
+    conversion = convert(small_weights(), SEQ2SEQ, source_config=config, overrides=HEADS_OF_TWO)
+    assert conversion.config.pad_token_id == 1 and conversion.build().generation_config.pad_token_id == 5
+    assert SEQ2SEQ.tokenizer(config) is None  # a folder has one tokenizer
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "reason"),
+    [(SPECIAL, "source vocabulary has 4 tokens with ids up to 3.*from 0 to 5"),
+     (SPECIAL | {"ab": 4, "cd": 4}, "source vocabulary has 6 tokens with ids up to 4"),
+     (list(SPECIAL), "vocabulary is a list: give a mapping"),
+     ({"<unk>": 0, "<pad>": 1, "<bos>": 2, "<eos>": 3, "ab": 4, "cd": 5}, "target vocabulary has no <sos>")],
+)  # fmt: skip
+def test_vocabularies_that_do_not_fit_are_refused(vocabulary, reason):
+    with pytest.raises(ValueError, match=reason):
+        convert(small_weights(), SEQ2SEQ, source_config={"vocabulary": vocabulary}, overrides=HEADS_OF_TWO)
