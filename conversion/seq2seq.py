@@ -22,8 +22,7 @@ from .source import Fields, Source
 from .table import KeyTable, rename, renames
 from .vocabularies import build_tokenizer, read_vocabularies, special_tokens
 
-_SPECIAL = (_START, _PAD, _END) = ("<sos>", "<pad>", "<eos>")
-_UNKNOWN = "<unk>"
+_SPECIAL = ("<sos>", "<pad>", "<eos>")
 _ATTENTION = {"fc_q": "q_proj", "fc_k": "k_proj", "fc_v": "v_proj", "fc_o": "out_proj"}
 _NORMS = {
     "self_attn_layer_norm": "self_attn_layer_norm",
@@ -38,13 +37,14 @@ def _tokenizer(source_config: Mapping[str, Any]) -> PreTrainedTokenizerFast | No
     if vocabularies is None or vocabularies[0] != vocabularies[1]:
         return None
     pattern, lower = source_config.get("pattern"), source_config.get("lower", False)
-    return build_tokenizer(vocabularies[0], *_SPECIAL, _UNKNOWN, pattern, lower)
+    unknown = "<unk>" if "<unk>" in vocabularies[0] else None
+    return build_tokenizer(vocabularies[0], *_SPECIAL, unknown, pattern, lower)
 
 
 def _generation(source_config: Mapping[str, Any]) -> Fields:
     """Return the target's pad token for `generate`, which pads finished rows with it."""
     vocabularies = read_vocabularies(source_config)
-    return {"pad_token_id": vocabularies[1][_PAD]} if vocabularies else {}
+    return {"pad_token_id": vocabularies[1]["<pad>"]} if vocabularies else {}
 
 
 def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
@@ -62,10 +62,11 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
     layer = "encoder.layers.<layer>"
-    tables = [first(weights, f"{stack}.tok_embedding.weight") for stack in ("encoder", "decoder")]
+    source, target = (first(weights, f"{stack}.tok_embedding.weight") for stack in ("encoder", "decoder"))
     fields = vaswani_fields(
         weights,
-        *tables,
+        source,
+        target,
         {
             "lm_head_bias": "decoder.fc_out.bias",
             "mlp_bias": f"{layer}.positionwise_feedforward.fc_1.bias",
@@ -81,11 +82,11 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     vocabularies = read_vocabularies(source_config)
     if vocabularies is None:
         return fields | {"pad_token_id": 1, "bos_token_id": 2, "decoder_start_token_id": 2, "eos_token_id": 3}
-    for name, vocabulary, table in zip(("source", "target"), vocabularies, tables, strict=True):
+    for name, vocabulary, table in zip(("source", "target"), vocabularies, (source, target), strict=True):
         if sorted(vocabulary.values()) != list(range(len(table))):
             raise ValueError(
-                f"The {name} vocabulary has {len(vocabulary)} tokens with ids up to {max(vocabulary.values())}, but the "
-                f"weights need one token for each id from 0 to {len(table) - 1}: give the vocabulary of the training."
+                f"The {name} vocabulary has {len(vocabulary)} tokens, but the weights need one for each id from 0 to "
+                f"{len(table) - 1}: give the vocabulary of the training (`enumerate(field.vocab.itos)` of torchtext)."
             )
     return fields | special_tokens(vocabularies, *_SPECIAL)
 

@@ -57,16 +57,19 @@ def special_tokens(vocabularies: tuple[Vocabulary, Vocabulary], start: str, pad:
 
 
 def build_tokenizer(
-    vocabulary: Vocabulary, start: str, pad: str, end: str, unknown: str, pattern: str | None, lower: bool
+    vocabulary: Vocabulary, start: str, pad: str, end: str, unknown: str | None, pattern: str | None, lower: bool
 ) -> PreTrainedTokenizerFast:
     """Build a tokenizer of whole tokens: `tokenizer(text)` gives `start`, the tokens of the text, and `end`.
 
     Args:
         vocabulary: token -> id.
-        start, pad, end, unknown: the special tokens.
+        start, pad, end, unknown: the special tokens. Without an unknown token, unknown texts are refused.
         pattern: regular expression of a token. Texts are decoded without spaces between tokens. If it is None, tokens
             are words between spaces.
         lower: whether texts are converted to lower case.
+
+    Raises:
+        ValueError: the pattern is not a regular expression.
     """
     backend = Tokenizer(models.WordLevel(dict(vocabulary), unk_token=unknown))
     if lower:
@@ -74,8 +77,11 @@ def build_tokenizer(
     if pattern is None:
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     else:
-        # "isolated" keeps characters that the pattern does not match, which become the unknown token
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+        try:
+            # "isolated" keeps characters that the pattern does not match, which become the unknown token
+            backend.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+        except Exception as error:  # the Rust layer raises plain `Exception`
+            raise ValueError(f"pattern={pattern!r} is not a regular expression: {error}.") from error
         backend.decoder = decoders.Fuse()
     backend.post_processor = processors.TemplateProcessing(
         single=f"{start} $A {end}", special_tokens=[(token, vocabulary[token]) for token in (start, end)]

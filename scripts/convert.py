@@ -82,7 +82,6 @@ def main(args: argparse.Namespace) -> None:
         weights = clean_keys(read_weights(args.path), _renames(args.rename))
         source_config = read_source_config(args.source_config or folder)
         source = SOURCES[args.source] if args.source else detect(weights, source_config)
-        tokenizer = read_tokenizer(folder) if source.model_types else source.tokenizer(source_config)
         overrides = parse_overrides(args.config_overrides)
         if args.heads is not None:
             overrides = dict.fromkeys(HEADS, args.heads) | overrides
@@ -106,6 +105,7 @@ def main(args: argparse.Namespace) -> None:
             # transformers saves settings without effect, such as early stopping without beams, if they are unchanged
             model.generation_config._original_object_hash = hash(model.generation_config)
         model.save_pretrained(staging)
+        tokenizer = read_tokenizer(folder) if source.model_types else source.tokenizer(source_config)
         if tokenizer is not None:
             tokenizer.padding_side, tokenizer.pad_token_id = "right", conversion.config.pad_token_id
             tokenizer.save_pretrained(staging)

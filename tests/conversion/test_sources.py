@@ -285,11 +285,19 @@ def test_vocabularies_of_two_languages():
 
 @pytest.mark.parametrize(
     ("vocabulary", "reason"),
-    [(SPECIAL, "source vocabulary has 4 tokens with ids up to 3.*from 0 to 5"),
-     (SPECIAL | {"ab": 4, "cd": 4}, "source vocabulary has 6 tokens with ids up to 4"),
+    [(SPECIAL, "source vocabulary has 4 tokens, but the weights need one for each id from 0 to 5"),
+     (SPECIAL | {"ab": 4, "cd": 4}, "source vocabulary has 6 tokens, but the weights"),
      (list(SPECIAL), "vocabulary is a list: give a mapping"),
      ({"<unk>": 0, "<pad>": 1, "<bos>": 2, "<eos>": 3, "ab": 4, "cd": 5}, "target vocabulary has no <sos>")],
 )  # fmt: skip
 def test_vocabularies_that_do_not_fit_are_refused(vocabulary, reason):
     with pytest.raises(ValueError, match=reason):
         convert(small_weights(), SEQ2SEQ, source_config={"vocabulary": vocabulary}, overrides=HEADS_OF_TWO)
+
+
+def test_special_cases_of_tokenizers():
+    with pytest.raises(ValueError, match="pattern='\\[' is not a regular expression"):
+        SEQ2SEQ.tokenizer({"vocabulary": SPECIAL, "pattern": "["})
+    vocabulary = {"<sos>": 0, "<pad>": 1, "<eos>": 2, "ab": 3}  # torchtext can leave the unknown token out
+    tokenizer = SEQ2SEQ.tokenizer({"vocabulary": vocabulary})
+    assert len(tokenizer) == 4 and tokenizer.unk_token is None
