@@ -194,7 +194,8 @@ def test_special_tokens_come_from_the_vocabularies():
 
 SEQ2SEQ = SOURCES["seq2seq"]
 HEADS_OF_TWO = dict.fromkeys(symm.HEAD_FIELDS, 2)
-SPECIAL = {"<unk>": 0, "<pad>": 1, "<sos>": 2, "<eos>": 3}
+START, END = 2, 3
+SPECIAL = {"<unk>": 0, "<pad>": 1, "<sos>": START, "<eos>": END}
 
 
 def test_texts_are_tokenized_as_by_the_original():
@@ -216,33 +217,29 @@ def test_texts_are_tokenized_as_by_the_original():
 def test_beams_are_those_of_a_plain_search_with_the_original():
     """Its own search goes on with fewer beams after each end, so that it ends with other texts."""
     reference = seq2seq.reference()
-    settings = reference.generation | {
-        "num_beams": 5,
-        "num_return_sequences": 5,
-        "length_penalty": 0.0,
-        "early_stopping": True,
-    }
-    found = reference.model.generate(**settings).view(4, 5, -1)
-    for outputs, text in zip(found.tolist(), seq2seq.molecules(4), strict=True):
-        outputs = [output[: output.index(3) + 1] for output in outputs]
-        assert outputs == plain_beams(reference.module, seq2seq.ids([text]), 5)
+    settings = {"num_beams": 5, "num_return_sequences": 5, "length_penalty": 0.0, "early_stopping": True}
+    rows = reference.model.generate(**reference.generation, **settings).tolist()
+    texts = [row[: row.index(END) + 1] for row in rows]
+    sources = seq2seq.molecules(4)
+    assert texts == [text for source in sources for text in plain_beams(reference.module, seq2seq.ids([source]), 5)]
 
 
-def plain_beams(module, source, beams):
-    """Beam search without a cache, which ends with as many ended texts as there are beams."""
-    running, ended, mask = [([2], 0.0)], [], module.make_src_mask(source)
+def plain_beams(module, source, number):
+    """Beam search without a cache. It is over when as many texts have ended as there are beams."""
+    beams, ends, mask = [([START], 0.0)], [], module.make_src_mask(source)
     states = module.encoder(source, mask)
-    while len(ended) < beams:
-        target = torch.tensor([tokens for tokens, _ in running])
-        states_of_rows = states.expand(len(target), -1, -1)
-        logits = module.decoder(target, states_of_rows, module.make_trg_mask(target), mask)[0][:, -1]
-        scores = logits.log_softmax(dim=-1) + torch.tensor([score for _, score in running])[:, None]
-        best = scores.flatten().sort(descending=True)
-        texts = [([*running[index // len(scores[0])][0], index % len(scores[0])], score)
-                 for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)][: 2 * beams]  # fmt: skip
-        ended += [(tokens, score) for tokens, score in texts[:beams] if tokens[-1] == 3]
-        running = [(tokens, score) for tokens, score in texts if tokens[-1] != 3][:beams]
-    return [tokens for tokens, _ in sorted(ended, key=lambda text: -text[1])][:beams]
+    while len(ends) < number:
+        target = torch.tensor([tokens for tokens, _ in beams])
+        target_mask = module.make_trg_mask(target)
+        logits = module.decoder(target, states.expand(len(target), -1, -1), target_mask, mask)[0][:, -1]
+        scores = logits.log_softmax(dim=-1) + torch.tensor([score for _, score in beams])[:, None]
+        best = scores.flatten().topk(2 * number)
+        places = [divmod(index, scores.shape[1]) for index in best.indices.tolist()]
+        texts = [([*beams[beam][0], token], score)
+                 for (beam, token), score in zip(places, best.values.tolist(), strict=True)]  # fmt: skip
+        ends += [text for text in texts[:number] if text[0][-1] == END]
+        beams = [text for text in texts if text[0][-1] != END][:number]
+    return [tokens for tokens, _ in sorted(ends, key=lambda text: -text[1])][:number]
 
 
 def small_weights():
