@@ -105,7 +105,7 @@ class TranslationCase(FileCase, Case):
 
     @cached_property
     def task(self) -> TextTask:
-        task = load_task(self.model)
+        task = load_task(self.model, threads=torch.get_num_threads())
         if not isinstance(task, TextTask):
             raise ValueError(f"{self.model} writes routes: the cases of translation need a text model.")
         task.model.float().eval()

@@ -82,7 +82,6 @@ def main(args: argparse.Namespace) -> None:
         ImportError: FastAPI or RDKit is not installed. ValueError: an argument does not fit. OSError: no such model,
             or the port is taken.
     """
-    from weftformer.hub.loading import use_threads
     from weftformer.serving.app import load_app
     from weftformer.serving.connections import Server
 
@@ -98,11 +97,10 @@ def main(args: argparse.Namespace) -> None:
     check_models(args)
     stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
     app = load_app(
-        args.model, stock=stock, forward_model=args.forward_model, library=args.library, device=args.device,
+        args.model, stock=stock, forward_model=args.forward_model, library=args.library, device=args.device, threads=args.threads,
         # a key from a file often ends in a line break, which no header can have
         limits=limits, dtype=args.dtype, api_key=key.strip() or None, allowed_hosts=hosts,
     )  # fmt: skip
-    use_threads(app.state.task.model, args.threads)
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     print(f"{app.state.name}: a page at {url}, requests to {url}{app.state.path}, the API at {url}/docs", flush=True)
     Server(app, limits, args.log_level, args.log_format).run([listener])

@@ -95,7 +95,7 @@ def build_app(
         redoc_url=None,
     )
     app.state.batcher, app.state.metrics, app.state.name, app.state.path = batcher, Metrics(batcher), name, task.path
-    app.state.task, app.state.has_key = task, api_key is not None
+    app.state.has_key = api_key is not None
     app.add_middleware(BoundedBody, seconds=limits.timeout_s, max_bytes=limits.max_request_bytes)
     if api_key is not None:
         app.add_middleware(AuthenticationMiddleware, backend=Key(api_key, endpoint.pages), on_error=_without_key)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..hub.loading import kind_of_output, load_generator
+from ..hub.loading import kind_of_output, load_generator, use_threads
 from .batching import Pools
 from .limits import Limits
 from .texts import TextTask
@@ -52,12 +52,15 @@ def register_task(kind: str, make: Callable[..., Task]) -> None:
     _MAKERS[kind] = make
 
 
-def load_task(model: str, *, device: str | None = None, dtype: str = "auto", **options: Any) -> Any:
+def load_task(
+    model: str, *, device: str | None = None, dtype: str = "auto", threads: int | None = None, **options: Any
+) -> Any:
     """Load a model with its tokenizer, and make the task of its kind of output.
 
     Args:
         model: the folder or repository.
         device, dtype: as in [`~hub.loading.load_generator`].
+        threads: the number of torch's threads in this process, as in [`~hub.loading.use_threads`].
         options: arguments of `RouteTask` or [`TextTask`].
 
     Raises:
@@ -65,6 +68,7 @@ def load_task(model: str, *, device: str | None = None, dtype: str = "auto", **o
         OSError: there is no such model.
     """
     loaded, tokenizer = load_generator(model, device=device, dtype=dtype)
+    use_threads(loaded, threads)
     output = kind_of_output(loaded, tokenizer)
     make = _MAKERS[output]
     names = signature(make).parameters
