@@ -18,6 +18,7 @@ from rdkit.Chem import rdDepictor, rdFMCS
 from rdkit.Chem.Draw import rdMolDraw2D
 from rdkit.Geometry import Point2D
 
+from ..matching import bounded_search, ends_in_time
 from ..tree import Route
 from .layout import nodes
 
@@ -106,7 +107,7 @@ def _read(smiles: str) -> Chem.Mol | None:
 def _common_part(product: str, reactant: str) -> Chem.Mol | None:
     """Return the common part of two molecules, with whole rings only: a part of a ring fits on no other ring."""
     pair = [Chem.MolFromSmiles(product), Chem.MolFromSmiles(reactant)]
-    if pair[0] is None or pair[1] is None:
+    if pair[0] is None or pair[1] is None or not ends_in_time(*pair):
         return None
     common = rdFMCS.FindMCS(pair, timeout=SEARCH_SECONDS, ringMatchesRingOnly=True, completeRingsOnly=True)
     return common.queryMol if common.numAtoms >= 2 else None
@@ -118,10 +119,11 @@ def _placed(molecule: Chem.Mol | None, product: Chem.Mol | None) -> Chem.Mol | N
         return None
     core = None if product is None else _common_part(Chem.MolToSmiles(product), Chem.MolToSmiles(molecule))
     if product is not None and core is not None:
-        pairs = list(zip(product.GetSubstructMatch(core), molecule.GetSubstructMatch(core), strict=False))
         settings: Any = rdDepictor.ConstrainedDepictionParams()
         settings.forceRDKit = settings.useRingTemplates = True
         with contextlib.suppress(RuntimeError, ValueError), rdBase.BlockLogs():
+            search = bounded_search(maxMatches=1)
+            pairs = list(zip(*(one.GetSubstructMatch(core, search) for one in (product, molecule)), strict=False))
             rdDepictor.GenerateDepictionMatching2DStructure(molecule, product, pairs, -1, settings)
             if not _is_distorted(molecule):
                 return molecule

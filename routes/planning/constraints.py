@@ -23,6 +23,7 @@ import torch
 from transformers import LogitsProcessor
 
 from ..faults import atoms_fault, molecule_fault
+from ..matching import SearchTooLong, bounded_search
 from ..molecules import KNOWN, Molecule, canonical_reaction, is_among, is_beyond_repair, read_molecule
 from ..stock import Stock
 from .grammar import START, RouteGrammar, State, advance, depth_limits
@@ -76,12 +77,24 @@ class Text(NamedTuple):
 ENDED = Text(None)
 
 
-@lru_cache(KNOWN)
-def _contains(smiles: str, substructures: tuple[str, ...]) -> bool:
+def contains(smiles: str, substructures: tuple[str, ...]) -> bool:
+    """Return whether a molecule contains one of these substructures.
+
+    Raises:
+        SearchTooLong: the search takes too long.
+    """
     from rdkit import Chem
 
-    molecule = Chem.MolFromSmiles(smiles)
-    return any(molecule.HasSubstructMatch(substructure(smarts)) for smarts in substructures)
+    molecule, search = Chem.MolFromSmiles(smiles), bounded_search(maxMatches=1)
+    return any(molecule.HasSubstructMatch(substructure(smarts), search) for smarts in substructures)
+
+
+@lru_cache(KNOWN)
+def _might_contain(smiles: str, substructures: tuple[str, ...]) -> bool:
+    try:
+        return contains(smiles, substructures)
+    except SearchTooLong:
+        return True
 
 
 def broken_by_user(smiles: str, rules: Constraints) -> str | None:
@@ -89,7 +102,7 @@ def broken_by_user(smiles: str, rules: Constraints) -> str | None:
     read = read_molecule(smiles) if rules.forbidden_molecules else None  # reading takes longer than all the rest
     if read is not None and is_among(read, filter(None, map(read_molecule, rules.forbidden_molecules))):
         return "forbidden"
-    if rules.forbidden_substructures and _contains(smiles, rules.forbidden_substructures):
+    if rules.forbidden_substructures and _might_contain(smiles, rules.forbidden_substructures):
         return "forbidden_substructures"
     return None
 

@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from ...tokenization import PRODUCT_LENGTH, encode_source
 from ...tokenization.checks import shown
+from ..matching import SearchTooLong
 from ..molecules import (
     canonical_smiles,
     drawn_smiles,
@@ -21,6 +22,7 @@ from ..molecules import (
 )
 from ..plans import Candidate
 from ..tree import MAX_DEPTH
+from .constraints import contains
 from .model_search import Job, beginning, step_job
 from .settings import PlanSettings
 
@@ -105,6 +107,7 @@ def make_requests(
     for target, tried, begin in zip(targets, steps, materials, strict=True):
         try:
             smiles, remarks = one_target(target, settings.on_salt)
+            _check_substructures(smiles, settings)
             begin = None if begin is None else one_molecule(begin)
             remarks += _source_remarks(model, tokenizer, smiles, begin, settings)
         except ValueError as error:
@@ -135,6 +138,7 @@ def expansion_request(
         _check_beams(tokenizer, settings.beams)
     settings = replace(settings, direct=False, ranking="log_probability")
     smiles, remarks = one_target(target, settings.on_salt)
+    _check_substructures(smiles, settings)
     unread = _source_remarks(model, tokenizer, smiles, None, settings)
     if not writes_steps(model):
         unread = ("The model does not write single steps, so only recorded transformations were searched.",)
@@ -183,6 +187,16 @@ def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:
         f"{target} is {smiles.count('.') + 1} molecules: {part}, its largest organic part, was planned.",
         *remarks,
     )
+
+
+def _check_substructures(smiles: str, settings: PlanSettings) -> None:
+    """Refuse substructures that take too long to search, as they are likely to do in precursors too."""
+    try:
+        contains(smiles, settings.rules.forbidden_substructures)
+    except SearchTooLong as error:
+        raise ValueError(
+            f"forbidden_substructures take too long to search in {shown(smiles)}: give fewer or smaller ones."
+        ) from error
 
 
 def _drawing_remarks(target: str, smiles: str) -> tuple[str, ...]:

@@ -57,7 +57,8 @@ class Constraints:
         only_purchasable: routes begin from molecules of the stock only; every other molecule is made in its turn.
         required_leaf: SMILES of a molecule that has to be a starting material of every route.
         forbidden: SMILES of molecules that must not occur, except as the target, and of reactions (`C.O>>CO`).
-        forbidden_substructures: SMARTS that no molecule but the target may contain, each connected, without dots.
+        forbidden_substructures: SMARTS that no molecule but the target may contain, each connected, without dots. A
+            molecule in which the search for them takes too long counts as one that contains them.
 
     Raises:
         ValueError: RDKit cannot read a molecule or a substructure, or a substructure has several parts, separated by

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import combinations
@@ -14,6 +15,7 @@ from rdkit import Chem
 
 from ..faults import OXIDANT, REAGENTS, atoms_left, isotopes_of, route_faults, step_fault, supplier, with_equivalents
 from ..forms import parent_form
+from ..matching import SearchTooLong, bounded_search
 from ..molecules import KNOWN, Molecule, canonical_smiles, read_molecule
 from ..tree import Route
 from .groups import racemisation, unstable_kind
@@ -453,7 +455,8 @@ def _remarks(made: Molecule, used: list[Molecule], parts: Sequence[str]) -> Iter
     molecules = [Chem.MolFromSmiles(molecule.canonical) for molecule in used]
     yield from (f"{smiles} is used {count} times" for smiles, count in counts.items() if count > 1)
     for reactant, molecule in zip(used, molecules, strict=True):
-        if len(used) > 1 and molecule.HasSubstructMatch(product):
-            yield f"{reactant.canonical} contains the whole product"
+        with suppress(SearchTooLong):
+            if len(used) > 1 and molecule.HasSubstructMatch(product, bounded_search(maxMatches=1)):
+                yield f"{reactant.canonical} contains the whole product"
     if lost := isotopes_of(molecule.canonical for molecule in used) - isotopes_of([made.canonical]):
         yield f"isotopes not in the product: {', '.join(sorted(lost))}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from functools import lru_cache, reduce
 from itertools import product
 from typing import Any, NamedTuple
@@ -10,11 +12,14 @@ from typing import Any, NamedTuple
 from rdkit import Chem
 from rdkit.Chem import rdFMCS
 
+from ..matching import SearchTooLong, bounded_search, ends_in_time
 from ..molecules import KNOWN
 from .stereo import compare
 
-# The time limit of a common substructure, in seconds. It usually takes some hundredths.
+# The time limit of all common substructures of a step, in seconds. Each usually takes some hundredths.
 _SECONDS = 5
+# The property of atoms in a ring of six carbon atoms.
+_IN_CARBOCYCLE = "in_carbocycle"
 # The number of matches of a common substructure in each molecule.
 _MOST_MATCHES = 32
 # The largest number of reactants of which each may come first.
@@ -58,19 +63,20 @@ def _may_become(after: Any, before: Any) -> bool:
     return after.GetAtomicNum() == before.GetAtomicNum() and (
         not before.GetIsAromatic()
         or after.GetIsAromatic()
-        or not _is_in_carbocycle(before)
-        or _is_in_carbocycle(after)
+        or not before.HasProp(_IN_CARBOCYCLE)
+        or after.HasProp(_IN_CARBOCYCLE)
     )
 
 
-def _is_in_carbocycle(atom: Any) -> bool:
-    molecule = atom.GetOwningMol()
-    return any(
-        len(ring) == _RING
-        and atom.GetIdx() in ring
-        and all(molecule.GetAtomWithIdx(one).GetSymbol() == "C" for one in ring)
-        for ring in molecule.GetRingInfo().AtomRings()
-    )
+def _mark_carbocycles(molecule: Any) -> None:
+    """Set the property of the atoms in rings of six carbon atoms. To ask the rings for each pair takes too long."""
+    for atom in molecule.GetAtoms():
+        atom.ClearProp(_IN_CARBOCYCLE)
+    for ring in molecule.GetRingInfo().AtomRings():
+        atoms = [molecule.GetAtomWithIdx(place) for place in ring]
+        if len(ring) == _RING and all(atom.GetSymbol() == "C" for atom in atoms):
+            for atom in atoms:
+                atom.SetBoolProp(_IN_CARBOCYCLE, True)
 
 
 @lru_cache(KNOWN // 16)
@@ -86,21 +92,25 @@ def sources(made: str, reactants: tuple[str, ...], most_copies: int = 1) -> Sour
     """
     molecule: Any = Chem.MolFromSmiles(made)
     parts = [Chem.MolFromSmiles(smiles) for smiles in reactants]
-    best = _taken(molecule, parts, most_copies)
+    for part in parts:
+        _mark_carbocycles(part)
+    end = time.monotonic() + _SECONDS
+    best = _taken(molecule, parts, most_copies, end)
     if best is None or best.largest < 2 or len(parts) > _MOST_ORDERED:
         return best
     # the largest common substructure is not always the right one: let each reactant come first
-    others = [_taken(molecule, parts, most_copies, first=index) for index in range(len(parts))]
+    others = [_taken(molecule, parts, most_copies, end, first=index) for index in range(len(parts))]
     return min((best, *filter(None, others)), key=lambda one: one.largest)
 
 
-def _taken(made: Any, parts: list[Any], most_copies: int, first: int | None = None) -> Sources | None:
+def _taken(made: Any, parts: list[Any], most_copies: int, end: float, first: int | None = None) -> Sources | None:
     left: Any = Chem.RWMol(made)
     used, mapped = [0] * len(parts), list[Any]()
     while True:
         open_parts = [index for index in range(len(parts)) if used[index] < most_copies]
         candidates = [first] if first is not None and not mapped else open_parts
-        found = [(index, _common(left, parts[index])) for index in candidates]
+        _mark_carbocycles(left)
+        found = [(index, _common(left, parts[index], end)) for index in candidates]
         if any(common is None for _, common in found):
             return None
         index, pairs = max(found, key=lambda one: len(one[1] or ()), default=(0, []))
@@ -127,20 +137,27 @@ def _fits(left: Any, part: Any, place: int, origin: int) -> bool:
     return _may_become(left.GetAtomWithIdx(place), part.GetAtomWithIdx(origin))
 
 
-def _common(left: Any, part: Any) -> list[tuple[int, int]] | None:
+def _common(left: Any, part: Any, end: float) -> list[tuple[int, int]] | None:
     """Return the pairs of atoms of the largest connected substructure in both, whatever its bonds, or None if it takes
     too long.
     """
+    seconds = math.ceil(end - time.monotonic())
+    if seconds < 1 or not ends_in_time(left, part):
+        return None
     parameters: Any = rdFMCS.MCSParameters()
     parameters.AtomTyper, parameters.BondTyper = _SameElement(), rdFMCS.BondCompare.CompareAny
-    parameters.Timeout = _SECONDS
+    parameters.Timeout = seconds
     result = rdFMCS.FindMCS([left, part], parameters)
     if result.canceled:
         return None
     if result.numAtoms > 1:
         # the pattern says nothing of benzene rings
         pattern = Chem.MolFromSmarts(result.smartsString)
-        ways = [one.GetSubstructMatches(pattern, uniquify=False, maxMatches=_MOST_MATCHES) for one in (left, part)]
+        search = bounded_search(uniquify=False, maxMatches=_MOST_MATCHES)
+        try:
+            ways = [one.GetSubstructMatches(pattern, search) for one in (left, part)]
+        except SearchTooLong:
+            return None
         every = ([*zip(places, origins, strict=True)] for origins, places in product(*reversed(ways)))
         return next((pairs for pairs in every if all(_fits(left, part, *pair) for pair in pairs)), [])
     # RDKit finds no single atoms

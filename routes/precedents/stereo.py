@@ -7,6 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from rdkit import Chem
 
+from ..matching import SearchTooLong, bounded_search
+
 # A double bond in a smaller ring has no mark, and its neighbours in the ring are cis.
 _SMALLEST_TRANS_RING = 8
 # The number of ways to map equivalent atoms that are tried.
@@ -40,7 +42,10 @@ def compare(made: Chem.Mol, used: Chem.Mol, mapped: str) -> StereoComparison:
     numbers = [atom.GetAtomMapNum() for atom in pattern.GetAtoms()]
     for atom in pattern.GetAtoms():
         atom.SetAtomMapNum(0)
-    places = used.GetSubstructMatches(pattern, useChirality=False, uniquify=False, maxMatches=_MOST_MAPPINGS)
+    try:
+        places = used.GetSubstructMatches(pattern, bounded_search(uniquify=False, maxMatches=_MOST_MAPPINGS))
+    except SearchTooLong:
+        return StereoComparison(None, False)
     found = (_compare(made, used, dict(zip(atoms, numbers, strict=True))) for atoms in places)
     # equivalent atoms are mapped as they fit best
     return min(

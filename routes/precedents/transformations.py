@@ -53,6 +53,9 @@ _DIFFERENCE = re.compile(r"([A-Z][a-z]?)(-?\d+)")
 _STEREO = frozenset("@/\\")
 # The number of bits of the fingerprints, which quickly exclude patterns that a molecule cannot contain.
 _BITS = 1024
+# The number of neighbours of an atom beyond which a fingerprint takes too long: hours and all memory for a cluster of 14
+# atoms that are all bound to each other.
+_MOST_NEIGHBOURS = 6
 # A group is unusual beside a kind of transformation if at least so many of its reactions were examined, and at most
 # this share of them has it.
 _EXAMINED, _UNUSUAL = 100, 0.002
@@ -435,16 +438,23 @@ class Library:
         return transformation if objected is None else None
 
     def match(
-        self, product: str, reactants: Sequence[str], bystanders: Sequence[str] = ()
+        self,
+        product: str,
+        reactants: Sequence[str],
+        bystanders: Sequence[str] = (),
+        tries: Iterator[int] | None = None,
     ) -> tuple[Transformation | None, str | None, str]:
         """Return the most common transformation that turns a product into its reactants, or None, the reason why it is
         no precedent, or None, and the reactants with atom maps. Arguments and errors are those of [`find`];
-        `bystanders` are as in [`objection`].
+        `bystanders` are as in [`objection`]. An item of `tries` is taken for each transformation that is applied; the
+        search ends with them.
         """
         made, wanted = canonical_smiles(product), joined(reactants)
         others, screen = _molecules(wanted), self._by_difference.get(difference(made, wanted))
         for _, transformation in screen.matching(made) if screen else ():
             if transformation.might_use(others):
+                if tries is not None and next(tries, None) is None:
+                    break
                 mapped = transformation.mapped(made, wanted)
                 if mapped is not None:
                     return transformation, objection(transformation.name, made, mapped, bystanders), mapped
@@ -718,7 +728,10 @@ def _bits(pattern: str) -> int:
 
 @lru_cache(_MOLECULES)
 def _molecule_bits(smiles: str) -> int:
-    return _fingerprint(_molecule(smiles))
+    molecule: Any = _molecule(smiles)
+    if any(atom.GetDegree() > _MOST_NEIGHBOURS for atom in molecule.GetAtoms()):
+        return -1  # all bits, which exclude nothing
+    return _fingerprint(molecule)
 
 
 def _fingerprint(molecule: Chem.Mol) -> int:

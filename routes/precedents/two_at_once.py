@@ -14,6 +14,9 @@ from .transformations import LEAST_PROPOSED, Library, Transformation, joined
 
 # The number of transformations that are tried as the later of the two.
 _MOST_TRIED = 50
+# A bound on the number of transformations that are applied, times the number of characters of the product: a peptide
+# of ten residues would take half a minute, and one of 25 residues many. Steps of drugs need some hundreds.
+_MOST_APPLIED = 8_000
 
 
 def two_at_once(
@@ -32,7 +35,8 @@ def two_at_once(
         The later of the two first.
     """
     made, wanted = canonical_smiles(product), joined(reactants)
-    for later in library.first_of_two(made, wanted)[:_MOST_TRIED]:
+    tries = iter(range(_MOST_APPLIED // len(made)))
+    for later, _ in zip(library.first_of_two(made, wanted)[:_MOST_TRIED], tries, strict=False):
         for outcome, mapped in later.outcomes(made).items():
             left, intermediates = Counter(wanted.split(".")), list[str]()
             for part in joined(outcome.split(".")).split("."):
@@ -44,7 +48,7 @@ def two_at_once(
                 continue
             if objection(later.name, made, mapped) is not None:
                 continue
-            earlier, objected, mapped_before = library.match(intermediates[0], origins)
+            earlier, objected, mapped_before = library.match(intermediates[0], origins, tries=tries)
             if earlier is None or objected is not None or earlier.count < LEAST_PROPOSED:
                 continue
             changed = changed_atoms(made, mapped)
