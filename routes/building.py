@@ -2,15 +2,17 @@
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
+import asyncio
 import io
 import math
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any, Literal
 
-from anyio import CapacityLimiter, fail_after, to_thread
 from fastapi import FastAPI, HTTPException, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -47,7 +49,7 @@ def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int,
     """
     from .drawing.page import build_page
 
-    threads, number = CapacityLimiter(AT_ONCE), 0
+    threads, room = ThreadPoolExecutor(AT_ONCE, "weft-build"), BoundedSemaphore(AT_ONCE + limits.max_queue)
     text, script = build_page(has_key=app.state.has_key, has_stock=task.stock is not None)
 
     class BuildRequest(BaseModel):
@@ -64,19 +66,17 @@ def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int,
 
     @app.post("/build", summary="A route that is being built: drawn and judged, or as a file.", responses=PROBLEMS)
     async def build(body: BuildRequest) -> Any:
-        nonlocal number
-        if number >= AT_ONCE + limits.max_queue:
-            raise queue_full(number - AT_ONCE, 1)
-        number, end = number + 1, time.monotonic() + limits.timeout_s
-        try:  # in a thread, because RDKit would block the event loop
-            with fail_after(limits.timeout_s):
-                return await to_thread.run_sync(_answer, task, body, end, limiter=threads)
+        if not room.acquire(blocking=False):
+            raise queue_full(limits.max_queue, 1)
+        # in a thread, because RDKit would block the event loop; a step that is being judged keeps it beyond the time
+        computed = threads.submit(_answer, task, body, time.monotonic() + limits.timeout_s)
+        computed.add_done_callback(lambda _: room.release())
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(computed), limits.timeout_s)
         except TimeoutError:
             raise too_late(limits.timeout_s) from None
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
-        finally:
-            number -= 1
 
 
 def _answer(task: Any, body: Any, end: float) -> Response:

@@ -79,7 +79,9 @@ def build_app(
     """
     limits = limits or Limits()
     endpoint = task.endpoint(limits)
-    batcher = Batcher(task, max_batch_size=limits.max_batch_size, max_queue=limits.max_queue)
+    batcher = Batcher(
+        task, max_batch_size=limits.max_batch_size, max_queue=limits.max_queue, max_seconds=limits.timeout_s
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -133,7 +135,9 @@ def _without_key(request: HTTPConnection, error: Exception) -> JSONResponse:
 
 def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
     class Health(BaseModel):
-        status: Literal["ready", "stopping"]
+        status: Literal["ready", "stopping", "stuck"] = Field(
+            description="`stuck`: a step of the model or the search takes longer than a request may."
+        )
         model: str
         endpoint: str
         version: str
@@ -144,18 +148,18 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
     async def health() -> Health:
         """Whether the server is running, and how many inputs are waiting."""
         return Health(
-            status="ready" if batcher.is_ready else "stopping", model=name, endpoint=path, version=__version__,
+            status=batcher.status, model=name, endpoint=path, version=__version__,
             waiting=batcher.waiting, computing=batcher.computing,
         )  # fmt: skip
 
     @app.get(
         "/ready",
         response_description="The model accepts requests.",
-        responses={503: {"model": Health, "description": "The server is stopping."}},
+        responses={503: {"model": Health, "description": "The server is stopping or stuck."}},
     )
     async def ready(response: Response) -> Health:
         """Whether the model accepts requests."""
-        response.status_code = 200 if batcher.is_ready else 503
+        response.status_code = 200 if batcher.status == "ready" else 503
         return await health()
 
     @app.get("/v1/models")

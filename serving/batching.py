@@ -7,6 +7,7 @@ Requests share the model: inputs begin in turn, one of each request, and pools c
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -14,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Condition, Thread
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 _logger = logging.getLogger(__name__)
 
@@ -107,10 +108,12 @@ class Batcher:
         pools: makes pools.
         max_batch_size: the largest number of inputs in all pools together.
         max_queue: the largest number of waiting inputs.
+        max_seconds: the time of a step after which the batcher is not ready.
     """
 
-    def __init__(self, pools: Pools, *, max_batch_size: int, max_queue: int):
+    def __init__(self, pools: Pools, *, max_batch_size: int, max_queue: int, max_seconds: float = math.inf):
         self._make, self._max_batch_size, self._max_queue = pools, max_batch_size, max_queue
+        self._max_seconds, self._step_begun = max_seconds, math.inf
         self._requests: deque[_Request] = deque()  # those with waiting inputs; the first is next
         self._changed = Condition()
         self._open: dict[Hashable, _RunningPool] = {}
@@ -126,9 +129,11 @@ class Batcher:
             return sum(len(request.waiting) for request in self._requests)
 
     @property
-    def is_ready(self) -> bool:
-        """Whether new inputs are accepted."""
-        return not self._is_stopping
+    def status(self) -> Literal["ready", "stopping", "stuck"]:
+        """`"stopping"` if no new inputs are accepted, `"stuck"` if a step takes so long that no input is answered."""
+        if self._is_stopping:
+            return "stopping"
+        return "stuck" if time.monotonic() - self._step_begun > self._max_seconds else "ready"
 
     def submit(self, inputs: Sequence[Any]) -> list[Item]:
         """Put the inputs of a request into the queue: all of them, or none if an error is raised.
@@ -226,8 +231,9 @@ class Batcher:
                 if not self._open:
                     return
                 running = min(self._open.values(), key=lambda running: running.seconds)
-            begun = time.monotonic()
+            begun = self._step_begun = time.monotonic()
             self._step(running)
+            self._step_begun = math.inf
             running.seconds += time.monotonic() - begun
 
     def _step(self, running: _RunningPool) -> None:
@@ -273,6 +279,7 @@ class Batcher:
             pool = self._make.open_pool(running.key, partial(_watch, [item]))
             pool.add(item, item.input)
             while item.is_wanted and not answers:
+                self._step_begun = time.monotonic()
                 answers = [answer for _, answer in pool.step()]
         except Unwanted:
             pass

@@ -156,3 +156,15 @@ def test_an_input_that_fails_does_not_harm_the_others(batcher, pools, caplog):
         (none,) = batcher.submit([Input(number)])
         assert type(none.answer.exception(10)) is Failed
     assert answers(batcher.submit([Input(3)])) == [9]
+
+
+def test_a_step_without_end_shows_until_it_ends(pools):
+    batcher = Batcher(pools, max_batch_size=6, max_queue=6, max_seconds=0.05)
+    assert batcher.status == "ready"
+    items = batcher.submit([Input(1)])
+    soon(lambda: batcher.status == "stuck")
+    pools.go.set()
+    assert answers(items) == [1]
+    soon(lambda: batcher.status == "ready")
+    batcher.stop()
+    assert batcher.status == "stopping"
