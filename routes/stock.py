@@ -6,7 +6,9 @@ import itertools
 import json
 import logging
 import math
+import os
 import re
+import struct
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
@@ -30,6 +32,8 @@ from .tree import SMILES_COLUMNS, Route, smiles_and_name
 
 _logger = logging.getLogger(__name__)
 
+# The header of a Bloom filter of molbloom: a mark, the version, the number of hashes and that of bits. molbloom trusts it.
+_BLOOM = struct.Struct("=5sBIQ")
 _INCHIKEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
 # Names of columns, compared by `find_column`.
 _PRICES = ("price", "unit_price", "list_price")
@@ -368,6 +372,7 @@ class BloomStock(Stock):
 
     Raises:
         ImportError: molbloom is not installed.
+        ValueError: the file is cut off or damaged, or is not a Bloom filter.
         OSError: the file cannot be read, or the catalogue cannot be downloaded.
     """
 
@@ -423,8 +428,18 @@ def _filter(name: str) -> Callable[[str], bool]:
     if name in CATALOGUES and not Path(name).exists():
         molbloom.buy("C", catalog=name)  # which downloads it
         return partial(molbloom.buy, catalog=name)
-    with Path(name).open("rb"):  # molbloom ends the process if there is no file
+    with Path(name).open("rb") as file:  # molbloom ends the process if there is no file
+        header = file.read(_BLOOM.size)
+        is_filter = len(header) == _BLOOM.size and header.startswith(b"BLOOM")
+        _, _, hashes, bits = _BLOOM.unpack(header) if is_filter else (b"", 0, 0, 0)
+        if not hashes or not bits or os.fstat(file.fileno()).st_size != _BLOOM.size + bits // 8:
+            raise ValueError(
+                f"{name} is not a whole Bloom filter of molbloom: it is cut off, damaged or another file."
+            )
+    try:
         bloom = molbloom.BloomFilter(name)
+    except MemoryError as error:  # also of a version that it does not read
+        raise ValueError(f"molbloom cannot read {name}: it may be a filter of another version.") from error
     return lambda smiles: molbloom.canon(smiles) in bloom
 
 

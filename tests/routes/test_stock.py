@@ -246,6 +246,24 @@ def test_a_bloom_filter_is_a_stock(tmp_path):
         Stock.from_file(tmp_path / "none.bloom")
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda whole: whole[: len(whole) // 2], lambda whole: whole[:16], lambda whole: b"CCO\n" * 50, lambda whole: b"",
+        lambda whole: whole + b"\0", lambda whole: whole[:12] + b"\xff\xff\xff\x7f" + whole[16:],
+        lambda whole: whole[:10] + bytes(8), lambda whole: whole[:6] + bytes(4) + whole[10:],
+    ],
+)  # fmt: skip
+def test_a_damaged_bloom_filter_is_refused_before_molbloom_reads_it(tmp_path, damaged):
+    molbloom = pytest.importorskip("molbloom")
+    path = tmp_path / "mine.bloom"
+    molbloom.CustomFilter(100, 1000, "mine").save(str(path))
+    assert "CCO" not in Stock.from_file(path)
+    path.write_bytes(damaged(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"mine\.bloom is not a whole Bloom filter"):
+        Stock.from_file(path)
+
+
 def test_a_column_is_chosen_by_name(tmp_path):
     path = tmp_path / "list.csv"
     path.write_text("smiles,My Form\nCCO,CCN\n")
