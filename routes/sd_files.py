@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
-# The counts line of a molecule, the fourth line of an SD file.
-_COUNTS = re.compile(r".*V[23]000\s*$")
-_FIELD = re.compile(r"^>.*<([^>\n]+)>[^\n]*\n([^\n]*)", re.MULTILINE)
+# The ends of the counts line of a molecule, the fourth line of an SD file.
+_COUNTS = ("V2000", "V3000")
 
 
 class SDRecord(NamedTuple):
@@ -31,7 +29,7 @@ def read_sd_file(lines: Iterable[str]) -> tuple[Iterator[SDRecord] | None, Itera
     lines = iter(lines)
     ahead = list(itertools.islice(lines, 4))
     whole = itertools.chain(ahead, lines)
-    if len(ahead) < 4 or not _COUNTS.match(ahead[3]):
+    if len(ahead) < 4 or not ahead[3].rstrip().endswith(_COUNTS):
         return None, whole
     return map(_read, _records(whole)), whole
 
@@ -58,8 +56,17 @@ def _read(record: str) -> SDRecord:
         supplier.SetData(record)
         molecule = next(iter(supplier), None)
         smiles = "" if molecule is None else plain_smiles(_extended(Chem.RemoveHs(molecule)))
-    fields = {name.strip().lower(): text.strip() for name, text in _FIELD.findall(record)}
-    return SDRecord(smiles, record.partition("\n")[0].strip(), fields)
+    return SDRecord(smiles, record.partition("\n")[0].strip(), _fields(record.split("\n")))
+
+
+def _fields(lines: list[str]) -> dict[str, str]:
+    """Return the first line of each data field, which follows a line such as `> 25 <NAME>`."""
+    fields: dict[str, str] = {}
+    for line, text in itertools.pairwise(lines):
+        before, _, name = line.rpartition(">")[0].rpartition("<")
+        if before.startswith(">") and (name := name.partition(">")[0].strip().lower()):
+            fields[name] = text.strip()
+    return fields
 
 
 def _extended(molecule: Any) -> str:

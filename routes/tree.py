@@ -32,7 +32,7 @@ SMILES_COLUMNS = (
 ATOM_MAP = re.compile(r":(\d+)(?=\])")
 MAX_DEPTH = 64
 
-_TOKEN = r"\[[^\]\s]*[A-Za-z][^\]\s]*\]|Br|Cl|[BCNOPSFIbcnops]|%\d\d|[-=#$:/\\().+@~\d]"
+_TOKEN = r"\[(?=[^\]\s]*[A-Za-z])[^\]\s]*\]|Br|Cl|[BCNOPSFIbcnops]|%\d\d|[-=#$:/\\().+@~\d]"
 
 
 def smiles_and_name(line: str) -> tuple[str, str]:
@@ -42,7 +42,9 @@ def smiles_and_name(line: str) -> tuple[str, str]:
     first, tab, rest = line.strip().partition("\t")
     if " " in first and " " not in (joined := joined_tokens(first)):
         return joined, rest.strip()
-    smiles, extension, name = re.fullmatch(r"([^\s,;]*)(\s+\|[^|]*\|)?[\s,;]*(.*)", f"{first}{tab}{rest}").groups("")  # type: ignore[union-attr]
+    smiles, extension, name = re.fullmatch(r"([^\s,;]*)(\s+\|[^|]*\|)?[\s,;]*((?s:.*))", f"{first}{tab}{rest}").groups(
+        ""
+    )  # type: ignore[union-attr]
     return smiles + extension, name.strip().strip('"')
 
 

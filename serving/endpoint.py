@@ -274,6 +274,6 @@ def too_late(timeout_s: float) -> HTTPException:
 
 def _of_fields(reason: str) -> str:
     """Replace a command's options and Python arguments in a reason by the fields of a request."""
-    reason = re.sub(r" `--no-limits`[^.]*\.", "", reason)
+    reason = re.sub(r" `--no-limits`[^.]*(?:\.|$)", "", reason)
     reason = re.sub(r"`--[^`]*` \(`(?:Constraints\()?([^`]*?)\)?` in Python\)", r"`\1`", reason)
     return re.sub(r" \(`--[^`]*`\)", "", reason)

@@ -155,7 +155,8 @@ def _check_depth(file: str) -> None:
     with contextlib.suppress(Exception), fsspec.open(file, "rb", compression="infer") as raw:
         for number, line in enumerate(io.BufferedReader(raw), 1):
             if line.lstrip().startswith(b"{") and line.count(b"{") + line.count(b"[") > _DEPTH:
-                marks = (mark for mark in re.findall(rb'"(?:[^"\\]|\\.)*"|[][{}]', line) if len(mark) == 1)
+                # a quote that is not closed goes to the end, or the search would begin again at each quote within
+                marks = (mark for mark in re.findall(rb'"(?:[^"\\]|\\.)*"?|[][{}]', line) if mark[:1] != b'"')
                 if max(itertools.accumulate(1 if mark in b"[{" else -1 for mark in marks)) > _DEPTH:
                     deep = number
                     break

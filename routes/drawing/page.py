@@ -44,7 +44,7 @@ _HERE = Path(__file__).parent
 # What a click on a molecule does on the page on which a route is built.
 _SHOW = "Reactions that make"
 # US patent numbers are padded with zeros in data sets, but not in the address of the patent's page.
-_PATENT = re.compile(r"(?:(US(?:RE|PP|D|H)?)0*|(EP|WO))(\d{5,}(?:[A-Z]\d?)?)")
+_PATENT = re.compile(r"(?:(US(?:RE|PP|D|H)?)0{0,9}|(EP|WO))(\d{5,}(?:[A-Z]\d?)?)")
 
 
 def routes_page(

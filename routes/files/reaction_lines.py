@@ -30,7 +30,7 @@ _ARROW = re.compile(r"(?<!-)>")
 _WORD = re.compile(r"(\S+)(?:\s+(\|[^|]*\|))?")
 _FRAGMENTS = re.compile(r"(?<=[|,])f:([\d.,]+)")
 # Retro* writes the score of a reaction where others write agents, and bars between the reactions.
-_SCORE = re.compile(r"\d*\.?\d+(?:[eE][+-]?\d+)?")
+_SCORE = re.compile(r"(?:\d*\.)?\d+(?:[eE][+-]?\d+)?")
 _SCORED = re.compile(rf"(?<!-)>{_SCORE.pattern}>")
 # A few reactions can make a tree of any size if their products are used repeatedly.
 _MOST_MOLECULES = 10_000
