@@ -43,15 +43,17 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     stays a link, to the new file. A device or a pipe is yielded itself.
 
     Raises:
-        OSError: the temporary file cannot be renamed.
+        OSError: the temporary file cannot be renamed, or the disk is full. The message names `path`.
     """
     name, path = Path(path), Path(os.path.realpath(path))
     if is_stream(name):
-        yield name
+        with full_disk_named(name):
+            yield name
         return
     temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
-        yield temporary
+        with full_disk_named(name):
+            yield temporary
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -100,7 +102,7 @@ def partial_file(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     path = os.path.realpath(path)
     part = Path(f"{path}.part")
     with _locked(part, part):
-        with part.open("w", encoding="utf-8", newline="\n") as file:
+        with full_disk_named(part), part.open("w", encoding="utf-8", newline="\n") as file:
             yield file
         os.replace(part, path)
 

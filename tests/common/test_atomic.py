@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import subprocess
@@ -140,3 +141,19 @@ def test_a_full_disk_is_told_with_the_folder(tmp_path, words):
     with pytest.raises(OSError, match=r"No space left on device: .*out"), atomic_folder(tmp_path / "out"):
         raise RuntimeError(words)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("write", [atomic_write, partial_file])
+def test_a_full_disk_is_told_with_the_file(tmp_path, write):
+    with (
+        pytest.raises(OSError, match=r"No space left on device: .*plans\.csv") as raised,
+        write(tmp_path / "plans.csv"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as `write` of an open file, without its name
+    assert str(os.getpid()) not in str(raised.value)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_device_is_told_with_its_name():
+    with pytest.raises(OSError, match=r"No space left on device: .*/dev/full"), atomic_write("/dev/full") as file:
+        file.write_text("C\n")
