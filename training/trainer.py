@@ -106,6 +106,11 @@ class WeftTrainer(ShardedModelTrainer):
         schedule: Callable[..., float] | None = None,
         **kwargs,
     ):
+        if isinstance(train_dataset, ShuffledStream) and has_length(train_dataset):
+            raise ValueError(
+                "A ShuffledStream has no end, and the Trainer would take its length for a number of batches: remove "
+                "`__len__`, and set max_steps."
+            )
         if (
             eval_dataset is None
             and isinstance(args, TrainingOptions)
@@ -179,10 +184,10 @@ class WeftTrainer(ShardedModelTrainer):
         if budget is None:
             return super().get_train_dataloader()
         dataset, collator = self.train_dataset, self.data_collator
-        if not has_length(dataset):
+        if not _has_rows(dataset):
             raise ValueError(
-                f"max_tokens_per_batch={budget} needs all lengths before training begins, and the train_dataset has "
-                "no length: give a ShuffledStream (weftformer.training), or leave it out."
+                f"max_tokens_per_batch={budget} needs the lengths of all rows before training begins, and the train_dataset "
+                "is a stream: give a ShuffledStream (weftformer.training), or leave it out."
             )
         if isinstance(dataset, Dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
@@ -462,11 +467,16 @@ class WeftTrainer(ShardedModelTrainer):
             super()._push_from_checkpoint(checkpoint_folder)
 
 
+def _has_rows(dataset: Any) -> bool:
+    """Return whether the rows of a data set have numbers. A stream may have a length, but no rows to ask for."""
+    return has_length(dataset) and not isinstance(dataset, IterableDataset)
+
+
 def _default_epochs(args: Any, dataset: Any) -> int:
     """Return 10, or as many as give 2,000 steps, up to 100."""
     rows = len(dataset) if has_length(dataset) else 0
     batch: float = args.train_batch_size
-    if args.max_tokens_per_batch is not None and rows:
+    if args.max_tokens_per_batch is not None and rows and _has_rows(dataset):
         batch = args.max_tokens_per_batch / row_lengths(dataset, ("input_ids", "labels")).max(axis=0).mean()
     batch *= args.gradient_accumulation_steps * args.world_size
     return min(100, max(10, math.ceil(_STEPS * batch / max(rows, 1))))
