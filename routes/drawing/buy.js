@@ -5,6 +5,9 @@ import { copy, download } from "./share.js";
 export const needs = () => [...document.querySelectorAll("[data-need]")];
 const STOCK = { "in-stock": "yes", missing: "no", unknown: "" };
 const OFFER = ["form", "sold_as", "price", "unit", "vendor", "catalogue_number"];
+// A spreadsheet evaluates a cell that begins like this, unless it is a number. A leading quote makes it text.
+const FORMULA = /^[=+\-@\t\r](?![\d.,]+$)/;
+const plain = text => FORMULA.test(text) ? `'${text}` : text;
 const quoted = text => /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 function table() {
   const rows = needs().filter(row => !row.hidden).map(row => {
@@ -15,7 +18,7 @@ function table() {
 }
 const BUY = {
   copy: button => copy(table().slice(1).map(([smiles]) => smiles).join("\n"), button),
-  save: () => download(table().map(row => row.map(quoted).join(",") + "\r\n").join(""), "text/csv", "to-buy.csv"),
+  save: () => download(table().map(row => row.map(plain).map(quoted).join(",") + "\r\n").join(""), "text/csv", "to-buy.csv"),
 };
 
 document.addEventListener("click", event => {

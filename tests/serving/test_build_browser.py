@@ -39,6 +39,9 @@ MOLFILE = """
 M  END
 """
 
+# A catalogue number that a spreadsheet would evaluate, and a page show.
+HOSTILE = "=1+1<img src=x onerror=alert(1)>"
+
 
 @pytest.fixture
 def serve(planner, library, tmp_path, browser):
@@ -46,7 +49,8 @@ def serve(planner, library, tmp_path, browser):
     library(
         ("O1", Transformation(COUPLING, 30)), ("Cl1", Transformation(CHLORIDE, 10)), ("", Transformation(REDUCTION, 5))
     )  # fmt: skip
-    (tmp_path / "stock.csv").write_text(f"smiles,name,price_usd\n{ACID},acetic acid,5\n{NITRILE},benzonitrile,2\n")
+    rows = f"{ACID},acetic acid,5,{HOSTILE}\n{NITRILE},benzonitrile,2,{HOSTILE}\n"
+    (tmp_path / "stock.csv").write_text(f"smiles,name,price_usd,sku\n{rows}")
     wrong = []
 
     @contextmanager
@@ -236,7 +240,8 @@ def test_a_session_is_saved_opened_and_exported(serve, tmp_path):
         page.locator("#buy summary").click()
         page.wait_for_timeout(1500)  # Chromium refuses more than ten downloads in a row without a pause
         table = saved("buy.csv", lambda: page.get_by_role("button", name="Save as CSV").click()).read_text()
-        assert f"{ACID},yes,,,,5.0,USD" in table and f"{AMINE},yes,,,,,,your own store" in table
+        assert f"{ACID},yes,,,,5.0,USD,,'{HOSTILE}" in table and page.locator("img").count() == 0
+        assert f"{AMINE},yes,,,,,,your own store" in table
         other = server.tab("build")
         other.locator("#file").set_input_files(file)
         expect(molecule(other, AMINE)).to_be_visible()

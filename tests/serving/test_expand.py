@@ -171,3 +171,40 @@ def test_names_of_molecules_are_those_beside_the_column_of_the_stock(planner, tm
     with running(RouteTask(planner, Stock.from_file(file, column="structure to buy", cache=False))) as server:
         answer = server.client.post("/build", json={"text": "benzylamine"})
     assert answer.json() == {"smiles": AMINE}
+
+
+WRONG = (None, True, -1, 1.5, "C1CC", [1], {"a": 1}, "x" * 5000)
+
+
+def test_values_of_wrong_types_are_refused_with_a_reason(task):
+    bodies = {
+        "/plan": {"targets": "CCO", "beams": 2, "max_new_tokens": 5}, "/expand": {"smiles": "CCO", "beams": 2},
+        "/build": {"route": {"smiles": AMIDE, "children": [{"smiles": ACID}, {"smiles": AMINE}]}},
+    }  # fmt: skip
+    with running(task) as server:
+        schemas = server.client.get("/openapi.json").json()["components"]["schemas"]
+        requests = {"/plan": "PlanRequest", "/expand": "ExpandRequest", "/build": "BuildRequest"}
+        statuses = set()
+        for path, body in bodies.items():
+            for field in (*schemas[requests[path]]["properties"], "library", "stock", "model"):
+                for value in WRONG:
+                    answer = server.client.post(path, json=body | {field: value})
+                    statuses.add(answer.status_code)
+                    assert answer.status_code in (200, 422), (path, field, value)
+                    assert answer.status_code == 200 or answer.json().keys() == {"detail"}, (path, field, value)
+        assert statuses == {200, 422}
+
+
+def test_a_request_names_no_file_of_the_server(task, tmp_path):
+    (tmp_path / "secret.smi").write_text("CCCCCCC secret\n")
+    path = str(tmp_path / "secret.smi")
+    with running(task) as server:
+        for address, body in (
+            ("/plan", {"targets": path}), ("/plan", {"targets": "CCO", "library": path}), ("/expand", {"smiles": path}),
+            ("/plan", {"targets": "CCO", "have": [path]}), ("/build", {"text": path}), ("/build", {"route": path}),
+            ("/build", {"route": {"smiles": path}}), ("/build", {"route": {"smiles": "CCO"}, "file": path}),
+        ):  # fmt: skip
+            answer = server.client.post(address, json=body)
+            assert answer.status_code == 422 and "CCCCCCC" not in answer.text, body
+        for place in ("/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", f"/{path}", f"/build/{path}"):
+            assert server.client.get(place).status_code == 404
