@@ -21,7 +21,7 @@ from rdkit import Chem, DataStructs, rdBase
 from rdkit.Chem import rdChemReactions
 
 from ...common.tables import named_errors, text_of
-from ..molecules import canonical_smiles, read_molecule
+from ..molecules import MOST_CHARACTERS, canonical_smiles, read_molecule
 from ..tree import ATOM_MAP, split_parts
 from .groups import kept_groups, objection
 from .ranker import RANKER, Ranker, shares_of_neighbours
@@ -541,7 +541,28 @@ def library_of(own: str | None) -> Library:
 
 @lru_cache(_LIBRARIES)
 def _library_with(path: Path, changed: int) -> Library:
-    return shipped_library().with_own(Library.load(path))
+    own = Library.load(path)
+    for _, one in own.rows():
+        if not _is_readable(one):
+            raise ValueError(
+                f"{path}: RDKit cannot read the transformation {one.smarts[:80]!r}, its core or an example. Make the library "
+                "anew with `weftformer routes library`."
+            )
+    return shipped_library().with_own(own)
+
+
+def _is_readable(own: Transformation) -> bool:
+    """Return whether RDKit can read the template, the core and the examples of a transformation."""
+    try:
+        with rdBase.BlockLogs():
+            _reaction(own.smarts)
+            sides = [patterns(smarts) for smarts in (own.smarts, own.core) if smarts is not None]
+    except (ValueError, RuntimeError):
+        return False
+    reactions = [example.smiles.split(">>") for example in own.examples]
+    return all(made is not None and None not in used for made, used in sides) and all(
+        len(reaction) == 2 and all(map(read_molecule, reaction)) for reaction in reactions
+    )
 
 
 def named(rows: Iterable[Row], like: Library | None = None) -> list[Row]:
@@ -562,15 +583,35 @@ def named(rows: Iterable[Row], like: Library | None = None) -> list[Row]:
 def read_rows(path: str | Path) -> Iterable[Row]:
     """Yield the transformations of a library file, each with its difference of atoms."""
     with open(path, "rb") as file, named_errors(path):
-        for line in text_of(file, str(path), errors="surrogateescape"):
+        for number, line in enumerate(text_of(file, str(path), errors="surrogateescape"), 1):
             try:
-                key, smarts, count, reaction_class, examples, *others = json.loads(line)
-                if len(others) > 3:
-                    others[3] = tuple(map(ReagentSet._make, others[3]))
-            except (ValueError, TypeError, RecursionError) as error:
-                raise ValueError(f"{path} is not a library of transformations: {line[:80]!r}") from error
-            # a name, and if they are known the groups, the core and the reagents
-            yield key, Transformation(smarts, count, reaction_class, tuple(map(Example._make, examples)), *others)
+                yield _row(json.loads(line))
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                raise ValueError(
+                    f"{path} is not a library of transformations: line {number} is {line[:80]!r}. Give a file of "
+                    "`weftformer routes library`."
+                ) from error
+
+
+def _row(fields: Sequence[Any]) -> Row:
+    """Return a row of a library from the fields of its line.
+
+    Raises:
+        TypeError, AttributeError, ValueError: a field has a wrong type or value.
+    """
+    key, smarts, count, reaction_class, examples, *others = fields
+    # a name, and if they are known the groups, the core and the reagents
+    name, kept, core, reagents = (*others, *(None, {}, None, ())[len(others) :])
+    shown, sets = tuple(map(Example._make, examples)), tuple(map(ReagentSet._make, reagents))
+    texts = [key, smarts, *kept, *(one.smiles for one in shown), *(one.smiles for one in sets)]
+    texts += [text for text in (name, core, *(one.source for one in shown)) if text is not None]
+    counts = [count, *kept.values(), *(one.num_reactions for one in sets)]
+    "".join(texts).encode()  # no other type, and no half of a surrogate pair
+    if any(type(number) is not int for number in counts) or type(reaction_class) not in (int, type(None)):
+        raise TypeError("a count or a class is not a whole number")
+    if count < 1 or len(smarts) > MOST_CHARACTERS:
+        raise ValueError("a count or the length of a template is out of bounds")
+    return key, Transformation(smarts, count, reaction_class, shown, name, kept, core, sets)
 
 
 def difference(product: str, reactants: str) -> str:

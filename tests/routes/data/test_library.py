@@ -20,6 +20,7 @@ from weftformer.routes.precedents.transformations import (
     Library,
     Transformation,
     combined,
+    library_of,
     named,
 )
 
@@ -80,6 +81,38 @@ def test_a_library_has_what_its_reactions_share_and_their_reagents(tmp_path):
     path.write_bytes(gzip.compress(b'{"a": 1}\n'))
     with pytest.raises(ValueError, match="is not a library of transformations"):
         Library.load(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (0, 1), (1, 5), (1, None), (1, "[C:1]" * 500), (2, "1"), (2, True), (2, -1), (2, 1.5), (3, "2"), (4, [["C>>C", 3]]),
+        (4, [[1, "x"]]), (4, [["C>>C"]]), (4, 7), (5, 5), (5, "\ud800"), (6, []), (6, {"": "2"}), (7, 7), (8, [["CO", "2"]]),
+        (8, 1),
+    ],
+)  # fmt: skip
+def test_fields_of_a_library_have_their_types(tmp_path, place, value):
+    fields = ["O1", "[C:1]-[OH]>>[C:1]-Br", 2, 3, [["CBr>>CO", "US1"]], "hydrolysis", {"": 2}, None, [["", 2]]]
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps(fields) + "\n")
+    assert len(Library.load(path)) == 1
+    fields[place] = value
+    path.write_text(json.dumps(fields) + "\n")
+    with pytest.raises(ValueError, match=r"own\.jsonl is not a library of transformations: line 1 is"):
+        Library.load(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(1, "nonsense"), (1, "[C:1"), (1, "[C:1]>>[C:1"), (7, "C"), (7, "[C>>C"), (4, [["CBr", "US1"]]), (4, [["C1>>CO", None]])],
+)  # fmt: skip
+def test_templates_and_examples_of_a_library_are_read_before_they_are_needed(tmp_path, place, value):
+    fields = ["O1", "[C:1]-[OH]>>[C:1]-Br", 2, 3, [["CBr>>CO", "US1"]], "hydrolysis", {"": 2}, None, [["", 2]]]
+    fields[place] = value
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps(fields) + "\n")
+    with pytest.raises(ValueError, match=r"own\.jsonl: RDKit cannot read the transformation"):
+        library_of(str(path))
 
 
 def test_a_library_of_earlier_releases_is_read(tmp_path):

@@ -1,7 +1,9 @@
 import csv
 import gzip
 import json
+import random
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -10,10 +12,12 @@ import pytest
 
 from weftformer.routes import Candidate, Route, judge
 from weftformer.routes.data.library import Extraction, build, record_of
+from weftformer.routes.molecules import rooted_smiles
 from weftformer.routes.precedents import (
     Transformation,
     count_unproductive,
     judge_route,
+    judgement,
     shipped_library,
     transformations,
 )
@@ -377,3 +381,23 @@ def test_two_transformations_of_the_same_atom_do_not_support_a_step():
     assert judge("O=CCC(C)CCC(=O)O", ["O=CCC(C)CCCO", "O"], library).support is None
     # another alcohol is oxidised
     assert judge("O=CCC(C)CCC(=O)O", ["OCCC(C)CCC=O", "O"], library).support == "two at once"
+
+
+@pytest.mark.integration
+def test_the_order_the_spelling_and_the_threads_change_no_judgement():
+    rng = random.Random(5)
+    recorded = [one.examples[0].smiles.split(">>") for _, one in shipped_library().rows() if one.examples]
+    steps = [(made, used.split(".")) for used, made in rng.sample(recorded, 200)]
+    steps += [(made, used[:1]) for made, used in steps[:100]]  # without the other reactants: most have no precedent
+    judgements = [judge(*step) for step in steps]
+
+    def again(place):
+        made, used = steps[place]
+        spelled = [rng.choice(rooted_smiles(smiles)) for smiles in (made, *rng.sample(used, len(used)))]
+        return place, judge(spelled[0], spelled[1:])
+
+    judgement._judge.cache_clear()
+    with ThreadPoolExecutor(8) as threads:
+        for place, other in threads.map(again, rng.sample(range(len(steps)), len(steps))):
+            assert other == judgements[place], steps[place]
+    assert len({one.state for one in judgements}) == 3
