@@ -31,6 +31,8 @@ from .tree import Route
 _MOST_MOLECULES = 200
 # The length of a SMILES, as in other requests.
 _MOST_CHARACTERS = 600
+# The length of a molfile of 400 atoms. RDKit takes eight seconds for the worst one of twice the length.
+_MOST_TEXT = 1 << 15
 _BEGINNING = "What to begin from: SMILES, InChI, a molfile, or a name in the file of the stock."
 # The number of requests that are drawn at once. They have threads of their own, so that others do not wait for them.
 AT_ONCE = 4
@@ -54,7 +56,7 @@ def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int,
 
     class BuildRequest(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)
-        text: str | None = Field(None, max_length=1 << 16, description=_BEGINNING)
+        text: str | None = Field(None, max_length=_MOST_TEXT, description=_BEGINNING)
         route: dict[str, Any] | None = Field(None, description="The route, with `smiles` and `children`.")
         have: list[smiles] = Field([], max_length=most, description="Molecules besides those of the stock.")
         forbidden: list[reaction] = Field([], max_length=most, description="Molecules and reactions, to list them.")

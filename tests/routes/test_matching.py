@@ -55,6 +55,7 @@ def test_foreign_molecules_are_judged_proposed_and_drawn_in_time():
     assert judge(LARGE_RING, [CAGE, "C"]).state == "no precedent"
     assert skeleton.sources(LARGE_RING, (CAGE,)) is None
     assert depiction._common_part(LARGE_RING, CAGE) is None
+    assert skeleton.sources("C(N(=O)=O)" * 60, ("C(N(=O)=O)" * 30,)) is None
     assert shipped_library().propose(clique(14), 5) == []
 
 
