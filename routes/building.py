@@ -52,7 +52,8 @@ def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int,
     from .drawing.page import build_page
 
     threads, room = ThreadPoolExecutor(AT_ONCE, "weft-build"), BoundedSemaphore(AT_ONCE + limits.max_queue)
-    text, script = build_page(has_key=app.state.has_key, has_stock=task.stock is not None)
+    has_stock, example = task.stock is not None, task.example["targets"]
+    text, script = build_page(has_key=app.state.has_key, has_stock=has_stock, example=example)
 
     class BuildRequest(BaseModel):
         model_config = ConfigDict(extra="forbid", strict=True)

@@ -42,9 +42,9 @@ def smiles_and_name(line: str) -> tuple[str, str]:
     first, tab, rest = line.strip().partition("\t")
     if " " in first and " " not in (joined := joined_tokens(first)):
         return joined, rest.strip()
-    smiles, extension, name = re.fullmatch(r"([^\s,;]*)(\s+\|[^|]*\|)?[\s,;]*((?s:.*))", f"{first}{tab}{rest}").groups(
-        ""
-    )  # type: ignore[union-attr]
+    parts = re.fullmatch(r"([^\s,;]*)(\s+\|[^|]*\|)?[\s,;]*((?s:.*))", f"{first}{tab}{rest}")
+    assert parts is not None  # any text matches
+    smiles, extension, name = parts.groups("")
     return smiles + extension, name.strip().strip('"')
 
 

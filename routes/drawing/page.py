@@ -168,17 +168,19 @@ def tree_html(found: Candidate, have: Sequence[str] = (), forbidden: Sequence[st
     return templates().get_template("tree.html").render(drawn=drawn, needs=_needs([drawn]), **asked)
 
 
-def build_page(*, has_key: bool, has_stock: bool) -> tuple[str, str]:
+def build_page(*, has_key: bool, has_stock: bool, example: str = "") -> tuple[str, str]:
     """Return the page on which a route is built, and its script.
 
     Args:
         has_key: whether the server requires a key.
         has_stock: whether it has a stock.
+        example: a target that is filled in.
     """
     script = script_of("share", "view", "buy", "session", "server", "build")
     style = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "build.css"))
     page = templates().get_template("build.html")
-    return page.render(style=Markup(style), script=Markup(script), has_key=has_key, has_stock=has_stock), script
+    facts = {"has_key": has_key, "has_stock": has_stock, "example": example}
+    return page.render(style=Markup(style), script=Markup(script), **facts), script
 
 
 def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:

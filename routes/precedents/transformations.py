@@ -457,8 +457,18 @@ class Library:
                     break
                 mapped = transformation.mapped(made, wanted)
                 if mapped is not None:
+                    transformation = self._with_own_reactions(transformation, made, wanted)
                     return transformation, objection(transformation.name, made, mapped, bystanders), mapped
         return None, None, ""
+
+    def _with_own_reactions(self, transformation: Transformation, product: str, reactants: str) -> Transformation:
+        """Return a transformation with the reactions of the user that make the same step by another template."""
+        own = None if self.own is None else self.own.match(product, reactants.split("."))[0]
+        if own is None or own.smarts == transformation.smarts:  # which has them already
+            return transformation
+        return replace(
+            own.plus(transformation), smarts=transformation.smarts, name=transformation.name, core=transformation.core
+        )
 
     def usual_reagents(self, transformation: Transformation) -> tuple[ReagentSet, ...]:
         """Return the reagents of a transformation, or of all with the same name or core if few were recorded."""
@@ -599,11 +609,13 @@ def _row(fields: Sequence[Any]) -> Row:
     Raises:
         TypeError, AttributeError, ValueError: a field has a wrong type or value.
     """
+    others: list[Any]
     key, smarts, count, reaction_class, examples, *others = fields
     # a name, and if they are known the groups, the core and the reagents
-    name, kept, core, reagents = (*others, *(None, {}, None, ())[len(others) :])
+    defaults: tuple[Any, ...] = (None, {}, None, ())
+    name, kept, core, reagents = (*others, *defaults[len(others) :])
     shown, sets = tuple(map(Example._make, examples)), tuple(map(ReagentSet._make, reagents))
-    texts = [key, smarts, *kept, *(one.smiles for one in shown), *(one.smiles for one in sets)]
+    texts = [key, smarts, *kept] + [one.smiles for one in shown] + [one.smiles for one in sets]
     texts += [text for text in (name, core, *(one.source for one in shown)) if text is not None]
     counts = [count, *kept.values(), *(one.num_reactions for one in sets)]
     "".join(texts).encode()  # no other type, and no half of a surrogate pair

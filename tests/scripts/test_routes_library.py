@@ -13,6 +13,10 @@ OWN = (
     "[CH3:1][CH2:2][Si](C)(C)C.[NH2:3][c:4]1[cH:5][cH:6][cH:7][cH:8][cH:9]1"
     ">CN(C)C=O>[CH3:1][CH2:2][NH:3][c:4]1[cH:5][cH:6][cH:7][cH:8][cH:9]1"
 )
+AMIDE = (
+    "[CH3:1][C:2](=[O:3])Cl.[NH2:4][CH2:5][c:6]1[cH:7][cH:8][cH:9][cH:10][cH:11]1"
+    ">>[CH3:1][C:2](=[O:3])[NH:4][CH2:5][c:6]1[cH:7][cH:8][cH:9][cH:10][cH:11]1"
+)
 PRODUCT, REACTANTS = "CCNc1ccc(F)cc1", ["CC[Si](C)(C)C", "Nc1ccc(F)cc1"]
 
 
@@ -35,6 +39,13 @@ def test_a_library_of_own_reactions_supports_and_proposes_steps(tmp_path, capsys
     assert judge(PRODUCT, REACTANTS).state != "precedented"
     assert next(iter(library.propose(PRODUCT, 5)))[0] == tuple(REACTANTS)  # before the included ones
     assert len(library.propose(PRODUCT, 5)) == 5
+    # an own reaction comes first where another template of the included library makes the same step
+    (tmp_path / "amide.csv").write_text(f"id,reaction_smiles\nELN-9,{AMIDE}\n")
+    assert weft(tmp_path / "amide.csv", "--output-file", tmp_path / "amide.gz", "--workers", 1) == 0
+    acetamide, chloride = "CC(=O)NCc1ccccc1", ["CC(=O)Cl", "NCc1ccccc1"]
+    with_own, without = judge(acetamide, chloride, library_of(str(tmp_path / "amide.gz"))), judge(acetamide, chloride)
+    assert with_own.examples[0].source == "ELN-9" and with_own.precedents == without.precedents + 1
+    assert with_own.title == without.title
     # the included transformations are there, with their counts
     amide = "CC(=O)NCc1ccccc1", ["CC(=O)O", "NCc1ccccc1"]
     assert judge(*amide, library).precedents == judge(*amide).precedents
