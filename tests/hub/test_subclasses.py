@@ -8,12 +8,13 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForSeq2SeqLM
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer import WeftConfig, WeftForConditionalGeneration, register_preset
 from weftformer.configuration import PRESETS
 from weftformer.modeling.attention import SelfAttention
 from weftformer.modeling.modeling_weft import WeftDecoder, WeftDecoderLayer
+from weftformer.tokenization import train_tokenizer
 from weftformer.training import WeftTrainer, WeftTrainingArguments
 
 from ..models import IDS, TARGET, TINY_CONFIG, randomized
@@ -195,6 +196,29 @@ def test_code_that_cannot_travel_is_refused(files, tmp_path, case):
     assert not (tmp_path / "saved").exists()
     with pytest.raises(ValueError, match=words):
         WeftTrainer(model, WeftTrainingArguments(str(tmp_path), use_cpu=True))
+
+
+TOKENIZER = """
+from transformers import PreTrainedTokenizerFast
+
+
+class UpperTokenizer(PreTrainedTokenizerFast):
+    def _encode_plus(self, text, *args, **kwargs):
+        return super()._encode_plus(text.upper(), *args, **kwargs)
+"""
+
+
+def test_tokenizer_of_ones_own_travels_beside_the_model(files, tmp_path, monkeypatch):
+    kind = files(TOKENIZER).UpperTokenizer
+    kind.register_for_auto_class("AutoTokenizer")
+    folder, trained = tmp_path / "saved", train_tokenizer(["abc", "ABC"], vocab_size=300)
+    tokenizer = kind(tokenizer_object=trained.backend_tokenizer, pad_token=trained.pad_token)
+    WeftForConditionalGeneration(WeftConfig(**TINY_CONFIG)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    found = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    assert type(found) is not kind and type(found).__name__ == "UpperTokenizer"
+    assert found("abc").input_ids == tokenizer("abc").input_ids == trained("ABC").input_ids
 
 
 def test_one_class_attribute_reaches_every_layer():
