@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+from pathlib import Path
 
 from weftformer.scripts.arguments import add_common_options
 from weftformer.training.options import DataArguments, ModelArguments, TrainingOptions
@@ -41,20 +42,10 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _how_to_use(folder: str, source: str, num_conditions: int) -> str:
-    conditions = f", condition_values=torch.tensor([{[1.0] * num_conditions}])" if num_conditions else ""
-    imports = (
-        "import torch, weftformer, transformers as t" if num_conditions else "import weftformer, transformers as t"
-    )
-    words = ["weftformer", "generate", "--model", folder, *(["--"] if source.startswith("-") else []), source]
+    words = ["weftformer", "generate", "--model", folder]
     # the command takes conditions from a table
-    command = "" if num_conditions else f"  {shlex.join(words)}\nOr in Python:\n"
-    return (
-        f"Saved in {folder}. To use it:\n{command}"
-        f"  {imports}; tokenizer, model = (c.from_pretrained({folder!r}) for c in (t.AutoTokenizer, "
-        "t.AutoModelForSeq2SeqLM))\n"
-        f'  print(tokenizer.batch_decode(model.generate(**tokenizer([{source!r}], return_tensors="pt"){conditions}), '
-        "skip_special_tokens=True))"
-    )
+    words += ["--input-file", "NEW.csv"] if num_conditions else ["--"] * source.startswith("-") + [source]
+    return f"Saved in {folder}. To use it:\n  {shlex.join(words)}\nIn Python: {Path(folder) / 'README.md'} has the lines."
 
 
 def set_up_logging(is_main_process: bool) -> None:
