@@ -67,11 +67,13 @@ class ProgressLinesCallback(TrainerCallback):
 
 
 class TwoCyclesCallback(TrainerCallback):
-    """Trains in two cycles of the learning rate, and keeps the weights with the lower validation loss.
+    """Trains in two cycles of the learning rate, and keeps the better weights.
 
     In each cycle, the rate falls from its highest value to 0 as half a cosine (Loshchilov and Hutter 2017,
     arXiv:1608.03983). Training ends after the first cycle if the validation loss is low, or all validation pairs are
-    right: a second cycle would begin with a high rate, and might not come back to it.
+    right: a second cycle would begin with a high rate, and might not come back to it. The weights of the first are put
+    back if they have the lower loss and at least as many right pairs. A loss alone may rise because the model is surer of
+    its mistakes, while it makes fewer.
 
     Args:
         args: the training arguments. Until the end of the second cycle, their folder has the weights of the first.
@@ -113,10 +115,11 @@ class TwoCyclesCallback(TrainerCallback):
 
     def on_train_end(self, args, state, control, model=None, **kwargs):
         first, last = (_scores(state, step) for step in (self._end_of_first(state.max_steps), state.max_steps))
-        if first and last and first["eval_loss"] < last["eval_loss"] and self._kept.exists():
+        was_better = first and last and first["eval_loss"] < last["eval_loss"]
+        if was_better and first["eval_exact_match"] >= last["eval_exact_match"] and self._kept.exists():
             logger.info(
                 f"The validation loss was {first['eval_loss']:.4f} after the first cycle and is {last['eval_loss']:.4f} "
-                "after the second: the weights are those of the first."
+                "after the second, with no more right pairs: the weights are those of the first."
             )
             load_model(weft_model(model), str(self._kept))
             state.best_global_step = first["step"]

@@ -7,6 +7,7 @@ import pytest
 from transformers import AutoConfig
 
 from weftformer import WeftConfig
+from weftformer.configuration import consistency
 from weftformer.configuration.derived import NUMBERS
 
 SIZES = {"vocab_size": 31, "d_model": 48, "encoder_layers": 2, "decoder_layers": 3}
@@ -84,6 +85,7 @@ def test_given_number_equal_to_the_default_is_derived():
 
 
 def test_single_expert_is_not_normalised(caplog):
+    consistency.logger.warning_once.cache_clear()
     assert [WeftConfig(num_experts_per_tok=count).norm_topk_prob for count in (1, 2)] == [False, True]
     sparse = WeftConfig(num_experts_per_tok=2, decoder_mlp_layer_types="sparse")
     saved = sparse.to_dict()

@@ -7,6 +7,7 @@ import torch
 from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from weftformer.modeling import checks
 from weftformer.modeling.losses import balance_loss, cross_entropy, router_z_loss
 from weftformer.modeling.modeling_weft import shift_tokens_right
 from weftformer.modeling.transformers_names import CACHE
@@ -158,6 +159,7 @@ def test_router_losses_enter_the_loss_in_training_alone(build):
 
 def test_routers_learn_without_labels(build, caplog):
     """In a loop with a loss of its own, the load is counted and the losses are returned as with labels."""
+    checks.logger.warning_once.cache_clear()
     model = build(router_bias_update_rate=0.5, **SPARSE).train()
     call = {"input_ids": IDS, "attention_mask": MASK, "decoder_attention_mask": LABELS.ne(-100)}
     start = shift_tokens_right(model.config, LABELS)

@@ -155,31 +155,31 @@ def test_a_schedule_and_callbacks_of_the_caller_replace_the_cycles(file, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("first", "exact", "last", "ends"),
-    [(0.02, 0.9, 0.1, "with the first"), (0.02, 0.9, 0.01, "with the second"), (0.002, 0.98, None, "early"),
-     (0.5, 1.0, None, "early")],
+    ("first", "last", "ends"),
+    [((0.02, 0.9), (0.1, 0.9), "with the first"), ((0.02, 0.9), (0.01, 0.9), "with the second"),
+     ((0.02, 0.9), (0.1, 0.92), "with the second"), ((0.002, 0.98), None, "early"), ((0.5, 1.0), None, "early")],
 )  # fmt: skip
-def test_the_cycle_with_the_lower_loss_is_the_result(tmp_path, first, exact, last, ends):
+def test_the_better_cycle_is_the_result(tmp_path, first, last, ends):
     """Training ends after the first if its loss is low, even if a pair is wrong."""
     args, model = WeftTrainingArguments(str(tmp_path), use_cpu=True, warmup_steps=0), tiny_model()
     cycles = TwoCyclesCallback(args, 0.25)
     state, control = TrainerState(max_steps=8, is_world_process_zero=True), TrainerControl()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
 
-    def evaluate(step, loss):
+    def evaluate(step, loss, exact):
         state.global_step = step
         state.log_history.append({"step": step, "eval_loss": loss, "eval_exact_match": exact})
         cycles.on_evaluate(args, state, control, model=model)
 
-    evaluate(1, 3.0)
+    evaluate(1, 3.0, 0.0)
     assert not control.should_training_stop and not any(tmp_path.iterdir())
-    evaluate(2, first)
+    evaluate(2, *first)
     assert control.should_training_stop == (ends == "early")
     if last is not None:
         with torch.no_grad():
             model.lm_head.weight.add_(1.0)
         resumed = TwoCyclesCallback(args, 0.25)  # of another process
-        evaluate(8, last)
+        evaluate(8, *last)
         resumed.on_train_end(args, state, control, model=model)
     changed = not torch.equal(model.lm_head.weight, before["lm_head.weight"])
     assert changed == (ends == "with the second") and not any(tmp_path.iterdir())
