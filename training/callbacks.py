@@ -80,7 +80,7 @@ class TwoCyclesCallback(TrainerCallback):
         first: the share of the first cycle in the steps after the warm-up.
     """
 
-    # the validation loss from which a second cycle pays (docs/training.md has the measurements)
+    # The validation loss from which a second cycle pays (docs/training.md has the measurements).
     least_loss = 0.01
 
     def __init__(self, args: TrainingArguments, first: float):
