@@ -58,7 +58,7 @@ class Entry:
         if not self.is_line:
             return self.content
         try:
-            return json.loads(self.content)
+            return _value_of(self.content)
         except (ValueError, RecursionError):
             return None
 
@@ -162,7 +162,7 @@ def _document(chunks: Iterator[str], path: Path) -> Iterator[Entry]:
     first = next(chunk for chunk in chunks if not chunk.isspace())
     try:
         if not first.lstrip().startswith("["):
-            yield Entry("", json.loads(first + "".join(chunks)))
+            yield Entry("", _value_of(first + "".join(chunks)))
             return
         data = (chunk.encode("utf-8", "surrogateescape") for chunk in itertools.chain([first], chunks))
         for index, item in enumerate(_items(ijson.basic_parse(ijson.from_iter(data), use_float=True))):
@@ -171,7 +171,7 @@ def _document(chunks: Iterator[str], path: Path) -> Iterator[Entry]:
     except ijson.JSONError as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{path}, {place}: the JSON document is damaged or cut off here: {reason}") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: the JSON document is damaged, cut off or nested too deeply: {error}") from error
 
 
@@ -215,7 +215,7 @@ def _content_of_line(line: str) -> Any:
     if (not _JSON.match(text) and ">" in text) or DMS.match(text):
         return route_of_text(text)
     try:
-        return json.loads(text)
+        return _value_of(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except json.JSONDecodeError as error:
@@ -225,3 +225,19 @@ def _content_of_line(line: str) -> Any:
             f"{error.msg}: {text[:80]!r} is neither JSON, nor a DirectMultiStep text, nor reaction SMILES, nor the "
             "header of a table with a column `route`, `reactions` or `reaction_smiles`"
         ) from None
+
+
+def _value_of(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it is not JSON, or has a text that no file can have, such as half of a surrogate pair.
+    """
+    value = json.loads(text)
+    if "\\u" in text or not text.isascii():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            wrong = error.object[error.start]
+            raise ValueError(f"a text has {wrong!r}, half of a character or a byte that is not UTF-8") from None
+    return value

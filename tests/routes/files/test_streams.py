@@ -17,7 +17,10 @@ ROUTES = [Route("CCO", (Route("C"), Route("O"))), Route("C/C=C\\C"), Route("N", 
         ),
         ("[1]", r"line 2\[0\]: expected a route or a list of routes, got int"),
         *((text, "line 2") for text in ("[" * 100_000, "5", '"x"', "1e999", "NaN", "9" * 5000, "\x00", "[{}]")),
-        ('{"smiles": "\\ud800"}', "line 2"),
+        *(
+            (text, r"line 2: a text has '\\ud800'")
+            for text in ('{"smiles": "\\ud800"}', '{"smiles": "C", "id": "\\ud800"}')
+        ),
     ],
 )
 def test_errors_name_file_and_line(tmp_path, line, message):
