@@ -43,6 +43,7 @@ CASES: dict[str, Any] = {
     "sparse": SparseCase("sparse and dense, greedy", new_tokens=200),
     "train": TrainingCase("training, dense"),
     "train-sparse": SparseTrainingCase("training, 3 experts"),
+    "train-8-experts": SparseTrainingCase("training, 8 experts", experts=8),
     "vocabulary": VocabularyCase("loss over 50,000 words, 32 x 256 tokens", batch=32, target=256),
 }
 

@@ -238,9 +238,12 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def directmultistep(preset: str) -> Any:
+def directmultistep(preset: str, num_experts: int | None = None) -> Any:
     from directmultistep.model import ModelFactory
 
     torch.manual_seed(0)
     with quiet():
-        return ModelFactory.from_preset(preset, device="cpu", compile_model=False).create_model().eval()
+        factory = ModelFactory.from_preset(preset, device="cpu", compile_model=False)
+        if num_experts is not None:
+            factory.config.encoder.n_experts = factory.config.decoder.n_experts = num_experts
+        return factory.create_model().eval()

@@ -77,7 +77,11 @@ def steps(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], No
 
 @dataclass(frozen=True)
 class SparseTrainingCase(TrainingCase):
-    """Models with three experts, of which a token uses two: DirectMultiStep, NLLB-MoE of the same size, and Weft."""
+    """Models with experts, of which a token uses two: DirectMultiStep, NLLB-MoE of the same size, and Weft, also with
+    DirectMultiStep's limit on the tokens of an expert.
+    """
+
+    experts: int = 3
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         if find_spec("directmultistep") is None:
@@ -86,22 +90,26 @@ class SparseTrainingCase(TrainingCase):
         count = torch.full((self.batch, 1), 3)
         inputs = torch.cat([torch.full((self.batch, 1), START), target[:, :-1]], dim=1)
 
-        peer = directmultistep("flex_20M").train()
-        torch.manual_seed(0)
-        model = weftformer.WeftForConditionalGeneration(weftformer.WeftConfig.from_preset("dms-flex-20m"))
+        peer = directmultistep("flex_20M", self.experts).train()
 
         def loss() -> torch.Tensor:
             return nn.functional.cross_entropy(peer(source, inputs, count).flatten(0, 1), target.flatten())
 
         yield Contender("directmultistep 1.1.3", steps(peer, loss), check=lambda: None)
-        yield self.contender("NLLB-MoE (transformers)", nllb_moe(), check=False)
-        yield self.contender("Weft", model, check=False, condition_values=count.float())
+        yield self.contender("NLLB-MoE (transformers)", nllb_moe(self.experts), check=False)
+        for name, capacity in (("Weft", None), ("Weft, with its capacity", 1.0)):
+            torch.manual_seed(0)
+            config = weftformer.WeftConfig.from_preset(
+                "dms-flex-20m", num_experts=self.experts, expert_capacity_factor=capacity
+            )
+            model = weftformer.WeftForConditionalGeneration(config)
+            yield self.contender(name, model, check=False, condition_values=count.float())
 
 
-def nllb_moe() -> NllbMoeForConditionalGeneration:
+def nllb_moe(num_experts: int) -> NllbMoeForConditionalGeneration:
     """Build NLLB-MoE with the dimensions of `dms-flex-20m`."""
     torch.manual_seed(0)
-    config = NllbMoeConfig(**DIMENSIONS, num_experts=3, encoder_sparse_step=1, decoder_sparse_step=1)
+    config = NllbMoeConfig(**DIMENSIONS, num_experts=num_experts, encoder_sparse_step=1, decoder_sparse_step=1)
     return NllbMoeForConditionalGeneration(config)
 
 

@@ -101,7 +101,7 @@ def to_device(model: Any, device: str | None) -> None:
 
 
 # In parameters. A step of a smaller model gains little from a second thread (docs/speed.md has the measurements).
-_SMALL = 10_000_000
+_SMALL = 5_000_000
 
 
 def use_threads(model: Any, threads: int | None) -> None:

@@ -247,7 +247,7 @@ class TrainingOptions:
     max_steps: int = common_option(-1, "Steps instead of epochs.")
     gradient_accumulation_steps: int = common_option(1, "Accumulated batches per step on each process.")
     threads: int | None = common_option(
-        None, "Threads of torch. Default: OMP_NUM_THREADS, or 1 for a model of fewer than 10 million parameters."
+        None, "Threads of torch. Default: OMP_NUM_THREADS, or 1 for a model of fewer than 5 million parameters."
     )
     bf16: bool | None = common_option(None, "Compute in bfloat16. Default: on GPUs that have it (Ampere or newer).")
     tf32: bool | None = option(

@@ -16,7 +16,7 @@ def test_threads(monkeypatch, asked, environment, is_small, expected):
     monkeypatch.delenv("OMP_NUM_THREADS")
     if environment is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", environment)
-    monkeypatch.setattr(loading, "_SMALL", 10_000_000 if is_small else 10)
+    monkeypatch.setattr(loading, "_SMALL", 5_000_000 if is_small else 10)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
