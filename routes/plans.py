@@ -37,7 +37,8 @@ class Candidate:
     each reaction, in the order of `Route.steps`, the rank of its product among the predictions of a model that reads
     the reactants (`routes.scoring.round_trip`): 0 if it is not among them, and None if the model cannot read them.
     Without a forward model, `forward_ranks` is None. `library` is the file of a user's own reactions with which the
-    steps are judged, besides the included ones.
+    steps are judged, besides the included ones. `saved_judgements` are those of a file, with which they are not judged
+    again.
     """
 
     text: str
@@ -51,6 +52,7 @@ class Candidate:
     forward_ranks: tuple[int | None, ...] | None = None
     offers: tuple[Offer, ...] = ()
     library: str | None = None
+    saved_judgements: tuple[Judgement, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def purchasable(self) -> bool | None:
@@ -91,23 +93,22 @@ class Candidate:
 
     @cached_property
     def fails_because(self) -> str | None:
-        """The reason why steps of the route fail (see [`~precedents.Judgement`]); None if none fails.
-
-        A plan read from a file has the saved value.
-        """
+        """The reason why steps of the route fail (see [`~precedents.Judgement`]); None if none fails."""
         reasons = (judgement.reason for judgement in self.judgements if judgement.reason)
         return "; ".join(dict.fromkeys(reasons)) or None
 
     @cached_property
-    def judgements(self) -> list[Judgement]:
+    def judgements(self) -> tuple[Judgement, ...]:
         """The judgement of each reaction, in the order of `Route.steps`; empty without a route.
 
         Raises:
             ImportError: rdchiral is not installed.
         """
+        if self.route is None or self.saved_judgements is not None:
+            return self.saved_judgements or ()
         from .precedents import judge_route, library_of  # needs rdchiral
 
-        return [] if self.route is None else judge_route(self.route, library_of(self.library))
+        return judge_route(self.route, library_of(self.library))
 
     @property
     def steps(self) -> list[tuple[Route, Judgement, int | None]]:
@@ -126,18 +127,13 @@ class Candidate:
 
     @cached_property
     def precedented(self) -> bool | None:
-        """Whether every reaction has a recorded precedent; None without a route.
-
-        A plan read from a file has the saved value.
-        """
+        """Whether every reaction has a recorded precedent; None without a route."""
         return None if self.route is None else self.precedented_steps == self.route.num_reactions
 
     @cached_property
     def evidence(self) -> Evidence | None:
         """The evidence for the weakest step: "recorded" if every step has a recorded precedent, else the weakest of "two
         at once", "related", "predicted" and "none", as in [`~precedents.Judgement.evidence`]. None without a route.
-
-        A plan read from a file has the saved value.
         """
         if self.route is None:
             return None
@@ -156,9 +152,8 @@ class Candidate:
     def reactions(self) -> list[dict[str, Any]] | None:
         """The judgement of each reaction, for JSON; None without a route.
 
-        For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `name` (its
-        common name), `class` (of the ten classes of USPTO-50K), `forward_rank`, `evidence`, and `state`, `precedents`,
-        `remarks`, `reagents` and `reason`, as in [`~precedents.Judgement`].
+        For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `forward_rank`,
+        `evidence`, and the fields of [`~precedents.Judgement.to_dict`].
         """
         if self.route is None:
             return None
@@ -166,24 +161,15 @@ class Candidate:
             {
                 "step": number,
                 "reaction": route.last_reaction,
-                "name": judgement.name,
-                "class": judgement.reaction_class,
                 "forward_rank": rank,
                 "evidence": judgement.evidence(rank),
-                "state": judgement.state,
-                "precedents": judgement.precedents,
-                "remarks": list(judgement.remarks),
-                "reagents": judgement.usual_reagents,
-                "reason": judgement.reason,
+                **judgement.to_dict(),
             }
             for number, (route, judgement, rank) in enumerate(self.steps, 1)
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the candidate for JSON, with the route as in `Route.to_dict`.
-
-        This needs RDKit and rdchiral. Reading needs neither.
-        """
+        """Return the candidate for JSON, with the route as in `Route.to_dict`. This needs RDKit and rdchiral."""
         return {
             "rank": self.rank or None,
             "group": self.group or None,
@@ -206,18 +192,21 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Candidate:
-        """Read the result of `to_dict`.
+        """Read the result of `to_dict`. Files of earlier versions lack judgements, so their steps are judged again.
 
         Raises:
+            ImportError: rdchiral is not installed.
             KeyError, TypeError, ValueError: `data` is something else.
         """
         missing, score = data.get("missing"), data["score"]
         is_predicted = data.get("feasibility") is not None
-        candidate = cls(
+        route = None if data.get("route") is None else Route.from_dict(data["route"])
+        return cls(
             text=data["text"],
-            score=-math.inf if score is None else float(score),
+            # a route that no search has found has no score
+            score=float(score) if score is not None else -math.inf if route is None else math.nan,
             n_steps=data.get("n_steps"),
-            route=None if data.get("route") is None else Route.from_dict(data["route"]),
+            route=route,
             problem=data.get("problem"),
             missing=None if missing is None else tuple(missing),
             rank=data.get("rank") or 0,
@@ -227,12 +216,23 @@ class Candidate:
             offers=tuple(
                 Offer(**{k: offer[k] for k in offer if k != "is_lowest"}) for offer in data.get("offers") or ()
             ),
+            saved_judgements=None if route is None else _judgements(route, data.get("reactions") or []),
         )
-        if candidate.route is not None:  # its steps need not be compared with the library again
-            vars(candidate).update(
-                {name: data[name] for name in ("precedented", "evidence", "fails_because") if name in data}
-            )
-        return candidate
+
+
+def _judgements(route: Route, rows: list[dict[str, Any]]) -> tuple[Judgement, ...] | None:
+    """Return the judgements of a route from `Candidate.reactions`, or None for a file of an earlier version.
+
+    Raises:
+        KeyError, TypeError, ValueError: the rows are not those of this route.
+    """
+    if not any("support" in row for row in rows):
+        return None
+    if len(rows) != route.num_reactions:
+        raise ValueError(f"{len(rows)} reactions are given for a route of {route.num_reactions}")
+    from .precedents import Judgement  # needs rdchiral
+
+    return tuple(map(Judgement.from_dict, rows))
 
 
 @dataclass(frozen=True)

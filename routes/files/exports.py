@@ -10,6 +10,11 @@ from typing import Any
 
 from ..plans import Plan
 
+# The fields of `Candidate.reactions` in an RD file.
+_FIELDS = (
+    "reaction", "name", "class", "forward_rank", "evidence", "state", "precedents", "remarks", "reagents", "reason",
+)  # fmt: skip
+
 
 def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     """Yield the molecules of the distinct routes of a plan, each once per role, as records of an SD file.
@@ -51,8 +56,7 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     """Yield the distinct reactions of the distinct routes of a plan as records of an RD file, each with its RXN block.
 
     A record has the fields `id` and `solved` (of the target), `routes` (the ranks of the routes with the reaction),
-    and `reaction`, `name`, `class`, `state`, `precedents`, `remarks`, `reagents` and `reason`, as in
-    `Candidate.reactions`.
+    and those of `Candidate.reactions` that tell of the reaction as such, without its number in a route.
 
     Args:
         plan: the plan.
@@ -64,8 +68,8 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     for candidate, route in plan.found:
         for step, reaction in zip(route.steps(), candidate.reactions or (), strict=True):
             molecules = [step.smiles, *(child.smiles for child in step.children)]
-            # the number of the step differs between routes
-            fields = {"id": plan.id or plan.target, "solved": plan.solved, "routes": {}} | reaction | {"step": None}
+            about: dict[str, Any] = {"id": plan.id or plan.target, "solved": plan.solved, "routes": {}}
+            fields = about | {name: reaction[name] for name in _FIELDS}
             records.setdefault(step.last_reaction, (molecules, fields))[1]["routes"][candidate.rank] = None
     for (product, *reactants), fields in records.values():
         made, used = _drawn(product), [_drawn(smiles) for smiles in reactants]

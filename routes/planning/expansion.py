@@ -95,19 +95,18 @@ def num_alternatives(step: Route, library: str | None = None) -> int:
 
 
 def proposal_row(found: Candidate) -> dict[str, Any]:
-    """Return a reaction for JSON: the fields of `Candidate.reactions` with its `rank`, `score` and `examples`, and the
-    `reactants`, each with `in_stock` (None without a stock) and the data of the stock.
+    """Return a reaction for JSON: the fields of `Candidate.reactions` with its `rank` and `score`, and the `reactants`,
+    each with `in_stock` (None without a stock) and the data of the stock.
     """
     assert found.route is not None
-    [about], [judgement], missing = found.reactions or [], found.judgements, found.missing
+    [about], missing = found.reactions or [], found.missing
     del about["step"]
     offers = {offer.smiles: asdict(offer) for offer in found.offers}
     reactants = [
         {"smiles": leaf, "in_stock": None if missing is None else leaf not in missing, "offer": offers.get(leaf)}
         for leaf in found.route.leaves()
     ]
-    examples = [example._asdict() for example in judgement.examples]
-    return {"rank": found.rank, "score": found.finite_score} | about | {"examples": examples, "reactants": reactants}
+    return {"rank": found.rank, "score": found.finite_score} | about | {"reactants": reactants}
 
 
 def last_rows(plan: Plan) -> Iterator[dict[str, Any]]:

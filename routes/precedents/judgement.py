@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache, reduce
 from itertools import combinations
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from rdkit import Chem
 
@@ -68,6 +68,8 @@ _CENTRE = re.compile("@+")
 _LABELS = frozenset("@/\\")
 # The number of recorded reactions from which the same change with other neighbours is evidence.
 _LEAST_RELATED = 2
+# The fields of a judgement with another key in JSON.
+_KEYS = {"reaction_class": "class", "reagents": "reagent_sets"}
 # The number of sets of reagents that are written in words.
 _SETS_IN_WORDS = 3
 # The number of different molecules in a step beyond which reagents among them are not looked for.
@@ -134,6 +136,35 @@ class Judgement:
         counts[0] += f" of {total:,}"
         return "; ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=True))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the judgement for JSON: all fields, `reaction_class` as `class`, and `reagents` in words beside the
+        numbers in `reagent_sets`.
+        """
+        row = {_KEYS.get(field.name, field.name): getattr(self, field.name) for field in fields(self)}
+        return row | {
+            "examples": [example._asdict() for example in self.examples],
+            "remarks": list(self.remarks),
+            "reagents": self.usual_reagents,
+            "reagent_sets": [reagents._asdict() for reagents in self.reagents],
+        }
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> Judgement:
+        """Read the result of [`to_dict`]; other fields are ignored.
+
+        Raises:
+            KeyError, TypeError, ValueError: `row` is something else.
+        """
+        values = {field.name: row[_KEYS.get(field.name, field.name)] for field in fields(cls)}
+        if values["state"] not in get_args(State):
+            raise ValueError(f"state must be one of {', '.join(get_args(State))}, got {values['state']!r}")
+        values |= {
+            "examples": tuple(Example(**example) for example in values["examples"]),
+            "remarks": tuple(values["remarks"]),
+            "reagents": tuple(ReagentSet(**reagents) for reagents in values["reagents"]),
+        }
+        return cls(**values)
+
     @property
     def title(self) -> str | None:
         """The title of the step: its name, else its class, else None."""
@@ -164,16 +195,16 @@ def is_recorded(product: str, reactants: tuple[str, ...], library: Library) -> b
     return _recorded(product, with_equivalents(product, reactants), library)[0] is not None
 
 
-def judge_route(route: Route, library: Library | None = None) -> list[Judgement]:
+def judge_route(route: Route, library: Library | None = None) -> tuple[Judgement, ...]:
     """Return the judgement of each reaction of a route, in the order of `Route.steps`.
 
     A step also fails if one of its reactants is made from its product later in the route. `library` is as in
     [`judge`].
     """
-    return [
+    return tuple(
         judge_step(step, library) if fault is None else Judgement("fails", reason=fault.reason)
         for step, fault in route_faults(route)
-    ]
+    )
 
 
 def count_unproductive(route: Route, judgements: Sequence[Judgement]) -> int:

@@ -1,12 +1,16 @@
 """Ranks, groups, reasons and table lines of literal candidates."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
 
 from weftformer.routes import Candidate, Plan, Route, Stock
+from weftformer.routes.drawing.page import plan_html
 from weftformer.routes.plans import ranked
+from weftformer.routes.precedents import Judgement
+from weftformer.routes.precedents.transformations import Example, ReagentSet
 
 
 def leaf(*smiles: str) -> tuple[Route, ...]:
@@ -116,6 +120,49 @@ def test_a_plan_is_written_and_read():
     older = {name: data[name] for name in ("target", "problem", "candidates")}
     older["candidates"][0]["joined_at"] = ["CO"]  # a field of older files
     assert Plan.from_dict(older).candidates == best and Plan.from_dict(older).id is None
+
+
+# what no library says of the steps of LONGER: a value in every field
+JUDGEMENTS = (
+    Judgement("no precedent", remarks=("odd", "very odd"), is_objected=True, support="related", reason="it is wet"),
+    Judgement(
+        "precedented", 7, (Example("CO>>C", "ELN-7"), Example("C>>C", None)), "acylation", "our ester", None, ("dry",),
+        reagents=(ReagentSet("", 3), ReagentSet("CN(C)C=O", 2)), is_misplaced=True,
+    ),
+)  # fmt: skip
+
+
+def test_a_plan_that_is_read_back_says_what_was_written():
+    plan = Plan("COC(C)=O", [replace(found(LONGER)[0], saved_judgements=JUDGEMENTS, score=math.nan)])
+    data = json.loads(json.dumps(plan.to_dict()))
+    (again,) = Plan.from_dict(data).candidates
+    assert again.judgements == JUDGEMENTS and Plan.from_dict(data).to_dict() == data
+    assert plan_html(Plan.from_dict(data)) == plan_html(plan)
+    # files of earlier versions have less, and are judged again
+    older = data["candidates"][0] | {
+        "reactions": [row | {"state": "fails"} for row in data["candidates"][0]["reactions"]]
+    }
+    for row in older["reactions"]:
+        del row["support"], row["examples"], row["reagent_sets"]
+    assert Candidate.from_dict(older).judgements == found(LONGER)[0].judgements
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows.pop(), "1 reactions are given for a route of 2"),
+        (
+            lambda rows: rows[0].update(state="good"),
+            "state must be one of precedented, no precedent, fails, got 'good'",
+        ),
+        (lambda rows: rows[1].pop("examples"), "examples"),
+    ],
+)
+def test_judgements_of_another_route_are_refused(change, message):
+    data = replace(found(LONGER)[0], saved_judgements=JUDGEMENTS).to_dict()
+    change(data["reactions"])
+    with pytest.raises((KeyError, ValueError), match=message):
+        Candidate.from_dict(data)
 
 
 def test_the_line_of_a_table():
