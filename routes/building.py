@@ -117,7 +117,7 @@ def _file(plan: Plan, ending: str) -> Response:
         elif ending == ".html":
             save_page([plan], path)
         else:
-            save_picture(route, path, missing=found.missing, library=found.library)
+            save_picture(route, path, missing=found.missing, judgements=found.judgements)
         return Response(path.read_bytes(), media_type="application/octet-stream")
 
 

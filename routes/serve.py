@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .planning.pool import PlanPool
     from .planning.requests import PlanRequest
     from .plans import Candidate, Plan
+    from .precedents import Judgement
     from .scoring.round_trip import ForwardModel
     from .stock import Stock
     from .tree import Route
@@ -317,16 +318,16 @@ def _respond(
     """Return the plans with the names of their reactions, and drawings if requested. Equal routes share a drawing."""
 
     @cache
-    def drawing(route: "Route", missing: tuple[str, ...] | None, library: str | None) -> str:
+    def drawing(route: "Route", missing: tuple[str, ...] | None, judgements: "tuple[Judgement, ...]") -> str:
         from .drawing.svg import route_svg
 
-        return route_svg(route, missing=missing, library=library)
+        return route_svg(route, missing=missing, judgements=judgements)
 
     def entry(candidate: "Candidate") -> dict[str, Any]:
         check_time(end)
         row = candidate.to_dict()
         if body.svg and candidate.route is not None:
-            row["svg"] = drawing(candidate.route, candidate.missing, candidate.library)
+            row["svg"] = drawing(candidate.route, candidate.missing, candidate.judgements)
         return row
 
     rows = []

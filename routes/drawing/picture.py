@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..molecules import canonical_or_given
-from ..precedents import judge_step, library_of
+from ..precedents import Judgement, judge_route
 from ..tree import Route
 from .depiction import TEXT_HEIGHT, Depiction, depict_route
 from .layout import Box, Node, nodes, tidy_tree
@@ -137,13 +137,16 @@ class Picture:
     description: str
 
 
-def route_picture(route: Route, missing: Iterable[str] | None = None, library: str | None = None) -> Picture:
+def route_picture(
+    route: Route, missing: Iterable[str] | None = None, judgements: Sequence[Judgement] | None = None
+) -> Picture:
     """Draw the molecules of a route, and arrange them with their reactions.
 
     Args:
         route: the route.
         missing: the starting materials that are not purchasable, as in `Candidate.missing`. All others then are.
-        library: the file of a user's own reactions, whose names the arrows get, as in `Candidate.library`.
+        judgements: those of its reactions, whose titles the arrows get, as in `Candidate.judgements` (default: by the
+            included library).
 
     Returns:
         The picture.
@@ -153,7 +156,8 @@ def route_picture(route: Route, missing: Iterable[str] | None = None, library: s
     labels = [_label(index, kind, depictions[index]) for index, kind in enumerate(kinds)]
     sizes = [_size(*parts) for parts in zip(depictions, kinds, labels, strict=True)]
     in_order = sorted((node for node in tree if node.step), key=lambda node: node.step)
-    made = [(node, judge_step(node.route, library_of(library)).title) for node in in_order]
+    titles = [judgement.title for judgement in (judge_route(route) if judgements is None else judgements)]
+    made = list(zip(in_order, titles, strict=True))
     gaps = [_gap([pair for pair in made if pair[0].depth == depth]) for depth in range(route.depth)]
     boxes = [box.moved(MARGIN, MARGIN) for box in tidy_tree(sizes, tree, gaps=gaps, row_gap=ROW_GAP)]
     reactions = []
