@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weftformer.common.options import add_options
+from weftformer.routes.planning.settings import PlanSettings
 from weftformer.routes.scoring.conditions import CONDITIONS
 from weftformer.scripts.arguments import (
     add_model_options,
@@ -26,7 +28,6 @@ from weftformer.scripts.plan_options import add_plan_options, plan_settings
 from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
-    from weftformer.routes.planning.settings import PlanSettings
     from weftformer.routes.scoring.predicting import Prediction
     from weftformer.routes.stock import Stock
     from weftformer.routes.tree import Route
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="score these files instead, from any program; several are compared")  # fmt: skip
     add("--stock", type=Path, metavar="FILE",
         help="purchasable molecules: counts the targets with a purchasable route")  # fmt: skip
+    add_options(parser, PlanSettings, "library")
     add("--limit", type=positive, metavar="N", help="only N random targets")
     add("--seed", type=int, default=0, metavar="N",
         help="seed of the targets, starting materials and augmentations (default: %(default)s)")  # fmt: skip
@@ -89,7 +91,9 @@ def main(args: argparse.Namespace) -> None:
     results: dict[str, Evaluation] = {}
     for name, predictions in columns.items():
         routes, plans, materials = zip(*predictions, strict=True)
-        results[name] = evaluate(plans, routes, starting_materials=materials, stock=stock, ks=args.ks)
+        results[name] = evaluate(
+            plans, routes, starting_materials=materials, stock=stock, ks=args.ks, library=settings.library
+        )
         if failed := [plan for plan in plans if plan.problem is not None]:
             what = f"{len(failed)} of {len(plans)} targets not planned, counted as not found"
             message = f"{what}: {failed[0].target}: {failed[0].problem}"
@@ -103,6 +107,8 @@ def check(args: argparse.Namespace) -> None:
     """Find mistakes that would otherwise show only after planning."""
     if args.predictions and (args.conditions or args.save_predictions):
         raise ValueError("--with and --save-predictions require --model: --predictions plans nothing.")
+    if args.predictions and args.library and args.stock is None:
+        raise ValueError("--library judges the steps of purchasable routes: give --stock FILE too.")
     check_exist(str(args.routes), *map(str, args.predictions or ()))
     if args.model is not None:
         check_model(args.model)

@@ -15,13 +15,13 @@ one takes none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ...common.statistics import Estimate, wilson_interval
 from ..molecules import canonical_route, canonical_smiles
 from ..plans import Candidate, Plan
-from ..precedents import judge_route, library_of
+from ..precedents import library_of
 from ..stock import Stock
 from ..tree import Route
 
@@ -56,6 +56,7 @@ def evaluate(
     stock: Stock | None = None,
     starting_materials: Sequence[str | None] | None = None,
     ks: Iterable[int] = KS,
+    library: str | None = None,
 ) -> Evaluation:
     """Score plans against the recorded routes of their targets.
 
@@ -65,10 +66,13 @@ def evaluate(
         stock: the purchasable molecules, for `purchasable`; a strict stock counts like other programs.
         starting_materials: the materials given to the model, for `Evaluation.targets`.
         ks: ranks to report, up to the largest number of candidates of a target; the smallest is always reported.
+        library: the file of a user's own reactions, with which steps are judged, besides the included ones (default:
+            the judgements of the plans).
 
     Raises:
+        OSError: the library cannot be read.
         ValueError: the lists differ in length or are empty, a plan has another target than its reference, a k is not
-            positive, or RDKit cannot read a reference.
+            positive, RDKit cannot read a reference, or the file is no library.
     """
     ks = sorted(set(ks))
     materials = [None] * len(references) if starting_materials is None else list(starting_materials)
@@ -80,6 +84,8 @@ def evaluate(
     if not ks or ks[0] < 1:
         raise ValueError(f"every k must be at least 1, got {ks}")
     references = [canonical_route(reference) for reference in references]
+    if library is not None:
+        library_of(library)  # a file that cannot be read stops at once
     num_ranks = max(len(plan.candidates) for plan in plans)
     ks = [k for k in ks if k <= max(num_ranks, ks[0])]
     targets: list[dict[str, Any]] = []
@@ -87,7 +93,7 @@ def evaluate(
         if plan.target != reference.smiles and canonical_smiles(plan.target) != reference.smiles:
             raise ValueError(f"a plan for {plan.target} cannot be compared with a route to {reference.smiles}")
         condition = {} if material is None else {"starting_material": material}
-        ranks = _ranks(plan, reference, stock)
+        ranks = _ranks(plan, reference, stock, library)
         targets.append({"target": reference.smiles, "depth": reference.depth, **condition, "ranks": ranks})
     return Evaluation(
         overall=_metrics([target["ranks"] for target in targets], ks),
@@ -116,7 +122,7 @@ def _share(count: int, total: int) -> Estimate:
     return Estimate(count / total, *wilson_interval(count, total), total)
 
 
-def _ranks(plan: Plan, reference: Route, stock: Stock | None) -> dict[str, int | None]:
+def _ranks(plan: Plan, reference: Route, stock: Stock | None, library: str | None) -> dict[str, int | None]:
     """Return the rank of each metric."""
     routes = [_readable(candidate) for candidate in plan.candidates]
     canonical_reference, last_step = reference.canonical(), reference.last_step().canonical()
@@ -125,18 +131,24 @@ def _ranks(plan: Plan, reference: Route, stock: Stock | None) -> dict[str, int |
         "last_reaction": first_rank(routes, lambda route: route.last_step().canonical() == last_step),
     }
     if stock is not None:
+        candidates = {
+            route.canonical(): candidate
+            for candidate, route in reversed(list(zip(plan.candidates, routes, strict=True)))
+            if route is not None
+        }
+
+        def is_precedented(route: Route) -> bool:
+            candidate = candidates[route]
+            if library is not None:
+                candidate = replace(candidate, library=library, saved_judgements=None)
+            return candidate.precedented is True
 
         def is_purchasable(route: Route) -> bool:
             return route.smiles == reference.smiles and not stock.missing(route)
 
-        library = library_of(next((candidate.library for candidate in plan.candidates), None))
         ranks["purchasable"] = first_rank(routes, is_purchasable)
         ranks["purchasable_precedented"] = first_rank(
-            routes,
-            lambda route: (
-                is_purchasable(route)
-                and all(judgement.state == "precedented" for judgement in judge_route(route, library))
-            ),
+            routes, lambda route: is_purchasable(route) and is_precedented(route)
         )
     return ranks
 

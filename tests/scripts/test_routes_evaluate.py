@@ -1,5 +1,6 @@
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -144,3 +145,30 @@ def test_files_of_other_programs_are_scored(form, routes, tmp_path, caplog):
     assert run(*words) == 0
     assert "1 of 4 targets have no prediction and count as not found" in caplog.text
     assert shares(numbers, "predictions") == {"top-1": 0.5, "top-2": 0.75}
+
+
+def test_own_reactions_count_as_precedents(untrained_folder, tmp_path, monkeypatch, capsys):
+    """The library proposes, because these are single reactions, and judges, also what another program has written."""
+    monkeypatch.chdir(tmp_path)
+    mapped = "[CH3:1][CH2:2][Si](C)(C)C.[NH2:3][c:4]1[cH:5][cH:6][cH:7][cH:8][cH:9]1"
+    Path("own.rsmi").write_text(f"{mapped}>>[CH3:1][CH2:2][NH:3][c:4]1[cH:5][cH:6][cH:7][cH:8][cH:9]1\n")
+    assert cli.main(["routes", "library", "own.rsmi", "--output-file", "own.gz", "--workers", "1"]) == 0
+    route = made("CCNc1ccc(F)cc1", "CC[Si](C)(C)C", "Nc1ccc(F)cc1")
+    write_routes(Path("recorded.jsonl"), [route])
+    Path("theirs.json").write_text(json.dumps([to_reaction_tree(route)]))
+    Path("stock.smi").write_text("\n".join(route.leaves()))
+
+    def share(*words, column="predictions"):
+        assert run("recorded.jsonl", "--stock", "stock.smi", "--ks", "1", "--json", "numbers.json", *words) == 0
+        [*found] = (
+            shares(Path("numbers.json"), column, name)["top-1"] for name in ("exact", "purchasable_precedented")
+        )
+        return found
+
+    planned = ["--model", untrained_folder, "--beams", "1", "--with", "steps", "--library", "own.gz"]
+    assert share(*planned, "--save-predictions", "saved.jsonl", column="told steps") == [1, 1]
+    assert share("--predictions", "saved.jsonl", column="told steps") == [1, 1]  # what was judged is kept
+    assert share("--predictions", "theirs.json") == [1, 0]
+    assert share("--predictions", "theirs.json", "--library", "own.gz") == [1, 1]
+    assert run("recorded.jsonl", "--predictions", "theirs.json", "--library", "own.gz") == 1
+    assert "--library judges the steps of purchasable routes: give --stock FILE too." in capsys.readouterr().err
