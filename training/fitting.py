@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 # Of a run that begins from the included starter (docs/data.md has the measurements): few epochs of more pairs.
 _STARTER_RATE = 1e-3
 _STARTER_EPOCHS, _STARTER_ROWS = (10, 20), 20_000
-# The second cycle of the learning rate, if a validation pair is still wrong, is one to three times as long as the first.
+# The second cycle of the learning rate, if the first leaves enough to gain, is one to three times as long as the first.
 _SECOND_CYCLE_ROWS = 60_000
 
 
