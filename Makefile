@@ -35,7 +35,7 @@ PEFT_TESTS := test_encoder_decoder_models.py testing_common.py testing_utils.py
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.demo  ## plan three drugs, and learn 300 dates, with the included models (100 s of CPU time)
+demo: $(VENV)/.demo  ## plan three drugs, and learn 300 dates, with the included models (a minute of CPU time)
 	$(BIN)/weftformer demo
 
 demo-train: $(VENV)/.demo  ## train a small model on the sample of recorded routes, evaluate it, plan one route (10 minutes on 2 cores)

@@ -131,7 +131,9 @@ def cpu_dropout_attention_forward(
     """Return the output (B, L, H, K) of attention with dropout, in the place of SDPA on a CPU.
 
     With dropout, torch has no fused kernel there: it also computes plain attention, and draws a float for each weight,
-    which takes a fifth of a training step. The mask is boolean or additive, as SDPA takes it.
+    which takes a fifth of a training step. The mask is boolean or additive, as SDPA takes it. With an additive mask,
+    [`eager_attention_forward`] would do the same, but its further passes over the weights make a training step with
+    experts a fifth longer.
     """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:

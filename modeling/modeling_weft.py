@@ -1218,7 +1218,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         if is_sparse and learns and labels is None and not wants_routers:
             check_router_losses(self.config, from_trainer=num_items_in_batch is not None)
         has_router_losses = is_sparse and (labels is not None or wants_routers)
-        counts_load = is_sparse and (self.training if labels is not None else learns)
+        is_balanced = is_sparse and self.config.router_bias_update_rate > 0
+        counts_load = is_balanced and (self.training if labels is not None else learns)
         outputs = self.model(
             input_ids,
             attention_mask,
@@ -1248,8 +1249,11 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 loss = cross_entropy(logits, *settings)
         if has_router_losses or counts_load:
             batch, length = outputs.last_hidden_state.shape[:2]
-            given = outputs.last_hidden_state.new_zeros(batch, length, dtype=torch.long) if labels is None else labels
-            non_pads = self.non_pad_tokens(given, input_ids, attention_mask, decoder_attention_mask)
+            # without labels, all target tokens count that a mask shows
+            targets = (
+                outputs.last_hidden_state.new_zeros(batch, length, dtype=torch.long) if labels is None else labels
+            )
+            non_pads = self.non_pad_tokens(targets, input_ids, attention_mask, decoder_attention_mask)
             # encoder outputs that were passed in have no part in this batch's losses
             of_encoder = outputs.encoder_router_logits if encoder_outputs is None else None
             logits_of_stacks = (of_encoder or (), outputs.decoder_router_logits or ())

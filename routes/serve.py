@@ -34,7 +34,6 @@ _MOST_ROUTES = 100
 _MOST_WISHES = 100
 # The included model reads targets of up to 300 tokens. RDKit takes a second for the worst text of 2,000 characters.
 _MOST_SMILES = 600
-_SECONDS = "Seconds per target, after which the routes found are kept"
 _EXPANDS = "Reactions that make a molecule, one on each line: those of the library and of the model in one list."
 _EXPANSION = ("beams", "max_new_tokens", "on_salt", "have", "forbidden", "forbidden_substructures")
 _EXAMPLE = {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "max_routes": 3}
@@ -247,7 +246,8 @@ class RouteTask:
         fields |= request_fields(Constraints, {}, reaction, _MOST_WISHES)
         # the other half of the time is for waiting and drawing
         seconds = min(limits.max_time_limit, limits.timeout_s / 2)
-        fields["time_limit"][1].description = f"{_SECONDS} (default for a search to the stock: {seconds:g})"
+        about = fields["time_limit"][1]
+        about.description = about.description.replace("no limit", f"{seconds:g} for a search to the stock")
         del fields["enforce_limits"], fields["library"]
         request: Any = create_model("PlanRequest", __base__=Targets, **fields)
 

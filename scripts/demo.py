@@ -1,4 +1,4 @@
-"""See what Weft does in 100 s of CPU time: load the included route model, plan three drugs outside its training
+"""See what Weft does in a minute of CPU time: load the included route model, plan three drugs outside its training
 data, write a page with their routes, then train the included model of short texts on 300 dates in five notations, and
 write others as it learned. `make demo` runs this.
 """

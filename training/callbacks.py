@@ -72,11 +72,11 @@ class TwoCyclesCallback(TrainerCallback):
     In each cycle, the rate falls from its highest value to 0 as half a cosine (Loshchilov and Hutter 2017,
     arXiv:1608.03983). Training ends after the first cycle if the validation loss is low, or all validation pairs are
     right: a second cycle would begin with a high rate, and might not come back to it. The weights of the first are put
-    back if the second cycle has the higher loss and a tenth fewer right pairs. A loss alone may rise because the model is
-    surer of its mistakes, while it makes fewer, and a few pairs are chance.
+    back if the second cycle raises the loss and loses more than a tenth of the validation pairs. A loss alone may rise
+    because the model is surer of its mistakes, while it makes fewer, and a few pairs are chance.
 
     Args:
-        args: the training arguments. Until the end of the second cycle, their folder has the weights of the first.
+        args: the training arguments. Their folder has the weights of the first cycle until the second ends.
         first: the share of the first cycle in the steps after the warm-up.
     """
 
@@ -108,7 +108,7 @@ class TwoCyclesCallback(TrainerCallback):
             logger.info(f"The validation loss is {first['eval_loss']:.4f} after the first cycle: training ends here.")
             control.should_training_stop = True
         elif state.is_world_process_zero:
-            with atomic_write(self._kept) as path:
+            with atomic_write(self._weights_of_first) as path:
                 save_model(weft_model(model), str(path))
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
@@ -121,21 +121,21 @@ class TwoCyclesCallback(TrainerCallback):
         if (
             was_better
             and first["eval_exact_match"] - last["eval_exact_match"] > self.most_lost
-            and self._kept.exists()
+            and self._weights_of_first.exists()
         ):
             logger.info(
                 f"The validation loss was {first['eval_loss']:.4f} after the first cycle and is {last['eval_loss']:.4f} "
                 "after the second, with fewer right pairs: the weights are those of the first."
             )
-            load_model(weft_model(model), str(self._kept))
+            load_model(weft_model(model), str(self._weights_of_first))
             state.best_global_step = first["step"]
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         if state.is_world_process_zero:
-            self._kept.unlink(missing_ok=True)
+            self._weights_of_first.unlink(missing_ok=True)
 
     @property
-    def _kept(self) -> Path:
+    def _weights_of_first(self) -> Path:
         return Path(self.args.output_dir, "first-cycle.safetensors")
 
     def _end_of_first(self, num_steps: int) -> int:

@@ -113,7 +113,7 @@ def _replaced_code(kinds: Iterable[type]) -> str | None:
 _STOOD_IN_FOR = {
     WeftDecoder.forward: "697417be",
     WeftModel.forward: "44e17994",
-    WeftForConditionalGeneration.forward: "64aeb779",
+    WeftForConditionalGeneration.forward: "3db43eae",
     WeftForConditionalGeneration.prepare_inputs_for_generation: "be75a443",
     attention.CrossAttention.forward: "4f5144fb",  # the step has no states of the source, only their keys and values
 }
