@@ -85,8 +85,8 @@ class PlanTask:
     def load(self) -> None:
         """Load the models."""
         from ..hub.loading import load_generator
+        from ..routes.evaluation.round_trip import load_forward
         from ..routes.planning.planner import RoutePlanner
-        from ..routes.scoring.round_trip import load_forward
 
         self._planner = RoutePlanner(*load_generator(self.model, "routes", **self.loading))
         self._forward = load_forward(self.forward_model, self.loading.get("device"), self.loading.get("dtype", "auto"))

@@ -32,10 +32,10 @@ from weftformer.common.atomic import atomic_write
 from weftformer.common.progress import Progress
 from weftformer.common.workers import WorkerProcesses
 from weftformer.recipes.shipped_routes import LIBRARY, molecules_of
-from weftformer.routes.data.library import Record, read_records
-from weftformer.routes.data.training_data import read_canonical
-from weftformer.routes.precedents.ranker import BITS, LARGEST, RANKER, Ranker, fingerprint
-from weftformer.routes.precedents.transformations import LEAST_PROPOSED, Library, difference, joined, read_rows
+from weftformer.routes.files import read_canonical
+from weftformer.routes.judging.ranker import BITS, LARGEST, RANKER, Ranker, fingerprint
+from weftformer.routes.judging.transformations import LEAST_PROPOSED, Library, difference, joined, read_rows
+from weftformer.routes.training.extraction import Record, read_records
 from weftformer.scripts.cli import run_script
 
 # The number of reactions that are held out. One of so many other products is for validation.

@@ -29,11 +29,11 @@ from transformers import AutoTokenizer
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import atomic_write, write_json
-from weftformer.routes.data.library import Record, build, core_of, extracted, is_sound, read_records, write
-from weftformer.routes.data.training_data import read_canonical
-from weftformer.routes.precedents.orientation import ORIENTATION, UNNAMED, Place, substitutions
-from weftformer.routes.precedents.transformations import SHIPPED, combined, joined, named, read_rows
+from weftformer.routes.chemistry.orientation import ORIENTATION, UNNAMED, Place, substitutions
+from weftformer.routes.files import read_canonical
+from weftformer.routes.judging.transformations import SHIPPED, combined, joined, named, read_rows
 from weftformer.routes.shipped import STOCK
+from weftformer.routes.training.extraction import Record, build, core_of, extracted, is_sound, read_records, write
 from weftformer.scripts.cli import run_script
 
 LIBRARY, POSITIONS = STOCK.with_name(SHIPPED), STOCK.with_name(ORIENTATION)

@@ -9,33 +9,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data.rows import training_pairs
-    from .data.sample import sample_routes, train_test_split
-    from .drawing.page import routes_page, save_page
     from .drawing.svg import route_png, route_svg, save_picture
+    from .evaluation.evaluation import Evaluation, evaluate
     from .files import read_routes, write_routes
+    from .judging import Judgement, judge
+    from .pages.page import routes_page, save_page
     from .planning.one_step import WeftReactionModel
     from .planning.planner import RoutePlanner
     from .planning.settings import NO_CONSTRAINTS, Constraints, PlanSettings
     from .plans import Candidate, Plan
-    from .precedents import Judgement, judge
-    from .scoring.evaluation import Evaluation, evaluate
-    from .stock import Stock
+    from .stock.stock import Stock
+    from .training.rows import training_pairs
+    from .training.sample import sample_routes, train_test_split
     from .tree import Route
 
 _NAMES = {
-    "data.rows": ("training_pairs",),
-    "data.sample": ("sample_routes", "train_test_split"),
-    "drawing.page": ("routes_page", "save_page"),
+    "training.rows": ("training_pairs",),
+    "training.sample": ("sample_routes", "train_test_split"),
+    "pages.page": ("routes_page", "save_page"),
     "drawing.svg": ("route_png", "route_svg", "save_picture"),
     "files": ("read_routes", "write_routes"),
-    "precedents": ("Judgement", "judge"),
+    "judging": ("Judgement", "judge"),
     "planning.one_step": ("WeftReactionModel",),
     "planning.planner": ("RoutePlanner",),
     "planning.settings": ("NO_CONSTRAINTS", "Constraints", "PlanSettings"),
     "plans": ("Candidate", "Plan"),
-    "scoring.evaluation": ("Evaluation", "evaluate"),
-    "stock": ("Stock",),
+    "evaluation.evaluation": ("Evaluation", "evaluate"),
+    "stock.stock": ("Stock",),
     "tree": ("Route",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
@@ -46,7 +46,7 @@ __all__ = [*_MODULES]
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    importlib.import_module(".drawing", __name__)  # attaches to `Route` what notebooks show
+    importlib.import_module(".pages", __name__)  # attaches to `Route` what notebooks show
     try:
         return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
     except ModuleNotFoundError as error:

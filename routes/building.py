@@ -20,11 +20,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..serving.endpoint import PROBLEMS, queue_full, too_late
 from ..serving.limits import Limits, check_time
 from ..serving.pages import page_response
+from .chemistry.molecules import canonical_route, canonical_smiles
 from .files.streams import ENDINGS, plan_form, write_plans
 from .files.targets import read_targets, targets_in
-from .molecules import canonical_route, canonical_smiles
+from .judging import judge_step, library_of
 from .plans import Candidate, Plan
-from .precedents import judge_step, library_of
 from .tree import Route
 
 # A drawing of more would take long, and nobody could read it.
@@ -49,7 +49,7 @@ def add_building(app: FastAPI, task: Any, smiles: Any, reaction: Any, most: int,
         most: the largest number of them.
         limits: the limits of the server.
     """
-    from .drawing.page import build_page
+    from .pages.page import build_page
 
     threads, room = ThreadPoolExecutor(AT_ONCE, "weft-build"), BoundedSemaphore(AT_ONCE + limits.max_queue)
     has_stock, example = task.stock is not None, task.example["targets"]
@@ -99,15 +99,15 @@ def _answer(task: Any, body: Any, end: float) -> Response:
         judge_step(step, library_of(task.library))
     if body.file is not None:
         return _file(Plan(route.smiles, [found]), body.file)
-    from .drawing.page import tree_html
+    from .pages.page import tree_html
 
     left = dict.fromkeys(route.leaves()) if found.missing is None else found.missing
     return JSONResponse({"html": tree_html(found, body.have, body.forbidden), "open": list(left)})
 
 
 def _file(plan: Plan, ending: str) -> Response:
-    from .drawing.page import save_page
     from .drawing.svg import save_picture
+    from .pages.page import save_page
 
     [(found, route)] = plan.found
     with tempfile.TemporaryDirectory() as folder:

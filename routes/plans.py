@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from .offers import Offer, price_in_words, price_sum
+from .stock.offers import Offer, price_in_words, price_sum
 from .tree import Route
 
 if TYPE_CHECKING:
-    from .precedents import Evidence, Judgement
-    from .stock import Stock
+    from .judging import Evidence, Judgement
+    from .stock.stock import Stock
 
 # The beginning of the reason why a search found no route.
 NOTHING_FOUND = "no route was found: "
@@ -35,7 +35,7 @@ class Candidate:
     from 1 by their best rank. `missing` has the starting materials that are not in the stock, None without a stock or
     a route. `offers` has the stock's data for the others: another form, a price, a vendor. `forward_ranks` has for
     each reaction, in the order of `Route.steps`, the rank of its product among the predictions of a model that reads
-    the reactants (`routes.scoring.round_trip`): 0 if it is not among them, and None if the model cannot read them.
+    the reactants (`routes.evaluation.round_trip`): 0 if it is not among them, and None if the model cannot read them.
     Without a forward model, `forward_ranks` is None. `library` is the file of a user's own reactions with which the
     steps are judged, besides the included ones. `saved_judgements` are those of a file, with which they are not judged
     again.
@@ -93,7 +93,7 @@ class Candidate:
 
     @cached_property
     def fails_because(self) -> str | None:
-        """The reason why steps of the route fail (see [`~precedents.Judgement`]); None if none fails."""
+        """The reason why steps of the route fail (see [`~judging.Judgement`]); None if none fails."""
         reasons = (judgement.reason for judgement in self.judgements if judgement.reason)
         return "; ".join(dict.fromkeys(reasons)) or None
 
@@ -106,7 +106,7 @@ class Candidate:
         """
         if self.route is None or self.saved_judgements is not None:
             return self.saved_judgements or ()
-        from .precedents import judge_route, library_of  # needs rdchiral
+        from .judging import judge_route, library_of  # needs rdchiral
 
         return judge_route(self.route, library_of(self.library))
 
@@ -133,7 +133,7 @@ class Candidate:
     @cached_property
     def evidence(self) -> Evidence | None:
         """The evidence for the weakest step: "recorded" if every step has a recorded precedent, else the weakest of "two
-        at once", "related", "predicted" and "none", as in [`~precedents.Judgement.evidence`]. None without a route.
+        at once", "related", "predicted" and "none", as in [`~judging.Judgement.evidence`]. None without a route.
         """
         if self.route is None:
             return None
@@ -153,7 +153,7 @@ class Candidate:
         """The judgement of each reaction, for JSON; None without a route.
 
         For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `forward_rank`,
-        `evidence`, and the fields of [`~precedents.Judgement.to_dict`].
+        `evidence`, and the fields of [`~judging.Judgement.to_dict`].
         """
         if self.route is None:
             return None
@@ -230,7 +230,7 @@ def _judgements(route: Route, rows: list[dict[str, Any]]) -> tuple[Judgement, ..
         return None
     if len(rows) != route.num_reactions:
         raise ValueError(f"{len(rows)} reactions are given for a route of {route.num_reactions}")
-    from .precedents import Judgement  # needs rdchiral
+    from .judging import Judgement  # needs rdchiral
 
     return tuple(map(Judgement.from_dict, rows))
 
@@ -412,7 +412,7 @@ def ranked(
         per_step: let the score per step decide, because the whole score favours short texts.
         library: the file of a user's own reactions, see [`Candidate`].
     """
-    from .precedents import count_hidden, count_unproductive
+    from .judging import count_hidden, count_unproductive
 
     best = [replace(candidate.with_stock(stock), library=library) for candidate in candidates]
 

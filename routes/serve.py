@@ -17,13 +17,13 @@ from .planning.settings import RULES, Constraints, PlanSettings
 
 if TYPE_CHECKING:
     from ..serving.endpoint import Checked, Endpoint
+    from .evaluation.round_trip import ForwardModel
+    from .judging import Judgement
     from .planning.planner import RoutePlanner
     from .planning.pool import PlanPool
     from .planning.requests import PlanRequest
     from .plans import Candidate, Plan
-    from .precedents import Judgement
-    from .scoring.round_trip import ForwardModel
-    from .stock import Stock
+    from .stock.stock import Stock
     from .tree import Route
 
 _MOST_STEPS = 32
@@ -61,9 +61,9 @@ def route_task(
         model, tokenizer, stock, max_new_tokens, library: as in [`RouteTask`].
         forward_model, device, dtype: as in [`load_forward`].
     """
+    from .evaluation.round_trip import load_forward
+    from .judging import library_of
     from .planning.planner import RoutePlanner
-    from .precedents import library_of
-    from .scoring.round_trip import load_forward
 
     library_of(library).propose("CCO", 1)  # reading it takes longer than an answer may take
     forward = load_forward(forward_model, device, dtype)
@@ -93,8 +93,8 @@ class RouteTask:
         forward: Optional["ForwardModel"] = None,
         library: str | None = None,
     ):
+        from .judging import library_of
         from .planning.requests import no_material_because
-        from .precedents import library_of
 
         self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
         self.library = library
@@ -165,7 +165,7 @@ class RouteTask:
 
     def stock_with(self, own: Sequence[str]) -> Optional["Stock"]:
         """Return the stock with molecules that a user has, given as canonical SMILES."""
-        from .stock import with_own
+        from .stock.stock import with_own
 
         return with_own(self.stock, own)
 
@@ -297,7 +297,7 @@ def _check_molecule(task: RouteTask, values: dict[str, Any], report: Callable[["
 
 def _row(body: Any, found: "Candidate") -> dict[str, Any]:
     """Return the line of a reaction, with its card if requested."""
-    from .drawing.page import card_html
+    from .pages.page import card_html
     from .planning.expansion import proposal_row
 
     return proposal_row(found) | ({"html": card_html(found)} if body.html else {})
@@ -342,7 +342,7 @@ def _respond(
 
 def _page(body: Any, answers: Sequence[Optional["Plan"]], problems: Sequence[str | None], end: float) -> str:
     """Return the best routes of each target, drawn."""
-    from .drawing.page import plan_html
+    from .pages.page import plan_html
 
     parts = []
     for plan in _plans(body, answers, problems):

@@ -233,7 +233,7 @@ def read_stock(file: Path | None, is_shown: bool = True, *, column: str | None =
         ValueError, OSError: as in `Stock.from_file`.
     """
     from weftformer.routes.shipped import STOCK
-    from weftformer.routes.stock import Stock
+    from weftformer.routes.stock.stock import Stock
 
     if file is None:
         return None

@@ -79,7 +79,7 @@ def write_drawings(
         OSError: a file cannot be written.
     """
     if args.html is not None:
-        from weftformer.routes.drawing.page import save_page
+        from weftformer.routes.pages.page import save_page
 
         save_page(plans, args.html, about=about, **page)
         number = sum(len(plan.distinct) for plan in plans)

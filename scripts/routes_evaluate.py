@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weftformer.common.options import add_options
+from weftformer.routes.evaluation import CONDITIONS
 from weftformer.routes.planning.settings import PlanSettings
-from weftformer.routes.scoring.conditions import CONDITIONS
 from weftformer.scripts.arguments import (
     add_model_options,
     add_threads_option,
@@ -28,8 +28,8 @@ from weftformer.scripts.plan_options import add_plan_options, plan_settings
 from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
-    from weftformer.routes.scoring.predicting import Prediction
-    from weftformer.routes.stock import Stock
+    from weftformer.routes.evaluation.predicting import Prediction
+    from weftformer.routes.stock.stock import Stock
     from weftformer.routes.tree import Route
 
 
@@ -75,9 +75,9 @@ def main(args: argparse.Namespace) -> None:
     """
     from dataclasses import replace
 
-    from weftformer.routes.scoring.evaluation import Evaluation, evaluate
-    from weftformer.routes.scoring.predicting import load_references, matched, read_predictions
-    from weftformer.routes.scoring.reports import as_text, write_json
+    from weftformer.routes.evaluation.evaluation import Evaluation, evaluate
+    from weftformer.routes.evaluation.predicting import load_references, matched, read_predictions
+    from weftformer.routes.evaluation.reports import as_text, write_json
 
     settings = replace(plan_settings(args), enforce_limits=False)  # recorded routes may exceed the limits
     references = load_references(args.routes, args.limit, args.seed)
@@ -118,8 +118,8 @@ def _planned(
     args: argparse.Namespace, settings: PlanSettings, references: list[tuple[Route, str]], stock: Stock | None
 ) -> dict[str, list[Prediction]]:
     from weftformer.common.atomic import partial_file
+    from weftformer.routes.evaluation.predicting import conditions_of, predict
     from weftformer.routes.planning.planner import RoutePlanner
-    from weftformer.routes.scoring.predicting import conditions_of, predict
 
     planner = RoutePlanner(*load_model(args, "routes"))
     conditions = conditions_of(planner.model, args.conditions)

@@ -60,9 +60,9 @@ def main(args: argparse.Namespace) -> int:
     stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
     settings = plan_settings(args)
 
+    from weftformer.routes.evaluation.round_trip import load_forward
     from weftformer.routes.planning.expansion import last_rows, proposal_row
     from weftformer.routes.planning.planner import RoutePlanner
-    from weftformer.routes.scoring.round_trip import load_forward
 
     planner = RoutePlanner(*load_model(args, "routes"))
     forward = load_forward(args.forward_model, args.device, args.dtype)

@@ -61,14 +61,14 @@ def main(args: argparse.Namespace) -> None:
     """Write the library, and print what it has.
 
     Raises:
-        ValueError, OSError: as in `weftformer.routes.data.library.make_library`.
+        ValueError, OSError: as in `weftformer.routes.training.extraction.make_library`.
         ImportError: `onnx` is not installed, for AiZynthFinder.
     """
     if args.aizynthfinder is not None:
         return _write_for_aizynthfinder(args)
     import multiprocessing
 
-    from weftformer.routes.data.library import make_library, write
+    from weftformer.routes.training.extraction import make_library, write
 
     workers = args.workers or multiprocessing.cpu_count()
     rows, problems = make_library(args.reactions, workers, progress=not args.no_progress)
@@ -81,10 +81,10 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _write_for_aizynthfinder(args: argparse.Namespace) -> None:
-    from weftformer.routes.data.aizynthfinder import write_aizynthfinder
     from weftformer.routes.files.targets import read_targets
-    from weftformer.routes.precedents import shipped_library
+    from weftformer.routes.judging import shipped_library
     from weftformer.routes.shipped import STOCK
+    from weftformer.routes.training.aizynthfinder import write_aizynthfinder
 
     molecules = [target.smiles for target in read_targets(args.stock or STOCK)]
     write_aizynthfinder(shipped_library(), molecules, args.aizynthfinder)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_lines
-from weftformer.routes.offers import CATALOGUES
 from weftformer.routes.plans import Plan
 from weftformer.routes.shipped import provenance
+from weftformer.routes.stock.offers import CATALOGUES
 from weftformer.scripts.arguments import (
     add_export,
     add_model_options,
@@ -36,9 +36,9 @@ from weftformer.scripts.sharing import add_sharing_options, is_shared, output_pl
 if TYPE_CHECKING:
     from weftformer.distributed.parts import Parts
     from weftformer.routes.files.targets import Target
+    from weftformer.routes.judging import Judgement
     from weftformer.routes.planning.settings import PlanSettings
-    from weftformer.routes.precedents import Judgement
-    from weftformer.routes.stock import Stock
+    from weftformer.routes.stock.stock import Stock
     from weftformer.routes.tree import Route
 
 EPILOG = """examples:
@@ -139,8 +139,8 @@ def _plan(
 ) -> list[Plan]:
     """Plan the targets that are not in parts, in this process, print each plan when it is done, and return all."""
     from weftformer.common.progress import Progress
+    from weftformer.routes.evaluation.round_trip import load_forward
     from weftformer.routes.planning.planner import RoutePlanner
-    from weftformer.routes.scoring.round_trip import load_forward
 
     planner = RoutePlanner(*load_model(args, "routes"))
     forward = load_forward(args.forward_model, args.device, args.dtype)
@@ -195,7 +195,7 @@ def check(args: argparse.Namespace) -> None:
     Raises:
         ValueError: naming the argument.
     """
-    from weftformer.routes.molecules import one_molecule
+    from weftformer.routes.chemistry.molecules import one_molecule
 
     if args.show < 0:
         raise ValueError(f"--show must be at least 0: got {args.show}.")

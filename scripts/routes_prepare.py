@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from weftformer.common.options import add_options
-from weftformer.routes.data.arguments import Preparation
+from weftformer.routes.training.arguments import Preparation
 
 EPILOG = """formats of route files, gzipped or not, detected from their content: JSON lines
 {"route": {"smiles": ..., "children": [...]}}; DirectMultiStep's text; trees of PaRoutes and AiZynthFinder, and its
@@ -32,9 +32,9 @@ def main(args: argparse.Namespace) -> None:
     """Prepare the data set, and print the report.
 
     Raises:
-        ValueError, OSError: as in `weftformer.routes.data.preparation.prepare`.
+        ValueError, OSError: as in `weftformer.routes.training.preparation.prepare`.
     """
-    from weftformer.routes.data.preparation import prepare
+    from weftformer.routes.training.preparation import prepare
 
     settings = Preparation(**{name: getattr(args, name) for name in Preparation.__dataclass_fields__})
     report = prepare(

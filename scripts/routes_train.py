@@ -4,7 +4,7 @@ is trained on the included sample of recorded routes.
 
 import argparse
 
-from weftformer.routes.data.arguments import RouteArguments, RouteTrainingOptions
+from weftformer.routes.training.arguments import RouteArguments, RouteTrainingOptions
 from weftformer.scripts.arguments import add_common_options
 
 EPILOG = """These are the most used options. `weftformer routes train --help-all` shows all options.
@@ -27,8 +27,8 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         ValueError, FileNotFoundError: the arguments or the routes are not valid.
     """
-    from weftformer.routes.data.training_data import RouteTrainingArguments
-    from weftformer.routes.scoring.training import train
+    from weftformer.routes.training.fitting import train
+    from weftformer.routes.training.training_data import RouteTrainingArguments
     from weftformer.scripts.parsing import parse_dataclasses
 
     train(*parse_dataclasses(args.words, RouteArguments, RouteTrainingArguments, prog="weftformer routes train"))

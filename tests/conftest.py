@@ -175,7 +175,7 @@ def tokenizer() -> Any:
 def known() -> list[Route]:
     pytest.importorskip("rdkit")
     # targets as the planner writes them
-    from weftformer.routes.molecules import canonical_smiles
+    from weftformer.routes.chemistry.molecules import canonical_smiles
 
     return [Route(canonical_smiles(route.smiles), route.children) for route in KNOWN]
 
@@ -238,13 +238,13 @@ def browser() -> Any:
 @pytest.fixture
 def library(monkeypatch) -> Any:
     """Sets the transformations that propose reactions. By default there are none, and searches to the stock end."""
-    from weftformer.routes import precedents
+    from weftformer.routes import judging
     from weftformer.routes.planning import stock_search
 
     steps = stock_search.library_steps.__wrapped__
 
     def proposes(*rows: Any) -> None:
-        own = precedents.Library(rows)
+        own = judging.Library(rows)
         monkeypatch.setattr(stock_search, "library_steps", lambda library, *asked: steps(own, *asked))
 
     proposes()

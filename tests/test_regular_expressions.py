@@ -22,10 +22,10 @@ HOSTILE = [
 
 
 MODULES = (
-    "common.tables", "distributed.parts", "routes.data.library", "routes.drawing.page", "routes.faults",
+    "common.tables", "distributed.parts", "routes.training.extraction", "routes.pages.page", "routes.chemistry.faults",
     "routes.files.entries", "routes.files.formats", "routes.files.reaction_lines", "routes.files.streams",
-    "routes.forms", "routes.molecules", "routes.normal_form", "routes.planning.constraints",
-    "routes.precedents.judgement", "routes.precedents.skeleton", "routes.precedents.transformations", "routes.stock",
+    "routes.chemistry.forms", "routes.chemistry.molecules", "routes.chemistry.normal_form", "routes.planning.constraints",
+    "routes.judging.judgement", "routes.chemistry.skeleton", "routes.judging.transformations", "routes.stock.stock",
     "routes.tree", "tokenization.route_tokenizer",
 )  # fmt: skip
 SOURCES = "".join(
@@ -53,8 +53,8 @@ def apply(expression, use, text):
 
 def readers():
     """Yield functions with expressions of their own."""
-    from weftformer.routes.molecules import plain_smiles
-    from weftformer.routes.sd_files import _fields
+    from weftformer.routes.chemistry.molecules import plain_smiles
+    from weftformer.routes.chemistry.sd_files import _fields
     from weftformer.routes.tree import joined_tokens, smiles_and_name
     from weftformer.serving.endpoint import _of_fields
 

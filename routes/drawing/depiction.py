@@ -18,7 +18,7 @@ from rdkit.Chem import rdDepictor, rdFMCS
 from rdkit.Chem.Draw import rdMolDraw2D
 from rdkit.Geometry import Point2D
 
-from ..matching import bounded_search, ends_in_time
+from ..chemistry.matching import bounded_search, ends_in_time
 from ..tree import Route
 from .layout import nodes
 

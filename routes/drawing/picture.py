@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..molecules import canonical_or_given
-from ..precedents import Judgement, judge_route
+from ..chemistry.molecules import canonical_or_given
+from ..judging import Judgement, judge_route
 from ..tree import Route
 from .depiction import TEXT_HEIGHT, Depiction, depict_route
 from .layout import Box, Node, nodes, tidy_tree

@@ -14,7 +14,7 @@ import resvg_py
 from PIL import Image, ImageFont
 
 from ...common.atomic import atomic_write
-from ..precedents import Judgement
+from ..judging import Judgement
 from ..tree import Route
 from .depiction import INK, LINE_WIDTH, TEXT_HEIGHT
 from .picture import HEAD, LABEL_SIZE, RADIUS, Card, DrawnReaction, Picture, route_picture

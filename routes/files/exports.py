@@ -29,7 +29,7 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     """
     from rdkit import Chem
 
-    from ..molecules import canonical_or_given
+    from ..chemistry.molecules import canonical_or_given
 
     records: dict[tuple[str, str], dict[str, Any]] = {}
     about = {"id": plan.id or plan.target, "solved": plan.solved}

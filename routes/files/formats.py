@@ -201,7 +201,7 @@ def _plain(smiles: Any) -> Any:
     """Return a SMILES without the blanks of a CXSMILES or of tokens."""
     if not isinstance(smiles, str) or " " not in smiles:
         return smiles
-    from ..molecules import plain_smiles  # needs RDKit
+    from ..chemistry.molecules import plain_smiles  # needs RDKit
 
     return plain_smiles(smiles)
 

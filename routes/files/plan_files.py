@@ -66,7 +66,7 @@ def _add_parts(parts: Sequence[Part], others: dict[str, tuple[list[Candidate], d
     Raises:
         ValueError: the target of an error is unknown.
     """
-    from ..molecules import canonical_or_given  # needs RDKit
+    from ..chemistry.molecules import canonical_or_given  # needs RDKit
 
     targets = {part.group: part.route.smiles for part in reversed(parts) if isinstance(part.route, Route)}
     targets.pop(None, None)

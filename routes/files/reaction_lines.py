@@ -140,7 +140,7 @@ def _is_backwards(reactants: list[str], product: str) -> bool:
     """Return whether a molecule is made of several smaller ones in the other direction."""
     if len(reactants) != 1 or "." in reactants[0] or "." not in product:
         return False
-    from ..molecules import missing_atoms, read_molecule  # needs RDKit
+    from ..chemistry.molecules import missing_atoms, read_molecule  # needs RDKit
 
     made, *used = map(read_molecule, (reactants[0], *_molecules(product)))
     parts = [part for part in used if part is not None]
@@ -164,7 +164,7 @@ def without_maps(product: str, reactants: Iterable[str], agents: Iterable[str] =
 
 def _spelled_alike(steps: list[Reaction]) -> list[Reaction]:
     """Give each molecule its first spelling. Its text depends on the atom maps, which differ between reactions."""
-    from ..molecules import canonical_or_given  # needs RDKit
+    from ..chemistry.molecules import canonical_or_given  # needs RDKit
 
     first: dict[str, str] = {}
 

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -67,6 +68,33 @@ def read_routes(path: str | os.PathLike[str]) -> Iterator[Route]:
             yield from entry.routes()
         except ValueError as error:
             raise ValueError(f"{path}, {error}") from error
+
+
+def read_canonical(file: str | Path) -> list[Route]:
+    """Read the routes of a file, with the planner's canonical SMILES, because targets are compared as text.
+
+    Routes without a reaction, and routes with a molecule that RDKit cannot read, are left out. A line on stderr counts
+    them.
+
+    Raises:
+        ValueError: the file is not a file of routes.
+        OSError: the file cannot be read.
+    """
+    from ..chemistry.molecules import canonical_route  # needs RDKit
+
+    routes, reasons = [], []
+    for number, route in enumerate(read_routes(file), 1):
+        try:
+            if not route.children:
+                raise ValueError(f"{route.smiles} is a single molecule: there is no reaction.")
+            routes.append(canonical_route(route))
+            if repeated := routes[-1].repeated():
+                raise ValueError(f"{routes.pop().smiles}: {repeated} is made from itself.")
+        except ValueError as error:
+            reasons.append(f"route {number}: {error}")
+    if reasons:
+        print(f"{len(reasons)} routes of {file} are left out. The first is {reasons[0]}", file=sys.stderr)
+    return routes
 
 
 def write_routes(path: str | os.PathLike[str], routes: Iterable[Route]) -> int:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...common.tables import Table, find_column, named_errors, read_table, text_of
+from ..chemistry.sd_files import SDRecord, read_sd_file
 from ..plans import Plan
-from ..sd_files import SDRecord, read_sd_file
 from ..tree import SMILES_COLUMNS, smiles_and_name
 
 # Names of columns, and of fields of an SD file, in lower case. The first one that a file has is used.
@@ -121,7 +121,7 @@ def _bounded(targets: Iterable[Target], name: str) -> list[Target]:
 
 
 def _begins_with_smiles(line: str) -> bool:
-    from ..molecules import read_molecule  # needs RDKit
+    from ..chemistry.molecules import read_molecule  # needs RDKit
 
     return not line or read_molecule(smiles_and_name(line)[0]) is not None
 
@@ -152,7 +152,7 @@ def _parquet(file: IO[bytes], name: str) -> Table:
 
 
 def _of_lines(lines: Iterable[str]) -> Iterator[Target]:
-    from ..molecules import plain_smiles  # needs RDKit
+    from ..chemistry.molecules import plain_smiles  # needs RDKit
 
     number = 0
     for line in lines:

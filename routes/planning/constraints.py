@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from transformers import LogitsProcessor
 
-from ..faults import atoms_fault, molecule_fault
-from ..matching import SearchTooLong, bounded_search
-from ..molecules import KNOWN, Molecule, canonical_reaction, is_among, is_beyond_repair, read_molecule
-from ..stock import Stock
+from ..chemistry.faults import atoms_fault, molecule_fault
+from ..chemistry.matching import SearchTooLong, bounded_search
+from ..chemistry.molecules import KNOWN, Molecule, canonical_reaction, is_among, is_beyond_repair, read_molecule
+from ..stock.stock import Stock
 from .grammar import START, RouteGrammar, State, advance, depth_limits
 from .settings import NO_CONSTRAINTS, Constraints, substructure
 

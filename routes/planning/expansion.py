@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..judging import library_of
 from ..plans import Candidate, Plan
-from ..precedents import library_of
-from ..stock import Stock
+from ..stock.stock import Stock
 from ..tree import Route
 from .merging import merged
 from .model_search import Job, RouteSearch

@@ -14,9 +14,9 @@ from transformers import LogitsProcessor
 from ...modeling.decoding import ContinuousSearch
 from ...serving.search import BatchSearch, is_continuous
 from ...tokenization import encode_checked, encode_source
-from ..molecules import canonical_route
+from ..chemistry.molecules import canonical_route
 from ..plans import TIME_IS_OVER, Candidate, nothing_found
-from ..stock import Stock
+from ..stock.stock import Stock
 from ..tree import Route
 from .constraints import GIVEN_UP, ConstrainedGrammar
 from .settings import RANKINGS, PlanSettings

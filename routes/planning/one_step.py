@@ -10,9 +10,9 @@ from typing import Any
 
 from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReaction
 
-from ..molecules import canonical_or_given
+from ..chemistry.molecules import canonical_or_given
+from ..judging import library_of
 from ..plans import Candidate
-from ..precedents import library_of
 from .merging import Reactants, merged
 from .model_search import RouteSearch, step_job
 from .requests import source_texts

@@ -11,10 +11,10 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...common.progress import Progress
 from ...hub.loading import load
+from ..judging import library_of
 from ..plans import Candidate, Plan
-from ..precedents import library_of
 from ..shipped import MODEL
-from ..stock import Stock, with_own
+from ..stock.stock import Stock, with_own
 from ..tree import Route
 from .pool import PlanPool
 from .requests import BEAMS_OF_A_TOKEN, PlanRequest, Steps, expansion_request, make_requests, most_steps

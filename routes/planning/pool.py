@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..plans import Plan, ranked
-from ..stock import Stock
+from ..stock.stock import Stock
 from ..tree import Route
 from .expansion import Expansion
 from .model_search import Job, RouteSearch

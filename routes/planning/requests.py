@@ -11,8 +11,8 @@ from transformers.utils import logging
 
 from ...tokenization import PRODUCT_LENGTH, encode_source
 from ...tokenization.checks import shown
-from ..matching import SearchTooLong
-from ..molecules import (
+from ..chemistry.matching import SearchTooLong
+from ..chemistry.molecules import (
     canonical_smiles,
     drawn_smiles,
     is_axially_chiral,

@@ -82,7 +82,7 @@ class Constraints:
     def __post_init__(self) -> None:
         # canonical, and hashable when lists were given
         if self.required_leaf is not None or self.forbidden:
-            from ..molecules import canonical_reaction, canonical_smiles, one_molecule
+            from ..chemistry.molecules import canonical_reaction, canonical_smiles, one_molecule
         if self.required_leaf is not None:
             object.__setattr__(self, "required_leaf", one_molecule(self.required_leaf))
         sides = [[canonical_smiles(side) for side in smiles.split(">>", 1)] for smiles in self.forbidden]
@@ -202,7 +202,7 @@ class PlanSettings:
     def __post_init__(self) -> None:
         check_options(self)
         if self.have:
-            from ..molecules import canonical_smiles
+            from ..chemistry.molecules import canonical_smiles
         object.__setattr__(self, "have", tuple(sorted(canonical_smiles(smiles) for smiles in self.have)))
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise NotAllowed("time_limit", self.time_limit, "give a number of seconds above 0.")

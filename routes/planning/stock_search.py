@@ -13,11 +13,11 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from .. import precedents
-from ..faults import step_fault
-from ..molecules import read_molecule
+from .. import judging
+from ..chemistry.faults import step_fault
+from ..chemistry.molecules import read_molecule
 from ..plans import Candidate, nothing_found
-from ..stock import Stock
+from ..stock.stock import Stock
 from ..tree import Route
 from .constraints import broken_by_user, is_forbidden
 from .model_search import Job, RouteSearch, step_job
@@ -69,7 +69,7 @@ class StockSearch:
 
     def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock, expanded: dict[str, Sequence[Step]]):
         self.request, self._model_search, self._stock, self._expanded = request, search, stock, expanded
-        self._library = precedents.library_of(request.settings.library)
+        self._library = judging.library_of(request.settings.library)
         self._per_reaction = request.settings.per_reaction or PER_REACTION
         self._search = RetroStarSearch(
             request.target,
@@ -105,7 +105,7 @@ class StockSearch:
         if not solution.is_recorded:
             return solution
         steps = ((step.smiles, tuple(child.smiles for child in step.children)) for step in solution.route.steps())
-        is_recorded = all(precedents.is_recorded(*step, self._library) for step in steps)
+        is_recorded = all(judging.is_recorded(*step, self._library) for step in steps)
         return replace(solution, is_recorded=is_recorded)
 
     @property
@@ -245,11 +245,11 @@ def recorded_steps(smiles: str, settings: PlanSettings, most: int = LISTED_STEPS
     """Yield those of the library's `most` most probable reactions that the settings allow: a user's own first, then the
     cheapest.
     """
-    return allowed(smiles, library_steps(precedents.library_of(settings.library), smiles, most), settings.rules)
+    return allowed(smiles, library_steps(judging.library_of(settings.library), smiles, most), settings.rules)
 
 
 def model_steps(
-    expanded: dict[str, Sequence[Step]], product: str, candidates: Iterable[Candidate], library: precedents.Library
+    expanded: dict[str, Sequence[Step]], product: str, candidates: Iterable[Candidate], library: judging.Library
 ) -> Sequence[Step]:
     """Return the reactions among the candidates of the model, with their costs, and add them to those of other
     molecules. The grammar has applied the rules.
@@ -258,7 +258,7 @@ def model_steps(
     for candidate in candidates:
         if candidate.route is not None and candidate.route.children:
             reactants = tuple(sorted(child.smiles for child in candidate.route.children))
-            is_recorded = precedents.is_recorded(product, reactants, library)
+            is_recorded = judging.is_recorded(product, reactants, library)
             cost = -candidate.score + (0.0 if is_recorded else UNRECORDED_COST)
             steps.setdefault(reactants, Step(reactants, cost, is_recorded))
     while len(expanded) >= _CACHED_MOLECULES:
@@ -268,7 +268,7 @@ def model_steps(
 
 
 @lru_cache(_CACHED_MOLECULES)
-def library_steps(library: precedents.Library, smiles: str, most: int = LISTED_STEPS) -> list[Step]:
+def library_steps(library: judging.Library, smiles: str, most: int = LISTED_STEPS) -> list[Step]:
     """Return the reactions of a molecule by recorded transformations, the cheapest first.
 
     A reaction costs minus the logarithm of its probability.
@@ -276,7 +276,7 @@ def library_steps(library: precedents.Library, smiles: str, most: int = LISTED_S
     return [Step(reactants, -math.log(share), True) for reactants, share in library.propose(smiles, most)]
 
 
-def own_reactants(library: precedents.Library, smiles: str) -> list[tuple[str, ...]]:
+def own_reactants(library: judging.Library, smiles: str) -> list[tuple[str, ...]]:
     """Return the reactants of a molecule by the transformations of a user, which come before all others."""
     return [] if library.own is None else [one for one, _ in library.own.propose(smiles, LISTED_STEPS)]
 

@@ -8,8 +8,8 @@ pytest.importorskip("rdchiral")
 
 from weftformer.recipes import shipped_ranker
 from weftformer.routes import Route, write_routes
-from weftformer.routes.data.library import make_library, write
-from weftformer.routes.precedents.transformations import Library
+from weftformer.routes.judging.transformations import Library
+from weftformer.routes.training.extraction import make_library, write
 
 LENGTHS = range(2, 10)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from weftformer.routes import Candidate, Plan, Route, Stock
-from weftformer.routes.drawing.page import plan_html
+from weftformer.routes.judging import Judgement
+from weftformer.routes.judging.transformations import Example, ReagentSet
+from weftformer.routes.pages.page import plan_html
 from weftformer.routes.plans import ranked
-from weftformer.routes.precedents import Judgement
-from weftformer.routes.precedents.transformations import Example, ReagentSet
 
 
 def leaf(*smiles: str) -> tuple[Route, ...]:

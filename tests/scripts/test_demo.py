@@ -6,7 +6,7 @@ pytest.importorskip("rdkit")
 
 from transformers import AutoModelForSeq2SeqLM
 
-from weftformer.routes.molecules import canonical_smiles
+from weftformer.routes.chemistry.molecules import canonical_smiles
 from weftformer.scripts import cli, demo
 
 

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Plan, Route, Stock, write_routes
-from weftformer.routes.drawing.page import save_page
 from weftformer.routes.files.formats import to_reaction_tree
+from weftformer.routes.pages.page import save_page
 from weftformer.scripts import cli
 
 ROUTES = [

@@ -9,11 +9,11 @@ pytest.importorskip("rdkit")
 
 from weftformer import WeftConfig
 from weftformer.routes import write_routes
+from weftformer.routes.evaluation import predicting
 from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.routes.files.reaction_lines import to_reaction_line
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
-from weftformer.routes.scoring import predicting
 from weftformer.scripts import cli
 
 from ..routes.trees import made

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes.precedents import Transformation
-from weftformer.routes.scoring.round_trip import ForwardModel
+from weftformer.routes.evaluation.round_trip import ForwardModel
+from weftformer.routes.judging import Transformation
 from weftformer.scripts import cli
 
 from ..routes.planning.test_pool import CHLORIDE, COUPLING
@@ -62,7 +62,7 @@ def test_forward_ranks_come_at_the_end(run, monkeypatch):
         def _predict(self, batch):
             return {reaction: 3 * ("CC(=O)O" in reaction.reactants) for reaction in batch}
 
-    monkeypatch.setattr("weftformer.routes.scoring.round_trip.load_forward", lambda *_: Third())
+    monkeypatch.setattr("weftformer.routes.evaluation.round_trip.load_forward", lambda *_: Third())
     assert run(AMIDE)[1].endswith("\npredicted back: 1 (rank 3)\n")
     rows = [json.loads(line) for line in run(AMIDE, "--json-lines")[1].splitlines()]
     assert [row["forward_rank"] for row in rows if row.get("rank") == 1] == [None, 3]

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("rdchiral")
 
 from weftformer.routes import judge
+from weftformer.routes.judging import library_of, shipped_library
 from weftformer.routes.planning import pool
-from weftformer.routes.precedents import library_of, shipped_library
 from weftformer.scripts import cli
 
 # nobody else makes this amine by an exchange of silicon for nitrogen

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Route, write_routes
-from weftformer.routes.data.preparation import Preparation
 from weftformer.routes.files.formats import to_reaction_tree
+from weftformer.routes.training.preparation import Preparation
 from weftformer.scripts import cli
 
 AMIDE = Route("CCNC(C)=O", (Route("CC(=O)O"), Route("CCN")))

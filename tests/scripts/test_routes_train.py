@@ -7,8 +7,8 @@ pytest.importorskip("rdkit")
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer.routes import Route, write_routes
-from weftformer.routes.data.preparation import Preparation, prepare
-from weftformer.routes.molecules import canonical_smiles
+from weftformer.routes.chemistry.molecules import canonical_smiles
+from weftformer.routes.training.preparation import Preparation, prepare
 from weftformer.scripts import cli
 from weftformer.serving import load_task
 

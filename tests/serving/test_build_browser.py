@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 
 from weftformer.routes import Stock
 from weftformer.routes.files import read_routes
-from weftformer.routes.precedents import Transformation
+from weftformer.routes.judging import Transformation
 from weftformer.routes.serve import RouteTask
 
 from ..routes.planning.test_pool import CHLORIDE, COUPLING

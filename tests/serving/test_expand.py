@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Stock, building
+from weftformer.routes.judging import Transformation
 from weftformer.routes.planning.expansion import Expansion
-from weftformer.routes.precedents import Transformation
 from weftformer.routes.serve import RouteTask
 
 from ..routes.planning.test_pool import CHLORIDE, COUPLING

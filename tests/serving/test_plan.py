@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Constraints, Plan, PlanSettings, Route, Stock
-from weftformer.routes.scoring.round_trip import ForwardModel
+from weftformer.routes.evaluation.round_trip import ForwardModel
 from weftformer.routes.serve import RouteTask
 from weftformer.serving import Limits
 

@@ -10,9 +10,9 @@ from rdkit import Chem
 from rdkit.Chem import AllChem
 
 from weftformer.routes import Candidate, Plan, Route, Stock, read_routes
-from weftformer.routes.drawing.page import routes_page
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.files.streams import PLAN_FORMS, write_plans
+from weftformer.routes.pages.page import routes_page
 from weftformer.routes.plans import ranked
 from weftformer.scripts.routes_plan import described
 

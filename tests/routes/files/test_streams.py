@@ -32,7 +32,7 @@ def test_errors_name_file_and_line(tmp_path, line, message):
         next(routes)
 
 
-@pytest.mark.parametrize("name", ["routes.data", "routes.gz"])
+@pytest.mark.parametrize("name", ["routes.training", "routes.gz"])
 def test_routes_read_back(tmp_path, name):
     routes = [*ROUTES, Route("CC[Pt]", (Route("CC[Na+].[Cl-]"), Route("N->[Pt]"))), ROUTES[0]]
     assert write_routes(tmp_path / name, iter(routes)) == 5

@@ -6,9 +6,9 @@ import io
 import pytest
 from rdkit import Chem
 
+from weftformer.routes.chemistry.molecules import canonical_smiles
 from weftformer.routes.files import targets
 from weftformer.routes.files.targets import Target, read_targets
-from weftformer.routes.molecules import canonical_smiles
 
 
 def targets_in(content: bytes, name: str, **settings) -> list[Target]:

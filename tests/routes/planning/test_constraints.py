@@ -8,8 +8,8 @@ import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import NO_CONSTRAINTS, Constraints, Route, Stock
-from weftformer.routes.faults import REAGENTS
-from weftformer.routes.molecules import canonical_or_given, canonical_route, missing_atoms, read_molecule
+from weftformer.routes.chemistry.faults import REAGENTS
+from weftformer.routes.chemistry.molecules import canonical_or_given, canonical_route, missing_atoms, read_molecule
 from weftformer.routes.planning import constraints
 from weftformer.routes.planning import model_search as search
 from weftformer.routes.planning.constraints import ConstrainedGrammar

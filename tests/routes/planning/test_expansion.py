@@ -5,14 +5,14 @@ import math
 import pytest
 
 from weftformer.routes import Constraints, PlanSettings, Stock
-from weftformer.routes.molecules import canonical_reaction
+from weftformer.routes.chemistry.molecules import canonical_reaction
+from weftformer.routes.judging import Transformation
 from weftformer.routes.planning.expansion import Expansion
 from weftformer.routes.planning.pool import PlanPool
 from weftformer.routes.planning.requests import PlanRequest
 from weftformer.routes.planning.retro_star import Step
 from weftformer.routes.planning.stock_search import UNRECORDED_COST
-from weftformer.routes.precedents import Transformation
-from weftformer.routes.stock import with_own
+from weftformer.routes.stock.stock import with_own
 
 from .test_pool import CHLORIDE, COUPLING
 

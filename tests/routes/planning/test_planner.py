@@ -6,7 +6,7 @@ import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import Candidate, Constraints, Route
-from weftformer.routes.molecules import canonical_smiles
+from weftformer.routes.chemistry.molecules import canonical_smiles
 from weftformer.routes.planning import model_search as search
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.planning.requests import _logger, default_steps

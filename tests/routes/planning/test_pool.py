@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 
 from weftformer.routes import Candidate, Constraints, PlanSettings, Route, Stock
+from weftformer.routes.judging import Transformation
 from weftformer.routes.planning import stock_search as stock_module
 from weftformer.routes.planning.model_search import Job, RouteSearch
 from weftformer.routes.planning.pool import PlanPool
 from weftformer.routes.planning.retro_star import RetroStarSearch
-from weftformer.routes.precedents import Transformation
 from weftformer.serving import search
 
 pytestmark = pytest.mark.usefixtures("library")

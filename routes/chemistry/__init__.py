@@ -1,0 +1,1 @@
+"""What a single molecule or reaction is, without a word about records of others."""

@@ -1,0 +1,178 @@
+"""The rules that a step must keep to be possible as it is written: the search for routes and their judgement share
+them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import combinations_with_replacement
+from typing import Any, NamedTuple
+
+from ..tree import Route
+from .molecules import KNOWN, UNDEFINED, Molecule, is_among, missing_atoms, read_molecule
+
+OXIDANT = "water, oxygen or an oxidant"
+# Reagents that routes leave out, by the heavy atoms that they supply to a product.
+REAGENTS: dict[str, Mapping[str, int]] = {
+    OXIDANT: {"O": 1},
+    "two oxygen atoms of an oxidant": {"O": 2},
+    "a chlorinating agent": {"Cl": 1},
+    "a brominating agent": {"Br": 1},
+    "an iodinating agent": {"I": 1},
+    "a fluorinating agent": {"F": 1},
+    "ammonia or an azide": {"N": 1},
+    "a nitrating agent": {"N": 1, "O": 2},
+    "an azide": {"N": 3},
+    "hydroxylamine": {"N": 1, "O": 1},
+    "hydrazine": {"N": 2},
+    "a cyanide": {"C": 1, "N": 1},
+    "a methylating agent or formaldehyde": {"C": 1},
+    "carbon monoxide or DMF": {"C": 1, "O": 1},
+    "carbon dioxide": {"C": 1, "O": 2},
+    "a sulfide or sulfur": {"S": 1},
+    "sulfur dioxide or chlorosulfonic acid": {"S": 1, "O": 2},
+    "a sulfonating agent": {"S": 1, "O": 3},
+    "phosgene or its substitutes": {"C": 1, "O": 1, "Cl": 1},
+    "boric acid or a borate": {"B": 1, "O": 2},
+    "bis(pinacolato)diboron": {"B": 1, "C": 6, "O": 2},
+    "ethanol or an acetylating agent": {"C": 2, "O": 1},
+    "Boc anhydride": {"C": 5, "O": 2},
+    "a trifluoromethylating agent": {"C": 1, "F": 3},
+}
+# The largest number of further equivalents of reactants.
+_MOST_EQUIVALENTS = 3
+# A carbanion, such as the ligand of a metallocene.
+_CARBANION = re.compile(r"\[[Cc]H?\d*-\]")
+# An atom with an isotope, in a SMILES that RDKit has written.
+_ISOTOPE = re.compile(r"\[(\d+[A-Za-z][a-z]?)")
+
+
+class Fault(NamedTuple):
+    """The reason why a step is not possible.
+
+    Args:
+        reason: the reason in words.
+        rule: the field of [`~planning.settings.Constraints`] that it violates.
+    """
+
+    reason: str
+    rule: str
+
+
+def step_fault(product: str, reactants: Sequence[str], above: Iterable[str] = (), rules: Any = None) -> Fault | None:
+    """Return why a step is not possible, or None if it is.
+
+    Args:
+        product: SMILES of the product.
+        reactants: SMILES of the reactants. Reagents may be left out.
+        above: SMILES of the molecules that are made from the product.
+        rules: the `Constraints` of a search that decide which rules apply (default: all). A search counts a reactant
+            as often as it is given; without rules, further equivalents of it may supply atoms.
+    """
+    path = (product, *above)
+    supplied = reactants if rules is not None else with_equivalents(product, reactants)
+    faults = [
+        None if read_molecule(product) else _unreadable(product),
+        *(molecule_fault(smiles, path) for smiles in reactants),
+        atoms_fault(product, tuple(supplied)),
+    ]
+    return next((fault for fault in faults if fault and (rules is None or getattr(rules, fault.rule))), None)
+
+
+def _unreadable(smiles: str) -> Fault:
+    reason = ": it has an R group or another undefined atom" if UNDEFINED.search(smiles) else ""
+    return Fault(f"{smiles} cannot be read{reason}", "readable")
+
+
+def molecule_fault(smiles: str, path: Iterable[str]) -> Fault | None:
+    """Return why a molecule cannot be a reactant, or None. `path` are the molecules that are made from it."""
+    molecule = read_molecule(smiles)
+    if molecule is None:
+        return _unreadable(smiles)
+    for other in filter(None, map(read_molecule, path)):
+        if is_among(molecule, [other]) or _holds(molecule, other):
+            return Fault(f"{other.canonical} is made from itself", "acyclic")
+    return None
+
+
+def _holds(molecule: Molecule, other: Molecule) -> bool:
+    """Return whether two mixtures share a molecule, and are not forms of it with and without inorganic ions or
+    water.
+    """
+    if "." not in molecule.smiles + other.smiles:
+        return False
+    parts, others = ({*mixture.canonical.split(".")} for mixture in (molecule, other))
+    return bool(_organic(parts & others)) and bool(_organic(parts ^ others))
+
+
+def _organic(parts: Iterable[str]) -> list[str]:
+    """Return the organic molecules among parts. A ligand of a metal is none on its own."""
+    molecules = {part: read_molecule(part) for part in parts if not _CARBANION.search(part)}
+    return [part for part, molecule in molecules.items() if molecule and "C" in molecule.atoms]
+
+
+@lru_cache(KNOWN)
+def atoms_fault(product: str, reactants: tuple[str, ...]) -> Fault | None:
+    """Return which atoms of the product neither the reactants nor a common reagent supplies, or None.
+
+    A reagent does not supply all atoms of a product, and no isotopes. Nothing is known of molecules that RDKit cannot
+    read.
+    """
+    if not reactants:
+        return Fault("no reactant", "atoms_supplied")
+    made, missing = read_molecule(product), atoms_left(product, reactants)
+    if isotopes := isotopes_of([product]) - isotopes_of(reactants):
+        return Fault(f"{', '.join(sorted(isotopes))} missing", "atoms_supplied")
+    if made is None or not missing or (supplier(missing) is not None and missing != made.atoms):
+        return None
+    return Fault(", ".join(f"{count} {element}" for element, count in missing.items()) + " missing", "atoms_supplied")
+
+
+def atoms_left(product: str, reactants: Sequence[str]) -> dict[str, int]:
+    """Return the heavy atoms of the product that the reactants do not supply, by element."""
+    made, *used = map(read_molecule, (product, *reactants))
+    return {} if made is None or None in used else missing_atoms(made.atoms, filter(None, used))
+
+
+def with_equivalents(product: str, reactants: Sequence[str]) -> list[str]:
+    """Return the reactants, with further equivalents of them if the product has more atoms than one of each supplies.
+
+    Reactions list a reactant once, whatever its equivalents.
+    """
+    parts, distinct = list(reactants), sorted(set(reactants))
+    missing = atoms_left(product, parts)
+    if not missing or supplier(missing) is not None:
+        return parts
+    for count in range(1, _MOST_EQUIVALENTS + 1) if len(distinct) <= _MOST_EQUIVALENTS else ():
+        for more in combinations_with_replacement(distinct, count):
+            if not atoms_left(product, [*parts, *more]):
+                return [*parts, *more]
+    return parts
+
+
+def isotopes_of(smiles: Iterable[str]) -> Counter[str]:
+    """Return the number of atoms of each isotope in molecules, such as `2H`."""
+    canonical = (molecule.canonical for text in smiles if "[" in text and (molecule := read_molecule(text)))
+    return Counter(isotope.title() for text in canonical for isotope in _ISOTOPE.findall(text))
+
+
+def supplier(missing: Mapping[str, int]) -> str | None:
+    """Return the reagent that supplies exactly these atoms, or None."""
+    return next((name for name, atoms in REAGENTS.items() if atoms == missing), None)
+
+
+def route_faults(route: Route, above: tuple[str, ...] = ()) -> Iterator[tuple[Route, Fault | None]]:
+    """Yield the steps of a route, in the order of `Route.steps`, each with the reason why it is not possible.
+
+    Args:
+        route: the route.
+        above: the molecules that are made from its target.
+    """
+    if not route.children:
+        return
+    for child in route.children:
+        yield from route_faults(child, (*above, route.smiles))
+    yield route, step_fault(route.smiles, [child.smiles for child in route.children], above)

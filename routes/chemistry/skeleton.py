@@ -1,0 +1,167 @@
+"""Where the skeleton of a product comes from, for steps whose transformation nobody recorded."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from functools import lru_cache, reduce
+from itertools import product
+from typing import Any, NamedTuple
+
+from rdkit import Chem
+from rdkit.Chem import rdFMCS
+
+from .matching import SearchTooLong, bounded_search, ends_in_time
+from .molecules import KNOWN
+from .stereo import compare
+
+# The time limit of all common substructures of a step, in seconds. Each usually takes some hundredths.
+_SECONDS = 5
+# The property of atoms in a ring of six carbon atoms.
+_IN_CARBOCYCLE = "in_carbocycle"
+# The number of matches of a common substructure in each molecule.
+_MOST_MATCHES = 32
+# The largest number of reactants of which each may come first.
+_MOST_ORDERED = 4
+# The number of an element that is in no molecule. It replaces that of atoms whose source is known.
+_KNOWN = 118
+# The size of a benzene ring, and a carbon atom in SMILES.
+_RING, _CARBON = 6, re.compile("C(?![a-z])|c")
+
+
+class Sources(NamedTuple):
+    """The sources of a product's atoms.
+
+    Args:
+        reactants: SMILES of the reactants.
+        used: for each reactant, how often it supplies atoms.
+        pieces: SMILES of the connected parts of the product without a source.
+        wrong_centre: `"inverted"` or `"defined"` for a stereocentre whose neighbours stay the same atoms, if there is
+            one.
+    """
+
+    reactants: tuple[str, ...]
+    used: tuple[int, ...]
+    pieces: tuple[str, ...]
+    wrong_centre: str | None
+
+    @property
+    def largest(self) -> int:
+        """The number of carbon atoms in the largest part without a source."""
+        return max((len(_CARBON.findall(piece)) for piece in self.pieces), default=0)
+
+
+class _SameElement(rdFMCS.MCSAtomCompare):
+    """Atoms of the same element. A benzene ring stays aromatic, or becomes another ring of six carbon atoms."""
+
+    def __call__(self, parameters: Any, made: Any, place: int, part: Any, origin: int) -> bool:
+        return _may_become(made.GetAtomWithIdx(place), part.GetAtomWithIdx(origin))
+
+
+def _may_become(after: Any, before: Any) -> bool:
+    return after.GetAtomicNum() == before.GetAtomicNum() and (
+        not before.GetIsAromatic()
+        or after.GetIsAromatic()
+        or not before.HasProp(_IN_CARBOCYCLE)
+        or after.HasProp(_IN_CARBOCYCLE)
+    )
+
+
+def _mark_carbocycles(molecule: Any) -> None:
+    """Set the property of the atoms in rings of six carbon atoms. To ask the rings for each pair takes too long."""
+    for atom in molecule.GetAtoms():
+        atom.ClearProp(_IN_CARBOCYCLE)
+    for ring in molecule.GetRingInfo().AtomRings():
+        atoms = [molecule.GetAtomWithIdx(place) for place in ring]
+        if len(ring) == _RING and all(atom.GetSymbol() == "C" for atom in atoms):
+            for atom in atoms:
+                atom.SetBoolProp(_IN_CARBOCYCLE, True)
+
+
+@lru_cache(KNOWN // 16)
+def sources(made: str, reactants: tuple[str, ...], most_copies: int = 1) -> Sources | None:
+    """Return the sources of a product's atoms: each reactant supplies one connected substructure.
+
+    Return None if that takes too long.
+
+    Args:
+        made: canonical SMILES of the product.
+        reactants: canonical SMILES of single molecules.
+        most_copies: the number of substructures that a reactant may supply.
+    """
+    molecule: Any = Chem.MolFromSmiles(made)
+    parts = [Chem.MolFromSmiles(smiles) for smiles in reactants]
+    for part in parts:
+        _mark_carbocycles(part)
+    end = time.monotonic() + _SECONDS
+    best = _taken(molecule, parts, most_copies, end)
+    if best is None or best.largest < 2 or len(parts) > _MOST_ORDERED:
+        return best
+    # the largest common substructure is not always the right one: let each reactant come first
+    others = [_taken(molecule, parts, most_copies, end, first=index) for index in range(len(parts))]
+    return min((best, *filter(None, others)), key=lambda one: one.largest)
+
+
+def _taken(made: Any, parts: list[Any], most_copies: int, end: float, first: int | None = None) -> Sources | None:
+    left: Any = Chem.RWMol(made)
+    used, mapped = [0] * len(parts), list[Any]()
+    while True:
+        open_parts = [index for index in range(len(parts)) if used[index] < most_copies]
+        candidates = [first] if first is not None and not mapped else open_parts
+        _mark_carbocycles(left)
+        found = [(index, _common(left, parts[index], end)) for index in candidates]
+        if any(common is None for _, common in found):
+            return None
+        index, pairs = max(found, key=lambda one: len(one[1] or ()), default=(0, []))
+        if not pairs:
+            break
+        used[index] += 1
+        source = Chem.Mol(parts[index])
+        for place, origin in pairs:
+            source.GetAtomWithIdx(origin).SetAtomMapNum(place + 1)
+            left.GetAtomWithIdx(place).SetAtomicNum(_KNOWN)
+            left.GetAtomWithIdx(place).SetIsAromatic(False)
+        mapped.append(source)
+    rest = [atom.GetIdx() for atom in left.GetAtoms() if atom.GetAtomicNum() != _KNOWN]
+    fragments = Chem.MolFragmentToSmiles(made, rest, isomericSmiles=False).split(".") if rest else []
+    wrong = None
+    if mapped:
+        copies = [part for part, count in zip(parts, used, strict=True) for _ in range(count)]
+        numbered = ".".join(map(Chem.MolToSmiles, mapped))
+        wrong = compare(made, reduce(Chem.CombineMols, copies), numbered).centres
+    return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(used), tuple(fragments), wrong)
+
+
+def _fits(left: Any, part: Any, place: int, origin: int) -> bool:
+    return _may_become(left.GetAtomWithIdx(place), part.GetAtomWithIdx(origin))
+
+
+def _common(left: Any, part: Any, end: float) -> list[tuple[int, int]] | None:
+    """Return the pairs of atoms of the largest connected substructure in both, whatever its bonds, or None if it takes
+    too long.
+    """
+    seconds = math.ceil(end - time.monotonic())
+    if seconds < 1 or not ends_in_time(left, part):
+        return None
+    parameters: Any = rdFMCS.MCSParameters()
+    parameters.AtomTyper, parameters.BondTyper = _SameElement(), rdFMCS.BondCompare.CompareAny
+    parameters.Timeout = seconds
+    result = rdFMCS.FindMCS([left, part], parameters)
+    if result.canceled:
+        return None
+    if result.numAtoms > 1:
+        # the pattern says nothing of benzene rings
+        pattern = Chem.MolFromSmarts(result.smartsString)
+        search = bounded_search(uniquify=False, maxMatches=_MOST_MATCHES)
+        try:
+            ways = [one.GetSubstructMatches(pattern, search) for one in (left, part)]
+        except SearchTooLong:
+            return None
+        every = ([*zip(places, origins, strict=True)] for origins, places in product(*reversed(ways)))
+        return next((pairs for pairs in every if all(_fits(left, part, *pair) for pair in pairs)), [])
+    # RDKit finds no single atoms
+    origins = {atom.GetAtomicNum(): atom.GetIdx() for atom in part.GetAtoms()}
+    return [
+        (atom.GetIdx(), origins[atom.GetAtomicNum()]) for atom in left.GetAtoms() if atom.GetAtomicNum() in origins
+    ][:1]

@@ -1,0 +1,161 @@
+"""Compares the stereochemistry of the product and the reactants of a step whose atoms are mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+from rdkit import Chem
+
+from .matching import SearchTooLong, bounded_search
+
+# A double bond in a smaller ring has no mark, and its neighbours in the ring are cis.
+_SMALLEST_TRANS_RING = 8
+# The number of ways to map equivalent atoms that are tried.
+_MOST_MAPPINGS = 64
+
+Change = Literal["kept", "changed", "inverted", "defined"]
+
+
+class StereoComparison(NamedTuple):
+    """How the stereochemistry of a step changes.
+
+    Args:
+        centres: for a stereocentre whose neighbours stay the same atoms, `"inverted"` or `"defined"`, if there is one.
+        is_kept: whether every stereocentre and double bond of the product is that of the reactants.
+    """
+
+    centres: str | None
+    is_kept: bool
+
+
+def compare(made: Chem.Mol, used: Chem.Mol, mapped: str) -> StereoComparison:
+    """Compare the stereochemistry of a product and its reactants.
+
+    Args:
+        made: the product.
+        used: the reactants, as one molecule of several parts.
+        mapped: SMILES of the reactants without stereochemistry. The atom maps are the indices of the product's atoms,
+            counted from 1.
+    """
+    pattern: Any = Chem.MolFromSmiles(mapped)
+    numbers = [atom.GetAtomMapNum() for atom in pattern.GetAtoms()]
+    for atom in pattern.GetAtoms():
+        atom.SetAtomMapNum(0)
+    try:
+        places = used.GetSubstructMatches(pattern, bounded_search(uniquify=False, maxMatches=_MOST_MAPPINGS))
+    except SearchTooLong:
+        return StereoComparison(None, False)
+    found = (_compare(made, used, dict(zip(atoms, numbers, strict=True))) for atoms in places)
+    # equivalent atoms are mapped as they fit best
+    return min(
+        found, key=lambda one: (one.centres is not None, not one.is_kept), default=StereoComparison(None, False)
+    )
+
+
+def _compare(made: Chem.Mol, used: Chem.Mol, numbers: dict[int, int]) -> StereoComparison:
+    after = _Side(made, {atom.GetIdx(): atom.GetIdx() + 1 for atom in made.GetAtoms()})
+    before = _Side(used, numbers)
+    changes = [*_centres(after, before), *_double_bonds(after, before)]
+    wrong = next((change for change in ("inverted", "defined") if change in changes), None)
+    return StereoComparison(wrong, set(changes) <= {"kept"})
+
+
+class _Side:
+    """A side of a step: a molecule, the number of each atom, and which atoms and bonds may have stereochemistry."""
+
+    def __init__(self, molecule: Any, numbers: dict[int, int]):
+        self.molecule, self.numbers = molecule, numbers
+        self.places = {number: place for place, number in numbers.items() if number}
+        stereo = list(Chem.FindPotentialStereo(molecule))
+        self.centres = {info.centeredOn for info in stereo if info.type == Chem.StereoType.Atom_Tetrahedral}
+        self.bonds = {info.centeredOn for info in stereo if info.type == Chem.StereoType.Bond_Double}
+
+    def label(self, place: int) -> int:
+        """Return the number of an atom, or a negative one if it is not in the product."""
+        return self.numbers.get(place) or -1 - place
+
+    def around(self, place: int, but: int | None = None) -> list[int]:
+        """Return the labels of the neighbours of an atom, in the order of its bonds."""
+        atom = self.molecule.GetAtomWithIdx(place)
+        return [self.label(one.GetIdx()) for one in atom.GetNeighbors() if one.GetIdx() != but]
+
+    def handedness(self, place: int) -> int | None:
+        """Return the handedness of an atom by the order of the labels around it, None if it has none."""
+        tag = int(self.molecule.GetAtomWithIdx(place).GetChiralTag())
+        if not tag:
+            return None
+        labels = self.around(place)
+        swaps = sum(label > other for index, label in enumerate(labels) for other in labels[index + 1 :])
+        return (tag + swaps) % 2
+
+    def cis(self, begin: int, end: int) -> tuple[int, int, bool] | None:
+        """Return the labels of two neighbours of a double bond and whether they are cis, None if that is unknown."""
+        bond = self.molecule.GetBondBetweenAtoms(begin, end)
+        ring = next((ring for ring in self.molecule.GetRingInfo().AtomRings() if {begin, end} <= set(ring)), ())
+        if bond.GetStereo() > Chem.BondStereo.STEREOANY:
+            atoms = list(bond.GetStereoAtoms())
+            if bond.GetBeginAtomIdx() != begin:
+                atoms.reverse()
+            is_cis = bond.GetStereo() in (Chem.BondStereo.STEREOZ, Chem.BondStereo.STEREOCIS)
+        elif 0 < len(ring) < _SMALLEST_TRANS_RING:
+            is_cis = True
+            atoms = [
+                next(
+                    one.GetIdx()
+                    for one in self.molecule.GetAtomWithIdx(place).GetNeighbors()
+                    if one.GetIdx() in others
+                )
+                for place, others in ((begin, set(ring) - {end}), (end, set(ring) - {begin}))
+            ]
+        else:
+            return None
+        return self.label(atoms[0]), self.label(atoms[1]), is_cis
+
+
+def _centres(after: _Side, before: _Side) -> Iterator[Change]:
+    for number, place in after.places.items():
+        if (old := before.places.get(number)) is None:
+            continue
+        new_hand, old_hand = after.handedness(place), before.handedness(old)
+        if new_hand is None and (old_hand is None or place not in after.centres):
+            continue
+        if sorted(after.around(place)) != sorted(before.around(old)) or new_hand is None:
+            yield "changed"
+        elif old_hand is None:
+            yield "defined" if old in before.centres else "changed"
+        else:
+            yield "kept" if new_hand == old_hand else "inverted"
+
+
+def _double_bonds(after: _Side, before: _Side) -> Iterator[Change]:
+    for bond in after.molecule.GetBonds():
+        if bond.GetBondType() != Chem.BondType.DOUBLE:
+            continue
+        ends = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+        old_ends: Any = [before.places.get(after.label(end)) for end in ends]
+        old_bond = None if None in old_ends else before.molecule.GetBondBetweenAtoms(*old_ends)
+        new = after.cis(*ends)
+        if old_bond is None or old_bond.GetBondType() != Chem.BondType.DOUBLE:
+            if bond.GetStereo() > Chem.BondStereo.STEREOANY:
+                yield "changed"
+            continue
+        old = before.cis(*old_ends)
+        if new is None or old is None:
+            if new is not old and (bond.GetIdx() in after.bonds or old is None):
+                yield "changed" if new is None or old_bond.GetIdx() in before.bonds else "kept"
+            continue
+        yield _compared(after, before, ends, old_ends, new, old)
+
+
+def _compared(after: _Side, before: _Side, ends: Any, old_ends: Any, new: Any, old: Any) -> Change:
+    is_same = new[2] == old[2]
+    for side, (end, old_end) in enumerate(zip(ends, old_ends, strict=True)):
+        now, then = after.around(end, ends[1 - side]), before.around(old_end, old_ends[1 - side])
+        if not (shared := set(now) & set(then)):
+            if len(now) != 1 or len(then) != 1:
+                return "changed"
+            continue  # the one replaces the other
+        reference = shared.pop()
+        is_same ^= (new[side] != reference) ^ (old[side] != reference)
+    return "kept" if is_same else "changed"

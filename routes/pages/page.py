@@ -1,0 +1,388 @@
+"""Routes as HTML: one page with those of many targets, as a single file that needs neither a server nor a network, and
+the best routes of one plan for another page, such as a notebook or the page of `weftformer serve`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ...common.atomic import atomic_write
+from ...configuration.version import __version__
+from ..chemistry.molecules import canonical_or_given
+from ..drawing.depiction import Depiction, depict, depict_route
+from ..drawing.layout import nodes
+from ..drawing.picture import LOOKS, Picture, route_picture
+from ..drawing.svg import picture_svg
+from ..planning.expansion import num_alternatives
+from ..plans import Candidate, Plan
+from ..stock.offers import Offer
+from ..tree import Route
+
+# Pages with their own style sheet have more rules.
+NOTEBOOK_STYLE = """<style>
+.weft-routes details { margin-top: 8px; } .weft-routes summary { display: list-item; cursor: pointer; }
+.weft-steps { padding-left: 0; list-style: none; } .weft-steps .kind { font-weight: 600; }
+.weft-routes summary > *, .weft-steps span { margin-right: 10px; }
+.weft-view { overflow-x: auto; }
+</style>"""
+_HERE = Path(__file__).parent
+# What a click on a molecule does on the page on which a route is built.
+_SHOW = "Reactions that make"
+# US patent numbers are padded with zeros in data sets, but not in the address of the patent's page.
+_PATENT = re.compile(r"(?:(US(?:RE|PP|D|H)?)0{0,9}|(EP|WO))(\d{5,}(?:[A-Z]\d?)?)")
+
+
+def routes_page(
+    plans: Sequence[Plan], *, title: str = "Synthesis routes", about: Mapping[str, str] | None = None
+) -> str:
+    """Write the distinct routes of each target, best first, as an HTML page to read, print and share.
+
+    Routes with the same last reaction share a heading. The first route of each target is open. A click or a key opens
+    the others. A list below each picture has the judgement of each step: its name, the recorded reactions with the
+    same transformation, and remarks. Candidates that are not routes are listed with the reason. Readers can sort and
+    filter the routes, zoom and move the pictures, copy the SMILES of every molecule, and copy or save the list of the
+    starting materials of the routes shown. Without scripts, the page is still readable, but lacks these functions. The
+    page loads nothing from outside, and its content security policy forbids it.
+
+    The ranks on the page count the distinct routes of a target, 1, 2, 3, as `Candidate.rank` does.
+
+    Args:
+        plans: the result of `RoutePlanner.plan`, or of `Plan.from_dict` for a file of `weftformer routes plan --json`.
+        title: the heading of the page.
+        about: the entries of the page's footer, as returned by `shipped.provenance`, before `"made with"` and `"date"`,
+            which default to the version of the package and today.
+
+    Returns:
+        The whole HTML document.
+    """
+    style = (_HERE / "page.css").read_text(encoding="utf-8")
+    script = script_of("share", "view", "buy", "page")
+    # the policy allows the style and the script by their hashes, so that text from a model cannot add others
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    shared: dict[str, str] = {}
+    sections = [_section(number, plan, shared) for number, plan in enumerate(plans, 1)]
+    purchasable = [section.purchasable for section in sections if section.purchasable is not None]
+    routes = [drawn for section in sections for drawn in section.routes]
+    about = dict(about or {})
+    about.setdefault("made with", f"weftformer {__version__}")
+    about.setdefault("date", date.today().isoformat())
+    template = templates().get_template("page.html")
+    needs = _needs(routes)
+    return template.render(
+        title=title,
+        policy=policy,
+        style=Markup(style),
+        script=Markup(script),
+        sections=sections,
+        routes=routes,
+        purchasable=sum(purchasable) if purchasable else None,
+        needs=needs,
+        is_predicted=any(drawn.candidate.feasibility is not None for drawn in routes),
+        counts=sorted({drawn.route.num_reactions for drawn in routes}),
+        shared=shared,
+        looks=LOOKS,
+        about=about,
+    )
+
+
+def save_page(
+    plans: Sequence[Plan],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Synthesis routes",
+    about: Mapping[str, str] | None = None,
+) -> None:
+    """Write `routes_page` to a file atomically: readers see the old page or the complete new one.
+
+    Args:
+        plans: as for `routes_page`.
+        path: the file.
+        title: as for `routes_page`.
+        about: as for `routes_page`.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    page = routes_page(plans, title=title, about=about)
+    with atomic_write(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")  # the policy has a hash of the scripts' bytes
+
+
+def script_of(*modules: str) -> str:
+    """Return the script of a page: modules of this folder, each after those that it imports, in one text."""
+    text = "\n".join((_HERE / f"{module}.js").read_text(encoding="utf-8") for module in modules)
+    return '"use strict";\n(() => {\n' + re.sub(r"^export |^import .*\n", "", text, flags=re.MULTILINE) + "})();\n"
+
+
+def card_html(found: Candidate) -> str:
+    """Draw the reactants of a route of one step, with the judgement of the step.
+
+    Args:
+        found: a reaction of `RoutePlanner.expand`.
+
+    Returns:
+        A card for the page on which a route is built.
+    """
+    assert found.route is not None
+    drawn = _DrawnRoute(1, found.rank, found, found.route, found.route.leaves(), Markup(), "recorded")
+    parts = [(one, Markup(one.svg())) for one in depict_route(found.route)[1:]]
+    return templates().get_template("card.html").render(drawn=drawn, parts=parts, looks=LOOKS, sections=())
+
+
+def tree_html(found: Candidate, have: Sequence[str] = (), forbidden: Sequence[str] = ()) -> str:
+    """Draw a route that is being built, with its numbers and what to buy.
+
+    Args:
+        found: the route.
+        have: the user's own molecules.
+        forbidden: the molecules and reactions that the user does not want.
+
+    Returns:
+        The elements of the page on which a route is built.
+    """
+    assert found.route is not None
+    leaves, svg = (
+        list(dict.fromkeys(found.route.leaves())),
+        picture_svg(route_picture(found.route, found.missing, found.judgements), _SHOW),
+    )
+    drawn = _DrawnRoute(1, 1, found, found.route, leaves, Markup(svg), "recorded")
+    asked = {"have": have, "forbidden": forbidden, "looks": LOOKS, "sections": ()}
+    return templates().get_template("tree.html").render(drawn=drawn, needs=_needs([drawn]), **asked)
+
+
+def build_page(*, has_key: bool, has_stock: bool, example: str = "") -> tuple[str, str]:
+    """Return the page on which a route is built, and its script.
+
+    Args:
+        has_key: whether the server requires a key.
+        has_stock: whether it has a stock.
+        example: a target that is filled in.
+    """
+    script = script_of("share", "view", "buy", "session", "server", "build")
+    style = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "build.css"))
+    page = templates().get_template("build.html")
+    facts = {"has_key": has_key, "has_stock": has_stock, "example": example}
+    return page.render(style=Markup(style), script=Markup(script), **facts), script
+
+
+def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:
+    """Draw the distinct routes of a plan, best first, each with its picture and the judgement of its steps.
+
+    Only the first is expanded.
+
+    Args:
+        plan: the plan.
+        most: the largest number of routes to draw.
+        has_builder: whether the page stands beside that on which routes are built: it then has links to it, and each
+            step shows the number of other recorded reactions to its product.
+
+    Returns:
+        HTML elements without a style sheet.
+    """
+    shown = []
+    for candidate, route in plan.found[:most]:
+        picture = route_picture(route, candidate.missing, candidate.judgements)
+        others = [num_alternatives(step, candidate.library) if has_builder else 0 for step in route.steps()]
+        shown.append((candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}", others))
+    return templates().get_template("plan.html").render(plan=plan, shown=shown, has_builder=has_builder)
+
+
+def _build_link(route: Route, at: str = "") -> str:
+    """Return the link to the page on which a route is built, with a route and perhaps a molecule to open."""
+    session = {"route": route.to_dict()} | ({"at": at} if at else {})
+    return f"build#{quote(json.dumps(session, separators=(',', ':')))}"
+
+
+@dataclass(frozen=True)
+class _Portrait:
+    """The drawing of one molecule alone: its name among the shared drawings, and its size."""
+
+    smiles: str
+    name: str
+    width: str
+    height: str
+
+
+@dataclass(frozen=True)
+class _DrawnRoute:
+    """A route with its place on the page: `number` is that of the target, `rank` counts the target's routes.
+
+    `leaves` are the distinct starting materials, and `picture` is the SVG.
+    """
+
+    number: int
+    rank: int
+    candidate: Candidate
+    route: Route
+    leaves: list[str]
+    picture: Markup
+    evidence: str
+
+    @property
+    def id(self) -> str:
+        return f"t{self.number}-r{self.rank}"
+
+    @property
+    def is_precedented(self) -> bool:
+        """Whether there are steps, all with a precedent."""
+        return bool(self.route.children) and self.candidate.precedented_steps == self.route.num_reactions
+
+    def offer(self, leaf: str) -> Offer | None:
+        """Return the stock's data about a starting material."""
+        return next((offer for offer in self.candidate.offers if offer.smiles == leaf), None)
+
+    def kind(self, leaf: str) -> str:
+        """Return the status of a starting material, a key of `LOOKS`."""
+        missing = self.candidate.missing
+        return "unknown" if missing is None else "missing" if leaf in missing else "in-stock"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The routes of a target with the same last reaction, its name if it has one, and the drawings of its
+    reactants.
+    """
+
+    name: str | None
+    reactants: list[str]
+    portraits: list[_Portrait]
+    routes: list[_DrawnRoute]
+
+
+@dataclass(frozen=True)
+class _Section:
+    """The part of the page about one target. `purchasable` is the number of routes that the stock allows, None if
+    unknown.
+    """
+
+    plan: Plan
+    smiles: str
+    portrait: _Portrait | None
+    groups: list[_Group]
+    purchasable: int | None
+
+    @property
+    def first_idea(self) -> _Group | None:
+        """The first group whose routes all lack the required evidence."""
+        ideas = [one.route for one in self.plan.ideas]
+        return next((group for group in self.groups if all(drawn.route in ideas for drawn in group.routes)), None)
+
+    @property
+    def routes(self) -> list[_DrawnRoute]:
+        return sorted((drawn for group in self.groups for drawn in group.routes), key=lambda drawn: drawn.rank)
+
+
+@dataclass
+class _Need:
+    """A starting material of the routes of a page: its canonical SMILES, its status, the routes that need it, and its
+    offer.
+    """
+
+    smiles: str
+    kind: str
+    routes: list[_DrawnRoute]
+    offer: Offer | None = None
+
+    @property
+    def ordered(self) -> dict[str, str]:
+        """The fields of the offer that are known."""
+        fields = {} if self.offer is None else asdict(self.offer)
+        return {name: str(value) for name, value in fields.items() if name != "smiles" and value is not None}
+
+
+@cache
+def templates() -> Environment:
+    """Return the templates of this package."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters["score"] = _score
+    environment.filters["build_link"] = _build_link
+    environment.filters["build_step_link"] = lambda at, route: _build_link(route, at)
+    environment.filters["patent"] = _patent
+    environment.filters["is_nan"] = math.isnan
+    environment.filters["is_finite"] = math.isfinite
+    return environment
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _score(score: float) -> str:
+    return f"score {score:.2f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _patent(source: str) -> str | None:
+    """Return the address of a recorded reaction's patent, or None if its source is something else.
+
+    Numbers may be padded as in Lowe's data, `US06316445B1`. PaRoutes adds places in the patent after a semicolon.
+    """
+    match = _PATENT.fullmatch(source.partition(";")[0])
+    return match and f"https://patents.google.com/patent/{match[1] or match[2]}{match[3]}/en"
+
+
+def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
+    smiles = canonical_or_given(plan.target)
+    purchasable = [candidate.purchasable for candidate in plan.distinct if candidate.purchasable is not None]
+    try:
+        portrait = _portrait(depict(smiles), shared)
+    except ValueError:  # the target is not a SMILES
+        portrait = None
+    groups: dict[tuple[str, ...], _Group] = {}
+    for rank, (candidate, route) in enumerate(plan.found, 1):
+        picture = route_picture(route, candidate.missing, candidate.judgements)
+        key = tuple(sorted(canonical_or_given(child.smiles) for child in route.children))
+        if key not in groups:
+            groups[key] = _group(candidate, route, picture, shared)
+        leaves = list(dict.fromkeys(route.leaves()))
+        drawn = Markup(picture_svg(picture, action="Copy SMILES", shared=shared))
+        groups[key].routes.append(_DrawnRoute(number, rank, candidate, route, leaves, drawn, plan.evidence))
+    return _Section(plan, smiles, portrait, list(groups.values()), sum(purchasable) if purchasable else None)
+
+
+def _group(candidate: Candidate, route: Route, picture: Picture, shared: dict[str, str]) -> _Group:
+    reactants = [picture.cards[child].depiction for child in nodes(route)[0].children]
+    portraits = [portrait for drawn in reactants if (portrait := _portrait(drawn, shared))]
+    # drawing only some of them would suggest fewer reactants
+    is_drawn = len(portraits) == len(reactants)
+    name = candidate.judgements[-1].title if route.children else None
+    return _Group(name, [drawn.smiles for drawn in reactants], portraits if is_drawn else [], [])
+
+
+def _portrait(drawn: Depiction, shared: dict[str, str]) -> _Portrait | None:
+    """Return the drawing of a molecule, or None if it cannot be drawn."""
+    if drawn.molecule is None:
+        return None
+    name = shared.setdefault(drawn.svg(), f"m{len(shared)}")
+    return _Portrait(drawn.smiles, name, f"{drawn.width:g}", f"{drawn.height:g}")
+
+
+def _needs(routes: Iterable[_DrawnRoute]) -> list[_Need]:
+    """Return the starting materials of the routes of a page: the most used first, those not in stock last."""
+    found: dict[str, _Need] = {}
+    for drawn in routes:
+        for smiles, leaf in {canonical_or_given(leaf): leaf for leaf in drawn.leaves}.items():
+            need = found.setdefault(smiles, _Need(smiles, drawn.kind(leaf), []))
+            need.routes.append(drawn)
+            need.offer = need.offer or drawn.offer(leaf)
+            if need.kind == "unknown":  # another target may have been planned with a stock
+                need.kind = drawn.kind(leaf)
+    return sorted(found.values(), key=lambda need: (need.kind == "missing", -len(need.routes)))

@@ -1,1 +1,0 @@
-"""The evaluation of planned routes."""

@@ -1,0 +1,1 @@
+"""The molecules that can be bought, and what is known of them."""

@@ -1,0 +1,435 @@
+"""Purchasable molecules, read from the lists of suppliers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import math
+import re
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import xxhash
+from rdkit import Chem, rdBase
+
+from ...common.atomic import atomic_write
+from ...common.packed import check_file
+from ...common.progress import Progress
+from ...common.workers import WorkerProcesses
+from ..chemistry.forms import OTHER_SALT, OTHER_TAUTOMER, graph, parent_form, salt_in_words, tautomers
+from ..chemistry.molecules import KNOWN, canonical_or_given, hash64, parse
+from ..tree import Route
+from .bloom import is_filter, open_filter
+from .offers import OWN, Offer
+from .tables import LOOK_AT, Entry, read_entries
+
+_logger = logging.getLogger(__name__)
+
+_INCHIKEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
+# The hashes of some entries and of their graphs, the entries that are not molecules, the notes, and the number of
+# salts.
+_Hashed = tuple[np.ndarray, np.ndarray, list[str], list[Any], int]
+# Increase this number when the hashes are computed in another way, so that older caches are not read.
+_CACHE_VERSION = 5
+# The number of entries that a worker process gets at once.
+_CHUNK = 50
+
+
+class _Notes:
+    """Texts by 64-bit keys, for each key the one with the lowest price. A text takes its length and 24 bytes."""
+
+    def __init__(self) -> None:
+        self.keys: Any = array("Q")
+        self.prices: Any = array("d")
+        self.starts: Any = array("Q")
+        self.text: Any = bytearray()
+
+    def add(self, key: int, price: float, fields: Iterable[str]) -> None:
+        self.keys.append(key)
+        self.prices.append(price)
+        self.starts.append(len(self.text))
+        self.text += ("\t".join(" ".join(field.split()) for field in fields) + "\n").encode()
+
+    def sort(self) -> None:
+        keys, prices, starts = (np.array(column) for column in (self.keys, self.prices, self.starts))
+        order = np.lexsort((prices, keys))  # NaN is last
+        order = order[np.unique(keys[order], return_index=True)[1]]
+        self.keys, self.prices, self.starts = keys[order], prices[order], starts[order]
+        self.text = bytes(self.text)
+
+    def get(self, key: int) -> tuple[float, list[str]] | None:
+        """Return the price and the fields of a key. The notes have to be sorted."""
+        if (place := _place(self.keys, key)) is None:
+            return None
+        start = int(self.starts[place])
+        return float(self.prices[place]), self.text[start : self.text.index(b"\n", start)].decode().split("\t")
+
+
+def _place(keys: Any, key: int) -> int | None:
+    wanted = np.uint64(key)
+    place = int(np.searchsorted(keys, wanted))
+    return place if place < len(keys) and keys[place] == wanted else None
+
+
+class Stock:
+    """A set of molecules, stored as 64-bit hashes of canonical SMILES or InChIKeys.
+
+    Each molecule takes sixteen bytes, and more if it is a salt or has a price, vendor or catalogue number. A molecule
+    that is not in a stock of n molecules is mistaken for one of them with a probability of n / 2^64, about 10^-12 for
+    23 million.
+
+    In a stock of SMILES, a molecule also counts as present if another form of it is: another salt, charge or tautomer.
+    Stereochemistry and isotopes are the same in all forms. [`offer`] returns the form.
+
+    Args:
+        names: SMILES or InChIKeys. Others are counted in `num_bad`, as in `from_file`.
+        kind: the kind of names: `"smiles"` or `"inchikey"`.
+        is_strict: whether only the molecules themselves are in stock, and no other forms of them.
+    """
+
+    own: frozenset[str] = frozenset()  # molecules of the user, besides those of the file
+    path: Path | None = None  # the file, if the stock was read from one
+    column: str | None = None  # the column of the molecules in it, if it was given
+
+    def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
+        self.kind, self.is_strict = kind, is_strict
+        self._fill(self._hashed([(name, math.nan, "", "", "") for name in names]))
+
+    def _fill(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
+        """Set the entries of the stock. `progress` is called with the number of entries in each chunk."""
+        self._notes, self.num_salts, self.num_bad, self.bad_lines = _Notes(), 0, 0, list[str]()
+        parts, graphs = list[np.ndarray](), list[np.ndarray]()
+        for hashes, some_graphs, wrong, notes, salts in chunks:
+            parts.append(hashes)
+            graphs.append(some_graphs)
+            for note in notes:
+                self._notes.add(*note)
+            self.num_salts += salts
+            self.num_bad += len(wrong)
+            self.bad_lines += wrong[: 5 - len(self.bad_lines)]
+            if progress is not None:
+                progress(len(hashes) + len(wrong))
+            if len(parts) > 100_000:
+                parts, graphs = ([np.unique(np.concatenate(arrays))] for arrays in (parts, graphs))
+        self._hashes, self._graphs = (np.unique(np.concatenate(arrays)) for arrays in (parts, graphs))
+        self._notes.sort()
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        workers: int = 1,
+        progress: bool = True,
+        cache: bool = True,
+        column: str | None = None,
+        is_strict: bool = False,
+    ) -> Stock:
+        """Read a file of SMILES, InChI or InChIKeys: one per line, or one column of a table with a header. Or read an
+        SD file.
+
+        For a table or an SD file, also read the lowest price of each molecule, its vendor and its catalogue number,
+        from columns or fields with such names.
+
+        The file is read as gzip if its name ends in `.gz`. The hashes are cached beside the file
+        (`NAME.weft-stock.npz`). The cache is used until the file changes. Lines that are not molecules, or have a
+        SMILES of more than 2,000 characters, are counted in `num_bad`, and the first few of them are in `bad_lines`.
+        Entries of several molecules are counted in `num_salts`.
+
+        Args:
+            path: the file, or a Bloom filter: a `.bloom` file, or a catalogue of molbloom such as `zinc-instock`.
+            workers: the number of processes that canonicalise SMILES. The processes are spawned, so a script that uses
+                more than one needs `if __name__ == "__main__":`.
+            progress: whether to show a progress bar.
+            cache: whether to read and write the cache.
+            column: the column with the molecules (default: `smiles`, `structure`, `inchikey`, ...).
+            is_strict: same as for the class.
+
+        Returns:
+            The stock.
+
+        Raises:
+            ValueError: the file is not a list of molecules. The message quotes it.
+            OSError: the file cannot be read.
+        """
+        path = Path(path)
+        if is_filter(path):
+            return BloomStock(path, is_strict=is_strict)
+        cached = path.with_name(f"{path.name}.weft-stock.npz")
+        stamp = json.dumps([_CACHE_VERSION, rdBase.rdkitVersion, path.stat().st_size, path.stat().st_mtime_ns, column])
+        stock = cls._from_cache(cached, stamp) if cache else None
+        if stock is None:
+            stock = cls._read(path, workers, progress, column)
+            if cache:
+                stock._to_cache(cached, stamp)
+        stock.is_strict, stock.path, stock.column = is_strict, path, column
+        if stock.num_bad:
+            first = "; ".join(repr(line) for line in stock.bad_lines)
+            lines = "1 line is not a molecule" if stock.num_bad == 1 else f"{stock.num_bad:,} lines are not molecules"
+            _logger.warning("%s: %s. The first of them: %s.", path, lines, first)
+        return stock
+
+    @classmethod
+    def _read(cls, path: Path, workers: int, progress: bool, column: str | None) -> Stock:
+        check_file(str(path))  # at once, because the entries of a bomb also take time
+        entries = read_entries(path, column)
+        head = list(itertools.islice(entries, LOOK_AT))
+        if not head:
+            raise ValueError(f"{path} is empty: a stock contains one SMILES or InChIKey per line.")
+        keys = sum(_INCHIKEY.fullmatch(entry) is not None for entry, *_ in head)
+        kind = "inchikey" if keys > len(head) / 2 else "smiles"
+        unreadable = [entry for entry, *_ in head if _name(entry, kind) is None]
+        if len(unreadable) > len(head) / 2:
+            raise ValueError(
+                f"{path} is not a stock: {len(unreadable)} of its first {len(head)} lines are neither SMILES nor "
+                f"InChIKeys, the first of them {unreadable[0][:80]!r}. Give one molecule per line, or a table with a "
+                "column 'smiles' or 'inchikey'. Use --stock-column for a column with another name."
+            )
+        stock = cls([], kind)
+        lines = itertools.chain(head, entries)
+        chunks = iter(lambda: tuple(itertools.islice(lines, _CHUNK)), ())
+        with (
+            # an InChIKey only has to be matched and hashed: that is too little work for a second process
+            WorkerProcesses(stock, 1 if kind == "inchikey" else workers) as pool,
+            Progress(f"reading {path.name}", None, "molecules", is_shown=progress) as bar,
+        ):
+            stock._fill(pool.map(cls._hashed, chunks), bar.update)
+        return stock
+
+    def _hashed(self, entries: Sequence[Entry]) -> list[_Hashed]:
+        """Return the hashes of the entries, and what else is known of them (see `_Hashed`)."""
+        names = [_name(entry, self.kind) for entry, *_ in entries]
+        entries_by_name = [
+            (name, price, about) for name, (_, price, *about) in zip(names, entries, strict=True) if name is not None
+        ]
+        wrong = [entry[:200] for name, (entry, *_) in zip(names, entries, strict=True) if name is None]
+        notes = [note for entry in entries_by_name for note in self._noted(*entry)]
+        hashes = np.array([hash64(name) for name, *_ in entries_by_name], dtype=np.uint64)
+        graphs = [hash64(graph(name)) for name, *_ in entries_by_name] if self.kind == "smiles" else []
+        salts = sum("." in name for name, *_ in entries_by_name)
+        return [(hashes, np.array(graphs, dtype=np.uint64), wrong, notes, salts)]
+
+    def _noted(self, name: str, price: float, about: Sequence[str]) -> Iterator[tuple[int, float, list[str]]]:
+        """Yield the notes of an entry: price, unit, vendor and number by its name and, for a salt, also by its
+        parent.
+        """
+        if price == price or any(about):
+            yield hash64(name), price, ["", "", *about]
+        if self.kind == "smiles" and (parent := parent_form(name)) != name:
+            yield hash64(f"parent {parent}"), price, [salt_in_words(name, parent), name, *about]
+
+    @classmethod
+    def _from_cache(cls, known: Path, stamp: str) -> Stock | None:
+        try:
+            with np.load(known, allow_pickle=False) as data:
+                if any(member.compress_type for member in data.zip.infolist()):
+                    return None  # it was not written here, and may unpack to any size
+                arrays = dict(data)
+            if str(arrays.pop("digest")) != _digest(arrays) or str(arrays["stamp"]) != stamp:
+                return None
+            stock = cls([], str(arrays["kind"]))
+            stock._hashes, stock._graphs = arrays["hashes"], arrays["graphs"]
+            vars(stock._notes).update(
+                {name: arrays[name] for name in vars(stock._notes)} | {"text": arrays["text"].tobytes()}
+            )
+            stock.num_bad, stock.bad_lines = int(arrays["num_bad"]), [str(line) for line in arrays["bad_lines"]]
+            stock.num_salts = int(arrays["num_salts"])
+            return stock if stock._is_sound() else None
+        except Exception:  # there is no cache yet, or it is damaged, for which numpy and zipfile have many errors
+            return None  # read the file itself
+
+    def _is_sound(self) -> bool:
+        """Return whether the sizes, the order and the places of arrays from a cache are right."""
+        notes, text = self._notes, self._notes.text
+        return (
+            all(
+                keys.dtype == np.uint64 and keys.ndim == 1 and bool((keys[1:] > keys[:-1]).all())
+                for keys in (self._hashes, self._graphs, notes.keys)
+            )
+            and notes.keys.shape == notes.prices.shape == notes.starts.shape
+            and (not notes.starts.size or (text.endswith(b"\n") and int(notes.starts.max()) < len(text)))
+        )
+
+    def _to_cache(self, known: Path, stamp: str) -> None:
+        arrays: dict[str, np.ndarray] = {
+            "stamp": np.array(stamp), "kind": np.array(self.kind), "hashes": self._hashes, "graphs": self._graphs,
+            "num_bad": np.array(self.num_bad), "bad_lines": np.array(self.bad_lines, dtype=np.str_),
+            "num_salts": np.array(self.num_salts),
+            **vars(self._notes) | {"text": np.frombuffer(self._notes.text, np.uint8)},
+        }  # fmt: skip
+        try:
+            with atomic_write(known) as temporary, temporary.open("wb") as file:
+                np.savez(file, digest=np.array(_digest(arrays)), **arrays)  # type: ignore[arg-type]
+        except OSError as error:
+            _logger.warning("The cache %s cannot be written (%s): the next run reads the stock again.", known, error)
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    @property
+    def size(self) -> int | None:
+        """The number of molecules, None if it is unknown."""
+        return len(self)
+
+    def __str__(self) -> str:
+        """Return the numbers of molecules, salts and lines that are not molecules, for people."""
+        others = {"salts or mixtures": self.num_salts, "lines that are not molecules": self.num_bad}
+        notes = ", ".join(f"{what}: {number:,}" for what, number in others.items() if number)
+        return f"{len(self):,} molecules{notes and f' ({notes})'}"
+
+    def __contains__(self, smiles: str) -> bool:
+        """Return whether a molecule, given as any of its SMILES, is in the stock. Return False for other texts."""
+        return self.offer(smiles) is not None
+
+    def offer(self, smiles: str) -> Offer | None:
+        """Return the stock's data for a molecule, given as any of its SMILES, or None if it is not in the stock.
+
+        The molecule itself comes first, then its salts and charges, then other tautomers.
+        """
+        if self.own and canonical_or_given(smiles) in self.own:
+            return Offer(smiles, vendor=OWN)
+        return _cached_offer(self, smiles)
+
+    def _find_offer(self, smiles: str) -> Offer | None:
+        name = _name_of(smiles, self.kind)
+        if name is None:
+            return None
+        if _place(self._hashes, hash64(name)) is not None:
+            return self._noted_offer(smiles, name)
+        if self.is_strict:
+            return None
+        parent = parent_form(name if self.kind == "smiles" else cast(str, _name_of(smiles, "smiles")))
+        others = [(parent, OTHER_SALT)]
+        if self.kind == "smiles":  # most tautomers have the same InChIKey
+            if (note := self._notes.get(hash64(f"parent {parent}"))) is not None:
+                return _offer(smiles, note)
+            # no molecule of the stock has the atoms and bonds of most molecules, whose tautomers would take most of a
+            # search
+            if _place(self._graphs, hash64(graph(parent))) is not None:
+                others += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
+        for other, form in others:
+            name = other if self.kind == "smiles" else cast(str, _name_of(other, self.kind))
+            if _place(self._hashes, hash64(name)) is not None:
+                return self._noted_offer(smiles, name, form, other)
+        return None
+
+    def _noted_offer(self, smiles: str, name: str, form: str = "", sold_as: str = "") -> Offer:
+        price, (_, _, *details) = self._notes.get(hash64(name)) or (np.nan, [""] * 5)
+        return _offer(smiles, (price, [form, sold_as, *details]))
+
+    def missing(self, route: Route) -> list[str]:
+        """Return the starting materials of a route that are not in the stock, each once, from left to right."""
+        return [smiles for smiles in dict.fromkeys(route.leaves()) if smiles not in self]
+
+    def offers(self, route: Route) -> list[Offer]:
+        """Return the offers of the starting materials for which the stock has more data."""
+        offers = [self.offer(smiles) for smiles in dict.fromkeys(route.leaves())]
+        return [offer for offer in offers if offer is not None and offer.description]
+
+    def without(self, target: str) -> Callable[[str], bool]:
+        """Return a function that tests whether a canonical SMILES is in the stock and not a form of the target."""
+        forms = {target}
+        if not self.is_strict and (name := _name_of(target, "smiles")) is not None:
+            parent = parent_form(name)
+            forms = {target, parent, *tautomers(parent)}
+        return lambda smiles: (
+            smiles not in forms and smiles in self and (self.is_strict or parent_form(smiles) not in forms)
+        )
+
+
+class BloomStock(Stock):
+    """A stock in a Bloom filter of molbloom (https://github.com/whitead/molbloom), such as the 9.2 million molecules in
+    stock of ZINC20.
+
+    A filter has no prices and does not know its size, and a few molecules that are not in it count as present: 0.03%
+    with `zinc-instock`, and 7% with `zinc-instock-mini`, which comes with molbloom. A molecule also matches its salts, but
+    not its tautomers.
+
+    Args:
+        name: a `.bloom` file, or the name of a catalogue, which molbloom downloads once.
+        is_strict: same as for [`Stock`].
+
+    Raises:
+        ImportError: molbloom is not installed.
+        ValueError: the file is cut off or damaged, or is not a Bloom filter.
+        OSError: the file cannot be read, or the catalogue cannot be downloaded.
+    """
+
+    def __init__(self, name: str | Path, *, is_strict: bool = False):
+        self.kind, self.is_strict, self.name = "smiles", is_strict, str(name)
+        self.num_bad, self.num_salts, self.bad_lines = 0, 0, list[str]()
+        self._contains = open_filter(self.name)
+
+    def __reduce__(self) -> Any:  # a filter has no state that can be pickled
+        return partial(BloomStock, self.name, is_strict=self.is_strict), ()
+
+    def __len__(self) -> int:
+        raise TypeError("The number of molecules in a Bloom filter is unknown.")
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return f"{Path(self.name).name}, a Bloom filter: a few molecules that are not in it count as present"
+
+    @property
+    def size(self) -> None:
+        """None: the number of molecules is unknown."""
+
+    def _find_offer(self, smiles: str) -> Offer | None:
+        name = _name_of(smiles, self.kind)
+        if name is None:
+            return None
+        if self._contains(name):
+            return Offer(smiles)
+        parent = name if self.is_strict else parent_form(name)
+        return Offer(smiles, OTHER_SALT, parent) if parent != name and self._contains(parent) else None
+
+
+def with_own(stock: Stock | None, own: Collection[str]) -> Stock | None:
+    """Return a stock that also has the user's own molecules, canonical SMILES, or None if there is neither."""
+    if own:
+        stock = Stock([]) if stock is None else stock
+        mine = type(stock).__new__(type(stock))  # a copy, which shares the arrays or the filter
+        vars(mine).update(vars(stock), own=frozenset(own))
+        return mine
+    return stock
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return a digest of the arrays of a cache, with their names, types and shapes."""
+    digest = xxhash.xxh3_128()
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+@lru_cache(KNOWN)
+def _cached_offer(stock: Stock, smiles: str) -> Offer | None:
+    return stock._find_offer(smiles)
+
+
+def _offer(smiles: str, note: tuple[float, list[str]]) -> Offer:
+    form, sold_as, unit, vendor, number = (text or None for text in note[1])
+    return Offer(smiles, form, sold_as, None if np.isnan(note[0]) else note[0], unit, vendor, number)
+
+
+def _name_of(smiles: str, kind: str) -> str | None:
+    try:
+        molecule = parse(smiles)
+    except ValueError:
+        return None
+    return cast(Any, Chem).MolToInchiKey(molecule) if kind == "inchikey" else Chem.MolToSmiles(molecule)
+
+
+def _name(entry: str, kind: str) -> str | None:
+    """Return the canonical SMILES or the InChIKey of an entry, or None if the entry is not a molecule."""
+    if kind == "inchikey":
+        return entry if _INCHIKEY.fullmatch(entry) else None
+    return _name_of(entry, kind)

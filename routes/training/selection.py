@@ -1,0 +1,174 @@
+"""The selection of single routes for a data set: each route becomes rows, or is dropped for a reason."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ...tokenization import PRODUCT_LENGTH, build_route_tokenizer, encode_route, source_text
+from ..chemistry.alignment import aligned_routes
+from ..chemistry.molecules import canonical_route, canonical_smiles, hash64
+from ..files.entries import Entry
+from ..files.formats import NoRoute
+from ..tree import Route
+from .arguments import Preparation
+from .rows import route_rows
+
+# The reasons for leaving a route out, in the order of the checks.
+REASONS = {
+    "not_parsable": "not parsable",
+    "no_route": "an entry without a route",
+    "no_reaction": "no reaction",
+    "unreadable_molecule": "a molecule that RDKit cannot read",
+    "cyclic": "a molecule is made from itself",
+    "mixture": "target is a salt or a mixture",
+    "unknown_character": "a character outside the vocabulary",
+    "long_target": "route too long",
+    "long_source": "source too long",
+    "excluded": "excluded",
+    "duplicate": "duplicate",
+}
+
+
+class Outcome(NamedTuple):
+    """The result for one route.
+
+    Args:
+        place: the place of the route in its file.
+        reason: the key in `REASONS` for which the route is dropped, or None.
+        why: an explanation of the reason.
+        route: the hash of the canonical route, independent of the order of the children.
+        keys: the hashes that exclude the route. For a file of routes to exclude, the hashes that the route excludes.
+        rows: the rows of the route.
+    """
+
+    place: str
+    reason: str | None = None
+    why: str = ""
+    route: int = 0
+    keys: tuple[int, ...] = ()
+    rows: Sequence[dict[str, Any]] = ()
+
+
+class _Dropped(Exception):
+    """A route is dropped. The arguments are the reason and the explanation."""
+
+
+class Selection:
+    """Decides about routes one by one.
+
+    Args:
+        settings: the rules.
+    """
+
+    def __init__(self, settings: Preparation):
+        self.settings = settings
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return build_route_tokenizer("weft")  # each process has its own
+
+    def rows(self, entry: Entry) -> list[Outcome]:
+        """Return an outcome for each route of an entry. An entry without a route has one outcome."""
+        outcomes = []
+        for part in entry.parts():
+            if isinstance(part.route, Route):
+                outcomes += self._outcomes(part.place, part.route)
+            elif part.route is not None and not isinstance(part.route, NoRoute):
+                why = str(part.route).removeprefix(f"{part.place}: ")
+                outcomes.append(Outcome(part.place, "not_parsable", why))
+        return outcomes or [Outcome(entry.place, "no_route")]
+
+    def keys(self, entry: Entry) -> list[Outcome]:
+        """Return only the exclusion keys of each route of an entry. An unreadable target excludes nothing."""
+        try:
+            routes = list(entry.routes())
+        except ValueError as error:
+            return [Outcome(entry.place, "not_parsable", str(error))]
+        outcomes = []
+        for route in routes:
+            # a forward model must not learn any reaction of an excluded route
+            parts = route.sub_routes() if self.settings.forward else []
+            for smiles in dict.fromkeys((route.smiles, *(part.smiles for part in parts))):
+                try:
+                    outcomes.append(Outcome(entry.place, keys=(hash64(canonical_smiles(smiles)),)))
+                except ValueError:
+                    continue
+        return outcomes
+
+    def _outcomes(self, place: str, route: Route) -> list[Outcome]:
+        """Return the outcomes of the route and of its parts that the settings include."""
+        try:
+            if not route.children:
+                raise _Dropped("no_reaction", route.smiles)
+            whole = canonical_route(route)
+            if repeated := whole.repeated():
+                raise _Dropped("cyclic", repeated)
+        except _Dropped as dropped:
+            return [Outcome(place, *dropped.args)]
+        except ValueError as error:
+            return [Outcome(place, "unreadable_molecule", str(error))]
+        parts = whole.sub_routes()
+        above = parts if self.settings.exclude_by == "made" else [] if self.settings.forward else parts[:1]
+        overlap: dict[Route, str] = {}
+        if not self.settings.forward:
+            whole_ones = parts if self.settings.sub_routes else parts[:1]
+            overlap = {
+                part: f"{place}, sub-route {number}" if number else place for number, part in enumerate(whole_ones)
+            }
+        if self.settings.forward or self.settings.single_steps:
+            for number, part in enumerate(parts, 1):
+                overlap.setdefault(part.last_step(), f"{place}, reaction {number}" if len(parts) > 1 else place)
+        outcomes = []
+        for part, part_place in overlap.items():
+            keys = tuple({hash64(other.smiles) for other in (part, *above)})
+            try:
+                outcome = self._outcome(part_place, part)
+            except _Dropped as dropped:
+                outcome = Outcome(part_place, *dropped.args)
+            outcomes.append(outcome._replace(keys=keys))
+        return outcomes
+
+    def _outcome(self, place: str, route: Route) -> Outcome:
+        settings = self.settings
+        key = hash64(route.canonical().to_string())
+        # The draws depend only on the seed and the route, not on the routes before it or on the process.
+        rng = random.Random(f"{settings.seed} {key}")
+        if "." in route.smiles:
+            raise _Dropped("mixture", route.smiles)
+        if settings.forward:
+            pairs = [text.last_reaction.split(">>") for text in aligned_routes(route, settings.aligned or 1, rng)]
+            return Outcome(
+                place,
+                route=key,
+                rows=[{"source": reactants, "target": product, "n_steps": 1} for reactants, product in pairs],
+            )
+        rows = route_rows(route, rng, settings)
+        reasons = [self._reason_against(row) for row in rows]
+        allowed = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
+        if not allowed and reasons[0] is not None:
+            raise _Dropped(*reasons[0])
+        return Outcome(place, route=key, rows=allowed)
+
+    def _reason_against(self, row: dict[str, Any]) -> tuple[str, str] | None:
+        """Return why a row does not fit the vocabulary or the lengths, a key of `REASONS` and a text, or None."""
+        longest = self.settings.max_source_length
+        try:
+            # if the vocabulary has the characters of the route, it has those of its source
+            length = len(encode_route(self._tokenizer, row["target"]))
+        except ValueError as error:
+            return "unknown_character", str(error)
+        if length > self.settings.max_target_length:
+            return "long_target", f"{length} tokens, at most {self.settings.max_target_length} are allowed"
+        try:
+            source_text(
+                row["source"],
+                row.get("starting_material"),
+                product_length=min(PRODUCT_LENGTH, longest),
+                source_length=longest,
+            )
+        except ValueError as error:
+            return "long_source", str(error)
+        return None

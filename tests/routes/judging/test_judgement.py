@@ -1,0 +1,403 @@
+import csv
+import gzip
+import json
+import random
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from weftformer.routes import Candidate, Route, judge
+from weftformer.routes.chemistry.groups import GROUPS, Groups, unstable_kind
+from weftformer.routes.chemistry.molecules import rooted_smiles
+from weftformer.routes.judging import (
+    Transformation,
+    count_unproductive,
+    judge_route,
+    judgement,
+    shipped_library,
+    transformations,
+)
+from weftformer.routes.judging.transformations import Library, difference
+from weftformer.routes.shipped import STOCK
+from weftformer.routes.training.extraction import Extraction, build, record_of
+
+from ..trees import made
+
+ACID, AMINE = "O=C(O)c1ccccc1", "NCCc1ccccc1"
+AMIDE = "O=C(NCCc1ccccc1)c1ccccc1"
+MAPPED = [  # an amide coupling, and a substitution that inverts a centre
+    ("[CH3:6][CH2:1][C:2](=[O:3])O.[CH3:7][CH2:4][NH2:5]>>[CH3:7][CH2:4][NH:5][C:2]([CH2:1][CH3:6])=[O:3]", 2),
+    ("[CH3:1][CH2:2][C@H:3]([CH3:4])Br.[NH3:5]>>[CH3:1][CH2:2][C@@H:3]([CH3:4])[NH2:5]", 1),
+]
+
+
+def rows_of(mapped):
+    records = [
+        record_of(one, reaction_class=number, source=f"US{index}") for index, (one, number) in enumerate(mapped)
+    ]
+    return list(build(records, [Extraction().template(record)[0] for record in records]))
+
+
+@pytest.fixture(scope="module")
+def library():
+    return Library(rows_of(MAPPED))
+
+
+def test_a_recorded_transformation_is_a_precedent_with_its_examples_and_class():
+    found = judge(AMIDE, [ACID, AMINE])
+    assert (found.state, found.reaction_class, found.reason, found.remarks) == ("precedented", "acylation", None, ())
+    assert found.precedents > 100 and len(found.examples) == 3
+
+
+def test_a_grignard_reagent_is_the_one_of_records_without_halide():
+    states = [judge("OC(C)(C)c1ccccc1", ["CC(=O)c1ccccc1", reagent]).precedents for reagent in ("C[Mg+]", "C[Mg]Br")]
+    assert states[0] == states[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("aniline", "state"),
+    [
+        ("Nc1ccc([S@](C)=O)cc1", "precedented"), ("Nc1ccc([S@+](C)[O-])cc1", "precedented"),
+        ("Nc1ccc([S@@](C)=O)cc1", "fails"), ("Nc1ccc(S(C)=O)cc1", "fails"),
+    ],
+)  # fmt: skip
+def test_a_sulfoxide_keeps_its_configuration(aniline, state):
+    assert judge("CC(=O)Nc1ccc([S@](C)=O)cc1", ["CC(=O)Cl", aniline]).state == state
+
+
+@pytest.mark.parametrize(
+    ("route", "states", "reason"),
+    [
+        # carbon dioxide and a Grignard reagent are not drawn
+        (made("COC(=O)c1ccc(F)cc1F", made("O=C(O)c1ccc(F)cc1F", "Brc1ccc(F)cc1F"), "CO"), ["no precedent", "precedented"], None),
+        (made("CC(O)c1ccccc1", "O=Cc1ccccc1"), ["no precedent"], None),
+        (made("CCO", made("CC=O", "C(C)O")), ["fails", "precedented"], "CCO is made from itself"),
+        # each reason once, in the order of the steps
+        (made("CCCl", made("CCO", "[SiH4]"), made("CBr", "[SiH4]")), ["fails"] * 2 + ["no precedent"], "2 C, 1 O missing; 1 C, 1 Br missing"),
+        (made("CCO", "C[R1]"), ["fails"], "C[R1] cannot be read: it has an R group or another undefined atom"),
+        (Route("CCO"), [], None),
+    ],
+)  # fmt: skip
+def test_a_route_fails_where_a_step_does(route, states, reason):
+    found = judge_route(route)
+    assert [one.state for one in found] == states and Candidate("", 0.0, None, route).fails_because == reason
+
+
+E, Z, BROMIDE, CD3 = "OB(O)/C=C/c1ccccc1", r"OB(O)/C=C\c1ccccc1", "COc1ccc(Br)cc1", "[2H]C([2H])([2H])"
+ESTRADIOL = "C[C@]12CC[C@H]3[C@@H](CCc4cc(O)ccc43)[C@@H]1CC[C@@H]2O"
+FERROCENE = "[Fe+2].c1cc[cH-]c1.c1cc[cH-]c1"
+STEPS = [
+    # stereochemistry that a step keeps
+    ("O=C1C=CC(=O)O1", [r"OC(=O)/C=C\C(=O)O"], "precedented", None),
+    ("O=C1C=CC(=O)O1", ["OC(=O)/C=C/C(=O)O"], "no precedent", "inverted or newly defined"),
+    ("COc1ccc(/C=C/c2ccccc2)cc1", [BROMIDE, E], "precedented", None),
+    (r"COc1ccc(/C=C\c2ccccc2)cc1", [BROMIDE, Z], "precedented", None),
+    (r"COc1ccc(/C=C\c2ccccc2)cc1", [BROMIDE, E], "no precedent", "inverted or newly defined"),
+    # a stereocentre whose bonds stay
+    ("COC(=O)[C@@H](C)NC(=O)c1ccccc1", ["COC(=O)[C@H](C)N", "O=C(Cl)c1ccccc1"], "fails", "a stereocentre is inverted"),
+    ("O=C(NCC[C@@H](C)CC)c1ccccc1", ["NCC[C@H](C)CC", "O=C(Cl)c1ccccc1"], "fails", "a stereocentre is inverted"),
+    ("COC(=O)[C@@H](C)NC(=O)c1ccccc1", ["COC(=O)C(C)N", "O=C(Cl)c1ccccc1"], "fails", "a stereocentre is defined"),
+    ("C[C@H](CBr)CC#N", ["CC(CBr)CBr", "[K+].[C-]#N"], "no precedent", None),
+    # isotopes
+    (f"{CD3}Oc1ccc(C=O)cc1", [f"{CD3}I", "Oc1ccc(C=O)cc1"], "precedented", None),
+    (f"{CD3}Oc1ccc(C=O)cc1", ["CI", "Oc1ccc(C=O)cc1"], "fails", "2H missing"),
+    # the salt of a product, and salts of reactants
+    ("Cl.NCc1ccccc1", ["CC(C)(C)OC(=O)NCc1ccccc1", "Cl"], "precedented", "no atom of Cl is needed"),
+    ("Cl.N[C@@H](C)C(=O)OC", ["Cl.N[C@@H](C)C(=O)O", "CO"], "precedented", None),
+    # several equivalents of a reactant
+    ("C1CCN(CC1)CCN1CCCCC1", ["BrCCBr", "C1CCNCC1"], "no precedent", "C1CCNCC1 is used 2 times"),
+    ("N#CCCNCCC#N", ["C=CC#N", "N"], "no precedent", "C=CC#N is used 2 times"),
+    ("CCNC(=O)c1ccc(B(O)O)cc1", ["CCN", "OC(=O)c1ccccc1"], "fails", "1 B, 1 O missing"),
+    # atoms are supplied as a skeleton
+    ("c1ccc(-c2ccccn2)cc1", ["Brc1ccccc1", "CCCC[Sn](CCCC)(CCCC)c1ccccn1"], "precedented", None),
+    ("CCOC(=O)c1n[nH]c2c1CCN(c1ccc(Br)cc1)C2=O", ["CCOC(=O)C(=O)OCC", "NNc1ccc(Br)cc1", "Nc1ccc(Br)cc1"], "fails", "no reactant supplies CC"),
+    ("CCOP(=O)(CBr)OCC", ["BrBr", "CCOP(OCC)OCC"], "no precedent", "no reactant supplies C of"),
+    ("O=S1N=CC=N1", ["CN(C)C=O", "NO"], "no precedent", "no reactant supplies C=NS of"),
+    # a cycloaddition, in which the largest common substructure with the alkene has atoms of the imine
+    (
+        "COCC(C)(C)CC1NC(C(=O)OC(C)(C)C)C(c2cccc(Cl)c2F)C1(C(=O)OC)c1ccc(Cl)cc1F",
+        ["COCC(C)(C)CC=NCC(=O)OC(C)(C)C", "COC(=O)C(=Cc1cccc(Cl)c1F)c1ccc(Cl)cc1F"], "no precedent", "with other neighbours",
+    ),
+    ("CC(=O)OCCN1CCSCC1CCBr", ["OCCN1CCSCC1CCBr", "CC(C)=O"], "no precedent", None),
+    # a molecule that is not part of both is no ligand
+    ("CC(=O)[c-]1cccc1.[Fe+2].c1cc[cH-]c1", ["CC(=O)Cl", FERROCENE], "no precedent", None),
+    ("O=C[c-]1cccc1.[Fe+2].c1cc[cH-]c1", ["c1cc[cH-]c1.O=C[c-]1cccc1.[Fe+2]"], "fails", "made from itself"),
+    # unstable molecules
+    ("COC(N)=O", ["NC(=O)O", "CI"], "fails", "a carbamic acid loses carbon dioxide"),  # although it is recorded
+    ("CC(C)C[C@H](N)Br", ["CC(C)C[C@H](N)C(=O)O", "Br"], "fails", "alpha-halo amine"),
+    ("CC(C)CC(N)B(O)O", ["CC(C)CC(N)Br", "COB(OC)OC"], "fails", "alpha-halo amine"),
+    ("CC(=O)NCCCBr", ["NCCCBr", "CC(=O)Cl"], "precedented", None),
+    # a phenol beside an alcohol
+    ("CC(=O)O[C@H]1CC[C@H]2[C@@H]3CCc4cc(O)ccc4[C@H]3CC[C@]12C", [ESTRADIOL, "CC(=O)Cl"], "no precedent", "a phenol elsewhere"),
+    ("C[C@]12CC[C@H]3[C@@H](CCc4cc(OC(C)=O)ccc43)[C@@H]1CC[C@@H]2O", [ESTRADIOL, "CC(=O)Cl"], "precedented", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("product", "reactants", "state", "told"), STEPS)
+def test_what_a_step_keeps_and_where_its_atoms_come_from(product, reactants, state, told):
+    found = judge(product, reactants)
+    texts = [found.reason] if found.reason else found.remarks
+    assert found.state == state, texts
+    assert any(told in text for text in texts) if told else not texts
+
+
+def test_no_included_starting_material_counts_as_unstable():
+    with gzip.open(STOCK, "rt", encoding="utf-8") as lines:
+        assert not [line for line in lines if unstable_kind(line.strip())]
+
+
+def test_unproductive_steps():
+    inverted = judge("CC[C@H](C)N", ["CC[C@@H](C)N"])
+    assert (inverted.name, inverted.is_unproductive) == ("change of stereochemistry", True)
+    assert judge("CC(C)(C)OC(=O)NCc1ccccc1", ["CC(C)(C)OC(=O)OC(=O)OC(C)(C)C", "NCc1ccccc1"]).is_unproductive
+    assert not judge(AMIDE, [ACID, AMINE]).is_unproductive
+
+
+def test_an_ester_of_the_acid_of_another_ester_moves_the_problem():
+    acid = "O=C(O)c1ccccc1"
+    hydrolysis = Route(acid, (Route("COC(=O)c1ccccc1"),))
+    swapped = Route("CCOC(=O)c1ccccc1", (hydrolysis, Route("CCO")))
+    assert [one.name for one in judge_route(swapped)] == ["methyl ester hydrolysis", "esterification"]
+    made = Route("CCOC(=O)c1ccccc1", (Route(acid), Route("CCO")))
+    assert [count_unproductive(one, judge_route(one)) for one in (swapped, hydrolysis, made)] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "remark"),
+    [
+        ("O=C(O)c1ccc(F)cc1F", ["Brc1ccc(F)cc1F"], "reagent not drawn: carbon dioxide"),
+        (AMIDE, ["O=C(O)c1ccccc1", "O=C(O)c1ccccc1", AMINE], "O=C(O)c1ccccc1 is used 2 times"),
+        (AMIDE, [AMIDE + "CC", "CC"], None),
+        ("O=C(NCCc1ccccc1)c1ccccc1", ["CCO", "O=C(NCCc1ccccc1)c1ccccc1C"], "contains the whole product"),
+        ("OCc1ccccc1", ["[13CH3]c1ccccc1", "O"], "isotopes not in the product: 13C"),
+    ],
+)
+def test_remarks_of_a_step(product, reactants, remark):
+    found = judge(product, reactants)
+    assert found.state != "precedented"
+    assert remark is None or any(remark in one for one in found.remarks)
+
+
+@pytest.mark.parametrize("reagents", [["CCO"], ["[Pd]", "O=C([O-])[O-].[K+].[K+]"], ["CCN(CC)CC.CN(C)C=O", "ClCCl"]])
+def test_reagents_among_the_reactants_hide_no_precedent(reagents):
+    found, plain = judge(AMIDE, [ACID, AMINE, *reagents]), judge(AMIDE, [ACID, AMINE])
+    assert (found.state, found.precedents) == ("precedented", plain.precedents)
+    assert found.remarks == tuple(f"no atom of {reagent} is needed" for reagent in reagents)
+
+
+def test_stereochemistry_counts(library):
+    assert judge("CC[C@@H](C)N", ["CC[C@H](C)Br", "N"], library).state == "precedented"
+    inverted = judge("CC[C@H](C)N", ["CC[C@H](C)Br", "N"], library)
+    assert inverted.state == "no precedent"
+
+
+def test_the_commonest_transformation_that_gives_the_reactants_is_found(library):
+    """It stands behind many whose products are others."""
+    key = difference("CCNC(=O)CC", "CCC(=O)O.CCN")
+    right = library.find("CCNC(=O)CC", ["CCC(=O)O", "CCN"])
+    others = [f"([C:1]-[{element}:2])>>([C:1]-[{element}H:2])" for element in ("Cl", "Br", "I", "F", "S", "P")]
+    rows = [(key, Transformation(others[index % 6], 1000 - index)) for index in range(150)]
+    many = Library([*rows, *((key, replace(right, count=count)) for count in (2, 3))])
+    for _ in range(2):  # the second time with what the first has kept
+        found = many.find("CCNC(=O)CC", ["CCC(=O)O", "CCN"])
+        assert found is not None and (found.smarts, found.count) == (right.smarts, 3)
+
+
+def test_at_most_one_in_twenty_wrong_steps_has_a_precedent():
+    rows = list(csv.DictReader((Path(__file__).parent / "wrong_steps.csv").open(encoding="utf-8")))
+    accepted = [row for row in rows if judge(row["product"], row["reactants"].split(".")).state == "precedented"]
+    assert len(rows) >= 60 and len(accepted) <= len(rows) / 20, accepted
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "remark"),
+    [
+        ("CC(=O)[N+](C)(C)C", ["CC(=O)N(C)C", "CI"], "an amide"),
+        ("NCCOC(=O)c1ccccc1", ["NCCO", "O=C(Cl)c1ccccc1"], "an amine elsewhere"),
+        ("CC(=O)c1cccc(C#N)c1", ["N#Cc1ccccc1", "CC(=O)Cl"], "electron-poor"),
+        ("CCCCOCCC", ["CCCO", "CCCCO"], "neither alcohol"),
+        ("Cc1ccc([N+](=O)[O-])cc1", ["O=Cc1ccc([N+](=O)[O-])cc1"], "reduced too"),
+        ("CCNS(=O)(=O)c1cccc(N)c1", ["CCN", "Nc1cccc(S(=O)(=O)Cl)c1"], "in the same molecule"),
+        ("COc1cccc(Br)c1", ["COc1ccccc1", "BrBr"], "directs"),
+        ("O=[N+]([O-])c1cccc(O)c1", ["Oc1ccccc1", "O[N+](=O)[O-]"], "directs"),
+        ("COc1cccc(C(C)=O)c1", ["COc1ccccc1", "CC(=O)Cl"], "directs"),
+        ("CCCC(CCC)C(=O)Cl", ["CCCBr", "CCCCC(=O)Cl"], "acylating agent first"),
+        ("CC(=O)c1ccc(N=C=O)cc1", ["O=C=Nc1ccccc1", "CC(=O)O"], "isocyanate"),
+        # right ones beside them
+        ("COc1ccc(Br)cc1", ["COc1ccccc1", "BrBr"], None),
+        ("O=[N+]([O-])c1ccccc1O", ["Oc1ccccc1", "O[N+](=O)[O-]"], None),
+        ("COc1cc(C)cc(OC)c1Br", ["COc1cc(C)cc(OC)c1", "BrBr"], None),
+        ("COc1ccc([N+](=O)[O-])cc1C(=O)O", ["COc1ccccc1C(=O)O", "O[N+](=O)[O-]"], None),
+        ("C[N+](C)(C)CCc1ccccc1", ["CN(C)CCc1ccccc1", "CI"], None),
+        ("O=C(NCCO)c1ccccc1", ["NCCO", "O=C(Cl)c1ccccc1"], None),
+        ("CC(=O)c1ccc(OC)cc1", ["COc1ccccc1", "CC(=O)Cl"], None),
+        ("CCOCC", ["CCBr", "CCO"], None),
+        ("COc1cc(C)c(F)cc1C", ["COc1cc(C)c(F)cc1C=O"], None),
+        ("CS(=O)(=O)NCCc1ccc(N)cc1", ["NCCc1ccc(N)cc1", "CS(=O)(=O)Cl"], None),
+        ("O=[N+]([O-])c1ccc(N2CCOCC2)cc1", ["O=[N+]([O-])c1ccc(F)cc1", "C1COCCN1"], None),
+    ],
+)
+def test_the_whole_functional_group_counts(product, reactants, remark):
+    found = judge(product, reactants)
+    assert (found.state == "precedented") == (remark is None)
+    assert remark is None or any("recorded" in one and remark in one for one in found.remarks)
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        "COc1ccc(NC(=O)c2ccc(CN3CCN(C)CC3)cc2)cc1-c1cccnc1",
+        "CC(C)(C)OC(=O)N1CCN(c2ccc(C(F)(F)F)cn2)CC1",
+        "CCOC(=O)c1ccc2c(c1)CCN2S(C)(=O)=O",
+    ],
+)
+def test_templates_without_stereochemistry_give_what_rdchiral_gives(monkeypatch, product):
+    rows = sorted(shipped_library().rows(), key=lambda row: -row[1].count)
+    common = [one for _, one in rows if "@" not in one.smarts][:150]
+    names = json.loads(files("weftformer.routes.chemistry").joinpath(GROUPS).read_text())["groups"]
+
+    def outcomes(one):
+        # the mapped reactants may differ in their order, but the same atoms change
+        return {smiles: changes(mapped) for smiles, mapped in one.outcomes(product).items()}
+
+    def changes(mapped):
+        groups = Groups(product, mapped)
+        return [(groups.reacts(name), groups.stays(name)) for name in names]
+
+    fast = [outcomes(one) for one in common]
+    assert any(fast)
+    monkeypatch.setattr(transformations, "_flat_outcomes", lambda smarts, product: None)
+    assert [outcomes(one) for one in common] == fast
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "others"),
+    [
+        ("COC(=O)Cc1ccc(C(=O)O)cc1", ["COC(=O)Cc1ccc(C(=O)OC)cc1"], 1),
+        ("COC(=O)c1ccc(C(=O)O)cc1", ["COC(=O)c1ccc(C(=O)OC)cc1"], 0),  # the same
+        ("CC(C)(C)OC(=O)N1CCC(C(=O)O)CC1", ["COC(=O)C1CCN(C(=O)OC(C)(C)C)CC1"], 0),
+    ],
+)
+def test_other_products_of_the_same_transformation_are_told(product, reactants, others):
+    found = judge(product, reactants)
+    assert found.state == "precedented"
+    assert found.remarks == (("the same transformation also makes 1 other product here",) if others else ())
+
+
+COUPLING = (
+    "[C:3]-[NH;D2;+0:4]-[C;H0;D3;+0:1](-[C:2])=[O;D1;H0:5]>>O-[C;H0;D3;+0:1](-[C:2])=[O;D1;H0:5].[C:3]-[NH2;D1;+0:4]"
+)
+HYDROLYSIS = "[O;D1;H0:3]=[C:2]-[OH;D1;+0:1]>>C-[O;H0;D2;+0:1]-[C:2]=[O;D1;H0:3]"
+
+
+@pytest.mark.parametrize(
+    ("counts", "others", "remarks"),
+    [
+        ({"": 450}, {"": 9, "thioether": 9}, ("none of 500 recorded reactions of this kind has a thioether elsewhere",)),
+        ({"": 450, "thioether": 1}, {}, ("1 of 500 recorded reactions of this kind has a thioether elsewhere",)),
+        ({"": 450, "thioether": 2}, {}, ()),
+        ({"": 49}, {"": 9, "thioether": 9}, ()),  # too few to tell
+        ({}, {}, ()),  # a library without counts
+    ],
+)  # fmt: skip
+def test_a_group_that_recorded_reactions_do_not_have_elsewhere_is_told(counts, others, remarks):
+    rows = [("O1", Transformation(COUPLING, 100, kept=counts, name="amide coupling"))]
+    rows += [("O1", Transformation(COUPLING + ".O", 50, kept={"": 50}, name="amide coupling"))]  # of the same kind
+    rows += [("C1", Transformation(HYDROLYSIS, 150, kept=others))]
+    found = judge("CSCCNC(=O)CCC#N", ["CSCCN", "N#CCCC(=O)O"], Library(rows))
+    assert (found.precedents, found.remarks) == (100, remarks)
+
+
+@pytest.mark.parametrize(
+    ("acid", "warns"),
+    [("CC(=O)N[C@@H](C)C(=O)O", True), ("CC(=O)NC(C)C(=O)O", False), ("CC(C)(C)OC(=O)N[C@@H](C)C(=O)O", False)],
+)
+def test_an_activated_acyl_amino_acid_may_racemise(acid, warns):
+    found = judge(acid[:-1] + "NCc1ccccc1", [acid, "NCc1ccccc1"])
+    assert (found.state, found.name) == ("precedented", "amide coupling")
+    assert any("may racemise" in one for one in found.remarks) == warns
+
+
+@pytest.mark.parametrize(
+    ("sulfoxide", "change"),
+    [
+        ("CS(=O)c1ccccc1", ""),
+        ("C[S@](=O)c1ccccc1", ", but here a stereocentre or double bond is newly defined: expect a mixture of stereoisomers"),
+    ],
+)  # fmt: skip
+def test_an_oxidant_that_is_not_drawn_is_looked_for_in_the_records(sulfoxide, change):
+    found = judge(sulfoxide, ["CSc1ccccc1"])
+    assert found.state == "no precedent"
+    reagent, recorded = found.remarks
+    assert reagent == "reagent not drawn: water, oxygen or an oxidant"
+    assert re.fullmatch(f"the transformation is recorded [0-9]+ times with hydrogen peroxide{change}", recorded)
+
+
+def test_a_molecule_that_would_react_is_no_reagent():
+    ester = "CCOC(=O)c1ccccc1", ["O=C(Cl)c1ccccc1", "CCO"]
+    assert judge(ester[0], [*ester[1], "CCN(CC)CC"]).state == "precedented"
+    assert judge(ester[0], [*ester[1], "NCc1ccccc1"]).state == "no precedent"
+
+
+def test_the_most_common_precedent_without_reagents_counts():
+    amide = "CNC(=O)c1ccc(C)cc1", ["Cc1ccc(C(=O)O)cc1", "CN"]
+    alone, beside = judge(*amide), judge(amide[0], [*amide[1], "CCN(CC)CC"])
+    assert (beside.name, beside.precedents) == (alone.name, alone.precedents)
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "support", "told"),
+    [
+        # two at once: a Boc group goes in a coupling, and both nitro groups are reduced
+        (
+            "NCCC(=O)Nc1ccc(C)cc1C(=O)c1ccccc1", ["CC(C)(C)OC(=O)NCCC(=O)Nc1ccc(C)cc1C(O)c1ccccc1"], "two at once",
+            "alcohol oxidation",
+        ),
+        ("Nc1ccc(Oc2ccc(N)cc2)cc1", ["O=[N+]([O-])c1ccc(Oc2ccc([N+](=O)[O-])cc2)cc1"], "two at once", "nitro reduction"),
+        # the second of two changes is not recorded
+        ("NCCC(=O)Nc1ccc(F)cc1C", ["CC(C)(C)OC(=O)NCCC(=O)Nc1ccc(F)cc1CC"], None, None),
+        # a coupling and the removal of a Boc group elsewhere
+        ("NCc1ccc(C(=O)NCC)cc1", ["CC(C)(C)OC(=O)NCc1ccc(C(=O)O)cc1", "CCN"], "two at once", "amide coupling"),
+        # both change the same atoms: an amine is not alkylated by way of its amide
+        ("CCCCN(CC)c1ccccc1", ["CCNc1ccccc1", "O=C(O)CCC"], None, None),
+    ],
+)  # fmt: skip
+def test_two_recorded_transformations_support_a_step(product, reactants, support, told):
+    found = judge(product, reactants)
+    assert (found.state, found.support) == ("no precedent", support)
+    assert found.evidence(1) == (support or "predicted") and found.evidence(None) == (support or "none")
+    assert told is None or (told in found.remarks[0] and "at once" in found.remarks[0])
+
+
+def test_two_transformations_of_the_same_atom_do_not_support_a_step():
+    # an alcohol to an aldehyde, and the aldehyde to an acid, beside another aldehyde
+    oxidation = "[C:1]-[CH;D2;+0:2]=[O;H0;D1;+0:3]>>[C:1]-[CH2;D2;+0:2]-[OH;D1;+0:3]"
+    to_acid = "[C:1]-[C;H0;D3;+0:2](=[O;D1;H0:3])-[OH;D1;+0:4]>>[C:1]-[CH;D2;+0:2]=[O;D1;H0:3].[OH2;D0;+0:4]"
+    library = Library([("", Transformation(oxidation, 9)), ("", Transformation(to_acid, 9))])
+    assert judge("O=CCC(C)CCC(=O)O", ["O=CCC(C)CCCO", "O"], library).support is None
+    # another alcohol is oxidised
+    assert judge("O=CCC(C)CCC(=O)O", ["OCCC(C)CCC=O", "O"], library).support == "two at once"
+
+
+@pytest.mark.integration
+def test_the_order_the_spelling_and_the_threads_change_no_judgement():
+    rng = random.Random(5)
+    recorded = [one.examples[0].smiles.split(">>") for _, one in shipped_library().rows() if one.examples]
+    steps = [(made, used.split(".")) for used, made in rng.sample(recorded, 200)]
+    steps += [(made, used[:1]) for made, used in steps[:100]]  # without the other reactants: most have no precedent
+    judgements = [judge(*step) for step in steps]
+
+    def again(place):
+        made, used = steps[place]
+        spelled = [rng.choice(rooted_smiles(smiles)) for smiles in (made, *rng.sample(used, len(used)))]
+        return place, judge(spelled[0], spelled[1:])
+
+    judgement._judge.cache_clear()
+    with ThreadPoolExecutor(8) as threads:
+        for place, other in threads.map(again, rng.sample(range(len(steps)), len(steps))):
+            assert other == judgements[place], steps[place]
+    assert len({one.state for one in judgements}) == 3

@@ -1,0 +1,79 @@
+"""The page of routes in a real browser: Debian's chromium, driven by playwright."""
+
+import pytest
+
+pytest.importorskip("playwright", reason="needs playwright: pip install weftformer[test]")
+
+from playwright.sync_api import expect
+
+from weftformer.routes.pages.page import save_page
+from weftformer.routes.plans import Candidate, Plan
+
+from ..trees import made
+
+pytestmark = pytest.mark.integration
+
+TARGET = "CC(=O)NCc1ccc(OC)cc1"
+LONG = made(TARGET, "CC(=O)O", made("NCc1ccc(OC)cc1", made("N#Cc1ccc(OC)cc1", "N#Cc1ccc(Br)cc1")))
+SHORT = made(TARGET, "CC(=O)Cl", "NCc1ccc(OC)cc1")
+
+
+def candidate(route, rank, missing, **fields):
+    return Candidate(route.to_string(), -1.0 * rank, route.depth, route, missing=missing, rank=rank, **fields)
+
+
+PLANS = [
+    Plan(
+        TARGET,
+        [
+            candidate(LONG, 1, ("CC(=O)O",), forward_ranks=(1, 2, 0)),
+            candidate(SHORT, 2, (), forward_ranks=(1,)),
+            Candidate("x" * 300, -9, 1, rank=3),
+        ],
+    ),
+    Plan("CCO", [candidate(made("CCO", "CC=O"), 1, None)]),
+    Plan("C" * 90, problem="much too long " * 20 + "y" * 200),
+]
+
+
+def shown(page):
+    """The routes in their order, those that are filtered out left out."""
+    return page.locator(".route:not([hidden])").evaluate_all("found => found.map(route => route.id)")
+
+
+def test_routes_are_sorted_and_filtered(open_page, tmp_path):
+    save_page(PLANS, tmp_path / "routes.html", title="Amides")
+    page = open_page((tmp_path / "routes.html").as_uri())
+    assert shown(page) == ["t1-r1", "t1-r2", "t2-r1"]
+    page.locator("#sort").select_option("predicted")
+    assert shown(page) == ["t1-r2", "t1-r1", "t2-r1"]
+    names = ["Last reaction: amide from an acid chloride", "Last reaction: amide coupling"]
+    assert page.locator("#t1 h3:visible").all_inner_texts() == names
+    page.locator("#grouped").uncheck()
+    assert shown(page) == ["t1-r2", "t1-r1", "t2-r1"] and page.locator("h3:visible").count() == 0
+    page.locator("#purchasable").check()
+    assert shown(page) == ["t1-r2"] and page.locator("#count").inner_text() == "1 of 3 routes shown"
+    assert page.locator("#t2 .none").is_visible() and page.locator("#t1 .none").is_hidden()
+    page.evaluate("location.hash = 't2-r1'")  # a link to a route that is filtered out shows all
+    expect(page.locator("#t2-r1 .view")).to_be_in_viewport()
+    expect(page.locator("#count")).to_have_text("")
+    assert shown(page) == ["t1-r1", "t1-r2", "t2-r1"] and page.locator("h3:visible").count() == 3
+    page.locator("#most").select_option("1")
+    assert shown(page) == ["t1-r2", "t2-r1"]
+    page.locator("#most").select_option("")
+    for words, found in {"N#Cc1ccc(Br)cc1": ["t1-r1"], "Amide coup": ["t1-r1"], "2.1": ["t2-r1"]}.items():
+        page.locator("#find").fill(words)
+        page.keyboard.press("Enter")  # does not leave the page
+        assert shown(page) == found
+
+
+def test_a_phone_shows_the_whole_first_route_without_scrolling(open_page, tmp_path):
+    steps = made(TARGET, "CC(=O)O", made("NCc1ccc(OC)cc1", "N#Cc1ccc(OC)cc1"))
+    save_page([Plan(TARGET, [candidate(steps, 1, ())])], tmp_path / "routes.html")
+    page = open_page((tmp_path / "routes.html").as_uri())
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.reload()
+    expect(page.locator("#t1-r1 .view")).to_be_in_viewport(ratio=0.9)
+    expect(page.locator(".from")).to_be_hidden()  # the reactants stand in the route, which is first
+    target, last = (page.locator("#t1-r1 .molecule").nth(place).bounding_box() for place in (0, -1))
+    assert target["x"] > 0 and last["x"] + last["width"] < 390

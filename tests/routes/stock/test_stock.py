@@ -1,0 +1,324 @@
+"""Stocks: files of several kinds, queries in any SMILES, and caches beside the files."""
+
+import gzip
+import logging
+import os
+import pickle
+import re
+
+import numpy as np
+import pytest
+from rdkit import Chem
+
+from weftformer.routes import Candidate, Route, Stock
+from weftformer.routes.chemistry.forms import OTHER_SALT, OTHER_TAUTOMER
+from weftformer.routes.plans import ranked
+from weftformer.routes.stock import stock as stock_module
+from weftformer.routes.stock.offers import Offer
+
+# ethanol, benzene, acetic acid
+KEYS = ["LFQSCWFLJHTTHZ-UHFFFAOYSA-N", "UHOVQNZJYSORNB-UHFFFAOYSA-N", "QTBSBXVTEAMEQO-UHFFFAOYSA-N"]
+
+
+def read(path, **settings):
+    return Stock.from_file(path, progress=False, **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.smi", "OCC ethanol\nC1=CC=CC=C1\tbenzene\n\nCC(O)=O\n"),
+        ("table.csv", 'id,SMILES,price\n1,OCC,"1,50"\n2,c1ccccc1,2\n3,CC(O)=O,3\n'),
+        ("table.tsv", "smiles\tid\nOCC\t1\nc1ccccc1\t2\nCC(O)=O\t3\n"),
+        ("excel.csv", '\ufeff"smiles","price"\n"OCC","1"\n"c1ccccc1","2"\n"CC(O)=O",""\n'),
+        ("semicolons.csv", 'id;smiles;"name, long"\n1;OCC;"a, b"\n2;c1ccccc1;b\n3;CC(O)=O;c\n'),
+        ("tokens.txt", "C C O\nc 1 c c c c c 1\nC C ( = O ) O\n"),
+        ("extended.smi", "CCO |$a;;$| ethanol\nc1ccccc1 |f:0.1|\tbenzene\n[CH3:1][C:2](=O)O |r| x, y\n"),
+        ("pubchem.csv", "CanonicalSMILES,IsomericSMILES\nCCO,OCC\nx,c1ccccc1\n,CC(O)=O\n"),
+        ("keys.txt", "\n".join(KEYS)),
+        ("keys.csv", "name,InChIKey\n" + "".join(f"x,{key}\n" for key in KEYS)),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_files_of_every_kind_are_read(tmp_path, name, text, packed):
+    path = tmp_path / (f"{name}.gz" if packed else name)
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    found = read(path)
+    assert len(found) == 3 and found.num_bad == 0
+    assert all(smiles in found for smiles in ("CCO", "C(C)O", "c1ccccc1", "CC(=O)O"))
+    assert "CCCO" not in found and "no molecule" not in found and "" not in found
+
+
+def test_bad_lines_are_counted_and_shown(tmp_path, caplog):
+    path = tmp_path / "list.smi"
+    path.write_text(f"CCO\nCCC\nnonsense!\n{'C' * 2000}\nC1CC\n{'C' * 2001}\n")
+    with caplog.at_level(logging.WARNING):
+        found = read(path)
+    assert len(found) == 3 and found.num_bad == 3 and found.bad_lines[:2] == ["nonsense!", "C1CC"]
+    assert "C" * 2000 in found and "C" * 2001 not in found
+    assert "3 lines are not molecules" in caplog.text and "nonsense!" in caplog.text
+
+
+def test_cache_is_used_until_the_file_changes(tmp_path, monkeypatch):
+    path = tmp_path / "list.smi"
+    path.write_text("CCO\nxx\nCCC\n")
+    first = read(path)
+    monkeypatch.setattr(stock_module, "read_entries", lambda *_: pytest.fail("the file was read again"))
+    again = read(path)
+    assert len(again) == len(first) == 2 and "CCC" in again and again.bad_lines == ["xx"]
+    monkeypatch.undo()
+    path.write_text("CCO\nCCC\nCCCC\nCCCCC\n")
+    assert len(read(path)) == 4
+    (tmp_path / "list.smi.weft-stock.npz").write_bytes(b"damaged")
+    assert len(read(path)) == 4
+
+
+DAMAGE = {
+    "order": lambda arrays: {"hashes": arrays["hashes"][::-1]},
+    "duplicate": lambda arrays: {"hashes": arrays["hashes"][[0, 0, *range(1, len(arrays["hashes"]))]]},
+    "shape": lambda arrays: {"hashes": arrays["hashes"][None]},
+    "type": lambda arrays: {"hashes": arrays["hashes"].astype(np.int64)},
+    "other molecules": lambda arrays: {"hashes": arrays["hashes"] + np.uint64(1)},
+    "prices": lambda arrays: {"prices": np.full_like(arrays["prices"], np.nan)},
+    "fewer prices": lambda arrays: {"prices": arrays["prices"][:-1]},
+    "places": lambda arrays: {"starts": arrays["starts"][::-1]},
+    "places outside": lambda arrays: {"starts": arrays["starts"] + np.uint64(9**9)},
+    "text": lambda arrays: {"text": arrays["text"][:-1]},
+    "kind": lambda arrays: {"kind": np.array("inchikey")},
+    "number": lambda arrays: {"num_bad": np.array([1, 2])},
+    "missing": lambda arrays: {"bad_lines": None},
+    "objects": lambda arrays: {"hashes": np.array([{}], dtype=object)},
+}
+
+
+# Only the digest can tell these from another stock.
+PLAUSIBLE = ("other molecules", "prices", "places", "kind", "objects")
+
+
+@pytest.mark.parametrize(
+    ("damage", "digest"),
+    [(damage, "old") for damage in DAMAGE] + [(damage, "new") for damage in DAMAGE if damage not in PLAUSIBLE],
+)
+def test_a_damaged_cache_is_not_used(tmp_path, damage, digest):
+    path, cache = tmp_path / "list.csv", tmp_path / "list.csv.weft-stock.npz"
+    path.write_text("smiles,price_usd\nCCO,3\nCCC,5\nCCN.Cl,7\n")
+    read(path)
+    arrays = dict(np.load(cache))
+    changed = {name: array for name, array in (arrays | DAMAGE[damage](arrays)).items() if array is not None}
+    if digest == "new":  # as if it had been written like this
+        del changed["digest"]
+        changed["digest"] = np.array(stock_module._digest(changed))
+    np.savez(cache.open("wb"), **changed)
+    found = read(path)
+    assert len(found) == 3 and "CCCC" not in found and found.num_bad == 0
+    assert [found.offer(smiles).price for smiles in ("CCO", "CCC", "CCN")] == [3, 5, 7]
+    with np.load(cache) as rebuilt:
+        assert rebuilt["digest"] == arrays["digest"]
+
+
+@pytest.mark.parametrize("place", [b"PK\x01\x02", b"PK\x03\x04", b"NUMPY"])
+@pytest.mark.parametrize("offset", range(0, 30, 3))
+def test_a_cache_with_a_wrong_byte_is_not_used(tmp_path, place, offset):
+    path, cache = tmp_path / "list.smi", tmp_path / "list.smi.weft-stock.npz"
+    path.write_text("CCO\nCCC\nCCN.Cl\n")
+    read(path)
+    data = bytearray(cache.read_bytes())
+    for found in re.finditer(re.escape(place), bytes(data)):
+        data[found.start() + offset] ^= 0x5A
+    cache.write_bytes(data)
+    stock = read(path)
+    assert len(stock) == 3 and "CCO" in stock and "CCCC" not in stock and stock.offer("CCN").form == "HCl salt"
+
+
+def test_a_folder_in_place_of_the_cache_is_left_alone(tmp_path, caplog):
+    (tmp_path / "list.smi").write_text("CCO\n")
+    (tmp_path / "list.smi.weft-stock.npz").mkdir()
+    assert "CCO" in read(tmp_path / "list.smi") and "cannot be written" in caplog.text
+
+
+FORMS = [
+    # the molecule, what the stock has, which form that is
+    ("CCN", "CCN.Cl", "HCl salt"),
+    ("CCN", "CC[NH3+].[Br-]", "HBr salt"),
+    ("CCN.Cl", "CCN", OTHER_SALT),
+    ("CC(=O)O", "CC(=O)[O-].[Na+]", "sodium salt"),
+    ("NCC(=O)O", "[NH3+]CC(=O)[O-]", OTHER_SALT),
+    ("N#CCc1ccncc1", "Cl.N#CCc1ccncc1.O", OTHER_SALT),
+    ("Oc1ccccn1", "O=c1cccc[nH]1", OTHER_TAUTOMER),
+    ("C[Mg+]", "C[Mg]Br", OTHER_SALT),
+    ("CC(=O)CC(C)=O", "CC(=O)C=C(C)O", OTHER_TAUTOMER),
+    ("O=C1CC=NN1", "Oc1cc[nH]n1", OTHER_TAUTOMER),
+    ("C[C@H](N)C(=O)OC", "C[C@H](N)C(=O)OC.Cl", "HCl salt"),
+]
+DIFFERENT = [
+    ("C[C@H](N)C(=O)OC", "C[C@@H](N)C(=O)OC.Cl"),
+    ("C[C@H](N)C(=O)OC", "CC(N)C(=O)OC.Cl"),
+    ("C[C@H]1CCCCC1=O", "CC1=C(O)CCCC1"),
+    ("C/C(=N\\O)c1ccccc1", "CC(N=O)c1ccccc1"),
+    ("CO", "C[O-].[Na+]"),  # a base
+    ("[H-].[Na+]", "[Cl-].[Na+]"),
+    ("CCN", "CCN.CCCCCCCCO"),  # a mixture
+    ("C/C=C/C(C)=O", "C=CCC(C)=O"),  # hydrogens of carbon alone move
+    ("CCC1=CC(=O)C=CC1=O", "C=Cc1cc(O)ccc1O"),  # hydrogens of carbon move to oxygen
+    ("O=C1C=CC(=O)CC1", "Oc1ccc(O)cc1"),
+    ("CC(C)=NO", "CC(C)N=O"),
+]
+
+
+@pytest.mark.parametrize(("smiles", "sold", "form"), FORMS)
+def test_other_forms_are_in_stock(tmp_path, smiles, sold, form):
+    (tmp_path / "list.smi").write_text(f"{sold}\nCCCCO\n")
+    for stock in (read(tmp_path / "list.smi"), read(tmp_path / "list.smi")):  # the second is from the cache
+        offer = stock.offer(smiles)
+        assert (offer.form, offer.sold_as) == (form, stock_module._name_of(sold, "smiles")) and smiles in stock
+        assert offer.description == f"as {form} ({offer.sold_as})"
+    assert smiles not in read(tmp_path / "list.smi", is_strict=True)
+    both = Stock(stock_module._name_of(one, "smiles") for one in (sold, smiles))
+    assert both.offer(smiles) == Offer(smiles)  # the molecule itself comes first
+
+
+@pytest.mark.parametrize(("smiles", "sold"), DIFFERENT)
+def test_other_compounds_are_not_in_stock(smiles, sold):
+    name = stock_module._name_of(sold, "smiles")
+    assert smiles not in Stock([name]) and name not in Stock([stock_module._name_of(smiles, "smiles")])
+
+
+def test_a_form_of_the_target_is_no_starting_material():
+    stock = Stock(["O=c1cccc[nH]1", "CN.Cl"])
+    assert [stock.without("Oc1ccccn1")(one) for one in ("Oc1ccccn1", "O=c1cccc[nH]1", "CN")] == [False, False, True]
+    assert Stock(["O=c1cccc[nH]1"], is_strict=True).without("Oc1ccccn1")("O=c1cccc[nH]1")
+
+
+PRICES = """Catalog No;Structure;Price (EUR);Supplier
+A-1;CCO;12.50;"Acme; Ltd"
+A-2;OCC;8.00;Other
+B-1;CCN.Cl;1250.00;Acme
+B-2;c1ccccc1;on request;Acme
+;CCC;;
+x;C1CC;1;
+"""
+
+
+def test_prices_vendors_and_numbers_are_kept(tmp_path):
+    (tmp_path / "list.csv").write_text(PRICES)
+    for stock in (read(tmp_path / "list.csv"), read(tmp_path / "list.csv")):
+        assert str(stock) == "4 molecules (salts or mixtures: 1, lines that are not molecules: 1)"
+        assert stock.offer("C(O)C") == Offer("C(O)C", price=8.0, unit="EUR", vendor="Other", catalogue_number="A-2")
+        assert stock.offer("NCC").description == "as HCl salt (CCN.Cl), 1,250.00 EUR, Acme, B-1"
+        assert stock.offer("c1ccccc1").description == "Acme, B-2" and stock.offer("CCC") == Offer("CCC")
+    route = Route("CC", tuple(map(Route, ("CCO", "CCN", "c1ccccc1", "CCC", "CCO", "CCCC"))))
+    (one,) = ranked([Candidate("", 0.0, None, route)], stock)
+    assert one.missing == ("CCCC",) and one.price == 1258.0 and len(one.offers) == 3
+    assert one.price_in_words == "1,258.00 EUR for 2 of 5 starting materials, one listed pack of each"
+    older = one.to_dict() | {"offers": [offer | {"is_lowest": False} for offer in one.to_dict()["offers"]]}
+    assert (
+        Candidate.from_dict(one.to_dict()) == Candidate.from_dict(older) == one
+        and one.to_dict()["offers"][1]["form"] == "HCl salt"
+    )
+
+
+def test_an_sd_file_is_a_stock(tmp_path):
+    field = "> <{}>\n{}\n\n"
+    about = field.format("Price", "8") + field.format("Currency", "EUR") + field.format("Catalog_Number", "C-1")
+    blocks = [Chem.MolToMolBlock(Chem.MolFromSmiles(smiles)) for smiles in ("OC(=O)c1ccccc1", "CCO")]
+    (tmp_path / "catalogue.sdf").write_text(f"{blocks[0]}{about}$$$$\n{blocks[1]}$$$$\nx\n\n\nno counts\n$$$$\n")
+    stock = read(tmp_path / "catalogue.sdf")
+    assert len(stock) == 2 and stock.num_bad == 1 and "CCO" in stock
+    offer = stock.offer("O=C(O)c1ccccc1")
+    assert (offer.price, offer.unit, offer.catalogue_number) == (8.0, "EUR", "C-1")
+
+
+def test_a_bloom_filter_is_a_stock(tmp_path):
+    molbloom = pytest.importorskip("molbloom")
+    bloom = molbloom.CustomFilter(100, 1000, "mine")
+    for smiles in ("CCN", "c1ccccc1", "CC(=O)O"):
+        bloom.add(molbloom.canon(smiles))
+    bloom.save(str(tmp_path / "mine.bloom"))
+    stock = Stock.from_file(tmp_path / "mine.bloom")
+    for one in (stock, pickle.loads(pickle.dumps(stock))):
+        assert "NCC" in one and "c1ccccc1" in one and "CCCCCC" not in one and "no molecule" not in one
+        assert one.size is None and one and one.offer("CC[NH3+].[Cl-]").form == OTHER_SALT
+    assert "CC[NH3+].[Cl-]" not in Stock.from_file(tmp_path / "mine.bloom", is_strict=True)
+    assert "CC(=O)O" in Stock.from_file(
+        "zinc-instock-mini"
+    ) and "C12C3C4C1C5C2C3C45N=[N+]=[N-]" not in Stock.from_file("zinc-instock-mini")
+    with pytest.raises(FileNotFoundError):
+        Stock.from_file(tmp_path / "none.bloom")
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda whole: whole[: len(whole) // 2], lambda whole: whole[:16], lambda whole: b"CCO\n" * 50, lambda whole: b"",
+        lambda whole: whole + b"\0", lambda whole: whole[:12] + b"\xff\xff\xff\x7f" + whole[16:],
+        lambda whole: whole[:10] + bytes(8), lambda whole: whole[:6] + bytes(4) + whole[10:],
+    ],
+)  # fmt: skip
+def test_a_damaged_bloom_filter_is_refused_before_molbloom_reads_it(tmp_path, damaged):
+    molbloom = pytest.importorskip("molbloom")
+    path = tmp_path / "mine.bloom"
+    molbloom.CustomFilter(100, 1000, "mine").save(str(path))
+    assert "CCO" not in Stock.from_file(path)
+    path.write_bytes(damaged(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"mine\.bloom is not a whole Bloom filter"):
+        Stock.from_file(path)
+
+
+def test_a_column_is_chosen_by_name(tmp_path):
+    path = tmp_path / "list.csv"
+    path.write_text("smiles,My Form\nCCO,CCN\n")
+    assert "CCO" in read(path) and "CCN" in read(path, column="my_form") and "CCO" not in read(path, column="my form")
+    with pytest.raises(ValueError, match=r"list\.csv has no column 'mol': its first line is 'smiles,My Form'"):
+        read(path, column="mol")
+
+
+@pytest.mark.parametrize(
+    "text", ["12.50 EUR/g", "$3", "10-20 USD", "12,50", '"1,250.00"', "on request", "0", "-5", "(5.00)", "nan", "inf"]
+)
+def test_a_price_is_a_number(tmp_path, caplog, text):
+    """No number is guessed from another text, of which the first is shown."""
+    (tmp_path / "list.csv").write_text(f"smiles;price;currency\nCCO;{text};EUR\nC;x;EUR\nO;2e1;EUR\nCC;;EUR\n")
+    stock = read(tmp_path / "list.csv")
+    assert [stock.offer(one).price for one in ("CCO", "C", "O", "CC")] == [None, None, 20.0, None]
+    assert stock.offer("CCO") == Offer("CCO") and stock.offer("O").unit == "EUR"
+    (record,) = caplog.records
+    assert record.args[1] == text.strip('"')
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "price", "unit"),
+    [
+        ("smiles,Price 1,Currency 1", "CCO,10,EUR", 10.0, "EUR"),
+        ("smiles,Currency,Pricing note,Price", "CCO,EUR,7,10", 10.0, "EUR"),
+        ("smiles,price_currency,list_price", "CCO,EUR,10", 10.0, "EUR"),
+        ("smiles,price_usd,currency", "CCO,10,", 10.0, "USD"),
+        ("smiles,price,currency", "CCO,1.5e1,USD", 15.0, "USD"),
+        ("smiles,price,currency", "CCO,-1,USD", None, None),
+    ],
+)
+def test_prices_have_the_currency_of_their_row(tmp_path, header, row, price, unit):
+    (tmp_path / "list.csv").write_text(f"{header}\n{row}\n")
+    offer = read(tmp_path / "list.csv").offer("CCO")
+    assert (offer.price, offer.unit) == (price, unit)
+
+
+@pytest.mark.parametrize(
+    "rows", ['CCO,a\nCCN,"b\nCCC,c\n', 'CCO,a\nCCN,"b\nCCC,c\nCCCC,"d\n', 'CCO,a\nCCN,"b\nCCC,c"\n', 'CCO,a\nCCN,"b']
+)
+def test_an_unclosed_quote_is_refused_with_its_line(tmp_path, rows):
+    (tmp_path / "list.csv").write_text(f"smiles,name\n{rows}")
+    with pytest.raises(ValueError, match=r"list\.csv .* a quote is not closed: line 3"):
+        read(tmp_path / "list.csv")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"a": 1,\n"b": [2, 3],\n"c": "hello"}\n', b"\x89PNG\xff\xfe\x00", gzip.compress(b"C" * 99)[:-9]],
+    ids=["empty", "JSON", "PNG", "damaged gzip"],
+)
+def test_files_of_another_kind_are_refused(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="file"):
+        read(path)
+    assert os.listdir(tmp_path) == ["file"]
