@@ -32,9 +32,11 @@ from weftformer.common.atomic import atomic_write
 from weftformer.common.progress import Progress
 from weftformer.common.workers import WorkerProcesses
 from weftformer.recipes.shipped_routes import LIBRARY, molecules_of
+from weftformer.routes.chemistry.molecules import joined
 from weftformer.routes.files import read_canonical
+from weftformer.routes.judging.library import LEAST_PROPOSED, Library, difference
+from weftformer.routes.judging.library_files import read_rows
 from weftformer.routes.judging.ranker import BITS, LARGEST, RANKER, Ranker, fingerprint
-from weftformer.routes.judging.transformations import LEAST_PROPOSED, Library, difference, joined, read_rows
 from weftformer.routes.training.extraction import Record, read_records
 from weftformer.scripts.cli import run_script
 
@@ -103,8 +105,8 @@ class Classes:
     def place(self, reaction: Reaction) -> list[int | None]:
         """Return the place, or None if the library has no such transformation."""
         product, reactants = reaction
-        found, _, _ = self._library.match(product, reactants.split("."))
-        return [None if found is None else self._places[difference(product, reactants), found.smarts]]
+        match = self._library.match(product, reactants.split("."))
+        return [None if match is None else self._places[difference(product, reactants), match.transformation.smarts]]
 
 
 def classes_of(reactions: Sequence[Reaction], library: Path, folder: Path, workers: int) -> list[int | None]:

@@ -29,9 +29,10 @@ from transformers import AutoTokenizer
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import atomic_write, write_json
+from weftformer.routes.chemistry.molecules import joined
 from weftformer.routes.chemistry.orientation import ORIENTATION, UNNAMED, Place, substitutions
 from weftformer.routes.files import read_canonical
-from weftformer.routes.judging.transformations import SHIPPED, combined, joined, named, read_rows
+from weftformer.routes.judging.library_files import SHIPPED, combined, named, read_rows
 from weftformer.routes.shipped import STOCK
 from weftformer.routes.training.extraction import Record, build, core_of, extracted, is_sound, read_records, write
 from weftformer.scripts.cli import run_script
@@ -108,9 +109,9 @@ def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -
         # several in one reaction are rare, and depend on each other
         found = list(substitutions(product, reactants)) if product and reactants else []
         if len(found) == 1:
-            [one] = found
-            could[one.kind].update(_named(one.taken.union(*one.others)))
-            did[one.kind].update(_named(one.taken))
+            [substitution] = found
+            could[substitution.kind].update(_named(substitution.taken.union(*substitution.others)))
+            did[substitution.kind].update(_named(substitution.taken))
             num_counted += 1
     unseen = {
         kind: {

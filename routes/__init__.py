@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .drawing.svg import route_png, route_svg, save_picture
     from .evaluation.evaluation import Evaluation, evaluate
     from .files import read_routes, write_routes
-    from .judging import Judgement, judge
+    from .judging import JudgedStep, judge
     from .pages.page import routes_page, save_page
     from .planning.one_step import WeftReactionModel
     from .planning.planner import RoutePlanner
@@ -29,7 +29,7 @@ _NAMES = {
     "pages.page": ("routes_page", "save_page"),
     "drawing.svg": ("route_png", "route_svg", "save_picture"),
     "files": ("read_routes", "write_routes"),
-    "judging": ("Judgement", "judge"),
+    "judging": ("JudgedStep", "judge"),
     "planning.one_step": ("WeftReactionModel",),
     "planning.planner": ("RoutePlanner",),
     "planning.settings": ("NO_CONSTRAINTS", "Constraints", "PlanSettings"),

@@ -23,7 +23,7 @@ from ..serving.pages import page_response
 from .chemistry.molecules import canonical_route, canonical_smiles
 from .files.streams import ENDINGS, plan_form, write_plans
 from .files.targets import read_targets, targets_in
-from .judging import judge_step, library_of
+from .judging import judge, library_of
 from .plans import Candidate, Plan
 from .tree import Route
 
@@ -96,7 +96,7 @@ def _answer(task: Any, body: Any, end: float) -> Response:
     found = found.with_stock(task.stock_with(have))
     for step in route.steps():  # this takes most of the time, and the judgements are cached
         check_time(end)
-        judge_step(step, library_of(task.library))
+        judge(step.smiles, [child.smiles for child in step.children], library_of(task.library))
     if body.file is not None:
         return _file(Plan(route.smiles, [found]), body.file)
     from .pages.page import tree_html
@@ -117,7 +117,7 @@ def _file(plan: Plan, ending: str) -> Response:
         elif ending == ".html":
             save_page([plan], path)
         else:
-            save_picture(route, path, missing=found.missing, judgements=found.judgements)
+            save_picture(route, path, missing=found.missing, steps=found.steps)
         return Response(path.read_bytes(), media_type="application/octet-stream")
 
 

@@ -6,14 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .stock.offers import Offer, price_in_words, price_sum
 from .tree import Route
 
 if TYPE_CHECKING:
-    from .judging import Evidence, Judgement
+    from .judging.judged_step import Evidence, JudgedStep
     from .stock.stock import Stock
 
 # The beginning of the reason why a search found no route.
@@ -37,8 +36,8 @@ class Candidate:
     each reaction, in the order of `Route.steps`, the rank of its product among the predictions of a model that reads
     the reactants (`routes.evaluation.round_trip`): 0 if it is not among them, and None if the model cannot read them.
     Without a forward model, `forward_ranks` is None. `library` is the file of a user's own reactions with which the
-    steps are judged, besides the included ones. `saved_judgements` are those of a file, with which they are not judged
-    again.
+    steps are judged, besides the included ones. `judged` are the steps with their judgements, which are made once, when
+    the route is ranked or its `steps` are read, or which a file has.
     """
 
     text: str
@@ -52,7 +51,7 @@ class Candidate:
     forward_ranks: tuple[int | None, ...] | None = None
     offers: tuple[Offer, ...] = ()
     library: str | None = None
-    saved_judgements: tuple[Judgement, ...] | None = field(default=None, compare=False, repr=False)
+    judged: tuple[JudgedStep, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def purchasable(self) -> bool | None:
@@ -91,54 +90,52 @@ class Candidate:
         """
         return sum(map(bool, self.forward_ranks)) / len(self.forward_ranks) if self.forward_ranks else None
 
-    @cached_property
-    def fails_because(self) -> str | None:
-        """The reason why steps of the route fail (see [`~judging.Judgement`]); None if none fails."""
-        reasons = (judgement.reason for judgement in self.judgements if judgement.reason)
-        return "; ".join(dict.fromkeys(reasons)) or None
-
-    @cached_property
-    def judgements(self) -> tuple[Judgement, ...]:
-        """The judgement of each reaction, in the order of `Route.steps`; empty without a route.
+    @property
+    def steps(self) -> tuple[JudgedStep, ...]:
+        """The reactions with their judgements, in the order of `Route.steps`; empty without a route.
 
         Raises:
             ImportError: rdchiral is not installed.
         """
-        if self.route is None or self.saved_judgements is not None:
-            return self.saved_judgements or ()
-        from .judging import judge_route, library_of  # needs rdchiral
+        if self.route is None:
+            return ()
+        if self.judged is None:
+            from .judging import judge_route, library_of  # needs rdchiral
 
-        return judge_route(self.route, library_of(self.library))
+            # so that copies of the candidate have the steps too
+            object.__setattr__(self, "judged", judge_route(self.route, library_of(self.library)))
+        assert self.judged is not None
+        if self.forward_ranks is None:
+            return self.judged
+        return tuple(
+            replace(step, forward_rank=rank) for step, rank in zip(self.judged, self.forward_ranks, strict=True)
+        )
 
     @property
-    def steps(self) -> list[tuple[Route, Judgement, int | None]]:
-        """For each step, in the order of `Route.steps`: the route to its product, the judgement of its last reaction,
-        and the rank of the product by the forward model. Empty without a route.
-        """
-        if self.route is None:
-            return []
-        ranks = self.forward_ranks or (None,) * self.route.num_reactions
-        return list(zip(self.route.steps(), self.judgements, ranks, strict=True))
+    def fails_because(self) -> str | None:
+        """The reason why steps of the route fail (see [`~judging.JudgedStep`]); None if none fails."""
+        reasons = (step.reason for step in self.steps if step.reason)
+        return "; ".join(dict.fromkeys(reasons)) or None
 
     @property
     def precedented_steps(self) -> int:
-        """The number of reactions that have a recorded precedent."""
-        return sum(judgement.state == "precedented" for judgement in self.judgements)
+        """The number of reactions that are recorded."""
+        return sum(step.state == "precedented" for step in self.steps)
 
-    @cached_property
+    @property
     def precedented(self) -> bool | None:
-        """Whether every reaction has a recorded precedent; None without a route."""
+        """Whether every reaction is recorded; None without a route."""
         return None if self.route is None else self.precedented_steps == self.route.num_reactions
 
-    @cached_property
+    @property
     def evidence(self) -> Evidence | None:
-        """The evidence for the weakest step: "recorded" if every step has a recorded precedent, else the weakest of "two
-        at once", "related", "predicted" and "none", as in [`~judging.Judgement.evidence`]. None without a route.
+        """The evidence for the weakest step: "recorded" if every step is recorded, else the weakest of "two at once",
+        "related", "predicted" and "none", as in [`~judging.JudgedStep.evidence`]. None without a route.
         """
         if self.route is None:
             return None
         weakest: tuple[Evidence, ...] = ("none", "predicted", "related", "two at once")
-        kinds = {judgement.evidence(rank) for _, judgement, rank in self.steps}
+        kinds = {step.evidence for step in self.steps}
         return next((kind for kind in weakest if kind in kinds), "recorded")
 
     def solves(self, evidence: str) -> bool:
@@ -152,21 +149,12 @@ class Candidate:
     def reactions(self) -> list[dict[str, Any]] | None:
         """The judgement of each reaction, for JSON; None without a route.
 
-        For each one, in the order of `Route.steps`: `step` (its number from 1), `reaction` (its SMILES), `forward_rank`,
-        `evidence`, and the fields of [`~judging.Judgement.to_dict`].
+        For each one, in the order of `Route.steps`: `step` (its number from 1), and the fields of
+        [`~judging.JudgedStep.to_dict`].
         """
         if self.route is None:
             return None
-        return [
-            {
-                "step": number,
-                "reaction": route.last_reaction,
-                "forward_rank": rank,
-                "evidence": judgement.evidence(rank),
-                **judgement.to_dict(),
-            }
-            for number, (route, judgement, rank) in enumerate(self.steps, 1)
-        ]
+        return [{"step": number, **step.to_dict()} for number, step in enumerate(self.steps, 1)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the candidate for JSON, with the route as in `Route.to_dict`. This needs RDKit and rdchiral."""
@@ -216,23 +204,26 @@ class Candidate:
             offers=tuple(
                 Offer(**{k: offer[k] for k in offer if k != "is_lowest"}) for offer in data.get("offers") or ()
             ),
-            saved_judgements=None if route is None else _judgements(route, data.get("reactions") or []),
+            judged=None if route is None else _judged(route, data.get("reactions") or []),
         )
 
 
-def _judgements(route: Route, rows: list[dict[str, Any]]) -> tuple[Judgement, ...] | None:
-    """Return the judgements of a route from `Candidate.reactions`, or None for a file of an earlier version.
+def _judged(route: Route, rows: list[dict[str, Any]]) -> tuple[JudgedStep, ...] | None:
+    """Return the steps of a route from `Candidate.reactions`, or None for a file of an earlier version.
 
     Raises:
         KeyError, TypeError, ValueError: the rows are not those of this route.
     """
-    if not any("support" in row for row in rows):
+    if not any("findings" in row for row in rows):
         return None
     if len(rows) != route.num_reactions:
         raise ValueError(f"{len(rows)} reactions are given for a route of {route.num_reactions}")
-    from .judging import Judgement  # needs rdchiral
+    from .judging import JudgedStep  # needs rdchiral
 
-    return tuple(map(Judgement.from_dict, rows))
+    steps = []
+    for step, row in zip(route.steps(), rows, strict=True):
+        steps.append(JudgedStep.from_dict(row, step.smiles, tuple(child.smiles for child in step.children)))
+    return tuple(steps)
 
 
 @dataclass(frozen=True)
@@ -242,7 +233,8 @@ class Plan:
     `id` is the name of the target in its file. `seconds` is the time of its searches, including its share of batches
     with other targets. Plans that differ only in `seconds` are equal. `remarks` are notes for the reader, such as that
     the time limit ended the search or that a salt was stripped. `evidence` is what each step of a route needs to solve
-    the target: `"recorded"`, a recorded precedent, or `"any"`.
+    the target: `"recorded"`, a recorded reaction with the same transformation, or `"any"`. `library` is the version of
+    the recorded transformations with which its routes were judged, None if they were not.
     """
 
     target: str
@@ -252,6 +244,7 @@ class Plan:
     seconds: float | None = field(default=None, compare=False)
     remarks: tuple[str, ...] = ()
     evidence: str = "recorded"
+    library: str | None = None
 
     @property
     def distinct(self) -> list[Candidate]:
@@ -315,7 +308,7 @@ class Plan:
     @property
     def summary(self) -> dict[str, Any]:
         """A row of a table: whether the target is solved, the numbers of distinct routes and of last reactions, the
-        numbers of routes that are purchasable (None without a stock or without a route), precedented, and with a
+        numbers of routes that are purchasable (None without a stock or without a route), recorded, and with a
         failing step, the score of the first route, and the seconds of the searches.
         """
         routes = self.distinct
@@ -343,6 +336,7 @@ class Plan:
             "seconds": self.seconds,
             "remarks": list(self.remarks),
             "evidence": self.evidence,
+            "library": self.library,
             "candidates": [candidate.to_dict() for candidate in self.candidates],
         }
 
@@ -361,6 +355,7 @@ class Plan:
             data.get("seconds"),
             tuple(data.get("remarks") or ()),
             data.get("evidence", "any"),
+            data.get("library"),
         )
 
 
@@ -405,14 +400,14 @@ def ranked(
         candidates: in any order.
         stock: the purchasable molecules.
         per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
-        evidence: what routes need to solve a target, see [`Plan`]. "recorded" puts routes whose steps are all
-            precedented first; among equals, those from molecules of the stock alone; among these, those with fewer
-            steps that only move the problem, take an unusual position of an aromatic ring, or hide another step. "any"
-            compares the stock before the precedents. The score decides last, and alone without it.
+        evidence: what routes need to solve a target, see [`Plan`]. "recorded" puts routes whose steps are all recorded
+            first; among equals, those from molecules of the stock alone; among these, those with fewer detours, as in
+            [`~judging.count_detours`]. "any" compares the stock before the records. The score decides last, and alone
+            without it.
         per_step: let the score per step decide, because the whole score favours short texts.
         library: the file of a user's own reactions, see [`Candidate`].
     """
-    from .judging import count_hidden, count_unproductive
+    from .judging import count_detours
 
     best = [replace(candidate.with_stock(stock), library=library) for candidate in candidates]
 
@@ -421,12 +416,10 @@ def ranked(
         if evidence is None or candidate.route is None:
             return fails, evidence is not None, evidence is not None, 0, -candidate.score
         steps = candidate.route.num_reactions if per_step else 1
-        moves = sum(count(candidate.route, candidate.judgements) for count in (count_unproductive, count_hidden))
-        moves += sum(judgement.is_misplaced for judgement in candidate.judgements)
         order = [not candidate.precedented, not candidate.purchasable]
         if evidence == "any":
             order.reverse()
-        return fails, *order, moves, -candidate.score / max(1, steps)
+        return fails, *order, count_detours(candidate.steps), -candidate.score / max(1, steps)
 
     return list(_numbered(sorted(best, key=place), per_reaction))
 

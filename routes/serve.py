@@ -18,7 +18,7 @@ from .planning.settings import RULES, Constraints, PlanSettings
 if TYPE_CHECKING:
     from ..serving.endpoint import Checked, Endpoint
     from .evaluation.round_trip import ForwardModel
-    from .judging import Judgement
+    from .judging import JudgedStep
     from .planning.planner import RoutePlanner
     from .planning.pool import PlanPool
     from .planning.requests import PlanRequest
@@ -318,16 +318,16 @@ def _respond(
     """Return the plans with the names of their reactions, and drawings if requested. Equal routes share a drawing."""
 
     @cache
-    def drawing(route: "Route", missing: tuple[str, ...] | None, judgements: "tuple[Judgement, ...]") -> str:
+    def drawing(route: "Route", missing: tuple[str, ...] | None, steps: "tuple[JudgedStep, ...]") -> str:
         from .drawing.svg import route_svg
 
-        return route_svg(route, missing=missing, judgements=judgements)
+        return route_svg(route, missing=missing, steps=steps)
 
     def entry(candidate: "Candidate") -> dict[str, Any]:
         check_time(end)
         row = candidate.to_dict()
         if body.svg and candidate.route is not None:
-            row["svg"] = drawing(candidate.route, candidate.missing, candidate.judgements)
+            row["svg"] = drawing(candidate.route, candidate.missing, candidate.steps)
         return row
 
     rows = []

@@ -78,10 +78,10 @@ def main(args: argparse.Namespace) -> int:
 
 def _described(found: Candidate) -> str:
     """Describe a reaction in three lines: its judgement, its reactants, and what the stock says of them."""
-    [(route, known, _)] = found.steps
-    marks = [f"{'' if found.missing is None or leaf in found.missing else '• '}{leaf}" for leaf in route.leaves()]
+    [step] = found.steps
+    marks = [f"{'' if found.missing is None or leaf in found.missing else '• '}{leaf}" for leaf in step.reactants]
     offers = [f"   {offer.smiles}: {offer.description}" for offer in found.offers]
-    return "\n".join([described_step(str(found.rank), route, known, None), f"   {' + '.join(marks)}", *offers])
+    return "\n".join([described_step(str(found.rank), step), f"   {' + '.join(marks)}", *offers])
 
 
 def _ending(plan: Plan) -> list[str]:

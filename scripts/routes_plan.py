@@ -36,7 +36,7 @@ from weftformer.scripts.sharing import add_sharing_options, is_shared, output_pl
 if TYPE_CHECKING:
     from weftformer.distributed.parts import Parts
     from weftformer.routes.files.targets import Target
-    from weftformer.routes.judging import Judgement
+    from weftformer.routes.judging import JudgedStep
     from weftformer.routes.planning.settings import PlanSettings
     from weftformer.routes.stock.stock import Stock
     from weftformer.routes.tree import Route
@@ -46,7 +46,7 @@ EPILOG = """examples:
   weftformer routes plan --input-file targets.sdf --output-file routes.jsonl --time-limit 60 --resume"""
 
 COMMAND = "routes plan"
-IDEAS = "--- Ideas: a step of each of these routes has no recorded precedent ---"
+IDEAS = "--- Ideas: a step of each of these routes is not recorded ---"
 # The exit status when at least one target has no route, or none that starts from the stock.
 NO_ROUTE = 3
 # The largest number of targets without a route that are named at the end.
@@ -302,11 +302,11 @@ def described(plan: Plan, count: int) -> str:
         if candidate.missing is not None:
             facts.append(f"not in stock: {', '.join(candidate.missing)}" if candidate.missing else "purchasable")
         if number := route.num_reactions:
-            facts.append(f"{candidate.precedented_steps} of {number} step{'' if number == 1 else 's'} precedented")
+            facts.append(f"{candidate.precedented_steps} of {number} step{'' if number == 1 else 's'} recorded")
         if candidate.fails_because:
             facts.append(f"fails: {candidate.fails_because}")
         text.append(f"\n{', '.join(facts)}\n{route.format_tree(candidate.missing)}")
-        text += [described_step(f"step {number}", *step) for number, step in enumerate(candidate.steps, 1)]
+        text += [described_step(f"step {number}", step) for number, step in enumerate(candidate.steps, 1)]
         text += [f"buy {offer.smiles}: {offer.description}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []
     return "\n".join(text)
@@ -318,25 +318,25 @@ def _answer(plan: Plan) -> str:
     return f"{'solved' if plan.solved else 'not solved'} by {steps} from the stock"
 
 
-def described_step(number: str, route: Route, known: Judgement, rank: int | None) -> str:
+def described_step(number: str, step: JudgedStep) -> str:
     """Describe a step: its number, its name or class, its recorded reactions, its forward prediction, and remarks, and
     below the usual reagents of the recorded reactions.
     """
-    name = known.title or f"to {route.smiles}"
-    states = {
-        "precedented": f"{known.precedents:,} recorded",
-        "no precedent": "no precedent",
-        "fails": f"fails: {known.reason}",
-    }
-    predicted = "" if rank is None else f", predicted back (rank {rank})" if rank else ", not predicted back"
-    reagents = f"\n   usual reagents: {known.usual_reagents}" if known.usual_reagents else ""
-    return "; ".join([f"{number}: {name}, {states[known.state]}{predicted}", *known.remarks]) + reagents
+    name, state = step.title or f"to {step.product}", "not recorded"
+    if step.precedents:
+        state = f"{step.precedents:,} recorded"
+    elif step.reason:
+        state = f"fails: {step.reason}"
+    if step.forward_rank is not None:
+        state += f", predicted back (rank {step.forward_rank})" if step.forward_rank else ", not predicted back"
+    reagents = f"\n   usual reagents: {step.usual_reagents}" if step.usual_reagents else ""
+    return "; ".join([f"{number}: {name}, {state}", *step.remarks]) + reagents
 
 
 def table(lines: list[dict[str, Any]]) -> str:
     """Return a table with a line for each target, with the number of routes of each kind."""
     names = ("id", "solved", "routes", "groups", "purchasable", "precedented", "failing", "best_score", "seconds")
-    rows = [[name.replace("_", " ") for name in names]]
+    rows = [["recorded" if name == "precedented" else name.replace("_", " ") for name in names]]
     for line in lines:
         score, seconds = line["best_score"], line["seconds"]
         numbers = line | {

@@ -25,7 +25,7 @@ MODULES = (
     "common.tables", "distributed.parts", "routes.training.extraction", "routes.pages.page", "routes.chemistry.faults",
     "routes.files.entries", "routes.files.formats", "routes.files.reaction_lines", "routes.files.streams",
     "routes.chemistry.forms", "routes.chemistry.molecules", "routes.chemistry.normal_form", "routes.planning.constraints",
-    "routes.judging.judgement", "routes.chemistry.skeleton", "routes.judging.transformations", "routes.stock.stock",
+    "routes.judging.judgement", "routes.judging.library", "routes.judging.templates", "routes.chemistry.skeleton", "routes.stock.stock",
     "routes.tree", "tokenization.route_tokenizer",
 )  # fmt: skip
 SOURCES = "".join(

@@ -163,6 +163,14 @@ def _parameters() -> Any:
 _parsed = lru_cache(KNOWN // 16)(parse)
 
 
+@lru_cache(KNOWN // 16)
+def structure(smiles: str) -> Any:
+    """Return the RDKit molecule of a SMILES that RDKit has written, or None. All callers share it: copy it before you
+    change it.
+    """
+    return Chem.MolFromSmiles(smiles)
+
+
 @lru_cache(KNOWN)
 def canonical_smiles(smiles: str) -> str:
     """Return the canonical SMILES of a molecule's normal form. Recent results are cached, because beams and reagents
@@ -360,6 +368,18 @@ def canonical_route(route: Route) -> Route:
         ValueError: RDKit cannot read a molecule. The message quotes it.
     """
     return Route(canonical_smiles(route.smiles), tuple(canonical_route(child) for child in route.children))
+
+
+def joined(molecules: Iterable[str]) -> str:
+    """Return the canonical SMILES of molecules as one text that does not depend on their order."""
+    return ".".join(sorted(part for smiles in molecules for part in canonical_smiles(smiles).split(".")))
+
+
+def without_stereo(smiles: str) -> str:
+    """Return the canonical SMILES without stereochemistry."""
+    molecule = Chem.Mol(structure(smiles))
+    Chem.RemoveStereochemistry(molecule)
+    return Chem.MolToSmiles(molecule)
 
 
 def hash64(text: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -61,44 +61,40 @@ def substitutions(product: Any, reactants: Any) -> Iterator[Substitution]:
     after = {atom.GetAtomMapNum(): atom for atom in product.GetAtoms() if atom.GetIsAromatic()}
     names: tuple[dict[int, str], dict[int, str]] | None = None
     for atom in reactants.GetAtoms():
-        now, left = after.get(atom.GetAtomMapNum()), _leaving(atom)
-        if left is None or now is None:
+        now, symbol = after.get(atom.GetAtomMapNum()), _leaving(atom)
+        if symbol is None or now is None:
             continue
         (ring, before), (same_ring, bound) = _neighbours(atom), _neighbours(now)
         if ring != same_ring or len(bound) != 1 or not bound.isdisjoint(before):
             continue
         system = _ring_system(atom)
-        others = [one for one in system if one.GetIdx() != atom.GetIdx() and _leaving(one) == left]
+        positions = [other for other in system if other.GetIdx() != atom.GetIdx() and _leaving(other) == symbol]
         # a position whose atom leaves as well is none of the others
-        others = [one for one in others if _neighbours(one) == _neighbours(after.get(one.GetAtomMapNum(), one))]
-        if others:
+        positions = [
+            other for other in positions if _neighbours(other) == _neighbours(after.get(other.GetAtomMapNum(), other))
+        ]
+        if positions:
             names = names or (_substituents(reactants), _substituents(product))
-            if came := names[1].get(now.GetIdx()):
-                taken, *left_alone = (_place(one, system, names[0]) for one in (atom, *others))
-                yield Substitution(f"{left} by {came}", taken, tuple(left_alone))
+            if substituent := names[1].get(now.GetIdx()):
+                place, *free = (_place(position, system, names[0]) for position in (atom, *positions))
+                yield Substitution(f"{symbol} by {substituent}", place, tuple(free))
 
 
-def unseen_positions(product: str, mapped: str) -> list[tuple[str, str, int, int]]:
-    """Return the positions of aromatic rings that a step takes, but hardly any similar recorded reactions.
+def positions(steps: Iterable[Substitution]) -> Iterator[tuple[str, str]]:
+    """Yield the kind of each substitution, with each description of the position that it takes."""
+    for substitution in steps:
+        for place in substitution.taken:
+            yield substitution.kind, str(place)
 
-    Args:
-        product: canonical SMILES of the product.
-        mapped: SMILES of the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
 
-    Returns:
-        The kind as in [`Substitution`], the position in words, the number of recorded reactions of this kind that took
-        such a position, and the number of those that could have taken it.
+def position_counts() -> Mapping[str, Mapping[str, tuple[int, int]]]:
+    """Return, for each kind of substitution, the positions that are hardly ever taken, with the number of recorded
+    reactions that took them and the number of those that could have.
     """
-    found = [
-        (one.kind, place, *_unseen()[one.kind][place])
-        for one in _of_step(product, Chem.MolFromSmiles(mapped))
-        for place in map(str, one.taken)
-        if place in _unseen().get(one.kind, ())
-    ]
-    return sorted(set(found))
+    return _table()["unseen"]
 
 
-def misdirection(name: str | None, product: str, reactants: Any) -> str | None:
+def misdirection(name: str | None, steps: Iterable[Substitution]) -> str | None:
     """Return why an electrophile does not enter a benzene ring where a step says, or None.
 
     An oxygen or amino group directs to its *ortho* and *para* positions, whatever else is there. Without one, a
@@ -106,38 +102,30 @@ def misdirection(name: str | None, product: str, reactants: Any) -> str | None:
 
     Args:
         name: the common name of the transformation.
-        product: canonical SMILES of the product.
-        reactants (`Chem.Mol`): the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
+        steps: the aromatic substitutions of the step.
     """
     directing = _table()["directing"]
     if name is not None and name not in directing["steps"]:
         return None
-    for one in _of_step(product, reactants):
-        if one.kind not in directing["kinds"] and name not in directing["always"]:
+    for substitution in steps:
+        if substitution.kind not in directing["kinds"] and name not in directing["always"]:
             continue
-        weak = directing["not"].get(one.kind, ())
-        places = [place for place in one.taken if place.bonds and place.what not in weak]
+        weak = directing["not"].get(substitution.kind, ())
+        places = [place for place in substitution.taken if place.bonds and place.what not in weak]
         strong = [place for place in places if place.what in directing["strong"]]
         if strong and all(place.bonds == _META for place in strong):
             return f"{strong[0].what} directs to its ortho and para positions"
-        if places and not strong and all(
-            place.bonds == _META if place.what in directing["ortho and para"]
-            else place.bonds != _META and place.what in directing["meta"]
-            for place in places
-        ):  # fmt: skip
+        if places and not strong and all(_is_misplaced(place, directing) for place in places):
             where = "meta position" if places[0].what in directing["meta"] else "ortho and para positions"
             return f"{places[0].what} directs to its {where}"
     return None
 
 
-def _of_step(product: str, reactants: Any) -> list[Substitution]:
-    """Return the substitutions of a step, given the reactants with the numbers of the product's atoms."""
-    made: Any = Chem.MolFromSmiles(product)
-    if made is None or reactants is None:
-        return []
-    for place in range(made.GetNumAtoms()):
-        made.GetAtomWithIdx(place).SetAtomMapNum(place + 1)
-    return list(substitutions(made, reactants))
+def _is_misplaced(place: Place, directing: Mapping[str, Any]) -> bool:
+    """Return whether a substituent directs to other positions."""
+    if place.what in directing["ortho and para"]:
+        return place.bonds == _META
+    return place.bonds != _META and place.what in directing["meta"]
 
 
 def _neighbours(atom: Any) -> tuple[set[int], set[int]]:
@@ -168,57 +156,58 @@ def _num_leaving(molecule: Any) -> list[int]:
 
 def _ring_system(atom: Any) -> list[Any]:
     """Return the atoms that aromatic bonds connect with an atom, itself among them."""
-    found, to_visit = {atom.GetIdx(): atom}, [atom]
+    system, to_visit = {atom.GetIdx(): atom}, [atom]
     while to_visit:
-        for bond in (one := to_visit.pop()).GetBonds():
-            other = bond.GetOtherAtom(one)
-            if bond.GetIsAromatic() and other.GetIdx() not in found:
-                found[other.GetIdx()] = other
-                to_visit.append(other)
-    return list(found.values())
+        visited = to_visit.pop()
+        for bond in visited.GetBonds():
+            neighbour = bond.GetOtherAtom(visited)
+            if bond.GetIsAromatic() and neighbour.GetIdx() not in system:
+                system[neighbour.GetIdx()] = neighbour
+                to_visit.append(neighbour)
+    return list(system.values())
 
 
 def _place(atom: Any, system: list[Any], names: Mapping[int, str]) -> frozenset[Place]:
     """Return what is known of a position, with the names of the substituents."""
-    is_benzene = len(system) == _BENZENE and all(one.GetSymbol() == "C" for one in system)
-    found = set() if is_benzene else {Place(0, _drawn(atom, system))}
+    is_benzene = len(system) == _BENZENE and all(member.GetSymbol() == "C" for member in system)
+    places = set() if is_benzene else {Place(0, _drawn(atom, system))}
     molecule = atom.GetOwningMol()
     for ring in molecule.GetRingInfo().AtomRings():
         if atom.GetIdx() in ring and len(ring) == _BENZENE:
             atoms = [molecule.GetAtomWithIdx(index) for index in ring]
-            if all(one.GetSymbol() == "C" for one in atoms):
+            if all(member.GetSymbol() == "C" for member in atoms):
                 here = ring.index(atom.GetIdx())
-                for place, one in enumerate(atoms):
-                    bonds = min(abs(here - place), _BENZENE - abs(here - place))
-                    if bonds and one.GetDegree() > 2:
-                        found.add(Place(bonds, names.get(one.GetIdx(), UNNAMED)))
-    return frozenset(found)
+                for index, member in enumerate(atoms):
+                    bonds = min(abs(here - index), _BENZENE - abs(here - index))
+                    if bonds and member.GetDegree() > 2:
+                        places.add(Place(bonds, names.get(member.GetIdx(), UNNAMED)))
+    return frozenset(places)
 
 
 def _drawn(atom: Any, system: list[Any]) -> str:
     """Return the SMILES of a ring system without substituents, in which an atom has the number 1."""
     molecule, symbols = atom.GetOwningMol(), {}
-    for one in system:
-        has_oxo = any(bond.GetBondTypeAsDouble() == 2 for bond in one.GetBonds())
-        symbol = one.GetSymbol().lower()
-        if one.GetSymbol() == "N" and one.GetDegree() + one.GetTotalNumHs() > 2:
-            symbol = "[n+]" if one.GetFormalCharge() else "[nH]"
-        symbols[one.GetIdx()] = f"{symbol}(=O)" if has_oxo else symbol
+    for member in system:
+        has_oxo = any(bond.GetBondTypeAsDouble() == 2 for bond in member.GetBonds())
+        symbol = member.GetSymbol().lower()
+        if member.GetSymbol() == "N" and member.GetDegree() + member.GetTotalNumHs() > 2:
+            symbol = "[n+]" if member.GetFormalCharge() else "[nH]"
+        symbols[member.GetIdx()] = f"{symbol}(=O)" if has_oxo else symbol
     symbols[atom.GetIdx()] = f"[{atom.GetSymbol().lower()}:1]"
     texts = [symbols.get(index, "*") for index in range(molecule.GetNumAtoms())]
     bare = Chem.Mol(molecule)
-    for one in bare.GetAtoms():
-        one.SetAtomMapNum(0)
+    for copied in bare.GetAtoms():
+        copied.SetAtomMapNum(0)
     return Chem.MolFragmentToSmiles(bare, list(symbols), atomSymbols=texts, isomericSmiles=False)
 
 
 def _substituents(molecule: Any) -> dict[int, str]:
     """Return the names of the substituents of aromatic carbon atoms, by the index of these atoms."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for name, pattern in _patterns().items():
         for ring_atom, *_ in molecule.GetSubstructMatches(pattern):
-            found.setdefault(ring_atom, name)
-    return found
+            names.setdefault(ring_atom, name)
+    return names
 
 
 @cache
@@ -229,10 +218,3 @@ def _table() -> dict[str, Any]:
 @cache
 def _patterns() -> dict[str, Any]:
     return {name: Chem.MolFromSmarts(smarts) for name, smarts in _table()["substituents"].items()}
-
-
-def _unseen() -> Mapping[str, Mapping[str, tuple[int, int]]]:
-    """Return, for each kind of substitution, the positions that are hardly ever taken, with the number of reactions
-    that took them and the number of those that could have.
-    """
-    return _table()["unseen"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..chemistry.molecules import canonical_or_given
-from ..judging import Judgement, judge_route
+from ..judging import JudgedStep, judge_route
 from ..tree import Route
 from .depiction import TEXT_HEIGHT, Depiction, depict_route
 from .layout import Box, Node, nodes, tidy_tree
@@ -138,14 +138,14 @@ class Picture:
 
 
 def route_picture(
-    route: Route, missing: Iterable[str] | None = None, judgements: Sequence[Judgement] | None = None
+    route: Route, missing: Iterable[str] | None = None, steps: Sequence[JudgedStep] | None = None
 ) -> Picture:
     """Draw the molecules of a route, and arrange them with their reactions.
 
     Args:
         route: the route.
         missing: the starting materials that are not purchasable, as in `Candidate.missing`. All others then are.
-        judgements: those of its reactions, whose titles the arrows get, as in `Candidate.judgements` (default: by the
+        steps: its judged reactions, whose titles the arrows get, as in `Candidate.steps` (default: by the
             included library).
 
     Returns:
@@ -156,7 +156,7 @@ def route_picture(
     labels = [_label(index, kind, depictions[index]) for index, kind in enumerate(kinds)]
     sizes = [_size(*parts) for parts in zip(depictions, kinds, labels, strict=True)]
     in_order = sorted((node for node in tree if node.step), key=lambda node: node.step)
-    titles = [judgement.title for judgement in (judge_route(route) if judgements is None else judgements)]
+    titles = [step.title for step in (judge_route(route) if steps is None else steps)]
     made = list(zip(in_order, titles, strict=True))
     gaps = [_gap([pair for pair in made if pair[0].depth == depth]) for depth in range(route.depth)]
     boxes = [box.moved(MARGIN, MARGIN) for box in tidy_tree(sizes, tree, gaps=gaps, row_gap=ROW_GAP)]

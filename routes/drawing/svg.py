@@ -14,7 +14,7 @@ import resvg_py
 from PIL import Image, ImageFont
 
 from ...common.atomic import atomic_write
-from ..judging import Judgement
+from ..judging import JudgedStep
 from ..tree import Route
 from .depiction import INK, LINE_WIDTH, TEXT_HEIGHT
 from .picture import HEAD, LABEL_SIZE, RADIUS, Card, DrawnReaction, Picture, route_picture
@@ -29,11 +29,9 @@ HEAD_WIDTH = 8.0
 MAX_SIDE, MAX_PIXELS = 32_000, 80_000_000
 
 
-def route_svg(
-    route: Route, *, missing: Iterable[str] | None = None, judgements: Sequence[Judgement] | None = None
-) -> str:
+def route_svg(route: Route, *, missing: Iterable[str] | None = None, steps: Sequence[JudgedStep] | None = None) -> str:
     """Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
-    common name, or else its class, if a recorded reaction has the same transformation (`precedents`).
+    common name, or else its class, if a recorded reaction has the same transformation .
 
     Purchasable starting materials are green with a check mark. Others are red with a cross and a dashed frame. They
     are grey without `missing`. The picture has a white background. It contains no `id`, script, font or address, so
@@ -43,17 +41,17 @@ def route_svg(
         route: the route. A molecule that RDKit cannot read is shown as text.
         missing: the starting materials that are not purchasable, as in `Candidate.missing` and from
             `Stock.missing(route)`. All others then are.
-        judgements: those of its reactions, whose titles the arrows get, as in `Candidate.judgements` (default: by the
+        steps: its judged reactions, whose titles the arrows get, as in `Candidate.steps` (default: by the
             included library).
 
     Returns:
         A `<svg>` element.
     """
-    return picture_svg(route_picture(route, missing, judgements))
+    return picture_svg(route_picture(route, missing, steps))
 
 
 def route_png(
-    route: Route, *, missing: Iterable[str] | None = None, judgements: Sequence[Judgement] | None = None
+    route: Route, *, missing: Iterable[str] | None = None, steps: Sequence[JudgedStep] | None = None
 ) -> bytes:
     """Draw the picture of `route_svg` as PNG, with two pixels per SVG pixel, or fewer if the image would be too large.
 
@@ -62,12 +60,12 @@ def route_png(
     Args:
         route: as for `route_svg`.
         missing: as for `route_svg`.
-        judgements: as for `route_svg`.
+        steps: as for `route_svg`.
 
     Returns:
         The contents of a PNG file.
     """
-    drawn = route_picture(route, missing, judgements)
+    drawn = route_picture(route, missing, steps)
     scale = min(2.0, MAX_SIDE / max(drawn.width, drawn.height), math.sqrt(MAX_PIXELS / (drawn.width * drawn.height)))
     # Pillow's own font, so that a picture is the same on every machine, even on one without fonts
     font = ImageFont.load_default(LABEL_SIZE)
@@ -90,7 +88,7 @@ def save_picture(
     path: str | os.PathLike[str],
     *,
     missing: Iterable[str] | None = None,
-    judgements: Sequence[Judgement] | None = None,
+    steps: Sequence[JudgedStep] | None = None,
 ) -> None:
     """Write the picture of a route atomically: readers see the old file or the complete new one.
 
@@ -98,7 +96,7 @@ def save_picture(
         route: as for `route_svg`.
         path: a file name that ends in `.svg` or `.png`. Its folder must exist.
         missing: as for `route_svg`.
-        judgements: as for `route_svg`.
+        steps: as for `route_svg`.
 
     Raises:
         ValueError: the name has another ending.
@@ -107,10 +105,10 @@ def save_picture(
     path = Path(path)
     check_picture(path)
     if path.suffix.lower() == ".svg":
-        svg = route_svg(route, missing=missing, judgements=judgements)
+        svg = route_svg(route, missing=missing, steps=steps)
         data = f'<?xml version="1.0" encoding="UTF-8"?>\n{svg}\n'.encode()
     else:
-        data = route_png(route, missing=missing, judgements=judgements)
+        data = route_png(route, missing=missing, steps=steps)
     with atomic_write(path) as temporary:
         temporary.write_bytes(data)
 

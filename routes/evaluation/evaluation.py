@@ -8,7 +8,7 @@ one takes none.
     exact                   the recorded route, ignoring the order of children
     last_reaction           a route with the last reaction of the recorded one
     purchasable             a route to the target whose starting materials are all in stock; `any` among all candidates
-    purchasable_precedented the same, and every step has a recorded precedent (`routes.judge`): otherwise, a route from
+    purchasable_precedented the same, and every step is recorded (`routes.judge`): otherwise, a route from
                             unrelated molecules of the stock counts as much as a good one
 """
 
@@ -140,7 +140,7 @@ def _ranks(plan: Plan, reference: Route, stock: Stock | None, library: str | Non
         def is_precedented(route: Route) -> bool:
             candidate = candidates[route]
             if library is not None:
-                candidate = replace(candidate, library=library, saved_judgements=None)
+                candidate = replace(candidate, library=library, judged=None)
             return candidate.precedented is True
 
         def is_purchasable(route: Route) -> bool:

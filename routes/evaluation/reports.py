@@ -15,7 +15,7 @@ _TITLES = {
     "exact": "Recorded route found (%), order of reactants ignored",
     "last_reaction": "Last reaction right (%)",
     "purchasable": "Purchasable (%): a route with all starting materials in stock",
-    "purchasable_precedented": "Purchasable and precedented (%): each step has a recorded precedent",
+    "purchasable_precedented": "Purchasable and recorded (%): each step is recorded",
 }
 _NOTE = "In brackets: Wilson's 95% intervals."
 

@@ -1,30 +1,22 @@
-"""Judges reactions: precedents in recorded chemistry, and remarks."""
+"""Judges steps by recorded reactions."""
 
-from .judgement import (
-    CLASSES,
-    Evidence,
-    Judgement,
-    count_hidden,
-    count_unproductive,
-    is_recorded,
-    judge,
-    judge_route,
-    judge_step,
-)
-from .transformations import Library, Transformation, library_of, shipped_library
+from .judged_step import Finding, JudgedStep, count_detours
+from .judgement import is_recorded, judge, judge_route
+from .library import Library
+from .library_files import library_of, load_library, shipped_library
+from .transformation import CLASSES, Transformation
 
 __all__ = [
     "CLASSES",
-    "Evidence",
-    "Judgement",
+    "Finding",
+    "JudgedStep",
     "Library",
     "Transformation",
-    "count_hidden",
-    "count_unproductive",
+    "count_detours",
     "is_recorded",
     "judge",
     "judge_route",
-    "judge_step",
     "library_of",
+    "load_library",
     "shipped_library",
 ]

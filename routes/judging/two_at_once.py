@@ -8,9 +8,12 @@ from typing import Any
 
 from rdkit import Chem
 
-from ..chemistry.groups import changed_atoms, objection
-from ..chemistry.molecules import canonical_smiles
-from .transformations import LEAST_PROPOSED, Library, Transformation, joined
+from ..chemistry.molecules import canonical_smiles, joined
+from ..chemistry.rules import objection
+from ..chemistry.step import MappedStep
+from .library import LEAST_PROPOSED, Library
+from .templates import outcomes
+from .transformation import Transformation
 
 # The number of transformations that are tried as the later of the two.
 _MOST_TRIED = 50
@@ -34,28 +37,29 @@ def two_at_once(
     Returns:
         The later of the two first.
     """
-    made, wanted = canonical_smiles(product), joined(reactants)
-    tries = iter(range(_MOST_APPLIED // len(made)))
-    for later, _ in zip(library.first_of_two(made, wanted)[:_MOST_TRIED], tries, strict=False):
-        for outcome, mapped in later.outcomes(made).items():
-            left, intermediates = Counter(wanted.split(".")), list[str]()
+    canonical, others = canonical_smiles(product), joined(reactants)
+    tries = iter(range(_MOST_APPLIED // len(canonical)))
+    for later, _ in zip(library.first_of_two(canonical, others)[:_MOST_TRIED], tries, strict=False):
+        for outcome, mapped in outcomes(later.smarts, canonical).items():
+            rest, intermediates = Counter(others.split(".")), list[str]()
             for part in joined(outcome.split(".")).split("."):
-                if left[part]:
-                    left[part] -= 1
+                if rest[part]:
+                    rest[part] -= 1
                 else:
                     intermediates.append(part)
-            if len(intermediates) != 1 or not (origins := list(left.elements())):
+            origins = list(rest.elements())
+            if len(intermediates) != 1 or not origins:
                 continue
-            if objection(later.name, made, mapped) is not None:
+            last = MappedStep(canonical, mapped)
+            if objection(later.name, last) is not None:
                 continue
-            earlier, objected, mapped_before = library.match(intermediates[0], origins, tries=tries)
-            if earlier is None or objected is not None or earlier.count < LEAST_PROPOSED:
+            earlier = library.match(intermediates[0], origins, tries)
+            if earlier is None or earlier.objection() or earlier.transformation.count < LEAST_PROPOSED:
                 continue
-            changed = changed_atoms(made, mapped)
             for numbers in _numbers(intermediates[0], mapped):
-                also = {numbers[number - 1] for number in changed_atoms(intermediates[0], mapped_before)}
-                if changed.isdisjoint(also) and 0 not in also:
-                    return later, earlier
+                changed = {numbers[number - 1] for number in earlier.step.changed_atoms}
+                if last.changed_atoms.isdisjoint(changed) and 0 not in changed:
+                    return later, earlier.transformation
     return None
 
 

@@ -160,7 +160,7 @@ def tree_html(found: Candidate, have: Sequence[str] = (), forbidden: Sequence[st
     assert found.route is not None
     leaves, svg = (
         list(dict.fromkeys(found.route.leaves())),
-        picture_svg(route_picture(found.route, found.missing, found.judgements), _SHOW),
+        picture_svg(route_picture(found.route, found.missing, found.steps), _SHOW),
     )
     drawn = _DrawnRoute(1, 1, found, found.route, leaves, Markup(svg), "recorded")
     asked = {"have": have, "forbidden": forbidden, "looks": LOOKS, "sections": ()}
@@ -198,7 +198,7 @@ def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:
     """
     shown = []
     for candidate, route in plan.found[:most]:
-        picture = route_picture(route, candidate.missing, candidate.judgements)
+        picture = route_picture(route, candidate.missing, candidate.steps)
         others = [num_alternatives(step, candidate.library) if has_builder else 0 for step in route.steps()]
         shown.append((candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}", others))
     return templates().get_template("plan.html").render(plan=plan, shown=shown, has_builder=has_builder)
@@ -348,7 +348,7 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
         portrait = None
     groups: dict[tuple[str, ...], _Group] = {}
     for rank, (candidate, route) in enumerate(plan.found, 1):
-        picture = route_picture(route, candidate.missing, candidate.judgements)
+        picture = route_picture(route, candidate.missing, candidate.steps)
         key = tuple(sorted(canonical_or_given(child.smiles) for child in route.children))
         if key not in groups:
             groups[key] = _group(candidate, route, picture, shared)
@@ -363,7 +363,7 @@ def _group(candidate: Candidate, route: Route, picture: Picture, shared: dict[st
     portraits = [portrait for drawn in reactants if (portrait := _portrait(drawn, shared))]
     # drawing only some of them would suggest fewer reactants
     is_drawn = len(portraits) == len(reactants)
-    name = candidate.judgements[-1].title if route.children else None
+    name = candidate.steps[-1].title if route.children else None
     return _Group(name, [drawn.smiles for drawn in reactants], portraits if is_drawn else [], [])
 
 

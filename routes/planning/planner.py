@@ -145,7 +145,7 @@ class RoutePlanner:
             changes: fields of [`PlanSettings`], which override those in `settings`.
 
         Returns:
-            A plan whose candidates are routes of one step. `Candidate.reactions` and `Candidate.judgements` have the
+            A plan whose candidates are routes of one step. `Candidate.reactions` and `Candidate.steps` have the
             name, the evidence, the examples and the remarks of each.
 
         Raises:

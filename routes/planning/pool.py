@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..judging import library_of
 from ..plans import Plan, ranked
 from ..stock.stock import Stock
 from ..tree import Route
@@ -192,5 +193,6 @@ class PlanPool:
             seconds=seconds,
             remarks=(*target.request.remarks, *remarks),
             evidence=settings.evidence,
+            library=library_of(settings.library).version,
         )
         return plan if self.finish is None else self.finish(plan)

@@ -278,7 +278,7 @@ def library_steps(library: judging.Library, smiles: str, most: int = LISTED_STEP
 
 def own_reactants(library: judging.Library, smiles: str) -> list[tuple[str, ...]]:
     """Return the reactants of a molecule by the transformations of a user, which come before all others."""
-    return [] if library.own is None else [one for one, _ in library.own.propose(smiles, LISTED_STEPS)]
+    return [] if library.users is None else [reactants for reactants, _ in library.users.propose(smiles, LISTED_STEPS)]
 
 
 def _estimate(smiles: str) -> float:

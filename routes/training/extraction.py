@@ -24,24 +24,16 @@ from ...common.atomic import atomic_write
 from ...common.progress import Progress
 from ...common.tables import find_column, named_errors, read_table, text_of
 from ...common.workers import WorkerProcesses
-from ..chemistry.groups import kept_groups
-from ..chemistry.molecules import canonical_smiles
+from ..chemistry.groups import counted_groups
+from ..chemistry.molecules import canonical_smiles, joined
 from ..chemistry.reagents import compounds
+from ..chemistry.step import MappedStep
 from ..files.entries import REACTION_COLUMNS
 from ..files.reaction_lines import read_reaction
-from ..judging import CLASSES
-from ..judging.transformations import (
-    EXAMPLES,
-    Example,
-    Row,
-    Transformation,
-    difference,
-    joined,
-    most_common_sets,
-    named,
-    patterns,
-    shipped_library,
-)
+from ..judging.library import difference
+from ..judging.library_files import named, shipped_library
+from ..judging.templates import mapped_reactants, patterns
+from ..judging.transformation import CLASSES, EXAMPLES, Example, Row, Transformation, most_common_sets
 from ..tree import ATOM_MAP
 
 # rdchiral takes minutes or does not end beyond these numbers of reactants and characters, and for a few other
@@ -177,10 +169,11 @@ class Extraction:
     def template(self, record: Record) -> list[Template | None]:
         """Return the template of a record, or None if none reproduces its reactants."""
         smarts = _template_of(record.mapped)
-        mapped = smarts and Transformation(smarts, 1).mapped(record.product, record.reactants)
+        mapped = smarts and mapped_reactants(smarts, record.product, record.reactants)
         if not smarts or not mapped:
             return [None]
-        return [Template(smarts, core_of(smarts), tuple(kept_groups(record.product, mapped)))]
+        step = MappedStep(record.product, mapped)
+        return [Template(smarts, core_of(smarts), tuple(filter(step.stays, counted_groups())))]
 
 
 def _template_of(mapped: str) -> str | None:

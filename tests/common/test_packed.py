@@ -15,7 +15,7 @@ import pytest
 from weftformer.common.packed import VARIABLE, BoundedText
 from weftformer.routes.files.entries import read_entries
 from weftformer.routes.files.targets import read_targets, targets_in
-from weftformer.routes.judging.transformations import read_rows
+from weftformer.routes.judging.library_files import read_rows
 from weftformer.routes.stock.stock import Stock
 from weftformer.scripts import generate
 from weftformer.training.files import load_file, load_file_stream

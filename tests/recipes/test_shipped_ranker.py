@@ -8,7 +8,7 @@ pytest.importorskip("rdchiral")
 
 from weftformer.recipes import shipped_ranker
 from weftformer.routes import Route, write_routes
-from weftformer.routes.judging.transformations import Library
+from weftformer.routes.judging import load_library
 from weftformer.routes.training.extraction import make_library, write
 
 LENGTHS = range(2, 10)
@@ -52,7 +52,7 @@ def test_a_ranker_tells_the_reactions_of_its_library_apart(files, monkeypatch, c
     classes = (files / "pairs" / "classes.txt").read_text().split()
     assert len(classes) == 15 and "null" not in classes
     assert "13 reactions of 2 classes" in capsys.readouterr().out
-    library = Library.load(files / "library.jsonl.gz", files / "ranker.safetensors")
+    library = load_library(files / "library.jsonl.gz", files / "ranker.safetensors")
     assert library.propose("CCCCCCCCCCCC(=O)NCC", 5)[0] == (("CCCCCCCCCCCC(=O)O", "CCN"), pytest.approx(1.0, abs=0.2))
     # an ether from either side, with half of the probability each
     shares = dict(library.propose("CCCCCCCCCCCOCC", 5))

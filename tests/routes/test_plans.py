@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from weftformer.routes import Candidate, Plan, Route, Stock
-from weftformer.routes.judging import Judgement
-from weftformer.routes.judging.transformations import Example, ReagentSet
+from weftformer.routes.judging import Finding, JudgedStep
+from weftformer.routes.judging.transformation import Example, ReagentSet
 from weftformer.routes.pages.page import plan_html
 from weftformer.routes.plans import ranked
 
@@ -123,28 +123,32 @@ def test_a_plan_is_written_and_read():
 
 
 # what no library says of the steps of LONGER: a value in every field
-JUDGEMENTS = (
-    Judgement("no precedent", remarks=("odd", "very odd"), is_objected=True, support="related", reason="it is wet"),
-    Judgement(
-        "precedented", 7, (Example("CO>>C", "ELN-7"), Example("C>>C", None)), "acylation", "our ester", None, ("dry",),
-        reagents=(ReagentSet("", 3), ReagentSet("CN(C)C=O", 2)), is_misplaced=True,
+MOLECULES = [(step.smiles, tuple(child.smiles for child in step.children)) for step in LONGER.steps()]
+JUDGED = (
+    JudgedStep(
+        *MOLECULES[0], findings=(Finding("it is wet", "fails"), Finding("odd", "refuses"), Finding("old")),
+        support="related",
+    ),
+    JudgedStep(
+        *MOLECULES[1], 7, (Example("CO>>C", "ELN-7"), Example("C>>C", None)), "acylation", "our ester",
+        (Finding("dry", "ranks lower"),), reagents=(ReagentSet("", 3), ReagentSet("CN(C)C=O", 2)),
     ),
 )  # fmt: skip
 
 
 def test_a_plan_that_is_read_back_says_what_was_written():
-    plan = Plan("COC(C)=O", [replace(found(LONGER)[0], saved_judgements=JUDGEMENTS, score=math.nan)])
+    plan = Plan("COC(C)=O", [replace(found(LONGER)[0], judged=JUDGED, score=math.nan)])
     data = json.loads(json.dumps(plan.to_dict()))
     (again,) = Plan.from_dict(data).candidates
-    assert again.judgements == JUDGEMENTS and Plan.from_dict(data).to_dict() == data
+    assert again.steps == JUDGED and again.evidence == "related" and Plan.from_dict(data).to_dict() == data
     assert plan_html(Plan.from_dict(data)) == plan_html(plan)
     # files of earlier versions have less, and are judged again
     older = data["candidates"][0] | {
         "reactions": [row | {"state": "fails"} for row in data["candidates"][0]["reactions"]]
     }
     for row in older["reactions"]:
-        del row["support"], row["examples"], row["reagent_sets"]
-    assert Candidate.from_dict(older).judgements == found(LONGER)[0].judgements
+        del row["findings"], row["examples"], row["reagent_sets"]
+    assert Candidate.from_dict(older).steps == found(LONGER)[0].steps
 
 
 @pytest.mark.parametrize(
@@ -152,14 +156,14 @@ def test_a_plan_that_is_read_back_says_what_was_written():
     [
         (lambda rows: rows.pop(), "1 reactions are given for a route of 2"),
         (
-            lambda rows: rows[0].update(state="good"),
-            "state must be one of precedented, no precedent, fails, got 'good'",
+            lambda rows: rows[0]["findings"][0].update(effect="good"),
+            "effect must be one of fails, refuses, ranks lower, note, got 'good'",
         ),
         (lambda rows: rows[1].pop("examples"), "examples"),
     ],
 )
 def test_judgements_of_another_route_are_refused(change, message):
-    data = replace(found(LONGER)[0], saved_judgements=JUDGEMENTS).to_dict()
+    data = replace(found(LONGER)[0], judged=JUDGED).to_dict()
     change(data["reactions"])
     with pytest.raises((KeyError, ValueError), match=message):
         Candidate.from_dict(data)

@@ -99,7 +99,7 @@ def test_saved_predictions_give_the_same_numbers(untrained_folder, routes, asked
     assert run(*words, "--predictions", saved, "--json", second) == 0
     assert capsys.readouterr().out == printed
     assert json.loads(first.read_text())["columns"] == json.loads(second.read_text())["columns"]
-    assert "Purchasable and precedented" in printed
+    assert "Purchasable and recorded" in printed
 
 
 def test_the_draw_of_targets_is_repeated_by_its_seed(tmp_path):

@@ -121,6 +121,7 @@ def test_own_reactions_are_planned_and_shown_everywhere(plan, tmp_path, capsys):
     for row in (json.loads((tmp_path / "a.jsonl").read_text()), *json.loads((tmp_path / "a.json").read_text())):
         first = row["candidates"][0]
         [step] = first["reactions"]
+        assert row["library"] and row["library"] != shipped_library().version
         assert row["solved"] and first["precedented"] and first["evidence"] == "recorded"
         assert (step["state"], step["class"], step["examples"][0]["source"]) == ("precedented", NAME, "ELN-7")
     [first, *_] = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())
@@ -128,7 +129,7 @@ def test_own_reactions_are_planned_and_shown_everywhere(plan, tmp_path, capsys):
     page, picture = (html.unescape((tmp_path / f"a.{ending}").read_text()) for ending in ("html", "svg"))
     described = f"Step 1, {NAME}: {' and '.join(REACTANTS)} give {PRODUCT}."
     assert described in page and described in picture
-    assert f"Last reaction: {NAME}" in page and "1 of 1 step precedented" in page and "ELN-7" in page
+    assert f"Last reaction: {NAME}" in page and "1 of 1 step recorded" in page and "ELN-7" in page
     # what is read back says the same, although nobody names the library again
     for file in ("a.jsonl", "a.json"):
         words = [word for ending in endings for word in ("--export", f"b.{ending}")]

@@ -49,13 +49,13 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys, monkeypatch)
     out = capsys.readouterr().out
     words = (
         f"\n{AMIDE}: ",
-        "rank 1, group 1, 1 of 1 step precedented\n",
+        "rank 1, group 1, 1 of 1 step recorded\n",
         "\nstep 1: amide coupling, ",
         "└── NCc1ccccc1\n1 reaction, longest path 1; 2 starting materials\n",  # without a stock
     )
     assert all(one in out for one in words)
     heads, line = out.rstrip().splitlines()[-2:]
-    assert " ".join(heads.split()) == "id solved routes groups purchasable precedented failing best score seconds"
+    assert " ".join(heads.split()) == "id solved routes groups purchasable recorded failing best score seconds"
     number, solved, routes, groups, purchasable, *_ = line.split()
     assert (number, solved) == ("1", "-") and int(routes) >= int(groups) >= 1 and purchasable == "-"
 
@@ -78,7 +78,7 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     (line,) = csv.DictReader((tmp_path / "b.summary.csv").read_text().splitlines())
     assert (line["solved"], line["steps"], line["precedented_steps"]) == ("true", "2", "2")
     assert "<dd>stock.csv, 3 molecules</dd>" in (tmp_path / "b.html").read_text()
-    assert "purchasable, 2 of 2 steps precedented\nCC(=O)NCc1ccccc1" in out
+    assert "purchasable, 2 of 2 steps recorded\nCC(=O)NCc1ccccc1" in out
     assert "\nbuy CC(=O)O: as sodium salt (CC(=O)[O-].[Na+]), 5.00 USD\n" in out
     assert "\nprice: 7.00 USD for 2 of 3 starting materials, one listed pack of each\n" in out
     (row,), (same,) = rows_of(tmp_path / "a.jsonl"), json.loads((tmp_path / "b.json").read_text())

@@ -7,7 +7,7 @@ from weftformer.routes import Constraints, judge
 from weftformer.routes.chemistry import skeleton
 from weftformer.routes.chemistry.matching import SearchTooLong, bounded_search
 from weftformer.routes.drawing import depiction
-from weftformer.routes.judging import Transformation, shipped_library, two_at_once
+from weftformer.routes.judging import shipped_library, templates, two_at_once
 from weftformer.routes.planning.constraints import broken_by_user
 from weftformer.routes.planning.settings import PlanSettings
 
@@ -61,8 +61,9 @@ def test_foreign_molecules_are_judged_proposed_and_drawn_in_time():
 
 
 def test_a_peptide_of_ten_residues_has_few_transformations_applied(monkeypatch):
-    applied, outcomes = [], Transformation.outcomes
-    monkeypatch.setattr(Transformation, "outcomes", lambda *of: applied.append(of) or outcomes(*of))
+    applied, outcomes = [], templates.outcomes
+    for module in (templates, two_at_once):
+        monkeypatch.setattr(module, "outcomes", lambda *of: applied.append(of) or outcomes(*of))
     monkeypatch.setattr(two_at_once, "_MOST_APPLIED", 1000)
     sides = ["C", "Cc1ccccc1", "CC(C)C", "CO", "CCSC", "C(C)C", "CC(N)=O", "Cc1ccc(O)cc1", "CCC(=O)O", "CCCCN"]
     residues = [f"N[C@@H]({side})C(=O)" for side in sides]

@@ -1,8 +1,8 @@
 import pytest
 
 from weftformer.routes.chemistry.reagents import compounds, reagent_name
-from weftformer.routes.judging import Judgement
-from weftformer.routes.judging.transformations import ReagentSet, Transformation, most_common_sets
+from weftformer.routes.judging import JudgedStep
+from weftformer.routes.judging.transformation import ReagentSet, Transformation, most_common_sets
 
 
 @pytest.mark.parametrize(
@@ -32,10 +32,10 @@ def test_ions_are_put_together(agents, names):
 def test_the_usual_reagents_are_those_of_the_reactions_that_have_some():
     sets = most_common_sets({"CO": 5, "CN(C)C=O [H-].[Na+]": 7, "O": 1, "CCO": 1})
     assert (sets[0], [one.num_reactions for one in sets]) == (("", 14), [14, 7, 5, 1, 1])
-    assert Judgement("precedented", reagents=sets).usual_reagents == "DMF, NaH (7 of 14); methanol (5); water (1)"
+    assert JudgedStep("C", ("O",), reagents=sets).usual_reagents == "DMF, NaH (7 of 14); methanol (5); water (1)"
     # what an earlier file may have: a number of reactions without sets
-    assert Judgement("precedented", reagents=(ReagentSet("", 3),)).usual_reagents is None
-    assert most_common_sets({}) == () and Judgement("precedented").usual_reagents is None
+    assert JudgedStep("C", ("O",), reagents=(ReagentSet("", 3),)).usual_reagents is None
+    assert most_common_sets({}) == () and JudgedStep("C", ("O",)).usual_reagents is None
     one = Transformation("A>>B", 20, reagents=sets).plus(
         Transformation("A>>B", 3, reagents=most_common_sets({"CO": 3}))
     )

@@ -1,27 +1,26 @@
 import csv
 import gzip
-import json
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from weftformer.routes import Candidate, Route, judge
-from weftformer.routes.chemistry.groups import GROUPS, Groups, unstable_kind
+from weftformer.routes.chemistry.groups import patterns, unstable_kind
 from weftformer.routes.chemistry.molecules import rooted_smiles
+from weftformer.routes.chemistry.step import MappedStep
 from weftformer.routes.judging import (
     Transformation,
-    count_unproductive,
+    count_detours,
     judge_route,
     judgement,
     shipped_library,
-    transformations,
+    templates,
 )
-from weftformer.routes.judging.transformations import Library, difference
+from weftformer.routes.judging.library import Library, difference
 from weftformer.routes.shipped import STOCK
 from weftformer.routes.training.extraction import Extraction, build, record_of
 
@@ -163,7 +162,7 @@ def test_an_ester_of_the_acid_of_another_ester_moves_the_problem():
     swapped = Route("CCOC(=O)c1ccccc1", (hydrolysis, Route("CCO")))
     assert [one.name for one in judge_route(swapped)] == ["methyl ester hydrolysis", "esterification"]
     made = Route("CCOC(=O)c1ccccc1", (Route(acid), Route("CCO")))
-    assert [count_unproductive(one, judge_route(one)) for one in (swapped, hydrolysis, made)] == [1, 0, 0]
+    assert [count_detours(judge_route(route)) for route in (swapped, hydrolysis, made)] == [1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -258,19 +257,18 @@ def test_the_whole_functional_group_counts(product, reactants, remark):
 def test_templates_without_stereochemistry_give_what_rdchiral_gives(monkeypatch, product):
     rows = sorted(shipped_library().rows(), key=lambda row: -row[1].count)
     common = [one for _, one in rows if "@" not in one.smarts][:150]
-    names = json.loads(files("weftformer.routes.chemistry").joinpath(GROUPS).read_text())["groups"]
 
     def outcomes(one):
         # the mapped reactants may differ in their order, but the same atoms change
-        return {smiles: changes(mapped) for smiles, mapped in one.outcomes(product).items()}
+        return {smiles: changes(mapped) for smiles, mapped in templates.outcomes(one.smarts, product).items()}
 
     def changes(mapped):
-        groups = Groups(product, mapped)
-        return [(groups.reacts(name), groups.stays(name)) for name in names]
+        step = MappedStep(product, mapped)
+        return [(step.reacts(name), step.stays(name)) for name in patterns()]
 
     fast = [outcomes(one) for one in common]
     assert any(fast)
-    monkeypatch.setattr(transformations, "_flat_outcomes", lambda smarts, product: None)
+    monkeypatch.setattr(templates, "_flat_outcomes", lambda smarts, product: None)
     assert [outcomes(one) for one in common] == fast
 
 
@@ -369,7 +367,8 @@ def test_the_most_common_precedent_without_reagents_counts():
 def test_two_recorded_transformations_support_a_step(product, reactants, support, told):
     found = judge(product, reactants)
     assert (found.state, found.support) == ("no precedent", support)
-    assert found.evidence(1) == (support or "predicted") and found.evidence(None) == (support or "none")
+    assert replace(found, forward_rank=1).evidence == (support or "predicted")
+    assert found.evidence == (support or "none")
     assert told is None or (told in found.remarks[0] and "at once" in found.remarks[0])
 
 
@@ -389,7 +388,7 @@ def test_the_order_the_spelling_and_the_threads_change_no_judgement():
     recorded = [one.examples[0].smiles.split(">>") for _, one in shipped_library().rows() if one.examples]
     steps = [(made, used.split(".")) for used, made in rng.sample(recorded, 200)]
     steps += [(made, used[:1]) for made, used in steps[:100]]  # without the other reactants: most have no precedent
-    judgements = [judge(*step) for step in steps]
+    judgements = [replace(judge(*step), product="", reactants=()) for step in steps]
 
     def again(place):
         made, used = steps[place]
@@ -399,5 +398,5 @@ def test_the_order_the_spelling_and_the_threads_change_no_judgement():
     judgement._judge.cache_clear()
     with ThreadPoolExecutor(8) as threads:
         for place, other in threads.map(again, rng.sample(range(len(steps)), len(steps))):
-            assert other == judgements[place], steps[place]
+            assert replace(other, product="", reactants=()) == judgements[place], steps[place]
     assert len({one.state for one in judgements}) == 3

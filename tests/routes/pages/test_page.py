@@ -88,9 +88,9 @@ def test_summaries_of_routes_on_the_page():
     assert [" ".join(summary.split()) for summary in summaries] == [
         "Sort and filter",
         "What to buy 4 starting materials of the routes shown",
-        "Rank 1 ✓ purchasable 1 of 1 step precedented score \N{MINUS SIGN}1.50 1 reaction · depth 1 · 2 starting materials",
+        "Rank 1 ✓ purchasable 1 of 1 step recorded score \N{MINUS SIGN}1.50 1 reaction · depth 1 · 2 starting materials",
         "3 recorded examples",
-        "Rank 2 ✕ 1 not in stock 2 of 2 steps precedented score \N{MINUS SIGN}6.00 2 reactions · depth 2 · 2 starting materials",
+        "Rank 2 ✕ 1 not in stock 2 of 2 steps recorded score \N{MINUS SIGN}6.00 2 reactions · depth 2 · 2 starting materials",
         *["3 recorded examples"] * 2,
         *["1 candidate is not a route"] * 2,
     ]
@@ -124,7 +124,7 @@ def test_steps_on_the_page():
     assert re.fullmatch(r"Step 1 nitrile reduction \d+ recorded Usual reagents: .*", steps[0][1])
     assert re.fullmatch(r"Step 2 amide from an acid chloride \d+ recorded Usual reagents: .*", steps[1][1])
     assert steps[2:] == [
-        ("missing", "Step 1 fails: 5 C, 1 N missing"), ("unknown", "Step 2 no precedent no atom of CCN is needed"),
+        ("missing", "Step 1 fails: 5 C, 1 N missing"), ("unknown", "Step 2 not recorded no atom of CCN is needed"),
     ]  # fmt: skip
-    assert text.count('class="examples"') == 2 and "0 of 2 steps precedented" in text
+    assert text.count('class="examples"') == 2 and "0 of 2 steps recorded" in text
     assert ["data-precedented" in row for row in re.findall(r'<li class="route".*?>', text)] == [True, False]

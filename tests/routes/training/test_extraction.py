@@ -4,13 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from weftformer.routes.judging.transformations import (
-    Library,
-    Transformation,
-    combined,
-    library_of,
-    named,
-)
+from weftformer.routes.judging import Library, Transformation, library_of, load_library
+from weftformer.routes.judging.library_files import combined, named
 from weftformer.routes.training.extraction import (
     NO_MAPS,
     UNREADABLE,
@@ -75,12 +70,12 @@ def test_a_library_has_what_its_reactions_share_and_their_reagents(tmp_path):
     assert coupling.reagents == (("", 2), ("CN(C)C=O", 2)) and coupling.kept == {"": 2}
     path = tmp_path / "own.jsonl.gz"
     write(rows, path)
-    again = Library.load(path)
+    again = load_library(path)
     assert list(again.rows()) == rows
     assert again.find("CCCNC(C)=O", ["CCCN", "CC(=O)O"]) == coupling
     path.write_bytes(gzip.compress(b'{"a": 1}\n'))
     with pytest.raises(ValueError, match="is not a library of transformations"):
-        Library.load(path)
+        load_library(path)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +90,11 @@ def test_fields_of_a_library_have_their_types(tmp_path, place, value):
     fields = ["O1", "[C:1]-[OH]>>[C:1]-Br", 2, 3, [["CBr>>CO", "US1"]], "hydrolysis", {"": 2}, None, [["", 2]]]
     path = tmp_path / "own.jsonl"
     path.write_text(json.dumps(fields) + "\n")
-    assert len(Library.load(path)) == 1
+    assert len(load_library(path)) == 1
     fields[place] = value
     path.write_text(json.dumps(fields) + "\n")
     with pytest.raises(ValueError, match=r"own\.jsonl is not a library of transformations: line 1 is"):
-        Library.load(path)
+        load_library(path)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +114,7 @@ def test_a_library_of_earlier_releases_is_read(tmp_path):
     (tmp_path / "old.jsonl").write_text(
         '["O1","A>>B",3,2,[["CC>>CC","US1"]],"coupling",{"":3}]\n["O1","C>>D",1,null,[]]\n'
     )
-    first, second = (one for _, one in Library.load(tmp_path / "old.jsonl").rows())
+    first, second = (one for _, one in load_library(tmp_path / "old.jsonl").rows())
     assert (first.name, first.kept, first.core, first.reagents) == ("coupling", {"": 3}, None, ())
     assert (second.name, second.count) == (None, 1)
 

@@ -1,0 +1,120 @@
+"""A step of a synthesis whose atoms are mapped, and what can be read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+from rdkit import Chem
+
+from .groups import patterns
+from .molecules import structure
+from .orientation import Substitution, substitutions
+
+# The indices of a group's atoms.
+Atoms = tuple[int, ...]
+
+
+class MappedStep:
+    """A step whose atoms are mapped. Each fact is computed once, when it is needed.
+
+    Args:
+        product: canonical SMILES.
+        mapped: SMILES of the reactants, whose atoms have the numbers of the product's atoms, counted from 1.
+    """
+
+    def __init__(self, product: str, mapped: str):
+        self.product, self.mapped = product, mapped
+        self._matches: dict[str, tuple[list[Atoms], list[Atoms]]] = {}
+
+    @cached_property
+    def molecule(self) -> Any:
+        """The product as an RDKit molecule with atom maps."""
+        molecule: Any = Chem.Mol(structure(self.product))
+        for atom in molecule.GetAtoms():
+            atom.SetAtomMapNum(atom.GetIdx() + 1)
+        return molecule
+
+    @cached_property
+    def reactants(self) -> Any:
+        """The reactants as one RDKit molecule with atom maps, or None if RDKit cannot read them."""
+        return Chem.MolFromSmiles(self.mapped)
+
+    @cached_property
+    def _after(self) -> dict[int, list[Any]]:
+        return {number: environment for number, *environment in _environments(structure(self.product))}
+
+    @cached_property
+    def _before(self) -> list[tuple[Any, ...]]:
+        return [] if self.reactants is None else _environments(self.reactants, from_maps=True)
+
+    @cached_property
+    def changed_atoms(self) -> set[int]:
+        """The numbers of the product's atoms whose bonds, hydrogens or charge change."""
+        before = {number: environment for number, *environment in self._before}
+        return {number for number, environment in self._after.items() if before.get(number) != environment}
+
+    @cached_property
+    def _kept(self) -> set[int]:
+        """The indices of the reactants' atoms that are in the product."""
+        return {index for index, (number, *_) in enumerate(self._before) if number in self._after}
+
+    @cached_property
+    def _changed(self) -> set[int]:
+        """The indices of the reactants' atoms that change: also of leaving ones beside an atom of the product."""
+        changed = set[int]()
+        for index, (number, bonds, *counts) in enumerate(self._before):
+            if number in self._after:
+                is_changed = self._after[number] != [bonds, *counts]
+            else:
+                is_changed = any(neighbour in self._after for neighbour, _ in bonds)
+            if is_changed:
+                changed.add(index)
+        return changed
+
+    def reacts(self, group: str) -> bool:
+        """Return whether a functional group of the reactants reacts: one of its atoms changes."""
+        return bool(self._match(group)[0])
+
+    def stays(self, group: str) -> bool:
+        """Return whether a functional group is in the product as it was."""
+        return bool(self._match(group)[1])
+
+    def stays_beside(self, group: str, partners: Iterable[str]) -> bool:
+        """Return whether a group stays in a molecule in which one of the partners reacts."""
+        reacting = {index for partner in partners for atoms in self._match(partner)[0] for index in atoms}
+        molecules = [set(atoms) for atoms in Chem.GetMolFrags(self.reactants) if not reacting.isdisjoint(atoms)]
+        return any(molecule.issuperset(atoms) for molecule in molecules for atoms in self._match(group)[1])
+
+    def _match(self, group: str) -> tuple[list[Atoms], list[Atoms]]:
+        """Return the atoms of a group where it reacts, and where it stays."""
+        if group not in self._matches:
+            matches = () if self.reactants is None else self.reactants.GetSubstructMatches(patterns()[group])
+            changed = [atoms for atoms in matches if not self._changed.isdisjoint(atoms)]
+            stays = [atoms for atoms in matches if self._changed.isdisjoint(atoms) and self._kept.issuperset(atoms)]
+            self._matches[group] = changed, stays
+        return self._matches[group]
+
+    @cached_property
+    def substitutions(self) -> list[Substitution]:
+        """The aromatic substitutions that could have taken another position."""
+        return [] if self.reactants is None else list(substitutions(self.molecule, self.reactants))
+
+
+def _environments(molecule: Any, from_maps: bool = False) -> list[tuple[int, set[tuple[int, Any]], int, int]]:
+    """Return the number, the bonds, the hydrogens and the charge of each atom. Atoms are numbered from 1, or by their
+    maps.
+    """
+    atoms = [molecule.GetAtomWithIdx(index) for index in range(molecule.GetNumAtoms())]
+    numbers = [atom.GetAtomMapNum() if from_maps else atom.GetIdx() + 1 for atom in atoms]
+    bonds: list[set[tuple[int, Any]]] = [set() for _ in atoms]
+    for index in range(molecule.GetNumBonds()):
+        bond = molecule.GetBondWithIdx(index)
+        ends, kind = (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()), bond.GetBondType()
+        for end, other in (ends, ends[::-1]):
+            bonds[end].add((numbers[other], kind))
+    return [
+        (number, neighbours, atom.GetTotalNumHs(), atom.GetFormalCharge())
+        for number, neighbours, atom in zip(numbers, bonds, atoms, strict=True)
+    ]

@@ -1,0 +1,214 @@
+"""The record of a step that was judged once: screens, files and servers read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+from ..chemistry.reagents import reagent_name
+from .transformation import CLASSES, Example, ReagentSet
+
+State = Literal["precedented", "no precedent", "fails"]
+Support = Literal["two at once", "related"]
+Evidence = Literal["recorded", "two at once", "related", "predicted", "none"]
+Effect = Literal["fails", "refuses", "ranks lower", "note"]
+
+# The name of a step whose product differs from a reactant only in its stereochemistry.
+STEREO_ALONE = "change of stereochemistry"
+# Unproductive steps besides protections: the same synthetic problem remains after them.
+_UNPRODUCTIVE = frozenset(
+    {STEREO_ALONE, "acetal formation", "Boc protection", "silyl protection", "transesterification"}
+)
+# Two steps that convert one ester into another: cleavage to the acid, then esterification.
+_ESTER_CLEAVAGES = frozenset(
+    {
+        "methyl ester hydrolysis",
+        "ethyl ester hydrolysis",
+        "ester hydrolysis",
+        "benzyl ester cleavage",
+        "tert-butyl ester cleavage",
+    }
+)
+_ESTER_FORMATIONS = frozenset({"esterification", "methyl ester formation", "esterification by alkylation"})
+# The number of sets of reagents that are written in words.
+_SETS_IN_WORDS = 3
+
+
+class Finding(NamedTuple):
+    """What speaks against a step, or is to be known of it.
+
+    Args:
+        text: the finding in words.
+        effect: `"fails"`: the step cannot work as written. `"refuses"`: recorded reactions of the same transformation
+            are no evidence for it. `"ranks lower"`: its route comes last among equals. `"note"`: nothing else follows.
+    """
+
+    text: str
+    effect: Effect = "note"
+
+
+@dataclass(frozen=True)
+class JudgedStep:
+    """A step with its judgement.
+
+    Args:
+        product: SMILES of the product.
+        reactants: SMILES of the reactants, as they were given.
+        precedents: the number of recorded reactions with the same transformation.
+        examples: a few of these reactions.
+        reaction_class: the most common class of USPTO-50K among them.
+        name: the common name of the transformation.
+        findings: what speaks against the step, and notes.
+        support: what other recorded reactions say of a step that is not recorded: `"two at once"`, two recorded
+            transformations in one step, or `"related"`, the same change with other neighbours. A finding names them.
+        reagents: the most common sets of reagents of these reactions, or of reactions of the same kind if few were
+            recorded. The first is empty, and has the number of reactions whose reagents were recorded.
+        forward_rank: the rank of the product among the predictions of a forward model, as in
+            `Candidate.forward_ranks`.
+    """
+
+    product: str
+    reactants: tuple[str, ...]
+    precedents: int = 0
+    examples: tuple[Example, ...] = ()
+    reaction_class: str | None = None
+    name: str | None = None
+    findings: tuple[Finding, ...] = ()
+    support: Support | None = None
+    reagents: tuple[ReagentSet, ...] = ()
+    forward_rank: int | None = None
+
+    @property
+    def reaction(self) -> str:
+        """The reaction SMILES, `reactant.reactant>>product`."""
+        return f"{'.'.join(self.reactants)}>>{self.product}"
+
+    @property
+    def state(self) -> State:
+        """`"precedented"`: a recorded reaction has the same transformation, with the same neighbours of the changed
+        atoms and the same stereochemistry. Molecules that supply no atom are left out. `"fails"`: the step cannot work
+        as written. `"no precedent"`: neither.
+        """
+        if self.reason is not None:
+            return "fails"
+        return "precedented" if self.precedents else "no precedent"
+
+    @property
+    def reason(self) -> str | None:
+        """The reason why the step fails, or None."""
+        return next((finding.text for finding in self.findings if finding.effect == "fails"), None)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """All other findings in words."""
+        return tuple(finding.text for finding in self.findings if finding.effect != "fails")
+
+    @property
+    def is_objected(self) -> bool:
+        """Whether recorded reactions have the same transformation, but a rule says that this step is not like them."""
+        return self._has("refuses")
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Whether the route of the step comes last among equals, such as for an unusual position of an aromatic ring."""
+        return self._has("ranks lower")
+
+    def _has(self, effect: Effect) -> bool:
+        return any(finding.effect == effect for finding in self.findings)
+
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence for the step."""
+        if self.state == "precedented":
+            return "recorded"
+        if self.support is not None:
+            return self.support
+        is_predicted = self.state == "no precedent" and self.forward_rank and not self.is_objected
+        return "predicted" if is_predicted else "none"
+
+    @property
+    def usual_reagents(self) -> str | None:
+        """The most common sets of reagents in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None."""
+        if len(self.reagents) < 2:
+            return None
+        (_, total), *sets = self.reagents
+        texts = list[str]()
+        for compounds, count in sets[:_SETS_IN_WORDS]:
+            names = ", ".join(map(reagent_name, compounds.split()))
+            texts.append(f"{names} ({count:,})" if texts else f"{names} ({count:,} of {total:,})")
+        return "; ".join(texts)
+
+    @property
+    def title(self) -> str | None:
+        """The title of the step: its name, else its class, else None."""
+        return self.name or self.reaction_class
+
+    @property
+    def is_unproductive(self) -> bool:
+        """Whether the step is unproductive: a protection, an epimerisation, or an ester made from another ester."""
+        return self.name in _UNPRODUCTIVE or self.reaction_class == CLASSES[5]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the step for JSON: all fields but the molecules, which `reaction` has, and what follows from them."""
+        return {
+            "reaction": self.reaction,
+            "forward_rank": self.forward_rank,
+            "evidence": self.evidence,
+            "state": self.state,
+            "precedents": self.precedents,
+            "examples": [example._asdict() for example in self.examples],
+            "class": self.reaction_class,
+            "name": self.name,
+            "reason": self.reason,
+            "remarks": list(self.remarks),
+            "findings": [finding._asdict() for finding in self.findings],
+            "is_objected": self.is_objected,
+            "is_misplaced": self.is_misplaced,
+            "support": self.support,
+            "reagents": self.usual_reagents,
+            "reagent_sets": [compounds._asdict() for compounds in self.reagents],
+        }
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any], product: str, reactants: tuple[str, ...]) -> JudgedStep:
+        """Read the result of [`to_dict`]. Keys that follow from others are ignored.
+
+        Args:
+            row: the result of [`to_dict`].
+            product, reactants: the molecules of the step.
+
+        Raises:
+            KeyError, TypeError, ValueError: `row` is something else.
+        """
+        findings = tuple(Finding(**finding) for finding in row["findings"])
+        if unknown := [finding.effect for finding in findings if finding.effect not in get_args(Effect)]:
+            raise ValueError(f"effect must be one of {', '.join(get_args(Effect))}, got {unknown[0]!r}")
+        return cls(
+            product,
+            reactants,
+            precedents=row["precedents"],
+            examples=tuple(Example(**example) for example in row["examples"]),
+            reaction_class=row["class"],
+            name=row["name"],
+            findings=findings,
+            support=row["support"],
+            reagents=tuple(ReagentSet(**compounds) for compounds in row["reagent_sets"]),
+        )
+
+
+def count_detours(steps: Sequence[JudgedStep]) -> int:
+    """Return the number of steps of a route that a chemist would avoid: unproductive ones, those that rank lower, and
+    those that join three or more molecules by a transformation without a name, most of which are two reactions without
+    isolation of what is between them. An ester that is made from the acid of another ester counts as one.
+
+    Args:
+        steps: the steps of a route.
+    """
+    cleaved = {step.product for step in steps if step.name in _ESTER_CLEAVAGES}
+    detours = 0
+    for step in steps:
+        is_swap = step.name in _ESTER_FORMATIONS and not cleaved.isdisjoint(step.reactants)
+        is_hidden = step.name is None and len(step.reactants) > 2
+        detours += step.is_unproductive + step.is_misplaced + is_swap + is_hidden
+    return detours

@@ -1,0 +1,341 @@
+"""A library of recorded transformations: it finds those of a step, and proposes steps for a molecule."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from itertools import chain
+from typing import NamedTuple
+
+from ..chemistry.molecules import canonical_smiles, joined, read_molecule, structure
+from ..chemistry.rules import objection
+from ..chemistry.step import MappedStep
+from .ranker import Ranker, shares_of_neighbours
+from .templates import mapped_reactants, matcher, might_use, outcomes, product_pattern
+from .transformation import ReagentSet, Row, Transformation, most_common_sets
+
+# The number of reactions with reagents from which a transformation does not need those of others of its kind.
+_ENOUGH_REAGENTS = 10
+# Transformations with fewer reactions are no classes of the ranker. They seldom rank high, and are two thirds of all.
+LEAST_PROPOSED = 2
+# The number of classes of the ranker that are tried for a molecule, and the probability after which no others are.
+_MOST_TRIED, _ENOUGH = 200, 0.995
+# The part of the probability of a core that goes to its transformations of one reaction: better accuracies on held-out
+# reactions than a smaller part.
+_SHARE_OF_RARE = 0.1
+# A group is rare beside a kind of transformation if at least so many of its reactions were examined, and at most this
+# share of them has it.
+_EXAMINED, _RARE = 100, 0.002
+# The differences of atoms whose counts a process caches.
+_DIFFERENCES = 1 << 11
+# An element with its count in the text of a difference.
+_ELEMENT = re.compile(r"([A-Z][a-z]?)(-?\d+)")
+
+# For each kind of reaction and each feature: the number of recorded reactions with it, and the number of those that were
+# examined.
+RareFeatures = Mapping[str, Mapping[str, tuple[int, int]]]
+
+
+class Match(NamedTuple):
+    """A recorded transformation that turns a product into its reactants.
+
+    Args:
+        transformation: the transformation.
+        step: the step with atom maps.
+    """
+
+    transformation: Transformation
+    step: MappedStep
+
+    def objection(self, bystanders: Sequence[str] = ()) -> str | None:
+        """Return why the recorded reactions are no evidence for the step, as in [`~chemistry.rules.objection`]."""
+        return objection(self.transformation.name, self.step, bystanders)
+
+
+class _Screen:
+    """Transformations, the most common first. They are grouped by the product's part of their cores, which many share,
+    so a molecule is compared with few of them.
+    """
+
+    def __init__(self, rows: Iterable[Row]):
+        self.rows = sorted(rows, key=lambda row: -row[1].count)
+
+    @cached_property
+    def _by_core(self) -> dict[str, list[tuple[int, str]]]:
+        """For each core, the places of its transformations, with the product's part of them."""
+        places: dict[str, list[tuple[int, str]]] = {}
+        for place, (_, transformation) in enumerate(self.rows):
+            pattern = product_pattern(transformation.smarts)
+            core = pattern if transformation.core is None else product_pattern(transformation.core)
+            places.setdefault(core, []).append((place, pattern))
+        return places
+
+    def matching(self, product: str) -> Iterator[Row]:
+        """Yield the transformations whose pattern is in a product, a canonical SMILES."""
+        is_in_product = matcher(product)
+        candidates = list[tuple[int, str]]()
+        for core, transformations in self._by_core.items():
+            if is_in_product(core):
+                candidates += transformations
+        for place, pattern in sorted(candidates):
+            if is_in_product(pattern):
+                yield self.rows[place]
+
+
+class Library:
+    """Transformations, grouped by their difference of atoms, so that a step is compared with few of them.
+
+    Args:
+        rows: transformations, each with its difference of atoms, as returned by [`difference`].
+        users: the library of a user, whose transformations are among the rows and are proposed first.
+        ranker: the ranker of the transformations to propose, with its classes. Without it, the most common come first.
+        is_users: whether these are the transformations of a user. All of them are proposed, those first that were
+            recorded with similar molecules.
+        version: the digest of its files, such as `"4f1c09ab"`, which plans name.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[Row],
+        users: Library | None = None,
+        ranker: tuple[Ranker, Sequence[Transformation]] | None = None,
+        is_users: bool = False,
+        version: str | None = None,
+    ):
+        self.users, self.ranker, self._is_users, self.version = users, ranker, is_users, version
+        by_difference: dict[str, list[Row]] = {}
+        for row in rows:
+            by_difference.setdefault(row[0], []).append(row)
+        self._by_difference = {key: _Screen(screened) for key, screened in by_difference.items()}
+
+    def __len__(self) -> int:
+        return sum(len(screen.rows) for screen in self._by_difference.values())
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the transformations, each with its difference of atoms."""
+        return chain.from_iterable(screen.rows for screen in self._by_difference.values())
+
+    @cached_property
+    def related(self) -> Library:
+        """The cores of the transformations, each with the reactions of all transformations that share it."""
+        by_core: dict[tuple[str, str], list[Transformation]] = {}
+        for key, transformation in self.rows():
+            if transformation.core is not None:
+                by_core.setdefault((key, transformation.core), []).append(transformation)
+        rows = list[Row]()
+        for (key, core), members in by_core.items():
+            commonest = max(members, key=lambda member: (member.name is not None, member.count))
+            count = sum(member.count for member in members)
+            rows.append((key, replace(commonest, smarts=core, core=None, count=count)))
+        return Library(rows)
+
+    def with_name(self, transformation: Transformation) -> Transformation:
+        """Return a transformation with the name and the class of one that makes the same change in its example."""
+        for example in transformation.examples[:1]:
+            reactants, product = example.smiles.split(">>")
+            for library in (self, self.related):
+                if match := library.match(product, reactants.split(".")):
+                    like = match.transformation
+                    number = transformation.reaction_class or like.reaction_class
+                    return replace(transformation, name=like.name, reaction_class=number)
+        return transformation
+
+    @cached_property
+    def _common(self) -> _Screen:
+        """The transformations to propose."""
+        return _Screen(row for row in self.rows() if self._is_users or row[1].count >= LEAST_PROPOSED)
+
+    def _ranked(self, product: str) -> Iterable[tuple[Transformation, float]]:
+        """Return transformations whose patterns are in a product, a canonical SMILES, with their probabilities, the most
+        probable first.
+        """
+        if self.ranker is not None:
+            return sorted(self._by_ranker(*self.ranker, product), key=lambda ranked: -ranked[1])
+        matching = [transformation for _, transformation in self._common.matching(product)]
+        if not self._is_users:
+            total = sum(transformation.count for transformation in matching)
+            return [(transformation, transformation.count / total) for transformation in matching]
+        products = [
+            [example.smiles.split(">>")[1] for example in transformation.examples] for transformation in matching
+        ]
+        shares = shares_of_neighbours(product, products)
+        return sorted(zip(matching, shares, strict=True), key=lambda ranked: -ranked[1])
+
+    def _by_ranker(
+        self, ranker: Ranker, classes: Sequence[Transformation], product: str
+    ) -> Iterator[tuple[Transformation, float]]:
+        """Yield the classes whose patterns are in a product, and the transformations of one reaction that share their
+        cores, which have a part of the probability of the core.
+        """
+        is_in_product, cores = matcher(product), dict[str, float]()
+        for number, share in ranker.ranked(product, _MOST_TRIED):
+            transformation = classes[number]
+            core = transformation.core or ""
+            cores[core] = cores.get(core, 0.0) + share
+            if is_in_product(product_pattern(transformation.smarts)):
+                yield transformation, share
+        for core, share in cores.items():
+            if (rare := self._rare.get(core)) and is_in_product(product_pattern(core)):
+                matching = [member for member in rare if is_in_product(product_pattern(member.smarts))]
+                for transformation in matching:
+                    yield transformation, _SHARE_OF_RARE * share / len(matching)
+
+    @cached_property
+    def _rare(self) -> dict[str, list[Transformation]]:
+        """The transformations of one reaction, by their cores."""
+        rare: dict[str, list[Transformation]] = {}
+        for _, transformation in self.rows():
+            if transformation.core is not None and transformation.count < LEAST_PROPOSED:
+                rare.setdefault(transformation.core, []).append(transformation)
+        return rare
+
+    def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
+        """Apply transformations to a product: those of the user first, then the most probable.
+
+        Args:
+            product: SMILES of the product.
+            most: the largest number of sets of reactants.
+
+        Returns:
+            The sorted canonical SMILES of the reactants, with their probability: the sum over the transformations that
+            give them. The outcomes of a transformation share its probability. Those of the user are at least as
+            probable as the others.
+        """
+        canonical = canonical_smiles(product)
+        first = {} if self.users is None else dict(self.users.propose(canonical, most))
+        proposed, total = dict[tuple[str, ...], float](), 0.0
+        for transformation, share in self._ranked(canonical):
+            if total >= _ENOUGH or len(first.keys() | proposed.keys()) >= most:
+                break
+            total += share
+            derived = outcomes(transformation.smarts, canonical)
+            for outcome, mapped in derived.items():
+                if any(read_molecule(part) is None for part in outcome.split(".")):
+                    continue
+                reactants = tuple(joined(outcome.split(".")).split("."))
+                step = MappedStep(canonical, mapped)
+                if canonical not in reactants and objection(transformation.name, step) is None:
+                    proposed[reactants] = proposed.get(reactants, 0.0) + share / len(derived)
+        best = max(proposed.values(), default=0.0)
+        proposals = {reactants: max(share, best) for reactants, share in first.items()}
+        for reactants, share in sorted(proposed.items(), key=lambda proposal: -proposal[1]):
+            proposals.setdefault(reactants, share)
+        return list(proposals.items())[:most]
+
+    def first_of_two(self, product: str, reactants: str) -> list[Transformation]:
+        """Return the transformations of a product after which another one may supply the other atoms, the most common
+        first. Their patterns are in the reactants, because the other one changes other atoms.
+
+        Args:
+            product: canonical SMILES.
+            reactants: canonical SMILES of all reactants, as [`joined`] returns them.
+        """
+        molecules, total = _structures(reactants), _counts(difference(product, reactants))
+        is_supplied = dict[str, bool]()
+        for key in self._by_difference:
+            rest = Counter(total)
+            rest.subtract(_counts(key))
+            is_supplied[key] = _as_text(rest) in self._by_difference
+        return [
+            transformation
+            for key, transformation in self._common.matching(product)
+            if is_supplied[key] and might_use(transformation.smarts, molecules)
+        ]
+
+    def find(self, product: str, reactants: Sequence[str]) -> Transformation | None:
+        """Return the most common transformation that turns a product into its reactants, if no rule objects to the step.
+
+        Args:
+            product: SMILES of the product.
+            reactants: SMILES of the reactants, in any order.
+
+        Raises:
+            ValueError: RDKit cannot read a molecule.
+        """
+        match = self.match(product, reactants)
+        return None if match is None or match.objection() else match.transformation
+
+    def match(self, product: str, reactants: Sequence[str], tries: Iterator[int] | None = None) -> Match | None:
+        """Return the most common transformation that turns a product into its reactants, or None. Arguments and errors
+        are those of [`find`]. An item of `tries` is taken for each transformation that is applied; the search ends with
+        them.
+        """
+        canonical, others = canonical_smiles(product), joined(reactants)
+        molecules, screen = _structures(others), self._by_difference.get(difference(canonical, others))
+        for _, transformation in screen.matching(canonical) if screen else ():
+            if not might_use(transformation.smarts, molecules):
+                continue
+            if tries is not None and next(tries, None) is None:
+                break
+            mapped = mapped_reactants(transformation.smarts, canonical, others)
+            if mapped is not None:
+                step = MappedStep(canonical, mapped)
+                return Match(self._with_users_reactions(transformation, canonical, others), step)
+        return None
+
+    def _with_users_reactions(self, transformation: Transformation, product: str, reactants: str) -> Transformation:
+        """Return a transformation with the reactions of the user that make the same step by another template."""
+        match = None if self.users is None else self.users.match(product, reactants.split("."))
+        if match is None or match.transformation.smarts == transformation.smarts:  # which has them already
+            return transformation
+        return replace(
+            match.transformation.plus(transformation),
+            smarts=transformation.smarts, name=transformation.name, core=transformation.core,
+        )  # fmt: skip
+
+    def usual_reagents(self, transformation: Transformation) -> tuple[ReagentSet, ...]:
+        """Return the reagents of a transformation, or of all with the same name or core if few were recorded."""
+        reagents = transformation.reagents
+        if reagents and reagents[0].num_reactions >= _ENOUGH_REAGENTS:
+            return reagents
+        return self._reagents_by_kind.get(transformation.name or transformation.core or "", reagents)
+
+    @cached_property
+    def _reagents_by_kind(self) -> dict[str, tuple[ReagentSet, ...]]:
+        by_kind: dict[str, Counter[str]] = {}
+        for _, transformation in self.rows():
+            kind = transformation.name or transformation.core
+            if kind and transformation.reagents:
+                by_kind.setdefault(kind, Counter()).update(dict(transformation.reagents))
+        return {kind: most_common_sets(counts) for kind, counts in by_kind.items()}
+
+    @cached_property
+    def rare_groups(self) -> RareFeatures:
+        """For each kind of transformation, the functional groups that hardly any of its reactions keep."""
+        by_kind = dict[str, Counter[str]]()
+        for _, transformation in self.rows():
+            by_kind.setdefault(transformation.kind, Counter()).update(transformation.kept)
+        names = sorted(set().union(*by_kind.values()) - {""})
+        rare: dict[str, dict[str, tuple[int, int]]] = {}
+        for kind, counts in by_kind.items():
+            total = counts[""]
+            if total >= _EXAMINED:
+                rare[kind] = {name: (counts[name], total) for name in names if counts[name] <= _RARE * total}
+        return rare
+
+
+def difference(product: str, reactants: str) -> str:
+    """Return the heavy atoms that the reactants have more (or fewer) of than the product, such as `Br1B1O2`."""
+    before, after = read_molecule(reactants), read_molecule(product)
+    if before is None or after is None:
+        raise ValueError(f"{reactants}>>{product} has a molecule that RDKit cannot read.")
+    counts = Counter(before.atoms)
+    counts.subtract(after.atoms)
+    return _as_text(counts)
+
+
+def _as_text(counts: Mapping[str, int]) -> str:
+    return "".join(f"{element}{count}" for element, count in sorted(counts.items()) if count)
+
+
+@lru_cache(_DIFFERENCES)
+def _counts(key: str) -> Mapping[str, int]:
+    """Return the counts of [`difference`] by element."""
+    return {element: int(count) for element, count in _ELEMENT.findall(key)}
+
+
+def _structures(smiles: str) -> list:
+    return [structure(part) for part in smiles.split(".")]

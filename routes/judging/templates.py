@@ -1,0 +1,248 @@
+"""Recorded templates: what they derive from a product, and quick tests of where they fit.
+
+Templates are those of rdchiral (Coley et al. 2019, doi 10.1021/acs.jcim.9b00286). RDKit applies those without
+stereochemistry, with the same outcomes, faster.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from itertools import permutations
+from typing import Any
+
+from rdchiral.initialization import rdchiralReactants, rdchiralReaction
+from rdchiral.main import rdchiralRun
+from rdkit import Chem, DataStructs, rdBase
+from rdkit.Chem import rdChemReactions
+
+from ..chemistry.molecules import joined, read_molecule, structure, without_stereo
+from ..tree import ATOM_MAP, split_parts
+
+# The numbers of templates, molecules, patterns and fragments that a process caches. A template takes 80 kB, a molecule
+# 24 kB, a pattern 10 kB, a fragment is a text.
+_TEMPLATES, _MOLECULES, _PATTERNS, _FRAGMENTS = 1 << 10, 1 << 8, 1 << 11, 1 << 12
+# rdchiral writes into the templates and molecules that it is given, and those here are shared by all threads.
+_RDCHIRAL = threading.Lock()
+# A stereocentre with a lone pair.
+_LONE_PAIR = re.compile(r"\[(?:S|Se|Te|P|As)@")
+# The characters of SMILES and SMARTS with stereochemistry.
+_STEREO = frozenset("@/\\")
+# The number of bits of the fingerprints, which quickly exclude patterns that a molecule cannot contain.
+_BITS = 1024
+# The number of neighbours of an atom beyond which a fingerprint takes too long: hours and all memory for a cluster of 14
+# atoms that are all bound to each other.
+_MOST_NEIGHBOURS = 6
+
+
+def outcomes(smarts: str, product: str) -> dict[str, str]:
+    """Return the SMILES of the reactants that a template derives from a product, with their SMILES with the numbers of
+    the product's atoms, counted from 1.
+
+    Args:
+        smarts: the template as reaction SMARTS, from the product to the reactants.
+        product: canonical SMILES.
+    """
+    is_flat = _STEREO.isdisjoint(smarts + product)
+    try:
+        with rdBase.BlockLogs():
+            if is_flat and (flat := _flat_outcomes(smarts, product)) is not None:
+                return flat
+            with _RDCHIRAL:
+                reactants, mapped = rdchiralRun(_template(smarts), _prepared(product), return_mapped=True)
+            if _LONE_PAIR.search(product):
+                texts = sorted(mapped[outcome][0] for outcome in reactants if outcome in mapped)
+                return {_with_stereo(text, product): text for text in texts}
+    # rdchiral fails for a few pairs of template and molecule
+    except (ValueError, KeyError, RuntimeError, IndexError):
+        return {}
+    # rdchiral's order differs between processes. It does not map two enantiomers that it joins
+    return {outcome: mapped[outcome][0] if outcome in mapped else outcome for outcome in sorted(reactants)}
+
+
+def mapped_reactants(smarts: str, product: str, reactants: str) -> str | None:
+    """Return reactants with atom maps if a template derives them from a product, stereochemistry included.
+
+    Args:
+        smarts, product: as in [`outcomes`].
+        reactants: canonical SMILES of all reactants, as [`joined`] returns them.
+    """
+    for outcome, mapped in outcomes(smarts, product).items():
+        if joined(outcome.split(".")) == reactants:
+            return mapped
+    return None
+
+
+def num_other_products(smarts: str, product: str, reactants: str) -> int:
+    """Return how many isomers of the product a template makes from the same reactants, stereochemistry apart.
+
+    Arguments are those of [`mapped_reactants`].
+    """
+    forward, flat = _forward(smarts), read_molecule(without_stereo(product))
+    parts, texts = [structure(without_stereo(part)) for part in reactants.split(".")], set[str]()
+    with rdBase.BlockLogs():
+        for order in permutations(parts, forward.GetNumReactantTemplates()):
+            texts.update(".".join(map(Chem.MolToSmiles, outcome)) for outcome in forward.RunReactants(order))
+    if flat is None:
+        return 0
+    products = filter(None, map(read_molecule, texts))
+    isomers = {without_stereo(other.canonical) for other in products if other.formula == flat.formula}
+    return len(isomers - {without_stereo(flat.canonical)})
+
+
+def might_use(smarts: str, reactants: Sequence[Chem.Mol]) -> bool:
+    """Return False if a part of a template is in none of the reactants. A quick test before [`mapped_reactants`]."""
+    return all(any(reactant.HasSubstructMatch(part) for reactant in reactants) for part in patterns(smarts)[1])
+
+
+def product_pattern(smarts: str) -> str:
+    """Return the pattern of the product of a template, without the numbers of its atoms."""
+    return ATOM_MAP.sub("", smarts.split(">>")[0])
+
+
+def matcher(product: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a pattern is in a product, a canonical SMILES."""
+    molecule, missing = structure(product), ~_molecule_bits(product)
+
+    def is_in_product(pattern: str) -> bool:
+        # fingerprints are compared first, because that is faster than to parse and match a pattern
+        return not _bits(pattern) & missing and molecule.HasSubstructMatch(_parsed_pattern(pattern))
+
+    return is_in_product
+
+
+def check_template(smarts: str) -> None:
+    """Check that RDKit can apply a template.
+
+    Raises:
+        ValueError, RuntimeError: it cannot.
+    """
+    _reaction(smarts)
+
+
+@lru_cache(_TEMPLATES)
+def patterns(smarts: str) -> tuple[Chem.Mol, list[Chem.Mol]]:
+    """Return the pattern of the product and the patterns of the reactants."""
+    product, reactants = smarts.split(">>")
+    return _pattern(product), [_pattern(part) for part in split_parts(reactants)]
+
+
+@lru_cache(_TEMPLATES)
+def _forward(smarts: str) -> Any:
+    """Return the reaction of a template, from the reactants to the product."""
+    product, reactants = smarts.split(">>")
+    bare = [part[1:-1] if part.startswith("(") else part for part in (product, *split_parts(reactants))]
+    reaction = rdChemReactions.ReactionFromSmarts(f"{'.'.join(bare[1:])}>>{bare[0]}")
+    reaction.Initialize()
+    return reaction
+
+
+def _flat_outcomes(smarts: str, product: str) -> dict[str, str] | None:
+    """Return what rdchiral finds for a template and a product without stereochemistry, faster.
+
+    Return None if RDKit loses atoms or bonds that rdchiral restores, as where a ring opens.
+    """
+    reaction, more_atoms, more_bonds = _reaction(smarts)
+    molecule = structure(product)
+    size = molecule.GetNumAtoms() + more_atoms, molecule.GetNumBonds() + more_bonds
+    reactants = dict[str, str]()
+    for parts in reaction.RunReactants((molecule,)):
+        if size != (sum(part.GetNumAtoms() for part in parts), sum(part.GetNumBonds() for part in parts)):
+            return None
+        try:
+            for part in parts:
+                Chem.SanitizeMol(part)
+        except ValueError:
+            continue
+        fragments = [_reread(text) for part in parts for text in Chem.MolToSmiles(part).split(".")]
+        smiles = ".".join(sorted(filter(None, fragments)))
+        if None in fragments or smiles in reactants:  # equivalent atoms have matched
+            continue
+        for part in parts:
+            for place in range(part.GetNumAtoms()):
+                atom = part.GetAtomWithIdx(place)
+                if atom.HasProp("react_atom_idx"):
+                    atom.SetAtomMapNum(atom.GetIntProp("react_atom_idx") + 1)
+        reactants[smiles] = ".".join(map(Chem.MolToSmiles, parts))
+    return dict(sorted(reactants.items()))
+
+
+@lru_cache(_FRAGMENTS)
+def _reread(smiles: str) -> str | None:
+    """Return the canonical SMILES of what a text of a reaction says, or None if it cannot be read."""
+    molecule = Chem.MolFromSmiles(smiles)
+    return None if molecule is None else Chem.MolToSmiles(molecule)
+
+
+@lru_cache(_TEMPLATES)
+def _reaction(smarts: str) -> tuple[Any, int, int]:
+    """Return a template as RDKit reads it, and the atoms and bonds that it adds to a product."""
+    reaction = rdChemReactions.ReactionFromSmarts(smarts)
+    reaction.Initialize()
+    if reaction.Validate()[1]:
+        raise ValueError(f"RDKit finds an error in {smarts}")
+    product, reactants = reaction.GetReactantTemplate(0), list(reaction.GetProducts())
+    return (
+        reaction,
+        sum(part.GetNumAtoms() for part in reactants) - product.GetNumAtoms(),
+        sum(part.GetNumBonds() for part in reactants) - product.GetNumBonds(),
+    )
+
+
+@lru_cache(_TEMPLATES)
+def _template(smarts: str) -> Any:
+    return rdchiralReaction(smarts)
+
+
+@lru_cache(_MOLECULES)
+def _prepared(smiles: str) -> Any:
+    return rdchiralReactants(smiles)
+
+
+def _with_stereo(mapped: str, product: str) -> str:
+    """Return the reactants with the configuration of the product's sulfoxides and the like, which rdchiral leaves out.
+
+    Args:
+        mapped: the reactants. The atom maps are the indices of the product's atoms, counted from 1.
+        product: the product.
+    """
+    reactants = Chem.MolFromSmiles(mapped)
+    places = {atom.GetAtomMapNum() - 1: atom for atom in reactants.GetAtoms()}
+    for centre in structure(product).GetAtoms():
+        if centre.GetChiralTag() and centre.GetDegree() == 3 and (after := places.get(centre.GetIdx())) is not None:
+            around = [atom.GetIdx() for atom in centre.GetNeighbors()]
+            now = [atom.GetAtomMapNum() - 1 for atom in after.GetNeighbors()]
+            if sorted(around) == sorted(now) and not after.GetChiralTag():
+                after.SetChiralTag(centre.GetChiralTag())
+                if sum(around[i] == now[i] for i in range(3)) == 1:  # an odd permutation
+                    after.InvertChirality()
+    for atom in reactants.GetAtoms():
+        atom.SetAtomMapNum(0)
+    return Chem.MolToSmiles(Chem.MolFromSmiles(Chem.MolToSmiles(reactants)))
+
+
+def _pattern(smarts: str) -> Chem.Mol:
+    return Chem.MolFromSmarts(smarts[1:-1] if smarts.startswith("(") and smarts.endswith(")") else smarts)
+
+
+_parsed_pattern = lru_cache(_PATTERNS)(_pattern)
+
+
+@cache
+def _bits(pattern: str) -> int:
+    return _fingerprint(_parsed_pattern(pattern))
+
+
+@lru_cache(_MOLECULES)
+def _molecule_bits(smiles: str) -> int:
+    molecule = structure(smiles)
+    if any(atom.GetDegree() > _MOST_NEIGHBOURS for atom in molecule.GetAtoms()):
+        return -1  # all bits, which exclude nothing
+    return _fingerprint(molecule)
+
+
+def _fingerprint(molecule: Chem.Mol) -> int:
+    """Return the bits of the pattern fingerprint of a molecule."""
+    return int(DataStructs.BitVectToFPSText(Chem.PatternFingerprint(molecule, _BITS)), 16)
