@@ -10,6 +10,8 @@ from math import gcd
 
 from rdkit import Chem, rdBase
 
+from .molecules import structure
+
 REAGENTS_FILE = "reagents.json"
 _NUM_CACHED = 1 << 14
 
@@ -27,20 +29,20 @@ def compounds(agents: Iterable[str]) -> list[str]:
     Returns:
         Canonical SMILES, each once, solvents last.
     """
-    parts = {one for agent in agents for one in (_canonical(agent) or "").split(".") if one}
+    parts = {part for agent in agents for part in (_canonical(agent) or "").split(".") if part}
     charges = {part: _charge(part) for part in parts}
     cations, anions = ({part for part in parts if charges[part] * sign > 0} for sign in (1, -1))
-    found, used = parts - cations - anions, set[str]()
+    molecules, paired = parts - cations - anions, set[str]()
     for salt, ions in _salts().items():
-        if ions <= parts and (ions & anions) - used:
-            found.add(salt)
-            used |= ions
-    for anion in sorted(anions - used):
-        cation = min(cations - used or cations, default=None)
-        found.add(anion if cation is None else _salt(cation, anion))
-        used |= {anion, cation or anion}
-    found.update(cation for cation in cations - used if charges[cation] > 1)
-    return sorted(found, key=lambda smiles: (is_solvent(smiles), smiles))
+        if ions <= parts and (ions & anions) - paired:
+            molecules.add(salt)
+            paired |= ions
+    for anion in sorted(anions - paired):
+        cation = min(cations - paired or cations, default=None)
+        molecules.add(anion if cation is None else _salt(cation, anion))
+        paired |= {anion, cation or anion}
+    molecules.update(cation for cation in cations - paired if charges[cation] > 1)
+    return sorted(molecules, key=lambda smiles: (is_solvent(smiles), smiles))
 
 
 def is_solvent(smiles: str) -> bool:
@@ -66,9 +68,8 @@ def _canonical(smiles: str) -> str | None:
     return None if molecule is None else Chem.MolToSmiles(molecule)
 
 
-@lru_cache(_NUM_CACHED)
 def _charge(smiles: str) -> int:
-    return Chem.GetFormalCharge(Chem.MolFromSmiles(smiles))
+    return Chem.GetFormalCharge(structure(smiles))
 
 
 @cache

@@ -6,14 +6,13 @@ import math
 import re
 import time
 from functools import lru_cache, reduce
-from itertools import product
 from typing import Any, NamedTuple
 
 from rdkit import Chem
 from rdkit.Chem import rdFMCS
 
 from .matching import SearchTooLong, bounded_search, ends_in_time
-from .molecules import KNOWN
+from .molecules import KNOWN, structure
 from .stereo import compare
 
 # The time limit of all common substructures of a step, in seconds. Each usually takes some hundredths.
@@ -35,14 +34,14 @@ class Sources(NamedTuple):
 
     Args:
         reactants: SMILES of the reactants.
-        used: for each reactant, how often it supplies atoms.
+        counts: for each reactant, how often it supplies atoms.
         pieces: SMILES of the connected parts of the product without a source.
         wrong_centre: `"inverted"` or `"defined"` for a stereocentre whose neighbours stay the same atoms, if there is
             one.
     """
 
     reactants: tuple[str, ...]
-    used: tuple[int, ...]
+    counts: tuple[int, ...]
     pieces: tuple[str, ...]
     wrong_centre: str | None
 
@@ -55,8 +54,8 @@ class Sources(NamedTuple):
 class _SameElement(rdFMCS.MCSAtomCompare):
     """Atoms of the same element. A benzene ring stays aromatic, or becomes another ring of six carbon atoms."""
 
-    def __call__(self, parameters: Any, made: Any, place: int, part: Any, origin: int) -> bool:
-        return _may_become(made.GetAtomWithIdx(place), part.GetAtomWithIdx(origin))
+    def __call__(self, parameters: Any, product: Any, place: int, part: Any, origin: int) -> bool:
+        return _may_become(product.GetAtomWithIdx(place), part.GetAtomWithIdx(origin))
 
 
 def _may_become(after: Any, before: Any) -> bool:
@@ -80,74 +79,88 @@ def _mark_carbocycles(molecule: Any) -> None:
 
 
 @lru_cache(KNOWN // 16)
-def sources(made: str, reactants: tuple[str, ...], most_copies: int = 1) -> Sources | None:
+def sources(product: str, reactants: tuple[str, ...], most_copies: int = 1) -> Sources | None:
     """Return the sources of a product's atoms: each reactant supplies one connected substructure.
 
     Return None if that takes too long.
 
     Args:
-        made: canonical SMILES of the product.
+        product: canonical SMILES of the product.
         reactants: canonical SMILES of single molecules.
         most_copies: the number of substructures that a reactant may supply.
     """
-    molecule: Any = Chem.MolFromSmiles(made)
-    parts = [Chem.MolFromSmiles(smiles) for smiles in reactants]
+    molecule, parts = structure(product), [Chem.Mol(structure(smiles)) for smiles in reactants]
     for part in parts:
         _mark_carbocycles(part)
     end = time.monotonic() + _SECONDS
-    best = _taken(molecule, parts, most_copies, end)
+    best = _assigned(molecule, parts, most_copies, end)
     if best is None or best.largest < 2 or len(parts) > _MOST_ORDERED:
         return best
     # the largest common substructure is not always the right one: let each reactant come first
-    others = [_taken(molecule, parts, most_copies, end, first=index) for index in range(len(parts))]
-    return min((best, *filter(None, others)), key=lambda one: one.largest)
+    for index in range(len(parts)):
+        assignment = _assigned(molecule, parts, most_copies, end, first=index)
+        if assignment is not None and assignment.largest < best.largest:
+            best = assignment
+    return best
 
 
-def _taken(made: Any, parts: list[Any], most_copies: int, end: float, first: int | None = None) -> Sources | None:
-    left: Any = Chem.RWMol(made)
-    used, mapped = [0] * len(parts), list[Any]()
+def _assigned(
+    product: Any, parts: list[Any], most_copies: int, end: float, first: int | None = None
+) -> Sources | None:
+    """Assign the atoms of a product to its reactants, that of the largest common substructure first.
+
+    Args:
+        product: the product.
+        parts: the reactants.
+        most_copies: the number of substructures that a reactant may supply.
+        end: the time at which the search gives up, and returns None.
+        first: the index of the reactant whose substructure comes first.
+    """
+    rest: Any = Chem.RWMol(product)
+    counts, mapped = [0] * len(parts), list[Any]()
     while True:
-        open_parts = [index for index in range(len(parts)) if used[index] < most_copies]
-        candidates = [first] if first is not None and not mapped else open_parts
-        _mark_carbocycles(left)
-        found = [(index, _common(left, parts[index], end)) for index in candidates]
-        if any(common is None for _, common in found):
-            return None
-        index, pairs = max(found, key=lambda one: len(one[1] or ()), default=(0, []))
+        candidates = [index for index in range(len(parts)) if counts[index] < most_copies]
+        if first is not None and not mapped:
+            candidates = [first]
+        _mark_carbocycles(rest)
+        largest: tuple[int, list[tuple[int, int]]] = (0, [])
+        for index in candidates:
+            common = _common(rest, parts[index], end)
+            if common is None:
+                return None
+            if len(common) > len(largest[1]):
+                largest = index, common
+        index, pairs = largest
         if not pairs:
             break
-        used[index] += 1
+        counts[index] += 1
         source = Chem.Mol(parts[index])
         for place, origin in pairs:
             source.GetAtomWithIdx(origin).SetAtomMapNum(place + 1)
-            left.GetAtomWithIdx(place).SetAtomicNum(_KNOWN)
-            left.GetAtomWithIdx(place).SetIsAromatic(False)
+            rest.GetAtomWithIdx(place).SetAtomicNum(_KNOWN)
+            rest.GetAtomWithIdx(place).SetIsAromatic(False)
         mapped.append(source)
-    rest = [atom.GetIdx() for atom in left.GetAtoms() if atom.GetAtomicNum() != _KNOWN]
-    fragments = Chem.MolFragmentToSmiles(made, rest, isomericSmiles=False).split(".") if rest else []
-    wrong = None
+    places = [atom.GetIdx() for atom in rest.GetAtoms() if atom.GetAtomicNum() != _KNOWN]
+    pieces = Chem.MolFragmentToSmiles(product, places, isomericSmiles=False).split(".") if places else []
+    wrong_centre = None
     if mapped:
-        copies = [part for part, count in zip(parts, used, strict=True) for _ in range(count)]
+        copies = [part for part, count in zip(parts, counts, strict=True) for _ in range(count)]
         numbered = ".".join(map(Chem.MolToSmiles, mapped))
-        wrong = compare(made, reduce(Chem.CombineMols, copies), numbered).centres
-    return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(used), tuple(fragments), wrong)
+        wrong_centre = compare(product, reduce(Chem.CombineMols, copies), numbered).centres
+    return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(counts), tuple(pieces), wrong_centre)
 
 
-def _fits(left: Any, part: Any, place: int, origin: int) -> bool:
-    return _may_become(left.GetAtomWithIdx(place), part.GetAtomWithIdx(origin))
-
-
-def _common(left: Any, part: Any, end: float) -> list[tuple[int, int]] | None:
+def _common(product: Any, part: Any, end: float) -> list[tuple[int, int]] | None:
     """Return the pairs of atoms of the largest connected substructure in both, whatever its bonds, or None if it takes
     too long.
     """
     seconds = math.ceil(end - time.monotonic())
-    if seconds < 1 or not ends_in_time(left, part):
+    if seconds < 1 or not ends_in_time(product, part):
         return None
     parameters: Any = rdFMCS.MCSParameters()
     parameters.AtomTyper, parameters.BondTyper = _SameElement(), rdFMCS.BondCompare.CompareAny
     parameters.Timeout = seconds
-    result = rdFMCS.FindMCS([left, part], parameters)
+    result = rdFMCS.FindMCS([product, part], parameters)
     if result.canceled:
         return None
     if result.numAtoms > 1:
@@ -155,13 +168,20 @@ def _common(left: Any, part: Any, end: float) -> list[tuple[int, int]] | None:
         pattern = Chem.MolFromSmarts(result.smartsString)
         search = bounded_search(uniquify=False, maxMatches=_MOST_MATCHES)
         try:
-            ways = [one.GetSubstructMatches(pattern, search) for one in (left, part)]
+            in_product, in_part = (molecule.GetSubstructMatches(pattern, search) for molecule in (product, part))
         except SearchTooLong:
             return None
-        every = ([*zip(places, origins, strict=True)] for origins, places in product(*reversed(ways)))
-        return next((pairs for pairs in every if all(_fits(left, part, *pair) for pair in pairs)), [])
+        for origins in in_part:
+            for places in in_product:
+                pairs = list(zip(places, origins, strict=True))
+                if all(
+                    _may_become(product.GetAtomWithIdx(place), part.GetAtomWithIdx(origin)) for place, origin in pairs
+                ):
+                    return pairs
+        return []
     # RDKit finds no single atoms
-    origins = {atom.GetAtomicNum(): atom.GetIdx() for atom in part.GetAtoms()}
-    return [
-        (atom.GetIdx(), origins[atom.GetAtomicNum()]) for atom in left.GetAtoms() if atom.GetAtomicNum() in origins
-    ][:1]
+    by_element = {atom.GetAtomicNum(): atom.GetIdx() for atom in part.GetAtoms()}
+    for atom in product.GetAtoms():
+        if atom.GetAtomicNum() in by_element:
+            return [(atom.GetIdx(), by_element[atom.GetAtomicNum()])]
+    return []

@@ -160,7 +160,7 @@ def _judge_unrecorded(step: _Step, search: _Search, library: Library) -> JudgedS
     notes += search.refusals
     notes += _recorded_otherwise(step, reagent, library)
     if origins is not None and support is None:
-        spent = {smiles for smiles, count in zip(origins.reactants, origins.used, strict=True) if count}
+        spent = {smiles for smiles, count in zip(origins.reactants, origins.counts, strict=True) if count}
         idle = [molecule for molecule in step.reactants if spent.isdisjoint(molecule.canonical.split("."))]
         notes += [Finding(f"no atom of {molecule.canonical} is needed") for molecule in idle]
         if reagent is None or origins.largest > REAGENTS[reagent].get("C", 0):

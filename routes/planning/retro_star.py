@@ -43,12 +43,16 @@ class Step(NamedTuple):
     is_recorded: bool = False
 
 
+# The molecules of a route with the reactions that make them.
+Steps = tuple[tuple[str, Step], ...]
+
+
 class _State(NamedTuple):
     rank: float  # the cost plus the estimate for open molecules
     tie: int
     cost: float
     open: tuple[str, ...]  # molecules still to be made, the longest SMILES first
-    made: tuple[tuple[str, Step], ...]  # molecules with the reactions that make them
+    steps: Steps  # molecules with the reactions that make them, the target first
     source: int = 0  # the source of reactions that comes next for the first open molecule
 
 
@@ -73,14 +77,14 @@ class Solution:
     route: Route
     cost: float
     is_recorded: bool
-    left: int = 0
+    remaining: int = 0
 
     @property
     def distance(self) -> tuple[bool, int, float]:
         """The key that sorts unfinished routes: recorded ones first, then those with little left to make, then cheap
         ones.
         """
-        return not self.is_recorded, self.left, self.cost
+        return not self.is_recorded, self.remaining, self.cost
 
 
 class RetroStarSearch:
@@ -145,11 +149,13 @@ class RetroStarSearch:
             if not self._queue:
                 break
             state = heapq.heappop(self._queue)
-            if state.made and self._per_reaction is not None:
-                last = _is_recorded(state.made), state.made[0][1].reactants
-                if self._of_reaction[last] >= self._per_reaction:
+            if state.steps and self._per_reaction is not None:
+                _, last_step = state.steps[0]
+                group = _is_recorded(state.steps), last_step.reactants
+                if self._of_reaction[group] >= self._per_reaction:
                     continue
-                self._of_reaction[last] += not state.open
+                if not state.open:
+                    self._of_reaction[group] += 1
             if not state.open:
                 self.solutions.append(self._solution(state))
                 continue
@@ -171,14 +177,14 @@ class RetroStarSearch:
         can be bought is worth nothing if it does not work.
         """
         states = [*self._queue, *self._expanded, *(state for waiting in self._waiting.values() for state in waiting)]
-        routes = {_recorded(state.made) or state.made for state in states if state.made}
+        routes = {_recorded(state.steps) or state.steps for state in states if state.steps}
         is_bought = cache(self._is_bought)  # many routes share their molecules
 
-        def solution(made: tuple[tuple[str, Step], ...]) -> Solution:
-            leaves = {reactant for _, step in made for reactant in step.reactants} - {molecule for molecule, _ in made}
-            left = sum(len(leaf) for leaf in leaves if not is_bought(leaf))
-            cost = sum(step.cost + STEP_COST for _, step in made)
-            return Solution(_route(self.target, dict(made)), cost, _is_recorded(made), left)
+        def solution(steps: Steps) -> Solution:
+            leaves = {reactant for _, step in steps for reactant in step.reactants} - {product for product, _ in steps}
+            remaining = sum(len(leaf) for leaf in leaves if not is_bought(leaf))
+            cost = sum(step.cost + STEP_COST for _, step in steps)
+            return Solution(_route(self.target, dict(steps)), cost, _is_recorded(steps), remaining)
 
         return heapq.nsmallest(most, map(solution, routes), key=lambda solution: solution.distance)
 
@@ -189,27 +195,27 @@ class RetroStarSearch:
             heapq.heappush(self._queue, state)
 
     def _solution(self, state: _State) -> Solution:
-        return Solution(_route(self.target, dict(state.made)), state.cost, _is_recorded(state.made))
+        return Solution(_route(self.target, dict(state.steps)), state.cost, _is_recorded(state.steps))
 
     def _expand(self, state: _State, steps: Sequence[Step]) -> None:
         molecule, rest = state.open[0], state.open[1:]
-        made = dict(state.made)
-        if len(made) >= self.most_reactions:
+        by_product = dict(state.steps)
+        if len(by_product) >= self.most_reactions:
             steps, self.is_cut = (), self.is_cut or bool(steps)
         for step in steps:
-            if any(_needs(reactant, molecule, made) for reactant in step.reactants):
+            if any(_needs(reactant, molecule, by_product) for reactant in step.reactants):
                 continue  # a molecule would be made from itself
-            new = {reactant for reactant in step.reactants if reactant not in made and not self._is_bought(reactant)}
-            left = tuple(sorted(new.union(rest), key=lambda smiles: (-len(smiles), smiles)))
-            now_made = (*state.made, (molecule, step))
+            new = {smiles for smiles in step.reactants if smiles not in by_product and not self._is_bought(smiles)}
+            molecules = tuple(sorted(new.union(rest), key=lambda smiles: (-len(smiles), smiles)))
+            route = (*state.steps, (molecule, step))
             # Routes of recorded steps alone are not crowded out by cheaper ones.
-            kind = _is_recorded(now_made), left
-            if self._alike[kind] >= _ALIKE and left:
+            kind = _is_recorded(route), molecules
+            if self._alike[kind] >= _ALIKE and molecules:
                 continue
             self._alike[kind] += 1
             cost = state.cost + step.cost + STEP_COST
-            rank = cost + sum(map(self._estimate, left))
-            heapq.heappush(self._queue, _State(rank, next(self._tie), cost, left, now_made))
+            rank = cost + sum(map(self._estimate, molecules))
+            heapq.heappush(self._queue, _State(rank, next(self._tie), cost, molecules, route))
         if len(self._queue) > 2 * self._most_states:
             self._queue = heapq.nsmallest(self._most_states, self._queue)
         if state.source + 1 < len(self._delays):
@@ -226,30 +232,30 @@ def _distance(state: _State) -> tuple[int, float]:
     return sum(map(len, state.open)), state.cost
 
 
-def _is_recorded(made: tuple[tuple[str, Step], ...]) -> bool:
-    return all(step.is_recorded for _, step in made)
+def _is_recorded(steps: Steps) -> bool:
+    return all(step.is_recorded for _, step in steps)
 
 
-def _recorded(made: tuple[tuple[str, Step], ...]) -> tuple[tuple[str, Step], ...]:
+def _recorded(steps: Steps) -> Steps:
     """Return the recorded reactions that lead to the target through recorded ones alone. The first makes the
     target.
     """
-    needed, kept = {made[0][0]}, []
-    for molecule, step in made:
-        if molecule in needed and step.is_recorded:
-            needed.update(step.reactants)
-            kept.append((molecule, step))
-    return tuple(kept)
+    reached, recorded = {steps[0][0]}, []
+    for molecule, step in steps:
+        if molecule in reached and step.is_recorded:
+            reached.update(step.reactants)
+            recorded.append((molecule, step))
+    return tuple(recorded)
 
 
-def _route(molecule: str, made: dict[str, Step]) -> Route:
-    step = made.get(molecule)
-    return Route(molecule, tuple(_route(reactant, made) for reactant in step.reactants) if step else ())
+def _route(molecule: str, steps: dict[str, Step]) -> Route:
+    step = steps.get(molecule)
+    return Route(molecule, tuple(_route(reactant, steps) for reactant in step.reactants) if step else ())
 
 
-def _needs(molecule: str, other: str, made: dict[str, Step]) -> bool:
+def _needs(molecule: str, other: str, steps: dict[str, Step]) -> bool:
     """Return whether a molecule is the other, or is made from it."""
     if molecule == other:
         return True
-    step = made.get(molecule)
-    return step is not None and any(_needs(reactant, other, made) for reactant in step.reactants)
+    step = steps.get(molecule)
+    return step is not None and any(_needs(reactant, other, steps) for reactant in step.reactants)

@@ -112,16 +112,22 @@ def record_of(reaction: str, **facts: Any) -> Record:
         raise ValueError(NO_MAPS)
     if "." in product:
         raise ValueError(SEVERAL)
-    is_used = {part: not numbers.isdisjoint(ATOM_MAP.findall(part)) for part in (*reactants, *agents)}
-    used = [part for part in (*reactants, *agents) if is_used[part]]
-    # a number that only the reactants have would make its atom part of the core
-    mapped = ".".join(ATOM_MAP.sub(lambda one: one.group() if one.group(1) in numbers else "", part) for part in used)
-    idle = (*(facts.pop("agents", None) or ()), *(ATOM_MAP.sub("", part) for part in is_used if not is_used[part]))
+
+    def shared_map(match: re.Match[str]) -> str:
+        # a number that only the reactants have would make its atom part of the core
+        return match.group() if match.group(1) in numbers else ""
+
+    sources, idle = list[str](), list[str](facts.pop("agents", None) or ())
+    for part in (*reactants, *agents):
+        if numbers.isdisjoint(ATOM_MAP.findall(part)):
+            idle.append(ATOM_MAP.sub("", part))
+        else:
+            sources.append(part)
     return Record(
-        f"{mapped}>>{product}",
+        f"{'.'.join(ATOM_MAP.sub(shared_map, part) for part in sources)}>>{product}",
         canonical_smiles(ATOM_MAP.sub("", product)),
-        joined(ATOM_MAP.sub("", part) for part in used),
-        agents=idle,
+        joined(ATOM_MAP.sub("", part) for part in sources),
+        agents=tuple(dict.fromkeys(idle)),
         **facts,
     )
 
@@ -196,24 +202,25 @@ def is_sound(smarts: str) -> bool:
 
     Others come from reactants that were drawn flat, or from wrong maps.
     """
-    made, used = patterns(smarts)
-    before = {number: centre for part in used for number, centre in _centres(part).items()}
-    for number, (bonds, handedness) in _centres(made).items():
+    product, parts = patterns(smarts)
+    before = {number: centre for part in parts for number, centre in _centres(part).items()}
+    for number, (bonds, handedness) in _centres(product).items():
         old_bonds, old_handedness = before.get(number, (None, None))
         if bonds == old_bonds and handedness != old_handedness:
             return False
     reactants = smarts.split(">>")[1]
     lost = _LOST_HYDROXYL.search(reactants) and ("B(" in reactants or re.search(r"\[C:\d+\]-\[OH;D1", reactants))
-    return not (lost or any(map(_gives_no_carbon, used)) or _moves_on_ring(made, used) or _retains(made, used))
+    is_wrong = lost or any(map(_gives_no_carbon, parts)) or _moves_on_ring(product, parts) or _retains(product, parts)
+    return not is_wrong
 
 
-def _moves_on_ring(made: Any, used: Sequence[Any]) -> bool:
+def _moves_on_ring(product: Any, parts: Sequence[Any]) -> bool:
     """Return whether a group leaves an atom of an aromatic ring, and another comes to another atom of the ring.
 
     Most such records have the wrong isomer as their product.
     """
-    after = {atom.GetAtomMapNum(): _symbol(atom) for atom in made.GetAtoms() if atom.GetIsAromatic()}
-    for part in used:
+    after = {atom.GetAtomMapNum(): _symbol(atom) for atom in product.GetAtoms() if atom.GetIsAromatic()}
+    for part in parts:
         places: dict[str, list[int]] = {"D2 D3": [], "D3 D2": []}  # atoms of which degree before and after
         for atom in part.GetAtoms():
             if atom.GetIsAromatic() and atom.GetAtomicNum() == 6:
@@ -225,24 +232,24 @@ def _moves_on_ring(made: Any, used: Sequence[Any]) -> bool:
     return False
 
 
-def _retains(made: Any, used: Sequence[Any]) -> bool:
+def _retains(product: Any, parts: Sequence[Any]) -> bool:
     """Return whether a nucleophile replaces the halogen or oxygen atom at a stereocentre with retention.
 
     One substitution inverts the centre. Records with retention have two, or a wrong drawing.
     """
-    after = {atom.GetAtomMapNum(): atom for atom in made.GetAtoms() if atom.GetAtomMapNum()}
-    for part in used:
+    after = {atom.GetAtomMapNum(): atom for atom in product.GetAtoms() if atom.GetAtomMapNum()}
+    for part in parts:
         for atom in part.GetAtoms():
             now = after.get(atom.GetAtomMapNum())
             if now is None or atom.GetAtomicNum() != 6 or not (int(atom.GetChiralTag()) and int(now.GetChiralTag())):
                 continue
-            old, new = ([other.GetAtomMapNum() for other in one.GetNeighbors()] for one in (atom, now))
+            old, new = ([other.GetAtomMapNum() for other in side.GetNeighbors()] for side in (atom, now))
             leaves = [other for other in atom.GetNeighbors() if other.GetAtomMapNum() not in new]
             comes = [number for number in new if number not in old]
             if len(leaves) != 1 or len(comes) != 1 or leaves[0].GetAtomicNum() not in _LEAVING:
                 continue
             old = [comes[0] if number == leaves[0].GetAtomMapNum() else number for number in old]
-            swaps = sum(old.index(one) > old.index(other) for one, other in itertools.combinations(new, 2))
+            swaps = sum(old.index(first) > old.index(second) for first, second in itertools.combinations(new, 2))
             if (swaps % 2 == 0) == (atom.GetChiralTag() == now.GetChiralTag()):
                 return True
     return False
@@ -271,21 +278,21 @@ def _gives_no_carbon(part: Any) -> bool:
         if atom.GetAtomicNum() != 6 or not atom.GetAtomMapNum():
             continue
         bonds = atom.GetBonds()
-        others = [bond.GetOtherAtom(atom) for bond in bonds]
-        oxygens = [other for other in others if other.GetAtomicNum() == 8]
-        if len(oxygens) == 3 and any("-" in other.GetSmarts() for other in oxygens):
+        neighbours = [bond.GetOtherAtom(atom) for bond in bonds]
+        oxygens = [neighbour for neighbour in neighbours if neighbour.GetAtomicNum() == 8]
+        if len(oxygens) == 3 and any("-" in oxygen.GetSmarts() for oxygen in oxygens):
             return True
-        for bond, other in zip(bonds, others, strict=True):
-            if other.GetAtomMapNum() or bond.GetSmarts() not in ("-", ""):
+        for bond, neighbour in zip(bonds, neighbours, strict=True):
+            if neighbour.GetAtomMapNum() or bond.GetSmarts() not in ("-", ""):
                 continue
-            around = [one for one in other.GetNeighbors() if one.GetIdx() != atom.GetIdx()]
-            is_methyl, number = len(others) == 1, other.GetAtomicNum()
+            beyond = [far.GetAtomicNum() for far in neighbour.GetNeighbors() if far.GetIdx() != atom.GetIdx()]
+            is_methyl, number = len(neighbours) == 1, neighbour.GetAtomicNum()
             if number == 6:
-                is_unsaturated = any(one.GetSmarts() in ("=", "#") for one in other.GetBonds())
-                has_halogen = any(one.GetAtomicNum() in (9, 17, 35, 53) for one in around)
-                if is_methyl or other.GetIsAromatic() or not (is_unsaturated or has_halogen):
+                is_unsaturated = any(outer.GetSmarts() in ("=", "#") for outer in neighbour.GetBonds())
+                has_halogen = not {9, 17, 35, 53}.isdisjoint(beyond)
+                if is_methyl or neighbour.GetIsAromatic() or not (is_unsaturated or has_halogen):
                     return True
-            is_amine = number == 7 and "+" not in other.GetSmarts() and all(one.GetAtomicNum() == 6 for one in around)
+            is_amine = number == 7 and "+" not in neighbour.GetSmarts() and set(beyond) <= {6}
             if is_methyl and (is_amine or number == 14):
                 return True
     return False
@@ -298,11 +305,11 @@ def core_of(smarts: str) -> str:
     changing carbon atoms, and those with a multiple bond to one of these neighbours. So an amide is not an amine, but
     an alkyl and an aryl group beside a changing carbon atom are the same. The core says nothing of stereochemistry.
     """
-    made, used = patterns(smarts)
-    sides: list[Any] = [made, *used]
-    before, after = _environments(used), _environments([made])
+    product, reactants = patterns(smarts)
+    sides: list[Any] = [product, *reactants]
+    before, after = _environments(reactants), _environments([product])
     changed = {number for number in {*before, *after} if before.get(number) != after.get(number)}
-    near, kept = set[int](), set(changed)
+    near, core = set[int](), set(changed)
     for side in sides:
         for atom in side.GetAtoms():
             if atom.GetAtomMapNum() in changed:
@@ -312,17 +319,17 @@ def core_of(smarts: str) -> str:
                     for other in atom.GetNeighbors()
                     if not is_carbon or (other.GetAtomicNum() != 6 and not other.GetIsAromatic())
                 )
-    kept |= near
+    core |= near
     for side in sides:
         for bond in side.GetBonds():
             for atom, other in itertools.permutations((bond.GetBeginAtom(), bond.GetEndAtom())):
                 is_multiple = bond.GetSmarts() in ("=", "#")
                 if atom.GetAtomMapNum() in near - changed and other.GetAtomicNum() != 6 and is_multiple:
-                    kept.add(other.GetAtomMapNum())
+                    core.add(other.GetAtomMapNum())
     numbers = dict[int, int]()
-    product = _written(made, kept, numbers)
-    parts = sorted((_written(part, kept), index) for index, part in enumerate(used))
-    return ">>".join((product, ".".join(_written(used[index], kept, numbers) for _, index in parts)))
+    text = _written(product, core, numbers)
+    parts = sorted((_written(part, core), index) for index, part in enumerate(reactants))
+    return f"{text}>>{'.'.join(_written(reactants[index], core, numbers) for _, index in parts)}"
 
 
 def _symbol(atom: Any) -> str:
@@ -347,15 +354,15 @@ def _environments(side: Sequence[Any]) -> dict[int, Any]:
     }
 
 
-def _written(pattern: Any, kept: set[int], numbers: dict[int, int] | None = None) -> str:
+def _written(pattern: Any, core: set[int], numbers: dict[int, int] | None = None) -> str:
     """Write some atoms of a pattern in an order that does not depend on their numbers.
 
     Args:
         pattern: the pattern.
-        kept: the numbers of the atoms to write. Atoms without a number are written, too.
+        core: the numbers of the atoms to write. Atoms without a number are written, too.
         numbers: the new numbers, which grow in the order of the text. No number is written without them.
     """
-    atoms = [atom.GetIdx() for atom in pattern.GetAtoms() if atom.GetAtomMapNum() in kept or not atom.GetAtomMapNum()]
+    atoms = [atom.GetIdx() for atom in pattern.GetAtoms() if atom.GetAtomMapNum() in core or not atom.GetAtomMapNum()]
     old = [atom.GetAtomMapNum() for atom in pattern.GetAtoms()]
     symbols = [symbol if symbol[0] == "[" else f"[{symbol}]" for symbol in map(_symbol, pattern.GetAtoms())]
     bare = Chem.Mol(pattern)
@@ -383,26 +390,26 @@ def build(records: Iterable[Record], templates: Iterable[Template | None]) -> It
 
     `templates` has the template of each record.
     """
-    found: dict[tuple[str, str, str], list[Record]] = {}
-    kept: dict[str, Counter[str]] = {}
+    by_template: dict[tuple[str, str, str], list[Record]] = {}
+    groups: dict[str, Counter[str]] = {}
     for record, template in zip(records, templates, strict=True):
         if template is not None:
             place = difference(record.product, record.reactants), template.smarts, template.core
-            found.setdefault(place, []).append(record)
-            kept.setdefault(template.smarts, Counter()).update(("", *template.groups))
-    for (key, smarts, core), group in sorted(found.items(), key=lambda item: (-len(item[1]), item[0])):
-        classes = Counter(record.reaction_class for record in group if record.reaction_class is not None)
-        examples = [Example(f"{record.reactants}>>{record.product}", record.source) for record in group]
+            by_template.setdefault(place, []).append(record)
+            groups.setdefault(template.smarts, Counter()).update(("", *template.groups))
+    for (key, smarts, core), members in sorted(by_template.items(), key=lambda item: (-len(item[1]), item[0])):
+        classes = Counter(record.reaction_class for record in members if record.reaction_class is not None)
+        examples = [Example(f"{record.reactants}>>{record.product}", record.source) for record in members]
         examples.sort(key=lambda example: (example.source is None, len(example.smiles)))
-        reagents = Counter(filter(None, (" ".join(compounds(record.agents)) for record in group)))
+        reagents = Counter(filter(None, (" ".join(compounds(record.agents)) for record in members)))
         yield (
             key,
             Transformation(
                 smarts,
-                len(group),
+                len(members),
                 next((number for number, _ in classes.most_common(1)), None),
                 tuple(examples[:EXAMPLES]),
-                kept=dict(sorted(kept[smarts].items())),
+                kept=dict(sorted(groups[smarts].items())),
                 core=core,
                 reagents=most_common_sets(reagents),
             ),
@@ -413,9 +420,15 @@ def write(rows: Iterable[Row], path: str | Path) -> None:
     """Write a library atomically."""
     # without the name and the time, so that the same rows give the same bytes
     with atomic_write(path) as part, part.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
-        for key, one in rows:
-            row: list[Any] = [key, one.smarts, one.count, one.reaction_class, one.examples]
-            row += [one.name, one.kept, one.core, one.reagents]
+        for key, transformation in rows:
+            row: list[Any] = [
+                key,
+                transformation.smarts,
+                transformation.count,
+                transformation.reaction_class,
+                transformation.examples,
+            ]
+            row += [transformation.name, transformation.kept, transformation.core, transformation.reagents]
             while not row[-1]:
                 row.pop()
             stream.write((json.dumps(row, separators=(",", ":")) + "\n").encode())

@@ -126,7 +126,7 @@ def test_unfinished_routes_are_cut_at_steps_without_precedent():
     }
     search = RetroStarSearch("A", "N".__eq__)
     assert not run(search, steps)
-    found = [(one.route.leaves(), one.is_recorded, one.left) for one in search.unfinished(4)]
+    found = [(one.route.leaves(), one.is_recorded, one.remaining) for one in search.unfinished(4)]
     assert found == [(["BB"], True, 2), (["CCCC", "N"], True, 4), (["x"], False, 1)]
 
 
