@@ -110,7 +110,7 @@ def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -
         found = list(substitutions(product, reactants)) if product and reactants else []
         if len(found) == 1:
             [substitution] = found
-            could[substitution.kind].update(_named(substitution.taken.union(*substitution.others)))
+            could[substitution.kind].update(_named(substitution.taken.union(*substitution.free)))
             did[substitution.kind].update(_named(substitution.taken))
             num_counted += 1
     unseen = {

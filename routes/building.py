@@ -92,24 +92,24 @@ def _answer(task: Any, body: Any, end: float) -> Response:
         raise ValueError(f"{longest[:40]}... is too long: at most {_MOST_CHARACTERS} characters are allowed.")
     route = canonical_route(route)
     have = sorted(map(canonical_smiles, body.have))
-    found = Candidate(route.to_string(), math.nan, None, route, rank=1, group=1, library=task.library)
-    found = found.with_stock(task.stock_with(have))
+    candidate = Candidate(route.to_string(), math.nan, None, route, rank=1, group=1, library=task.library)
+    candidate = candidate.with_stock(task.stock_with(have))
     for step in route.steps():  # this takes most of the time, and the judgements are cached
         check_time(end)
         judge(step.smiles, [child.smiles for child in step.children], library_of(task.library))
     if body.file is not None:
-        return _file(Plan(route.smiles, [found]), body.file)
+        return _file(Plan(route.smiles, [candidate]), body.file)
     from .pages.page import tree_html
 
-    left = dict.fromkeys(route.leaves()) if found.missing is None else found.missing
-    return JSONResponse({"html": tree_html(found, body.have, body.forbidden), "open": list(left)})
+    open_molecules = dict.fromkeys(route.leaves()) if candidate.missing is None else candidate.missing
+    return JSONResponse({"html": tree_html(candidate, body.have, body.forbidden), "open": list(open_molecules)})
 
 
 def _file(plan: Plan, ending: str) -> Response:
     from .drawing.svg import save_picture
     from .pages.page import save_page
 
-    [(found, route)] = plan.found
+    [(candidate, route)] = plan.found
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"route{ending}"
         if form := plan_form(path):
@@ -117,7 +117,7 @@ def _file(plan: Plan, ending: str) -> Response:
         elif ending == ".html":
             save_page([plan], path)
         else:
-            save_picture(route, path, missing=found.missing, steps=found.steps)
+            save_picture(route, path, missing=candidate.missing, steps=candidate.steps)
         return Response(path.read_bytes(), media_type="application/octet-stream")
 
 

@@ -292,7 +292,9 @@ class Plan:
     @property
     def ideas(self) -> list[Candidate]:
         """The distinct routes with a step that lacks the required evidence. They follow all others."""
-        return [one for one in self.distinct if self.evidence == "recorded" and one.evidence != "recorded"]
+        if self.evidence != "recorded":
+            return []
+        return [candidate for candidate in self.distinct if candidate.evidence != "recorded"]
 
     @property
     def nothing_because(self) -> str | None:
@@ -372,15 +374,15 @@ def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
     texts the beams still had.
     """
     best: dict[Route, Candidate] = {}
-    others = []
+    failed = []
     for candidate in candidates:
         if candidate.route is None:
-            others.append(candidate)
+            failed.append(candidate)
             continue
         key = candidate.route.canonical()
         if key not in best or candidate.score > best[key].score:
             best[key] = candidate
-    return [*best.values(), *others]
+    return [*best.values(), *failed]
 
 
 def ranked(
@@ -412,14 +414,16 @@ def ranked(
     best = [replace(candidate.with_stock(stock), library=library) for candidate in candidates]
 
     def place(candidate: Candidate) -> tuple[Any, ...]:
-        fails = candidate.fails_because is not None
-        if evidence is None or candidate.route is None:
-            return fails, evidence is not None, evidence is not None, 0, -candidate.score
-        steps = candidate.route.num_reactions if per_step else 1
-        order = [not candidate.precedented, not candidate.purchasable]
+        fails, cost = candidate.fails_because is not None, -candidate.score
+        if evidence is None:
+            return fails, cost
+        if per_step and candidate.route is not None:
+            cost /= max(1, candidate.route.num_reactions)
+        is_unrecorded, is_not_bought = not candidate.precedented, not candidate.purchasable
+        detours = count_detours(candidate.steps)
         if evidence == "any":
-            order.reverse()
-        return fails, *order, count_detours(candidate.steps), -candidate.score / max(1, steps)
+            return fails, is_not_bought, is_unrecorded, detours, cost
+        return fails, is_unrecorded, is_not_bought, detours, cost
 
     return list(_numbered(sorted(best, key=place), per_reaction))
 

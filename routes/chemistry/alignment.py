@@ -56,12 +56,12 @@ def aligned_route(route: Route, smiles: str) -> Route:
     Returns:
         The aligned route.
     """
-    left, placed = smiles, []
+    rest, placed = smiles, []
     # a part that a larger reactant supplies is not available to a smaller one
     for child in sorted(route.children, key=lambda child: -len(child.smiles)):
-        text, pieces = _nearest(child.smiles, left)
+        text, pieces = _nearest(child.smiles, rest)
         for start, size in pieces:
-            left = left[:start] + _TAKEN * size + left[start + size :]
+            rest = rest[:start] + _TAKEN * size + rest[start + size :]
         # reagents have no atom in the product and come last
         atoms = [(-size, start) for start, size in pieces if _ATOM.search(smiles, start, start + size)]
         place = min(atoms)[1] if atoms else len(smiles)
@@ -123,11 +123,11 @@ def _common(text: str, places: dict[str, int], length: int) -> int:
     It takes one addition per character (Hyyrö 2004, "Bit-parallel LCS-length computation revisited").
     """
     every = (1 << length) - 1
-    left = every
+    bits = every
     for character in text.translate(_ANY_RING):
-        matched = left & places.get(character, 0)
-        left = ((left + matched) | (left - matched)) & every
-    return length - left.bit_count()
+        matched = bits & places.get(character, 0)
+        bits = ((bits + matched) | (bits - matched)) & every
+    return length - bits.bit_count()
 
 
 def _pieces(text: str, product: str) -> list[tuple[int, int]]:

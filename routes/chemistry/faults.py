@@ -104,8 +104,8 @@ def _holds(molecule: Molecule, other: Molecule) -> bool:
     """
     if "." not in molecule.smiles + other.smiles:
         return False
-    parts, others = ({*mixture.canonical.split(".")} for mixture in (molecule, other))
-    return bool(_organic(parts & others)) and bool(_organic(parts ^ others))
+    parts, other_parts = ({*mixture.canonical.split(".")} for mixture in (molecule, other))
+    return bool(_organic(parts & other_parts)) and bool(_organic(parts ^ other_parts))
 
 
 def _organic(parts: Iterable[str]) -> list[str]:
@@ -123,18 +123,18 @@ def atoms_fault(product: str, reactants: tuple[str, ...]) -> Fault | None:
     """
     if not reactants:
         return Fault("no reactant", "atoms_supplied")
-    made, missing = read_molecule(product), atoms_left(product, reactants)
+    molecule, missing = read_molecule(product), atoms_left(product, reactants)
     if isotopes := isotopes_of([product]) - isotopes_of(reactants):
         return Fault(f"{', '.join(sorted(isotopes))} missing", "atoms_supplied")
-    if made is None or not missing or (supplier(missing) is not None and missing != made.atoms):
+    if molecule is None or not missing or (supplier(missing) is not None and missing != molecule.atoms):
         return None
     return Fault(", ".join(f"{count} {element}" for element, count in missing.items()) + " missing", "atoms_supplied")
 
 
 def atoms_left(product: str, reactants: Sequence[str]) -> dict[str, int]:
     """Return the heavy atoms of the product that the reactants do not supply, by element."""
-    made, *used = map(read_molecule, (product, *reactants))
-    return {} if made is None or None in used else missing_atoms(made.atoms, filter(None, used))
+    molecule, *molecules = map(read_molecule, (product, *reactants))
+    return {} if molecule is None or None in molecules else missing_atoms(molecule.atoms, filter(None, molecules))
 
 
 def with_equivalents(product: str, reactants: Sequence[str]) -> list[str]:

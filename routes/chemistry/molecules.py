@@ -236,9 +236,9 @@ def drawn_smiles(smiles: str, count: int, seed: int) -> list[str]:
     Raises:
         ValueError: as in [`canonical_smiles`].
     """
-    first, *others = rooted_smiles(smiles)
+    first, *rest = rooted_smiles(smiles)
     rng = random.Random(f"{seed} {first}")
-    return [first, *rng.sample(others, min(count - 1, len(others)))]
+    return [first, *rng.sample(rest, min(count - 1, len(rest)))]
 
 
 def one_molecule(smiles: str) -> str:
@@ -348,17 +348,17 @@ def is_beyond_repair(smiles: str) -> bool:
 
 def missing_atoms(needed: Mapping[str, int], reactants: Iterable[Molecule]) -> dict[str, int]:
     """Return the heavy atoms, by element, that these reactants do not supply. It is empty if they supply all."""
-    left = dict(needed)
+    counts = dict(needed)
     for reactant in reactants:
-        for element in left.keys() & reactant.atoms.keys():
-            left[element] -= reactant.atoms[element]
-    return {element: count for element, count in left.items() if count > 0}
+        for element in counts.keys() & reactant.atoms.keys():
+            counts[element] -= reactant.atoms[element]
+    return {element: count for element, count in counts.items() if count > 0}
 
 
-def is_among(molecule: Molecule, others: Iterable[Molecule]) -> bool:
+def is_among(molecule: Molecule, molecules: Iterable[Molecule]) -> bool:
     """Return whether a molecule is one of the others, in any SMILES."""
     # canonical SMILES are slow, and molecules with different formulas cannot be the same
-    return any(other.formula == molecule.formula and other.canonical == molecule.canonical for other in others)
+    return any(other.formula == molecule.formula and other.canonical == molecule.canonical for other in molecules)
 
 
 def canonical_route(route: Route) -> Route:

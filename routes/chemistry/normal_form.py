@@ -51,16 +51,16 @@ def is_unusual(smiles: str) -> bool:
 def _tools() -> tuple[Any, Any, dict[str, Any]]:
     from rdkit.Chem.MolStandardize import rdMolStandardize  # takes half a second to import
 
-    own = rdMolStandardize.NormalizerFromData(_RULES, rdMolStandardize.CleanupParameters())
-    return rdMolStandardize.Normalizer(), own, {name: Chem.MolFromSmarts(text) for name, text in _PATTERNS.items()}
+    rules = rdMolStandardize.NormalizerFromData(_RULES, rdMolStandardize.CleanupParameters())
+    return rdMolStandardize.Normalizer(), rules, {name: Chem.MolFromSmarts(text) for name, text in _PATTERNS.items()}
 
 
 def normalised(molecule: Any) -> Any:
     """Return the normal form of a molecule, an RDKit `Mol`. It has the same atoms."""
-    normalizer, own, patterns = _tools()
+    normalizer, rules, patterns = _tools()
     with rdBase.BlockLogs():
         ions = _with_ions(Chem.RWMol(molecule), patterns)
-        return Chem.MolFromSmiles(Chem.MolToSmiles(_bound(own.normalize(normalizer.normalize(ions)), patterns)))
+        return Chem.MolFromSmiles(Chem.MolToSmiles(_bound(rules.normalize(normalizer.normalize(ions)), patterns)))
 
 
 def _with_ions(molecule: Any, patterns: dict[str, Any]) -> Any:

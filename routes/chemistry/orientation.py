@@ -41,12 +41,12 @@ class Substitution(NamedTuple):
     Args:
         kind: what leaves and what comes, such as `H by a nitro group`.
         taken: what is known of its position.
-        others: the same for each other position of the ring system from which the same atom could leave.
+        free: the same for each other position of the ring system from which the same atom could leave.
     """
 
     kind: str
     taken: frozenset[Place]
-    others: tuple[frozenset[Place], ...]
+    free: tuple[frozenset[Place], ...]
 
 
 def substitutions(product: Any, reactants: Any) -> Iterator[Substitution]:
@@ -130,10 +130,10 @@ def _is_misplaced(place: Place, directing: Mapping[str, Any]) -> bool:
 
 def _neighbours(atom: Any) -> tuple[set[int], set[int]]:
     """Return the numbers of the neighbours of an aromatic atom in aromatic bonds, and those of the others."""
-    ring, others = set[int](), set[int]()
+    ring, outside = set[int](), set[int]()
     for bond in atom.GetBonds():
-        (ring if bond.GetIsAromatic() else others).add(bond.GetOtherAtom(atom).GetAtomMapNum())
-    return ring, others
+        (ring if bond.GetIsAromatic() else outside).add(bond.GetOtherAtom(atom).GetAtomMapNum())
+    return ring, outside
 
 
 def _leaving(atom: Any) -> str | None:

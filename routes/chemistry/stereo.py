@@ -29,12 +29,12 @@ class StereoComparison(NamedTuple):
     is_kept: bool
 
 
-def compare(made: Chem.Mol, used: Chem.Mol, mapped: str) -> StereoComparison:
+def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: str) -> StereoComparison:
     """Compare the stereochemistry of a product and its reactants.
 
     Args:
-        made: the product.
-        used: the reactants, as one molecule of several parts.
+        product: the product.
+        reactants: the reactants, as one molecule of several parts.
         mapped: SMILES of the reactants without stereochemistry. The atom maps are the indices of the product's atoms,
             counted from 1.
     """
@@ -43,19 +43,24 @@ def compare(made: Chem.Mol, used: Chem.Mol, mapped: str) -> StereoComparison:
     for atom in pattern.GetAtoms():
         atom.SetAtomMapNum(0)
     try:
-        places = used.GetSubstructMatches(pattern, bounded_search(uniquify=False, maxMatches=_MOST_MAPPINGS))
+        places = reactants.GetSubstructMatches(pattern, bounded_search(uniquify=False, maxMatches=_MOST_MAPPINGS))
     except SearchTooLong:
         return StereoComparison(None, False)
-    found = (_compare(made, used, dict(zip(atoms, numbers, strict=True))) for atoms in places)
-    # equivalent atoms are mapped as they fit best
-    return min(
-        found, key=lambda one: (one.centres is not None, not one.is_kept), default=StereoComparison(None, False)
-    )
+    comparisons = (_compare(product, reactants, dict(zip(atoms, numbers, strict=True))) for atoms in places)
+    best: StereoComparison | None = None
+    for comparison in comparisons:  # equivalent atoms are mapped as they fit best
+        if best is None or _badness(comparison) < _badness(best):
+            best = comparison
+    return best or StereoComparison(None, False)
 
 
-def _compare(made: Chem.Mol, used: Chem.Mol, numbers: dict[int, int]) -> StereoComparison:
-    after = _Side(made, {atom.GetIdx(): atom.GetIdx() + 1 for atom in made.GetAtoms()})
-    before = _Side(used, numbers)
+def _badness(comparison: StereoComparison) -> tuple[bool, bool]:
+    return comparison.centres is not None, not comparison.is_kept
+
+
+def _compare(product: Chem.Mol, reactants: Chem.Mol, numbers: dict[int, int]) -> StereoComparison:
+    after = _Side(product, {atom.GetIdx(): atom.GetIdx() + 1 for atom in product.GetAtoms()})
+    before = _Side(reactants, numbers)
     changes = [*_centres(after, before), *_double_bonds(after, before)]
     wrong = next((change for change in ("inverted", "defined") if change in changes), None)
     return StereoComparison(wrong, set(changes) <= {"kept"})
@@ -78,7 +83,7 @@ class _Side:
     def around(self, place: int, but: int | None = None) -> list[int]:
         """Return the labels of the neighbours of an atom, in the order of its bonds."""
         atom = self.molecule.GetAtomWithIdx(place)
-        return [self.label(one.GetIdx()) for one in atom.GetNeighbors() if one.GetIdx() != but]
+        return [self.label(neighbour.GetIdx()) for neighbour in atom.GetNeighbors() if neighbour.GetIdx() != but]
 
     def handedness(self, place: int) -> int | None:
         """Return the handedness of an atom by the order of the labels around it, None if it has none."""
@@ -100,17 +105,15 @@ class _Side:
             is_cis = bond.GetStereo() in (Chem.BondStereo.STEREOZ, Chem.BondStereo.STEREOCIS)
         elif 0 < len(ring) < _SMALLEST_TRANS_RING:
             is_cis = True
-            atoms = [
-                next(
-                    one.GetIdx()
-                    for one in self.molecule.GetAtomWithIdx(place).GetNeighbors()
-                    if one.GetIdx() in others
-                )
-                for place, others in ((begin, set(ring) - {end}), (end, set(ring) - {begin}))
-            ]
+            atoms = [self._neighbour_in(ring, begin, end), self._neighbour_in(ring, end, begin)]
         else:
             return None
         return self.label(atoms[0]), self.label(atoms[1]), is_cis
+
+    def _neighbour_in(self, ring: Any, place: int, but: int) -> int:
+        """Return the neighbour of an atom in a ring, besides another one."""
+        neighbours = (neighbour.GetIdx() for neighbour in self.molecule.GetAtomWithIdx(place).GetNeighbors())
+        return next(index for index in neighbours if index in ring and index != but)
 
 
 def _centres(after: _Side, before: _Side) -> Iterator[Change]:

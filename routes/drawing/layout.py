@@ -74,19 +74,19 @@ class Node(NamedTuple):
 
 def nodes(route: Route) -> list[Node]:
     """Return the molecules of a route, depth first."""
-    found: list[Node] = []
+    listed: list[Node] = []
     steps = count(1)
 
     def add(route: Route, parent: int | None, depth: int) -> int:
-        index = len(found)
-        found.append(Node(route, index, parent, depth, []))
-        found[index].children.extend(add(child, index, depth + 1) for child in route.children)
+        index = len(listed)
+        listed.append(Node(route, index, parent, depth, []))
+        listed[index].children.extend(add(child, index, depth + 1) for child in route.children)
         if route.children:
-            found[index] = found[index]._replace(step=next(steps))
+            listed[index] = listed[index]._replace(step=next(steps))
         return index
 
     add(route, None, 0)
-    return found
+    return listed
 
 
 def tidy_tree(

@@ -157,11 +157,11 @@ def route_picture(
     sizes = [_size(*parts) for parts in zip(depictions, kinds, labels, strict=True)]
     in_order = sorted((node for node in tree if node.step), key=lambda node: node.step)
     titles = [step.title for step in (judge_route(route) if steps is None else steps)]
-    made = list(zip(in_order, titles, strict=True))
-    gaps = [_gap([pair for pair in made if pair[0].depth == depth]) for depth in range(route.depth)]
+    products = list(zip(in_order, titles, strict=True))
+    gaps = [_gap([pair for pair in products if pair[0].depth == depth]) for depth in range(route.depth)]
     boxes = [box.moved(MARGIN, MARGIN) for box in tidy_tree(sizes, tree, gaps=gaps, row_gap=ROW_GAP)]
     reactions = []
-    for node, name in made:
+    for node, name in products:
         product, reactants = boxes[node.place], [boxes[child] for child in node.children]
         tip, joint = (product.right + TIP, product.middle), (reactants[0].x - JOINT, product.middle)
         branches = tuple((reactant.x, reactant.middle) for reactant in reactants)
@@ -171,8 +171,8 @@ def route_picture(
         max(box.bottom for box in boxes) + MARGIN,
         tuple(Card(*parts) for parts in zip(boxes, depictions, kinds, labels, strict=True)),
         tuple(reactions),
-        f"{route.smiles} in {len(made)} reaction{'' if len(made) == 1 else 's'}" if made else route.smiles,
-        _description(tree, kinds, made),
+        f"{route.smiles} in {len(products)} reaction{'' if len(products) == 1 else 's'}" if products else route.smiles,
+        _description(tree, kinds, products),
     )
 
 
@@ -195,9 +195,9 @@ def _name_lines(name: str | None) -> list[str]:
     return textwrap.wrap(name, _NAME_COLUMNS) if name else []
 
 
-def _gap(made: Iterable[tuple[Node, str | None]]) -> float:
+def _gap(products: Iterable[tuple[Node, str | None]]) -> float:
     """Return the space between a column and the next one, in which the names of the reactions fit."""
-    lines = [line for node, name in made for line in (f"step {node.step}", *_name_lines(name))]
+    lines = [line for node, name in products for line in (f"step {node.step}", *_name_lines(name))]
     return max(COLUMN_GAP, TIP + HEAD + JOINT + _NAME_MARGIN + _WIDE_CHARACTER * max(map(len, lines), default=0))
 
 
@@ -213,10 +213,10 @@ def _size(drawn: Depiction, kind: str, label: str) -> tuple[float, float]:
     return width, height
 
 
-def _description(tree: list[Node], kinds: Sequence[str], made: Iterable[tuple[Node, str | None]]) -> str:
+def _description(tree: list[Node], kinds: Sequence[str], products: Iterable[tuple[Node, str | None]]) -> str:
     """Describe the whole route in words, for screen readers."""
     lines = []
-    for node, name in made:
+    for node, name in products:
         step = f"Step {node.step}, {name}" if name else f"Step {node.step}"
         lines.append(
             f"{step}: {' and '.join(child.smiles for child in node.route.children)} give {node.route.smiles}."

@@ -9,6 +9,7 @@ like those it was trained on. The reactants are aligned with the product that is
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -101,12 +102,12 @@ class ForwardModel:
         ranks = iter(
             self.ranks(Reaction(step.smiles, tuple(sorted(child.smiles for child in step.children))) for step in steps)
         )
-        candidates = [
-            replace(candidate, forward_ranks=tuple(next(ranks) for _ in candidate.route.steps()))
-            if candidate.route
-            else candidate
-            for candidate in plan.candidates
-        ]
+        candidates = []
+        for candidate in plan.candidates:
+            if candidate.route is not None:
+                forward_ranks = tuple(itertools.islice(ranks, candidate.route.num_reactions))
+                candidate = replace(candidate, forward_ranks=forward_ranks)
+            candidates.append(candidate)
         return replace(plan, candidates=candidates)
 
 

@@ -34,9 +34,9 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     records: dict[tuple[str, str], dict[str, Any]] = {}
     about = {"id": plan.id or plan.target, "solved": plan.solved}
     for candidate, route in plan.found:
-        made = [(step.smiles, "intermediate") for step in route.steps()[:-1]]
+        intermediates = [(step.smiles, "intermediate") for step in route.steps()[:-1]]
         bought = [(leaf, "starting material") for leaf in route.leaves() if route.children]
-        for smiles, role in [(route.smiles, "target"), *made, *bought]:
+        for smiles, role in [(route.smiles, "target"), *intermediates, *bought]:
             canonical = canonical_or_given(smiles)
             fields = records.setdefault((canonical, role), about | {"smiles": canonical, "role": role, "routes": {}})
             fields["routes"][candidate.rank] = None  # a dict keeps each rank once

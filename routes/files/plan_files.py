@@ -34,7 +34,7 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
         OSError: the file cannot be read.
     """
     rows: list[tuple[Plan, dict[str, Any]]] = []
-    others: dict[str, tuple[list[Candidate], dict[str, None]]] = {}
+    without_plan: dict[str, tuple[list[Candidate], dict[str, None]]] = {}
     for entry in read_entries(path):
         data = entry.parsed
         objects = data["plans"] if isinstance(data, dict) and isinstance(data.get("plans"), list) else [data]
@@ -47,17 +47,18 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
                 raise ValueError(f"{place}: not a plan of `routes plan --json`: {reason}") from error
         if not rows and objects:
             try:
-                _add_parts(entry.parts(), others)
+                _add_parts(entry.parts(), without_plan)
             except ValueError as error:
                 raise ValueError(f"{path}, {error}") from error
-            if most is not None and len(others) > most:
+            if most is not None and len(without_plan) > most:
                 break
     return rows or [
-        (Plan(target, candidates, id=", ".join(names) or None), {}) for target, (candidates, names) in others.items()
+        (Plan(target, candidates, id=", ".join(names) or None), {})
+        for target, (candidates, names) in without_plan.items()
     ]
 
 
-def _add_parts(parts: Sequence[Part], others: dict[str, tuple[list[Candidate], dict[str, None]]]) -> None:
+def _add_parts(parts: Sequence[Part], without_plan: dict[str, tuple[list[Candidate], dict[str, None]]]) -> None:
     """Add the parts of an entry to the candidates and names of their targets.
 
     A candidate that is not a route keeps its place among those for its target: the target that its file names, that of
@@ -80,7 +81,7 @@ def _add_parts(parts: Sequence[Part], others: dict[str, tuple[list[Candidate], d
             if isinstance(route, NoRoute):
                 continue
             raise cast(ValueError, route)
-        candidates, names = others.setdefault(canonical_or_given(smiles), ([], {}))
+        candidates, names = without_plan.setdefault(canonical_or_given(smiles), ([], {}))
         names.update(dict.fromkeys(part.names))
         if isinstance(route, Route):
             in_stock, leaves = dict(_leaves_in_stock(part.data)), dict.fromkeys(route.leaves())

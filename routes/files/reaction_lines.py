@@ -142,11 +142,11 @@ def _is_backwards(reactants: list[str], product: str) -> bool:
         return False
     from ..chemistry.molecules import missing_atoms, read_molecule  # needs RDKit
 
-    made, *used = map(read_molecule, (reactants[0], *_molecules(product)))
-    parts = [part for part in used if part is not None]
-    if made is None or len(parts) < len(used) or missing_atoms(made.atoms, parts):
+    molecule, *molecules = map(read_molecule, (reactants[0], *_molecules(product)))
+    parts = [part for part in molecules if part is not None]
+    if molecule is None or len(parts) < len(molecules) or missing_atoms(molecule.atoms, parts):
         return False
-    return all(sum(part.atoms.values()) < sum(made.atoms.values()) for part in parts)
+    return all(sum(part.atoms.values()) < sum(molecule.atoms.values()) for part in parts)
 
 
 def without_maps(product: str, reactants: Iterable[str], agents: Iterable[str] = ()) -> Reaction:

@@ -34,8 +34,8 @@ def findings(match: Match, product: str, reactants: str, library: Library) -> It
         library: the recorded transformations.
     """
     transformation, step = match
-    if others := num_other_products(transformation.smarts, product, reactants):
-        yield Finding(f"the same transformation also makes {others} other product{'s' * (others > 1)} here")
+    if isomers := num_other_products(transformation.smarts, product, reactants):
+        yield Finding(f"the same transformation also makes {isomers} other product{'s' * (isomers > 1)} here")
     places = sorted(set(positions(step.substitutions)))
     for kind, place, count, total in _rare(position_counts(), places):
         yield Finding(f"{_number(count)} of {total:,} recorded substitutions of {kind} took {place}", "ranks lower")

@@ -263,17 +263,20 @@ class Library:
         are those of [`find`]. An item of `tries` is taken for each transformation that is applied; the search ends with
         them.
         """
-        canonical, others = canonical_smiles(product), joined(reactants)
-        molecules, screen = _structures(others), self._by_difference.get(difference(canonical, others))
+        canonical, canonical_reactants = canonical_smiles(product), joined(reactants)
+        molecules, screen = (
+            _structures(canonical_reactants),
+            self._by_difference.get(difference(canonical, canonical_reactants)),
+        )
         for _, transformation in screen.matching(canonical) if screen else ():
             if not might_use(transformation.smarts, molecules):
                 continue
             if tries is not None and next(tries, None) is None:
                 break
-            mapped = mapped_reactants(transformation.smarts, canonical, others)
+            mapped = mapped_reactants(transformation.smarts, canonical, canonical_reactants)
             if mapped is not None:
                 step = MappedStep(canonical, mapped)
-                return Match(self._with_users_reactions(transformation, canonical, others), step)
+                return Match(self._with_users_reactions(transformation, canonical, canonical_reactants), step)
         return None
 
     def _with_users_reactions(self, transformation: Transformation, product: str, reactants: str) -> Transformation:

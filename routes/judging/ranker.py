@@ -15,10 +15,12 @@ from os import PathLike
 from typing import Any
 
 import torch
-from rdkit import Chem, DataStructs
+from rdkit import DataStructs
 from rdkit.Chem import rdFingerprintGenerator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+
+from ..chemistry.molecules import structure
 
 # The largest weight and the largest activation of the second layer, as whole numbers. The sums of up to 1,040 products
 # are below 2**24.
@@ -33,7 +35,7 @@ _WIDTH = 0.1
 @lru_cache(1 << 12)
 def fingerprint(smiles: str) -> Any:
     """Return the Morgan fingerprint of a molecule as a bit vector."""
-    return _generator().GetFingerprint(Chem.MolFromSmiles(smiles))
+    return _generator().GetFingerprint(structure(smiles))
 
 
 @cache
@@ -48,10 +50,11 @@ def shares_of_neighbours(smiles: str, products: Sequence[Sequence[str]]) -> list
         smiles: SMILES of the molecule.
         products: for each transformation, SMILES of recorded products.
     """
-    own = fingerprint(smiles)
-    nearest = [
-        max(DataStructs.BulkTanimotoSimilarity(own, list(map(fingerprint, some))), default=0.0) for some in products
-    ]
+    bits = fingerprint(smiles)
+    nearest = []
+    for examples in products:
+        similarities = DataStructs.BulkTanimotoSimilarity(bits, list(map(fingerprint, examples)))
+        nearest.append(max(similarities, default=0.0))
     return (torch.tensor(nearest, dtype=torch.float64) / _WIDTH).softmax(0).tolist()
 
 

@@ -93,8 +93,8 @@ class Transformation:
 
     def plus(self, other: Transformation) -> Transformation:
         """Return the transformation with the reactions of another one. Its own examples and facts come first."""
-        kept, reagents = Counter(self.kept), Counter[str]()
-        kept.update(other.kept)
+        groups, reagents = Counter(self.kept), Counter[str]()
+        groups.update(other.kept)
         for smiles, count in (*self.reagents, *other.reagents):
             reagents[smiles] += count
         return replace(
@@ -103,7 +103,7 @@ class Transformation:
             reaction_class=self.reaction_class or other.reaction_class,
             examples=(*self.examples, *other.examples)[:EXAMPLES],
             name=self.name or other.name,
-            kept=dict(sorted(kept.items())),
+            kept=dict(sorted(groups.items())),
             core=self.core or other.core,
             reagents=most_common_sets(reagents),
         )

@@ -37,11 +37,11 @@ def two_at_once(
     Returns:
         The later of the two first.
     """
-    canonical, others = canonical_smiles(product), joined(reactants)
+    canonical, canonical_reactants = canonical_smiles(product), joined(reactants)
     tries = iter(range(_MOST_APPLIED // len(canonical)))
-    for later, _ in zip(library.first_of_two(canonical, others)[:_MOST_TRIED], tries, strict=False):
+    for later, _ in zip(library.first_of_two(canonical, canonical_reactants)[:_MOST_TRIED], tries, strict=False):
         for outcome, mapped in outcomes(later.smarts, canonical).items():
-            rest, intermediates = Counter(others.split(".")), list[str]()
+            rest, intermediates = Counter(canonical_reactants.split(".")), list[str]()
             for part in joined(outcome.split(".")).split("."):
                 if rest[part]:
                     rest[part] -= 1

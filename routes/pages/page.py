@@ -4,8 +4,6 @@ the best routes of one plan for another page, such as a notebook or the page of 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 import os
@@ -17,9 +15,10 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
+from ...common import html
 from ...common.atomic import atomic_write
 from ...configuration.version import __version__
 from ..chemistry.molecules import canonical_or_given
@@ -73,7 +72,7 @@ def routes_page(
     script = script_of("share", "view", "buy", "page")
     # the policy allows the style and the script by their hashes, so that text from a model cannot add others
     policy = (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
+        f"default-src 'none'; style-src {html.policy_hash(style)}; script-src {html.policy_hash(script)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     shared: dict[str, str] = {}
@@ -131,40 +130,38 @@ def script_of(*modules: str) -> str:
     return '"use strict";\n(() => {\n' + re.sub(r"^export |^import .*\n", "", text, flags=re.MULTILINE) + "})();\n"
 
 
-def card_html(found: Candidate) -> str:
+def card_html(candidate: Candidate) -> str:
     """Draw the reactants of a route of one step, with the judgement of the step.
 
     Args:
-        found: a reaction of `RoutePlanner.expand`.
+        candidate: a reaction of `RoutePlanner.expand`.
 
     Returns:
         A card for the page on which a route is built.
     """
-    assert found.route is not None
-    drawn = _DrawnRoute(1, found.rank, found, found.route, found.route.leaves(), Markup(), "recorded")
-    parts = [(one, Markup(one.svg())) for one in depict_route(found.route)[1:]]
+    assert candidate.route is not None
+    drawn = _DrawnRoute(1, candidate.rank, candidate, candidate.route, candidate.route.leaves(), Markup(), "recorded")
+    parts = [(depiction, Markup(depiction.svg())) for depiction in depict_route(candidate.route)[1:]]
     return templates().get_template("card.html").render(drawn=drawn, parts=parts, looks=LOOKS, sections=())
 
 
-def tree_html(found: Candidate, have: Sequence[str] = (), forbidden: Sequence[str] = ()) -> str:
+def tree_html(candidate: Candidate, have: Sequence[str] = (), forbidden: Sequence[str] = ()) -> str:
     """Draw a route that is being built, with its numbers and what to buy.
 
     Args:
-        found: the route.
+        candidate: the route.
         have: the user's own molecules.
         forbidden: the molecules and reactions that the user does not want.
 
     Returns:
         The elements of the page on which a route is built.
     """
-    assert found.route is not None
-    leaves, svg = (
-        list(dict.fromkeys(found.route.leaves())),
-        picture_svg(route_picture(found.route, found.missing, found.steps), _SHOW),
-    )
-    drawn = _DrawnRoute(1, 1, found, found.route, leaves, Markup(svg), "recorded")
-    asked = {"have": have, "forbidden": forbidden, "looks": LOOKS, "sections": ()}
-    return templates().get_template("tree.html").render(drawn=drawn, needs=_needs([drawn]), **asked)
+    assert candidate.route is not None
+    leaves = list(dict.fromkeys(candidate.route.leaves()))
+    svg = picture_svg(route_picture(candidate.route, candidate.missing, candidate.steps), _SHOW)
+    drawn = _DrawnRoute(1, 1, candidate, candidate.route, leaves, Markup(svg), "recorded")
+    values = {"have": have, "forbidden": forbidden, "looks": LOOKS, "sections": ()}
+    return templates().get_template("tree.html").render(drawn=drawn, needs=_needs([drawn]), **values)
 
 
 def build_page(*, has_key: bool, has_stock: bool, example: str = "") -> tuple[str, str]:
@@ -310,9 +307,7 @@ class _Need:
 @cache
 def templates() -> Environment:
     """Return the templates of this package."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
+    environment = html.templates(_HERE)
     environment.filters["score"] = _score
     environment.filters["build_link"] = _build_link
     environment.filters["build_step_link"] = lambda at, route: _build_link(route, at)
@@ -320,10 +315,6 @@ def templates() -> Environment:
     environment.filters["is_nan"] = math.isnan
     environment.filters["is_finite"] = math.isfinite
     return environment
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _score(score: float) -> str:
@@ -377,12 +368,12 @@ def _portrait(drawn: Depiction, shared: dict[str, str]) -> _Portrait | None:
 
 def _needs(routes: Iterable[_DrawnRoute]) -> list[_Need]:
     """Return the starting materials of the routes of a page: the most used first, those not in stock last."""
-    found: dict[str, _Need] = {}
+    needs: dict[str, _Need] = {}
     for drawn in routes:
         for smiles, leaf in {canonical_or_given(leaf): leaf for leaf in drawn.leaves}.items():
-            need = found.setdefault(smiles, _Need(smiles, drawn.kind(leaf), []))
+            need = needs.setdefault(smiles, _Need(smiles, drawn.kind(leaf), []))
             need.routes.append(drawn)
             need.offer = need.offer or drawn.offer(leaf)
             if need.kind == "unknown":  # another target may have been planned with a stock
                 need.kind = drawn.kind(leaf)
-    return sorted(found.values(), key=lambda need: (need.kind == "missing", -len(need.routes)))
+    return sorted(needs.values(), key=lambda need: (need.kind == "missing", -len(need.routes)))

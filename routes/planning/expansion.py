@@ -74,10 +74,10 @@ class Expansion:
         ranked = merged(recorded, written, own_reactants(self._library, target)).items()
         for rank, (reactants, share) in enumerate(list(ranked)[: self.request.num_proposals], 1):
             route = Route(target, tuple(map(Route, reactants)))
-            found = Candidate(
+            candidate = Candidate(
                 route.to_string(), math.log(share), 1, route, rank=rank, group=rank, library=settings.library
             )
-            self._found.append(found.with_stock(self._stock))
+            self._found.append(candidate.with_stock(self._stock))
             if self.request.report is not None:
                 self.request.report(self._found[-1])
         self._is_over = True
@@ -90,30 +90,30 @@ def num_alternatives(step: Route, library: str | None = None) -> int:
         step: the route.
         library: the file of a user's own reactions, as in [`PlanSettings`].
     """
-    made = tuple(sorted(child.smiles for child in step.children))
-    return sum(other.reactants != made for other in recorded_steps(step.smiles, PlanSettings(library=library)))
+    reactants = tuple(sorted(child.smiles for child in step.children))
+    return sum(other.reactants != reactants for other in recorded_steps(step.smiles, PlanSettings(library=library)))
 
 
-def proposal_row(found: Candidate) -> dict[str, Any]:
+def proposal_row(candidate: Candidate) -> dict[str, Any]:
     """Return a reaction for JSON: the fields of `Candidate.reactions` with its `rank` and `score`, and the `reactants`,
     each with `in_stock` (None without a stock) and the data of the stock.
     """
-    assert found.route is not None
-    [about], missing = found.reactions or [], found.missing
+    assert candidate.route is not None
+    [about], missing = candidate.reactions or [], candidate.missing
     del about["step"]
-    offers = {offer.smiles: asdict(offer) for offer in found.offers}
+    offers = {offer.smiles: asdict(offer) for offer in candidate.offers}
     reactants = [
         {"smiles": leaf, "in_stock": None if missing is None else leaf not in missing, "offer": offers.get(leaf)}
-        for leaf in found.route.leaves()
+        for leaf in candidate.route.leaves()
     ]
-    return {"rank": found.rank, "score": found.finite_score} | about | {"reactants": reactants}
+    return {"rank": candidate.rank, "score": candidate.finite_score} | about | {"reactants": reactants}
 
 
 def last_rows(plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield what is known at the end: the forward rank and the evidence of each reaction, by its rank, if there is a
     forward model, then the number of reactions and the remarks.
     """
-    for found in plan.candidates:
-        if found.forward_ranks is not None:
-            yield {"rank": found.rank, "forward_rank": found.forward_ranks[0], "evidence": found.evidence}
+    for candidate in plan.candidates:
+        if candidate.forward_ranks is not None:
+            yield {"rank": candidate.rank, "forward_rank": candidate.forward_ranks[0], "evidence": candidate.evidence}
     yield {"target": plan.target, "found": len(plan.candidates), "remarks": list(plan.remarks)}

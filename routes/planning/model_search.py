@@ -203,7 +203,7 @@ class RouteSearch:
         """Return how many tokens may follow a beginning of this length. The last one is written and never read."""
         return self.model.config.max_target_positions + 1 - length
 
-    def _candidates(self, job: Job, found: Iterable[tuple[tuple[str, bool], float]], most: int) -> list[Candidate]:
+    def _candidates(self, job: Job, texts: Iterable[tuple[tuple[str, bool], float]], most: int) -> list[Candidate]:
         """Return the candidates of a job.
 
         Args:
@@ -213,10 +213,10 @@ class RouteSearch:
         """
         is_over = job.deadline is not None and job.deadline.is_over
         limit = None if is_over else job.max_new_tokens or most
-        candidates = [self._candidate(*text, job.n_steps, limit) for text in found]
-        kept = [candidate for candidate in candidates if candidate is not None]
+        candidates = [self._candidate(*text, job.n_steps, limit) for text in texts]
+        routes = [candidate for candidate in candidates if candidate is not None]
         why = "no text that keeps the rules was completed" if self.has_rules else "no text was completed"
-        return kept or [nothing_found(TIME_IS_OVER if is_over else why, job.n_steps)]
+        return routes or [nothing_found(TIME_IS_OVER if is_over else why, job.n_steps)]
 
     def _read(self, ids: list[int]) -> tuple[str, bool]:
         """Return ids as text, without leading pads and start, up to the end token, and whether the text has ended."""

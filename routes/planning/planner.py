@@ -114,12 +114,12 @@ class RoutePlanner:
         requests = self.requests(
             targets, settings, n_steps=n_steps, starting_material=starting_material, stock=stock, on_error=on_error
         )
-        asked = next((request.settings for request in requests if request.problem is None), settings)
+        shared = next((request.settings for request in requests if request.problem is None), settings)
         pool = PlanPool(
-            self.model, self.tokenizer, asked.for_search, stock, batch_size, watch, together=True, finish=finish
+            self.model, self.tokenizer, shared.for_search, stock, batch_size, watch, together=True, finish=finish
         )
         pool.on_first = on_first
-        return self._run(requests, asked, pool, progress)
+        return self._run(requests, shared, pool, progress)
 
     def expand(
         self,
@@ -185,20 +185,20 @@ class RoutePlanner:
         return self._run(requests, settings, pool, progress=False)
 
     def requests(
-        self, targets: Sequence[str], settings: PlanSettings, *, stock: Stock | None = None, **asked: Any
+        self, targets: Sequence[str], settings: PlanSettings, *, stock: Stock | None = None, **options: Any
     ) -> list[PlanRequest]:
         """Read and check targets, for a [`PlanPool`].
 
         Args:
             targets, settings, stock: as in [`stream`].
-            asked: `n_steps`, `starting_material` and `on_error`, as in [`stream`].
+            options: `n_steps`, `starting_material` and `on_error`, as in [`stream`].
 
         Raises:
             ValueError: as in [`plan`].
         """
         settings.check_stock(stock)
         library_of(settings.library)  # a file that cannot be read stops at once
-        return make_requests(self.model, self.tokenizer, targets, settings, stock=stock, **asked)
+        return make_requests(self.model, self.tokenizer, targets, settings, stock=stock, **options)
 
     @staticmethod
     def _run(
@@ -208,12 +208,12 @@ class RoutePlanner:
             if request.problem is not None:
                 yield index, Plan(request.target, [], request.problem)
         # Longest first: rows of one batch are alike in length, and a batch too large for the memory fails at once.
-        asked = [index for index, request in enumerate(requests) if request.problem is None]
-        asked.sort(key=lambda index: -len(requests[index].target))
+        indices = [index for index, request in enumerate(requests) if request.problem is None]
+        indices.sort(key=lambda index: -len(requests[index].target))
         # a target with a time limit is searched alone; in a search to the stock, other targets do not use up its limit
         one_by_one = settings.direct and settings.time_limit is not None
-        groups = [[index] for index in asked] if one_by_one else [asked]
-        with Progress("planning", len(asked), "targets", is_shown=progress) as bar:
+        groups = [[index] for index in indices] if one_by_one else [indices]
+        with Progress("planning", len(indices), "targets", is_shown=progress) as bar:
             for group in groups:
                 for index in group:
                     pool.add(index, requests[index])

@@ -117,9 +117,9 @@ def make_requests(
                 raise ValueError(problem) from error
             requests.append(PlanRequest(target, settings=settings, problem=problem))
         else:
-            texts = source_texts(model, tokenizer, smiles, settings, begin)
+            texts = source_texts(model, tokenizer, smiles, settings, begin) if settings.direct else ()
             jobs = tuple(Job(text, count, begin, settings.max_new_tokens) for text in texts for count in tried)
-            requests.append(PlanRequest(smiles, jobs if settings.direct else (), settings, remarks))
+            requests.append(PlanRequest(smiles, jobs, settings, remarks))
     return requests
 
 

@@ -85,9 +85,14 @@ class Constraints:
             from ..chemistry.molecules import canonical_reaction, canonical_smiles, one_molecule
         if self.required_leaf is not None:
             object.__setattr__(self, "required_leaf", one_molecule(self.required_leaf))
-        sides = [[canonical_smiles(side) for side in smiles.split(">>", 1)] for smiles in self.forbidden]
-        forbidden = tuple(canonical_reaction(side[:1], side[1]) if side[1:] else side[0] for side in sides)
-        object.__setattr__(self, "forbidden", forbidden)
+        forbidden = []
+        for smiles in self.forbidden:
+            reactants, arrow, product = smiles.partition(">>")
+            if arrow:
+                forbidden.append(canonical_reaction([canonical_smiles(reactants)], canonical_smiles(product)))
+            else:
+                forbidden.append(canonical_smiles(smiles))
+        object.__setattr__(self, "forbidden", tuple(forbidden))
         object.__setattr__(self, "forbidden_substructures", tuple(self.forbidden_substructures))
         for smarts in self.forbidden_substructures:
             substructure(smarts)
@@ -224,12 +229,12 @@ class PlanSettings:
         """
         switched_off: dict[str, Any] = {RULES[name]: False for name in options.get("allow", ())}
         rules = Constraints(**switched_off)
-        asked = {field.name: options[field.name] for field in fields(Constraints) if field.name in options}
-        constraints: Constraints | None = replace(rules, **asked)
-        own = {field.name: options[field.name] for field in fields(cls) if field.name in options}
-        if constraints == (Constraints() if own.get("grammar", True) else rules):
+        changes = {field.name: options[field.name] for field in fields(Constraints) if field.name in options}
+        constraints: Constraints | None = replace(rules, **changes)
+        settings = {field.name: options[field.name] for field in fields(cls) if field.name in options}
+        if constraints == (Constraints() if settings.get("grammar", True) else rules):
             constraints = None  # the options add no constraints
-        return cls(**own | {"constraints": constraints})
+        return cls(**settings | {"constraints": constraints})
 
     @property
     def rules(self) -> Constraints:

@@ -90,15 +90,14 @@ class StockSearch:
         cheapest.
         """
         num_same: Counter[str] = Counter()
-        kept = []
-        for solution in sorted(
-            map(self._judged, self._search.solutions), key=lambda one: (not one.is_recorded, one.cost)
-        ):
+        best = []
+        solutions = map(self._judged, self._search.solutions)
+        for solution in sorted(solutions, key=lambda solution: (not solution.is_recorded, solution.cost)):
             last_reaction = solution.route.canonical().last_reaction
             num_same[last_reaction] += 1
             if num_same[last_reaction] <= self._per_reaction:
-                kept.append(solution)
-        return kept
+                best.append(solution)
+        return best
 
     def _judged(self, solution: Solution) -> Solution:
         """Return a solution that counts as recorded only if the judgement of each step agrees."""
@@ -111,7 +110,8 @@ class StockSearch:
     @property
     def first(self) -> Route | None:
         """A route to the stock by recorded reactions, or None if none is found yet."""
-        return next((one.route for one in map(self._judged, self._search.solutions) if one.is_recorded), None)
+        solutions = map(self._judged, self._search.solutions)
+        return next((solution.route for solution in solutions if solution.is_recorded), None)
 
     @property
     def _has_enough(self) -> bool:
@@ -120,7 +120,7 @@ class StockSearch:
         if not self._search.solutions:
             return False
         solutions = self._solutions()
-        if not any(one.is_recorded for one in solutions):
+        if not any(solution.is_recorded for solution in solutions):
             return False
         is_late = self._search.num_expanded() > self._found_after + PATIENCE
         return is_late or len(solutions) >= self.request.settings.num_routes
@@ -179,11 +179,11 @@ class StockSearch:
 
     def next_job(self) -> tuple[Hashable, Job] | None:
         """Return a molecule of a complete round that the model has to expand, or None."""
-        smiles = list(self._round)[self._begun :] if self._is_collected else []
-        for number, one in enumerate(smiles, self._begun + 1):
-            if self._round[one] is None:
+        molecules = list(self._round)[self._begun :] if self._is_collected else []
+        for number, smiles in enumerate(molecules, self._begun + 1):
+            if self._round[smiles] is None:
                 self._begun = number
-                return one, step_job(self._model_search.model, one, self.request.settings.max_new_tokens)
+                return smiles, step_job(self._model_search.model, smiles, self.request.settings.max_new_tokens)
         return None
 
     def add_candidates(self, smiles: Hashable, candidates: list[Candidate]) -> None:

@@ -278,8 +278,8 @@ class Stock:
 
     def __str__(self) -> str:
         """Return the numbers of molecules, salts and lines that are not molecules, for people."""
-        others = {"salts or mixtures": self.num_salts, "lines that are not molecules": self.num_bad}
-        notes = ", ".join(f"{what}: {number:,}" for what, number in others.items() if number)
+        counts = {"salts or mixtures": self.num_salts, "lines that are not molecules": self.num_bad}
+        notes = ", ".join(f"{what}: {number:,}" for what, number in counts.items() if number)
         return f"{len(self):,} molecules{notes and f' ({notes})'}"
 
     def __contains__(self, smiles: str) -> bool:
@@ -304,15 +304,15 @@ class Stock:
         if self.is_strict:
             return None
         parent = parent_form(name if self.kind == "smiles" else cast(str, _name_of(smiles, "smiles")))
-        others = [(parent, OTHER_SALT)]
+        forms = [(parent, OTHER_SALT)]
         if self.kind == "smiles":  # most tautomers have the same InChIKey
             if (note := self._notes.get(hash64(f"parent {parent}"))) is not None:
                 return _offer(smiles, note)
             # no molecule of the stock has the atoms and bonds of most molecules, whose tautomers would take most of a
             # search
             if _place(self._graphs, hash64(graph(parent))) is not None:
-                others += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
-        for other, form in others:
+                forms += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
+        for other, form in forms:
             name = other if self.kind == "smiles" else cast(str, _name_of(other, self.kind))
             if _place(self._hashes, hash64(name)) is not None:
                 return self._noted_offer(smiles, name, form, other)
