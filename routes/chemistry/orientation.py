@@ -60,6 +60,8 @@ def substitutions(product: Any, reactants: Any) -> Iterator[Substitution]:
         return
     after = {atom.GetAtomMapNum(): atom for atom in product.GetAtoms() if atom.GetIsAromatic()}
     names: tuple[dict[int, str], dict[int, str]] | None = None
+    places = {atom.GetAtomMapNum(): atom.GetIdx() for atom in reactants.GetAtoms() if atom.GetAtomMapNum()}
+    fragments = {index: number for number, atoms in enumerate(Chem.GetMolFrags(reactants)) for index in atoms}
     for atom in reactants.GetAtoms():
         now, symbol = after.get(atom.GetAtomMapNum()), _leaving(atom)
         if symbol is None or now is None:
@@ -67,6 +69,8 @@ def substitutions(product: Any, reactants: Any) -> Iterator[Substitution]:
         (ring, before), (same_ring, bound) = _neighbours(atom), _neighbours(now)
         if ring != same_ring or len(bound) != 1 or not bound.isdisjoint(before):
             continue
+        if fragments[atom.GetIdx()] == fragments.get(places.get(next(iter(bound)), -1)):
+            continue  # a ring closes, and the tether decides
         system = _ring_system(atom)
         positions = [other for other in system if other.GetIdx() != atom.GetIdx() and _leaving(other) == symbol]
         # a position whose atom leaves as well is none of the others

@@ -23,8 +23,11 @@ _IN_CARBOCYCLE = "in_carbocycle"
 _MOST_MATCHES = 32
 # The largest number of reactants of which each may come first.
 _MOST_ORDERED = 4
-# The number of an element that is in no molecule. It replaces that of atoms whose source is known.
-_KNOWN = 118
+# The numbers of elements that are in no molecule. They replace those of a product's atoms whose source is known, and of
+# a reactant's atoms that have supplied one.
+_KNOWN, _SPENT = 118, 117
+# The number of pieces, beyond one of each reactant, into which a rearrangement takes its reactants apart.
+_MOST_MOVED = 2
 # The size of a benzene ring, and a carbon atom in SMILES.
 _RING, _CARBON = 6, re.compile("C(?![a-z])|c")
 
@@ -48,7 +51,12 @@ class Sources(NamedTuple):
     @property
     def largest(self) -> int:
         """The number of carbon atoms in the largest part without a source."""
-        return max((len(_CARBON.findall(piece)) for piece in self.pieces), default=0)
+        return max(map(num_carbons, self.pieces), default=0)
+
+
+def num_carbons(smiles: str) -> int:
+    """Return the number of carbon atoms in a SMILES."""
+    return len(_CARBON.findall(smiles))
 
 
 class _SameElement(rdFMCS.MCSAtomCompare):
@@ -94,14 +102,56 @@ def sources(product: str, reactants: tuple[str, ...], most_copies: int = 1) -> S
         _mark_carbocycles(part)
     end = time.monotonic() + _SECONDS
     best = _assigned(molecule, parts, most_copies, end)
-    if best is None or best.largest < 2 or len(parts) > _MOST_ORDERED:
+    if best is None or not best.pieces:
         return best
     # the largest common substructure is not always the right one: let each reactant come first
-    for index in range(len(parts)):
+    for index in range(len(parts)) if best.largest > 1 and len(parts) <= _MOST_ORDERED else ():
         assignment = _assigned(molecule, parts, most_copies, end, first=index)
         if assignment is not None and assignment.largest < best.largest:
             best = assignment
-    return best
+    return (_rearranged(molecule, parts, end) if best.pieces else None) or best
+
+
+def _rearranged(product: Any, parts: list[Any], end: float) -> Sources | None:
+    """Return the sources of the atoms of a rearrangement, in which reactants supply several pieces, or None.
+
+    Each atom of a reactant supplies one atom. The reactants that supply carbon lose none, because the pieces of others
+    fit into any product.
+    """
+    rest, remaining = Chem.RWMol(product), [Chem.RWMol(part) for part in parts]
+    counts = [0] * len(parts)
+    for _ in range(len(parts) + _MOST_MOVED):
+        _mark_carbocycles(rest)
+        largest: tuple[int, list[tuple[int, int]]] = (0, [])
+        for index, part in enumerate(remaining):
+            common = _common(rest, part, end)
+            if common is None:
+                return None
+            if len(common) > len(largest[1]):
+                largest = index, common
+        index, pairs = largest
+        if not pairs:
+            break
+        counts[index] += 1
+        for place, origin in pairs:
+            rest.GetAtomWithIdx(place).SetAtomicNum(_KNOWN)
+            rest.GetAtomWithIdx(place).SetIsAromatic(False)
+            remaining[index].GetAtomWithIdx(origin).SetAtomicNum(_SPENT)
+            remaining[index].GetAtomWithIdx(origin).SetIsAromatic(False)
+    for part, emptied in zip(parts, remaining, strict=True):
+        before, after = (sum(atom.GetAtomicNum() == 6 for atom in side.GetAtoms()) for side in (part, emptied))
+        if 0 < after < before:
+            return None
+    pieces = _pieces(product, rest)
+    if any(map(num_carbons, pieces)):
+        return None
+    return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(counts), pieces, None)
+
+
+def _pieces(product: Any, rest: Any) -> tuple[str, ...]:
+    """Return the SMILES of the connected parts of a product whose source is not known."""
+    places = [atom.GetIdx() for atom in rest.GetAtoms() if atom.GetAtomicNum() != _KNOWN]
+    return tuple(Chem.MolFragmentToSmiles(product, places, isomericSmiles=False).split(".")) if places else ()
 
 
 def _assigned(
@@ -140,14 +190,12 @@ def _assigned(
             rest.GetAtomWithIdx(place).SetAtomicNum(_KNOWN)
             rest.GetAtomWithIdx(place).SetIsAromatic(False)
         mapped.append(source)
-    places = [atom.GetIdx() for atom in rest.GetAtoms() if atom.GetAtomicNum() != _KNOWN]
-    pieces = Chem.MolFragmentToSmiles(product, places, isomericSmiles=False).split(".") if places else []
     wrong_centre = None
     if mapped:
         copies = [part for part, count in zip(parts, counts, strict=True) for _ in range(count)]
         numbered = ".".join(map(Chem.MolToSmiles, mapped))
         wrong_centre = compare(product, reduce(Chem.CombineMols, copies), numbered).centres
-    return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(counts), tuple(pieces), wrong_centre)
+    return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(counts), _pieces(product, rest), wrong_centre)
 
 
 def _common(product: Any, part: Any, end: float) -> list[tuple[int, int]] | None:

@@ -81,6 +81,23 @@ class MappedStep:
         """Return whether a functional group is in the product as it was."""
         return bool(self._match(group)[1])
 
+    def leaves(self, group: str) -> bool:
+        """Return whether a group of the reactants reacts and one of its atoms is not in the product."""
+        return any(not self._kept.issuperset(atoms) for atoms in self._match(group)[0])
+
+    def forms(self, group: str) -> bool:
+        """Return whether the step makes a group: one of its atoms in the product changes."""
+        matches = self.molecule.GetSubstructMatches(patterns()[group])
+        return any(atom + 1 in self.changed_atoms for atoms in matches for atom in atoms)
+
+    def symbols_reacting(self, group: str) -> set[str]:
+        """Return the symbols of the first atoms of a group where it reacts."""
+        return {self.reactants.GetAtomWithIdx(atoms[0]).GetSymbol() for atoms in self._match(group)[0]}
+
+    def symbols_staying(self, group: str) -> set[str]:
+        """Return the symbols of the first atoms of a group where it stays."""
+        return {self.reactants.GetAtomWithIdx(atoms[0]).GetSymbol() for atoms in self._match(group)[1]}
+
     def stays_beside(self, group: str, partners: Iterable[str]) -> bool:
         """Return whether a group stays in a molecule in which one of the partners reacts."""
         reacting = {index for partner in partners for atoms in self._match(partner)[0] for index in atoms}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..chemistry.orientation import position_counts, positions
-from ..chemistry.rules import racemisation
+from ..chemistry.reactivity import objections, racemisation
 from .judged_step import Finding
 from .library import Library, Match, RareFeatures
 from .templates import num_other_products
@@ -18,7 +18,7 @@ def refusal(match: Match, bystanders: Sequence[str] = ()) -> Finding | None:
         match: the transformation and the step.
         bystanders: SMILES of molecules that are there and do not react.
     """
-    reason = match.objection(bystanders)
+    reason = match.refusal(bystanders)
     if reason is None:
         return None
     return Finding(f"the transformation is recorded {match.transformation.count} times, but here {reason}", "refuses")
@@ -34,6 +34,8 @@ def findings(match: Match, product: str, reactants: str, library: Library) -> It
         library: the recorded transformations.
     """
     transformation, step = match
+    for objection in objections(transformation.name, step):
+        yield Finding(objection.reason, objection.effect)
     if isomers := num_other_products(transformation.smarts, product, reactants):
         yield Finding(f"the same transformation also makes {isomers} other product{'s' * (isomers > 1)} here")
     places = sorted(set(positions(step.substitutions)))

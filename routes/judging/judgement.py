@@ -35,7 +35,7 @@ from ..chemistry.molecules import (
     structure,
     without_stereo,
 )
-from ..chemistry.skeleton import Sources, sources
+from ..chemistry.skeleton import Sources, num_carbons, sources
 from ..chemistry.stereo import compare
 from ..tree import Route
 from .findings import findings, refusal
@@ -164,7 +164,9 @@ def _judge_unrecorded(step: _Step, search: _Search, library: Library) -> JudgedS
         idle = [molecule for molecule in step.reactants if spent.isdisjoint(molecule.canonical.split("."))]
         notes += [Finding(f"no atom of {molecule.canonical} is needed") for molecule in idle]
         if reagent is None or origins.largest > REAGENTS[reagent].get("C", 0):
-            notes += [Finding(f"no reactant supplies {piece} of the product") for piece in origins.pieces]
+            # the count of atoms already says that heteroatoms are there
+            pieces = [piece for piece in origins.pieces if num_carbons(piece)]
+            notes += [Finding(f"no reactant supplies {piece} of the product") for piece in pieces]
     notes += _oddities(step, step.reactants)
     return JudgedStep(*step.given, name=step.name, findings=tuple(notes), support=support)
 
@@ -187,7 +189,7 @@ def _related(product: str, parts: Sequence[str], library: Library) -> Transforma
         flat = _without_labels(product, reactants)
         sides = (canonical_smiles(product), reactants) if flat is None else flat[:2]
         match = library.related.match(*sides)
-        if match is None or match.transformation.count < _LEAST_RELATED or match.objection(bystanders):
+        if match is None or match.transformation.count < _LEAST_RELATED or match.refusal(bystanders):
             continue
         if flat is None or compare(flat[2], flat[3], match.step.mapped).is_kept:
             return match.transformation

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from ..chemistry.molecules import canonical_smiles, joined, read_molecule, structure
-from ..chemistry.rules import objection
+from ..chemistry.reactivity import refusal
 from ..chemistry.step import MappedStep
 from .ranker import Ranker, shares_of_neighbours
 from .templates import mapped_reactants, matcher, might_use, outcomes, product_pattern
@@ -50,9 +50,9 @@ class Match(NamedTuple):
     transformation: Transformation
     step: MappedStep
 
-    def objection(self, bystanders: Sequence[str] = ()) -> str | None:
-        """Return why the recorded reactions are no evidence for the step, as in [`~chemistry.rules.objection`]."""
-        return objection(self.transformation.name, self.step, bystanders)
+    def refusal(self, bystanders: Sequence[str] = ()) -> str | None:
+        """Return why the recorded reactions are no evidence for the step, as in [`~chemistry.reactivity.refusal`]."""
+        return refusal(self.transformation.name, self.step, bystanders)
 
 
 class _Screen:
@@ -217,7 +217,7 @@ class Library:
                     continue
                 reactants = tuple(joined(outcome.split(".")).split("."))
                 step = MappedStep(canonical, mapped)
-                if canonical not in reactants and objection(transformation.name, step) is None:
+                if canonical not in reactants and refusal(transformation.name, step) is None:
                     proposed[reactants] = proposed.get(reactants, 0.0) + share / len(derived)
         best = max(proposed.values(), default=0.0)
         proposals = {reactants: max(share, best) for reactants, share in first.items()}
@@ -246,7 +246,7 @@ class Library:
         ]
 
     def find(self, product: str, reactants: Sequence[str]) -> Transformation | None:
-        """Return the most common transformation that turns a product into its reactants, if no rule objects to the step.
+        """Return the most common transformation that turns a product into its reactants, if no rule refuses the step.
 
         Args:
             product: SMILES of the product.
@@ -256,7 +256,7 @@ class Library:
             ValueError: RDKit cannot read a molecule.
         """
         match = self.match(product, reactants)
-        return None if match is None or match.objection() else match.transformation
+        return None if match is None or match.refusal() else match.transformation
 
     def match(self, product: str, reactants: Sequence[str], tries: Iterator[int] | None = None) -> Match | None:
         """Return the most common transformation that turns a product into its reactants, or None. Arguments and errors

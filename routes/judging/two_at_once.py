@@ -9,7 +9,7 @@ from typing import Any
 from rdkit import Chem
 
 from ..chemistry.molecules import canonical_smiles, joined
-from ..chemistry.rules import objection
+from ..chemistry.reactivity import refusal
 from ..chemistry.step import MappedStep
 from .library import LEAST_PROPOSED, Library
 from .templates import outcomes
@@ -51,10 +51,10 @@ def two_at_once(
             if len(intermediates) != 1 or not origins:
                 continue
             last = MappedStep(canonical, mapped)
-            if objection(later.name, last) is not None:
+            if refusal(later.name, last) is not None:
                 continue
             earlier = library.match(intermediates[0], origins, tries)
-            if earlier is None or earlier.objection() or earlier.transformation.count < LEAST_PROPOSED:
+            if earlier is None or earlier.refusal() or earlier.transformation.count < LEAST_PROPOSED:
                 continue
             for numbers in _numbers(intermediates[0], mapped):
                 changed = {numbers[number - 1] for number in earlier.step.changed_atoms}

@@ -1,0 +1,169 @@
+"""Which group of a molecule reacts, and which stays: one table (`reactivity.json`) and what reads it.
+
+A template has only the nearest neighbours of the atoms that change. The table has rules about groups elsewhere,
+protecting groups with the conditions that remove them, and sites of halides by rank.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+from .groups import groups_of
+from .orientation import misdirection
+from .step import MappedStep
+
+REACTIVITY = "reactivity.json"
+# What removes all groups that acid removes. It is named beside others only.
+_BROMIDE = "boron tribromide"
+Effect = Literal["refuses", "ranks lower", "note"]
+
+
+class Objection(NamedTuple):
+    """What speaks against a step.
+
+    Args:
+        reason: the reason in words.
+        effect: `"refuses"`: recorded reactions of the same transformation are no evidence for the step. `"ranks
+            lower"`: the order is not clear. `"note"`: the conditions have to be chosen with care.
+    """
+
+    reason: str
+    effect: Effect = "refuses"
+
+
+class _Rule(NamedTuple):
+    """A rule. Each condition with groups needs one of them; `without` needs none.
+
+    Args:
+        objection: the reason and its effect.
+        steps: the names of the transformations; all if there are none.
+        partner: groups that react, such as the electrophile ("with" in the file).
+        without: groups that do not react.
+        reacting: groups that react, such as the nucleophile.
+        forms: groups that the step makes.
+        elsewhere: groups that stay as they are.
+        beside: the same, in the molecule of a partner.
+    """
+
+    objection: Objection
+    steps: frozenset[str]
+    partner: frozenset[str]
+    without: frozenset[str]
+    reacting: frozenset[str]
+    forms: frozenset[str]
+    elsewhere: frozenset[str]
+    beside: frozenset[str]
+
+    def applies(self, name: str | None, step: MappedStep, bystanders: Sequence[str]) -> bool:
+        return (
+            (not self.steps or name in self.steps)
+            and all(not groups or any(map(step.reacts, groups)) for groups in (self.partner, self.reacting))
+            and not any(map(step.reacts, self.without))
+            and (not self.forms or any(map(step.forms, self.forms)))
+            and (
+                not self.elsewhere
+                or any(map(step.stays, self.elsewhere))
+                or any(not self.elsewhere.isdisjoint(groups_of(smiles)) for smiles in bystanders)
+            )
+            and (not self.beside or any(step.stays_beside(group, self.partner) for group in self.beside))
+        )
+
+
+def objections(name: str | None, step: MappedStep, bystanders: Sequence[str] = ()) -> Iterator[Objection]:
+    """Yield what speaks against a step, although recorded reactions have its transformation: another group than theirs
+    reacts, a group elsewhere in the molecules would react first, or an arene reacts where its substituents do not
+    direct.
+
+    Args:
+        name: the common name of the transformation.
+        step: the step.
+        bystanders: SMILES of molecules that are there and do not react.
+    """
+    for rule in _rules_of(name):
+        if rule.applies(name, step, bystanders):
+            yield rule.objection
+    if reason := misdirection(name, step.substitutions):
+        yield Objection(reason)
+    yield from _other_sites(step)
+    yield from _other_protecting_groups(step)
+
+
+def refusal(name: str | None, step: MappedStep, bystanders: Sequence[str] = ()) -> str | None:
+    """Return the first of the [`objections`] that refuses a step, or None."""
+    for objection in objections(name, step, bystanders):
+        if objection.effect == "refuses":
+            return objection.reason
+    return None
+
+
+def racemisation(name: str | None, step: MappedStep) -> list[str]:
+    """Return why a step may lose stereochemistry that the product has."""
+    if "@" not in step.product:
+        return []
+    return [rule.objection.reason for rule in _rules("stereo_rules") if rule.applies(name, step, ())]
+
+
+def _other_sites(step: MappedStep) -> Iterator[Objection]:
+    """Yield an objection if a halide reacts while the same halide stays at a site of higher rank."""
+    for ranked in _table()["sites"]:
+        for rank, site in enumerate(ranked[1:], 1):
+            if not step.reacts(site):
+                continue
+            for better in ranked[:rank]:
+                if not step.symbols_reacting(site).isdisjoint(step.symbols_staying(better)):
+                    article = "an" if better[0] in "aeio" else "a"
+                    yield Objection(f"{article} {better} usually reacts first", "ranks lower")
+
+
+def _other_protecting_groups(step: MappedStep) -> Iterator[Objection]:
+    """Yield an objection if the conditions that remove a protecting group remove another one that stays.
+
+    A group whose removal leaves the other one in some conditions is fine, if that is slower there, the reader has to
+    know, if both leave alike, the order is not clear, and if the other one always leaves first, the step is refused.
+    """
+    if "." in step.mapped:
+        return
+    table: dict[str, dict[str, float]] = _table()["protecting_groups"]
+    removed = [name for name in table if step.leaves(name)]
+    if not removed:
+        return
+    staying = [name for name in table if step.stays(name) and name not in removed]
+    for group in removed:
+        for other in staying:
+            margins = [rate - table[other].get(condition, 0) for condition, rate in table[group].items()]
+            if any(condition not in table[other] for condition in table[group]):
+                continue
+            conditions = " or ".join(name for name in table[group] if "acid" not in table[group] or name != _BROMIDE)
+            if max(margins) > 0:
+                yield Objection(f"{conditions} also removes the {other}: it has to be mild", "note")
+            elif max(margins) == 0:
+                yield Objection(f"{conditions} also removes the {other}", "ranks lower")
+            else:
+                yield Objection(f"{conditions} removes the {other} first")
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return json.loads(files("weftformer.routes.chemistry").joinpath(REACTIVITY).read_text(encoding="utf-8"))
+
+
+@cache
+def _rules_of(name: str | None) -> list[_Rule]:
+    """Return the rules that concern a transformation."""
+    return [rule for rule in _rules("rules") if not rule.steps or name in rule.steps]
+
+
+@cache
+def _rules(kind: str) -> list[_Rule]:
+    conditions = ("steps", "with", "without", "reacting", "forms", "elsewhere", "beside")
+    return [
+        _Rule(
+            Objection(row["why"], row.get("effect", "refuses")),
+            *(frozenset(row.get(key, ())) for key in conditions),
+        )
+        for row in _table()[kind]
+    ]
