@@ -21,7 +21,8 @@ from weftformer.benchmarks.planning import FileCase
 from weftformer.common.tables import text_of
 from weftformer.conversion import SOURCES, export
 from weftformer.conversion.transformers_bart import SAME_NAME
-from weftformer.serving import TextTask, load_task
+from weftformer.hub.loading import load_generator
+from weftformer.inference import TextTask
 
 # The names of transformers' classes.
 _FAMILIES = {
@@ -105,9 +106,7 @@ class TranslationCase(FileCase, Case):
 
     @cached_property
     def task(self) -> TextTask:
-        task = load_task(self.model, threads=torch.get_num_threads())
-        if not isinstance(task, TextTask):
-            raise ValueError(f"{self.model} writes routes: the cases of translation need a text model.")
+        task = TextTask(*load_generator(self.model, "texts"))
         task.model.float().eval()
         return task
 

@@ -16,7 +16,7 @@ from ..routes.planning.settings import PlanSettings
 from ..routes.plans import Plan
 
 if TYPE_CHECKING:
-    from ..serving.lines import Line
+    from ..inference.lines import Line
 
 FAILED = "failed"
 # The number of targets that a worker gets at once: enough to keep a search full most of the time, few enough to lose.
@@ -151,13 +151,13 @@ class GenerateTask:
     @property
     def window(self) -> int:
         """The number of lines that must stay together: sampled texts depend on the others of their window."""
-        from ..serving.lines import window_of
+        from ..inference.lines import window_of
 
         return 1 if self.settings["sampling"] is None else window_of(self.batch_size)
 
     def load(self) -> None:
         from ..hub.loading import load_generator
-        from ..serving import TextTask
+        from ..inference import TextTask
 
         self.task = TextTask(*load_generator(self.model, "texts", **self.loading))
         self.task.check_conditions(self.num_conditions)
@@ -165,20 +165,20 @@ class GenerateTask:
     def __call__(
         self, items: Sequence[tuple[int, Line]], watch: Callable[[], None] | None = None
     ) -> Iterator[list[PartRow]]:
-        from ..serving.lines import answer_rows
+        from ..inference.lines import answer_rows
 
         settings = self.task.settings(**self.settings)
         rows = answer_rows(self.task, items, settings, self.batch_size, self.seed, self.with_scores)
         yield [PartRow.of(row) for row in rows]
 
     def failed(self, index: int, item: Line, reason: str) -> PartRow:
-        from ..serving.lines import Answer, answer_row
+        from ..inference.lines import Answer, answer_row
 
         row = answer_row(Answer(item.text, problem=reason), self.settings["candidates"])
         return PartRow.of({"number": index + 1, "state": FAILED, "seconds": None} | row)
 
     def batches(self, items: Items, workers: int | None) -> list[Items]:
-        from ..serving.lines import window_of, windows
+        from ..inference.lines import window_of, windows
 
         if workers is None or self.settings["sampling"] is not None:  # in the order of the lines
             return list(windows(items, self.batch_size))

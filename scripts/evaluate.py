@@ -41,8 +41,8 @@ def main(args: argparse.Namespace) -> None:
         ValueError, OSError: an argument does not fit, the model writes routes, or a file is not valid.
     """
     from weftformer.common.atomic import write_json
-    from weftformer.serving import TextTask
-    from weftformer.serving.scoring import score_pairs
+    from weftformer.inference import TextTask
+    from weftformer.inference.scoring import score_pairs
     from weftformer.training.metrics import verdict, wrong_rows
     from weftformer.training.options import DataArguments
     from weftformer.training.pairs import Pairs, trained_columns

@@ -27,7 +27,7 @@ from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
     from weftformer.distributed.parts import Parts
-    from weftformer.serving.lines import Line
+    from weftformer.inference.lines import Line
 
 EPILOG = """examples:
   weftformer generate 'three one four' --model runs/mine
@@ -140,8 +140,8 @@ def main(args: argparse.Namespace) -> int:
 def _generate(args: argparse.Namespace, lines: list[Line], parts: Parts | None) -> int:
     """Generate texts for the lines that are not in parts, in this process, and write all. Return the exit code."""
     from weftformer.common.progress import Progress
-    from weftformer.serving import TextTask
-    from weftformer.serving.lines import answer_rows, windows
+    from weftformer.inference import TextTask
+    from weftformer.inference.lines import answer_rows, windows
 
     task = TextTask(*load_model(args, "texts"))
     task.check_conditions(len(_conditions(args)))
@@ -205,7 +205,7 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
     Raises:
         ValueError: a column is missing, or there is no input. FileNotFoundError: there is no such file.
     """
-    from weftformer.serving.lines import Line
+    from weftformer.inference.lines import Line
 
     conditions, name = _conditions(args), args.input_file
     is_file = name not in (None, "-")
@@ -274,7 +274,7 @@ def _conditions(args: argparse.Namespace) -> list[str]:
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `TextTask.settings`."""
-    from weftformer.serving.texts import Sampling
+    from weftformer.inference.texts import Sampling
 
     chosen = {name: getattr(args, name) for name in _SAMPLING if getattr(args, name) is not None}
     return {

@@ -1,4 +1,4 @@
-"""Batched requests to a loaded model, for the commands and the server, which needs the extra `serve`.
+"""Models over HTTP, which needs the extra `serve`: queues, limits, errors, pages, and the endpoints of texts and routes.
 
 The names are imported on first use, so that commands can read the limits without torch and FastAPI.
 """
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from .limits import Limits
 
 if TYPE_CHECKING:
-    from .app import build_app
-    from .tasks import load_task
-    from .texts import TextTask
+    from .app import build_app, load_task
+    from .planning import RouteTask
+    from .translate import TranslateTask
 
-_MODULES = {"build_app": "app", "load_task": "tasks", "TextTask": "texts"}
+_MODULES = {"build_app": "app", "load_task": "app", "RouteTask": "planning", "TranslateTask": "translate"}
 
-__all__ = ["Limits", "TextTask", "build_app", "load_task"]
+__all__ = ["Limits", "RouteTask", "TranslateTask", "build_app", "load_task"]
 
 
 def __getattr__(name: str) -> Any:

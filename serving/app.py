@@ -1,4 +1,4 @@
-"""The HTTP application: the endpoint of a task, /health, /ready, /metrics, /v1/models, the pages at / and /docs."""
+"""The HTTP application: the endpoints of a task, /health, /ready, /metrics, /v1/models, the pages at / and /docs."""
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
@@ -18,15 +18,50 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
 
 from ..configuration.version import __version__
+from ..hub.loading import kind_of_output, load_generator, use_threads
 from .batching import Batcher
-from .endpoint import add_endpoint
+from .endpoint import Task, add_endpoint
 from .limits import Limits
 from .middleware import AllowedHosts, BoundedBody, Metrics, Observed, add_reasons, problem
-from .pages import add_page
-from .tasks import Task, load_task
+from .pages import add_home, add_page
+from .translate import TranslateTask
 
 # The paths that need no key: the page has a field for it.
 _OPEN = ("/", "/health", "/ready")
+
+
+def load_task(
+    model: str,
+    *,
+    device: str | None = None,
+    dtype: str = "auto",
+    threads: int | None = None,
+    max_new_tokens: int | None = None,
+    **options: Any,
+) -> Any:
+    """Load a model with its tokenizer, and make the task of its kind of output.
+
+    Args:
+        model: the folder or repository.
+        device, dtype: as in [`~hub.loading.load_generator`].
+        threads: the number of torch's threads in this process, as in [`~hub.loading.use_threads`].
+        max_new_tokens: as in [`RouteTask`] or [`~inference.TextTask`].
+        options: `stock`, `forward_model` and `library` for a route model, as in [`RouteTask.load`].
+
+    Raises:
+        ValueError: as in [`~hub.loading.load_generator`], or an option does not fit the model.
+        OSError: there is no such model.
+    """
+    loaded, tokenizer = load_generator(model, device=device, dtype=dtype)
+    use_threads(loaded, threads)
+    if kind_of_output(loaded, tokenizer) == "routes":
+        from .planning import RouteTask  # imports RDKit
+
+        return RouteTask.load(loaded, tokenizer, max_new_tokens, device=device, dtype=dtype, **options)
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"{model} writes texts: it takes no {name.replace('_', ' ')}.")
+    return TranslateTask(loaded, tokenizer, max_new_tokens)
 
 
 def load_app(
@@ -65,7 +100,7 @@ def build_app(
     """Build the application that serves one model.
 
     Args:
-        task: the model and its kind of requests.
+        task: the model and its endpoints.
         name: the name of the model, which /health shows.
         limits: bounds on requests.
         api_key: the key that requests must send as `Authorization: Bearer KEY`, except to /, /health and /ready.
@@ -78,7 +113,12 @@ def build_app(
         ValueError: `limits.refuse` names a field that cannot be refused.
     """
     limits = limits or Limits()
-    endpoint = task.endpoint(limits)
+    endpoints = task.endpoints(limits)
+    first, pages = endpoints[0], [endpoint for endpoint in endpoints if endpoint.page is not None]
+    allowed = sorted(first.request.model_fields.keys() - {next(iter(first.form))})
+    for field in limits.refuse:
+        if field not in allowed:
+            raise ValueError(f"refuse={field!r} is not allowed: choose one of {', '.join(allowed)}.")
     batcher = Batcher(
         task, max_batch_size=limits.max_batch_size, max_queue=limits.max_queue, max_seconds=limits.timeout_s
     )
@@ -92,24 +132,27 @@ def build_app(
     app = FastAPI(
         title="Weft",
         version=__version__,
-        description=f"Serves {name}: POST {task.path}.",
+        description=f"Serves {name}: POST {first.path}.",
         lifespan=lifespan,
         redoc_url=None,
     )
-    app.state.batcher, app.state.metrics, app.state.name, app.state.path = batcher, Metrics(batcher), name, task.path
+    app.state.batcher, app.state.metrics, app.state.name, app.state.path = batcher, Metrics(batcher), name, first.path
     app.state.has_key = api_key is not None
     app.add_middleware(BoundedBody, seconds=limits.timeout_s, max_bytes=limits.max_request_bytes)
     if api_key is not None:
-        app.add_middleware(AuthenticationMiddleware, backend=Key(api_key, endpoint.pages), on_error=_without_key)
+        app.add_middleware(
+            AuthenticationMiddleware, backend=Key(api_key, [page.path for page in pages]), on_error=_without_key
+        )
     if "*" not in allowed_hosts:
         app.add_middleware(AllowedHosts, names=allowed_hosts)
     app.add_middleware(Observed, metrics=app.state.metrics)
-    add_reasons(app, f"There is no such path: {name} answers POST {task.path}.")
-    add_page(app, task, endpoint, name=name, limits=limits)
-    _add_health(app, batcher, task.path, name)
-    add_endpoint(app, task, endpoint, limits)
-    if endpoint.add_more is not None:
-        endpoint.add_more(app)
+    add_reasons(app, f"There is no such path: {name} answers POST {first.path}.")
+    add_home(app, task, first, pages, limits=limits)
+    for endpoint in pages:
+        add_page(app, endpoint)
+    _add_health(app, batcher, first.path, name)
+    for endpoint in endpoints:
+        add_endpoint(app, endpoint, limits)
     return app
 
 
@@ -117,7 +160,7 @@ class Key(AuthenticationBackend):
     """Refuses requests without the key, except for pages and health checks."""
 
     def __init__(self, key: str, pages: Iterable[str] = ()):
-        self.key, self.pages = key.encode(), {f"/{page}" for page in pages}
+        self.key, self.pages = key.encode(), set(pages)
 
     async def authenticate(self, conn: HTTPConnection) -> None:
         scheme, _, key = conn.headers.get("authorization", "").partition(" ")

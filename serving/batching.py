@@ -1,4 +1,4 @@
-"""A queue of the inputs of requests, and pools that compute them, in a thread of their own.
+"""Queues of the inputs of requests: a [`Batcher`] for a model, and [`Threads`] for functions.
 
 A pool is a running computation that inputs join and leave between steps. Inputs with the same key share a pool.
 Requests share the model: inputs begin in turn, one of each request, and pools compute for the same time.
@@ -11,10 +11,10 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Condition, Thread
+from threading import BoundedSemaphore, Condition, Thread
 from typing import Any, Literal, Protocol
 
 _logger = logging.getLogger(__name__)
@@ -59,6 +59,11 @@ class Unwanted(Exception):
 class QueueFull(Exception):
     """The queue has no space for the inputs of a request."""
 
+    def __init__(self, inputs: int, waiting: int):
+        super().__init__(
+            f"The queue has no space for this request (inputs: {inputs}, waiting: {waiting}): try again later."
+        )
+
 
 class Stopping(Exception):
     """No new inputs are accepted."""
@@ -82,8 +87,8 @@ class Item:
     """An input in the queue or in a pool. `answer` will have its result, unless the input is abandoned."""
 
     input: Any
-    rows: int
-    request: _Request
+    rows: int = 1
+    request: _Request = field(default_factory=_Request)
     answer: Future[Any] = field(default_factory=Future)
     is_wanted: bool = True
 
@@ -99,6 +104,47 @@ class _RunningPool:
     joining: list[Item] = field(default_factory=list)
 
 
+class Queue(Protocol):
+    """Computes the inputs of requests."""
+
+    def submit(self, inputs: Sequence[Any]) -> list[Item]:
+        """Put the inputs of a request into the queue: all of them, or none if an error is raised.
+
+        Raises:
+            QueueFull: they do not fit.
+            Stopping: no new inputs are accepted.
+        """
+
+    def abandon(self, items: Iterable[Item]) -> None:
+        """Remove inputs, whose answers are no longer needed."""
+
+
+class Threads:
+    """A queue of requests with one input, which threads of its own compute.
+
+    Args:
+        compute: returns the answer to an input, or raises an error.
+        number: the number of threads.
+        max_queue: the largest number of waiting inputs.
+    """
+
+    def __init__(self, compute: Callable[[Any], Any], number: int, max_queue: int):
+        self._compute, self._max_queue = compute, max_queue
+        self._threads, self._places = ThreadPoolExecutor(number, "weft-threads"), BoundedSemaphore(number + max_queue)
+
+    def submit(self, inputs: Sequence[Any]) -> list[Item]:
+        (input,) = inputs
+        if not self._places.acquire(blocking=False):
+            raise QueueFull(1, self._max_queue)
+        item = Item(input, answer=self._threads.submit(self._compute, input))
+        item.answer.add_done_callback(lambda _: self._places.release())
+        return [item]
+
+    def abandon(self, items: Iterable[Item]) -> None:
+        for item in items:
+            item.answer.cancel()
+
+
 class Batcher:
     """Computes the inputs of requests.
 
@@ -112,7 +158,7 @@ class Batcher:
     """
 
     def __init__(self, pools: Pools, *, max_batch_size: int, max_queue: int, max_seconds: float = math.inf):
-        self._make, self._max_batch_size, self._max_queue = pools, max_batch_size, max_queue
+        self._pools, self._max_batch_size, self._max_queue = pools, max_batch_size, max_queue
         self._max_seconds, self._step_begun = max_seconds, math.inf
         self._requests: deque[_Request] = deque()  # those with waiting inputs; the first is next
         self._changed = Condition()
@@ -136,19 +182,14 @@ class Batcher:
         return "stuck" if time.monotonic() - self._step_begun > self._max_seconds else "ready"
 
     def submit(self, inputs: Sequence[Any]) -> list[Item]:
-        """Put the inputs of a request into the queue: all of them, or none if an error is raised.
-
-        Raises:
-            QueueFull: they do not fit.
-            Stopping: [`stop`] was called.
-        """
+        """Put the inputs of a request into the queue, as in [`Queue`]. It is closed after [`stop`]."""
         with self._changed:
             if self._is_stopping:
                 raise Stopping
             if self.waiting + len(inputs) > self._max_queue:
-                raise QueueFull
+                raise QueueFull(len(inputs), self.waiting)
             request = _Request()
-            items = [Item(input, self._make.rows(input), request) for input in inputs]
+            items = [Item(input, self._pools.rows(input), request) for input in inputs]
             request.waiting.extend(items)
             self._requests.append(request)
             self._begin()
@@ -211,7 +252,7 @@ class Batcher:
         if not item.answer.set_running_or_notify_cancel():
             return
         self._count(item, 1)
-        key = self._make.pool_key(item.input)
+        key = self._pools.pool_key(item.input)
         if key not in self._open:
             self._open[key] = _RunningPool(key, min((running.seconds for running in self._open.values()), default=0.0))
         self._open[key].joining.append(item)
@@ -245,7 +286,7 @@ class Batcher:
                 return
         try:
             if running.pool is None:
-                running.pool = self._make.open_pool(running.key, partial(_watch, running.members))
+                running.pool = self._pools.open_pool(running.key, partial(_watch, running.members))
             for item in joining:
                 running.pool.add(item, item.input)
             for item in [item for item in running.members if not item.is_wanted]:
@@ -276,7 +317,7 @@ class Batcher:
         answers: list[Any] = []
         error: Exception | None = None
         try:
-            pool = self._make.open_pool(running.key, partial(_watch, [item]))
+            pool = self._pools.open_pool(running.key, partial(_watch, [item]))
             pool.add(item, item.input)
             while item.is_wanted and not answers:
                 self._step_begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""The endpoint of a task: its requests are checked, queued, computed and answered within the limits of the server."""
+"""Endpoints: requests are checked, queued, computed and answered within the limits of the server."""
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
@@ -6,9 +6,10 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from itertools import compress
+from typing import Annotated, Any, Protocol
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
@@ -16,10 +17,9 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.requests import ClientDisconnect
 
-from .batching import Failed, Item, QueueFull, Stopping
+from .batching import Failed, Item, Pools, Queue, QueueFull, Stopping
 from .limits import Limits
-
-STOPPING = "The server is stopping and accepts no more requests."
+from .middleware import Metrics
 
 
 class Problem(BaseModel):
@@ -39,237 +39,215 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     503: {"model": Problem, "description": "The server is stopping, or has too many connections."},
     504: {"model": Problem, "description": "The answer took too long."},
 }
+# What a queue and its inputs raise, and a time limit.
+_ERRORS = (QueueFull, Stopping, Failed, TimeoutError, ValueError)
 
 # An input, or None if there is nothing to compute, and the reason why it is refused, or None.
 Checked = tuple[Any, str | None]
 
 
 @dataclass
-class Endpoint:
-    """What a task says about its requests and answers.
+class Page:
+    """A page at the path of an endpoint.
 
     Args:
-        request: the body of a request.
-        inputs: the field with the inputs, which is required.
-        answer: the body of an answer.
-        check: returns the inputs of a request from its fields, or raises a ValueError for the whole request.
-        respond: returns an answer from the request, the answer of the model to each input, or None, the problem of
-            each input, or None, and the time of `time.monotonic` after which it raises a TimeoutError.
-        page: the same as HTML for the page, from the answer that `respond` would get.
-        form: the labels of the fields that the form on the page has, by their names.
-        add_more: adds further paths of the task to an application.
-        pages: the labels of further pages by their paths, which need no key.
+        label: the text of the links to it.
+        content: returns its HTML and the only script in it. The argument says whether requests need a key.
     """
 
-    request: type[BaseModel]
-    inputs: str
-    answer: type[BaseModel]
-    check: Callable[[dict[str, Any]], Sequence[Checked]]
-    respond: Callable[[Any, Sequence[Any], Sequence[str | None], float], Any]
-    page: Callable[[Any, Sequence[Any], Sequence[str | None], float], str]
-    form: dict[str, str]
-    add_more: Callable[[FastAPI], None] | None = None
-    pages: Mapping[str, str] = field(default_factory=dict)
+    label: str
+    content: Callable[[bool], tuple[str, str]]
 
 
 @dataclass
-class Stream:
-    """An endpoint of a task that answers with a stream of JSON lines.
+class Endpoint:
+    """A path that answers POST.
 
     Args:
-        path, summary, request: as in [`Task`] and [`Endpoint`].
-        check: returns the input of a request from its fields and a function, which the pool calls with each part of
-            the answer, or raises a ValueError.
-        row: returns the line of a part, from the request.
-        end: returns the last lines, from the answer of the model.
+        path: the path.
+        summary: what the endpoint does, a sentence.
+        request: the body of a request.
+        check: returns the inputs of a request from its fields and a function for parts of the answer, or raises a
+            ValueError for the whole request.
+        respond: returns the answer from the request, what was computed for each input, or None, the problem of each
+            input, or None, and the time of `time.monotonic` after which it raises a TimeoutError.
+        answer: the body of the answer, if it is JSON.
+        respond_html: returns the same as HTML, for the page at `/`.
+        row: returns a line of the answer from the request and a part, if the answer is a stream of JSON lines.
+            `respond` then returns the last lines.
+        count_tokens: returns the number of tokens of what was computed for an input.
+        queue: computes the inputs (default: the batcher of the server).
+        form: the labels of the fields that the form on the page at `/` has, by their names. The inputs come first.
+        page: a page at the same path.
     """
 
     path: str
     summary: str
     request: type[BaseModel]
-    check: Callable[[dict[str, Any], Callable[[Any], None]], Any]
-    row: Callable[[Any, Any], dict[str, Any]]
-    end: Callable[[Any], Iterable[dict[str, Any]]]
+    check: Callable[[dict[str, Any], Callable[[Any], None]], Sequence[Checked]]
+    respond: Callable[[Any, Sequence[Any], Sequence[str | None], float], Any]
+    answer: type[BaseModel] | None = None
+    respond_html: Callable[[Any, Sequence[Any], Sequence[str | None], float], str] | None = None
+    row: Callable[[Any, Any], dict[str, Any]] | None = None
+    count_tokens: Callable[[Any], int] = lambda result: 0
+    queue: Queue | None = None
+    form: dict[str, str] = field(default_factory=dict)
+    page: Page | None = None
+
+
+class Task(Pools, Protocol):
+    """A loaded model and its endpoints.
+
+    Attributes:
+        example: the body of an example request to the first endpoint.
+        public_example: the same for a page that needs no key.
+    """
+
+    example: dict[str, Any]
+    public_example: dict[str, Any]
+
+    def describe(self) -> dict[str, Any]:
+        """Return facts about the model and its settings, for the page."""
+
+    def endpoints(self, limits: Limits) -> Sequence[Endpoint]:
+        """Return the endpoints within the limits of a server. The first has the form on the page at `/`."""
 
 
 def one_or_more(kind: Any, most: int) -> Any:
     """Return the type of a list of 1 to `most` items. A single item is accepted as a list of one."""
-    return Annotated[
-        list[kind],
-        Field(min_length=1, max_length=most),
-        BeforeValidator(
-            lambda value: value if isinstance(value, list) else [value], json_schema_input_type=kind | list[kind]
-        ),
-    ]
+
+    def as_list(value: Any) -> Any:
+        return value if isinstance(value, list) else [value]
+
+    validator = BeforeValidator(as_list, json_schema_input_type=kind | list[kind])
+    return Annotated[list[kind], Field(min_length=1, max_length=most), validator]
 
 
-def add_endpoint(app: FastAPI, task: Any, endpoint: Endpoint, limits: Limits) -> None:
-    """Add POST `task.path` to an application.
-
-    Raises:
-        ValueError: `limits.refuse` names a field that cannot be refused.
-    """
-    allowed = endpoint.request.model_fields.keys() - {endpoint.inputs}
-    for name in limits.refuse:
-        if name not in allowed:
-            raise ValueError(f"refuse={name!r} is not allowed: choose one of {', '.join(sorted(allowed))}.")
+def add_endpoint(app: FastAPI, endpoint: Endpoint, limits: Limits) -> None:
+    """Add an endpoint to an application, whose state has a batcher and metrics."""
+    service = _Service(endpoint, limits, endpoint.queue or app.state.batcher, app.state.metrics)
+    stream: dict[str, Any] = {} if endpoint.row is None else {"response_class": StreamingResponse}
 
     @app.post(
-        task.path,
-        summary=task.summary,
+        endpoint.path,
+        summary=endpoint.summary,
         response_model=endpoint.answer,
         response_model_exclude_defaults=True,
         responses=PROBLEMS,
+        **stream,
     )
     async def answer(body: endpoint.request, request: Request) -> Any:  # type: ignore[name-defined]
-        _check_refused(body, limits)
-        end = time.monotonic() + limits.timeout_s
-        try:  # in a thread, because RDKit would block the event loop
-            checked = await run_in_threadpool(endpoint.check, body.model_dump())
-        except ValueError as error:
-            raise HTTPException(422, _of_fields(str(error))) from error
-        checked = [(input, problem and _of_fields(problem)) for input, problem in checked]
-        answers = await _computed(request, task, checked, limits.timeout_s)
-        is_page = "text/html" in request.headers.get("accept", "")
-        respond = endpoint.page if is_page else endpoint.respond
-        try:
-            content = await run_in_threadpool(respond, body, answers, [problem for _, problem in checked], end)
-        except TimeoutError:
-            raise too_late(limits.timeout_s) from None
-        return HTMLResponse(content) if is_page else content
+        for name in body.model_fields_set & set(limits.refuse):
+            raise HTTPException(422, f"body.{name}: This server does not allow this field.")
+        return await service.answer(body, request)
 
 
-async def _computed(request: Request, task: Any, checked: Sequence[Checked], timeout_s: float) -> list[Any]:
-    """Submit the inputs of a request to the batcher, and wait for the answers. Abandon the inputs after an error.
+@dataclass
+class _Service:
+    endpoint: Endpoint
+    limits: Limits
+    queue: Queue
+    metrics: Metrics
 
-    Args:
-        request: the request, whose body has been read.
-        task: the task.
-        checked: the inputs of the request.
-        timeout_s: the longest time to wait, in seconds.
-
-    Returns:
-        An answer for each input, None for those that are not computed.
-
-    Raises:
-        HTTPException: with the status 422, 429, 500, 503 or 504, and the reason.
-        ClientDisconnect: the client has disconnected.
-    """
-    metrics = request.app.state.metrics
-    inputs = [input for input, problem in checked if input is not None and problem is None]
-    problems = [problem for _, problem in checked if problem is not None]
-    if len(problems) == len(checked):
-        raise HTTPException(422, "; ".join(dict.fromkeys(problems)))
-    items = _submitted(request, inputs)
-    computed = asyncio.gather(*(asyncio.wrap_future(item.answer) for item in items))
-    # read an error that occurs after the request has ended, because asyncio would report it as never retrieved
-    computed.add_done_callback(lambda future: future.cancelled() or future.exception())
-    left = asyncio.ensure_future(_client_leaves(request))
-    try:
-        await asyncio.wait((computed, left), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if computed.done():
-            answers = computed.result()
-            # thousands of candidates take a second, which would block the event loop
-            metrics.tokens.inc(await run_in_threadpool(lambda: sum(map(task.count_tokens, answers))))
-            return [None if input is None or problem else answers.pop(0) for input, problem in checked]
-        if left.done():
-            raise ClientDisconnect
-        raise too_late(timeout_s)
-    except Stopping:
-        raise HTTPException(503, STOPPING) from None
-    except Failed as error:
-        metrics.failures.inc()
-        raise HTTPException(500, _failed(error)) from None
-    finally:
-        request.app.state.batcher.abandon(items)
-        computed.cancel()
-        left.cancel()
-
-
-def add_stream(app: FastAPI, stream: Stream, limits: Limits) -> None:
-    """Add the endpoint of a stream to an application. A client that disconnects ends the computation."""
-
-    @app.post(stream.path, summary=stream.summary, responses=PROBLEMS, response_class=StreamingResponse)
-    async def answer(body: stream.request, request: Request) -> Any:  # type: ignore[name-defined]
-        _check_refused(body, limits)
+    async def answer(self, body: BaseModel, request: Request) -> Any:
+        endpoint, end = self.endpoint, time.monotonic() + self.limits.timeout_s
         parts, loop = asyncio.Queue[Any](), asyncio.get_running_loop()
 
         def report(part: Any) -> None:
             loop.call_soon_threadsafe(parts.put_nowait, part)
 
+        try:  # in a thread, because RDKit would block the event loop
+            checked = await run_in_threadpool(endpoint.check, body.model_dump(), report)
+            problems = [problem and _of_fields(problem) for _, problem in checked]
+            if all(problems):
+                raise ValueError("; ".join(map(str, dict.fromkeys(problems))))
+            is_computed = [input is not None and problem is None for input, problem in checked]
+            items = self.queue.submit([input for input, _ in compress(checked, is_computed)])
+            if endpoint.row is not None:
+                lines = self._lines(items, body, parts, end)
+                return StreamingResponse(lines, media_type="application/x-ndjson")
+            results = await _results(request, self.queue, items, end)
+        except _ERRORS as error:
+            raise self._refusal(error) from error
+        # thousands of candidates take a second, which would block the event loop
+        self.metrics.tokens.inc(await run_in_threadpool(lambda: sum(map(endpoint.count_tokens, results))))
+        remaining = iter(results)
+        answers = [next(remaining) if computed else None for computed in is_computed]
+        accepts_html = "text/html" in request.headers.get("accept", "")
         try:
-            input = await run_in_threadpool(stream.check, body.model_dump(), report)
-        except ValueError as error:
-            raise HTTPException(422, _of_fields(str(error))) from error
-        lines = _lines(request, stream, body, parts, _submitted(request, [input]), limits.timeout_s)
-        return StreamingResponse(lines, media_type="application/x-ndjson")
+            if accepts_html and endpoint.respond_html is not None:
+                return HTMLResponse(await run_in_threadpool(endpoint.respond_html, body, answers, problems, end))
+            return await run_in_threadpool(endpoint.respond, body, answers, problems, end)
+        except TimeoutError as error:
+            raise self._refusal(error) from error
+
+    async def _lines(
+        self, items: Sequence[Item], body: BaseModel, parts: asyncio.Queue[Any], end: float
+    ) -> AsyncIterator[str]:
+        """Yield the lines of a stream. After the first of them, an error is a line too. Abandon the input at the end.
+
+        A client that disconnects closes the stream.
+        """
+        endpoint, computed = self.endpoint, asyncio.wrap_future(items[0].answer)
+        assert endpoint.row is not None
+        computed.add_done_callback(parts.put_nowait)
+        try:
+            while (part := await asyncio.wait_for(parts.get(), end - time.monotonic())) is not computed:
+                yield _line(await run_in_threadpool(endpoint.row, body, part))
+            result = computed.result()
+            for row in await run_in_threadpool(lambda: list(endpoint.respond(body, [result], [None], end))):
+                yield _line(row)
+        except _ERRORS as error:
+            yield _line({"detail": self._refusal(error).detail})
+        finally:
+            self.queue.abandon(items)
+            computed.cancel()
+
+    def _refusal(self, error: Exception) -> HTTPException:
+        """Return the status of an error, and the reason in words."""
+        if isinstance(error, QueueFull):
+            return HTTPException(429, str(error), headers={"Retry-After": "1"})
+        if isinstance(error, Stopping):
+            return HTTPException(503, "The server is stopping and accepts no more requests.")
+        if isinstance(error, Failed):
+            self.metrics.failures.inc()
+            return HTTPException(500, f"The model failed ({error}); the server's log has the cause.")
+        if isinstance(error, TimeoutError):
+            return HTTPException(504, f"No answer within {self.limits.timeout_s:g} s.")
+        return HTTPException(422, _of_fields(str(error)))
 
 
-async def _lines(
-    request: Request, stream: Stream, body: Any, parts: asyncio.Queue[Any], items: Sequence[Item], timeout_s: float
-) -> AsyncIterator[str]:
-    """Yield the lines of a stream. After the first of them, an error is a line too. Abandon the input at the end."""
-    computed, end = asyncio.wrap_future(items[0].answer), time.monotonic() + timeout_s
-    computed.add_done_callback(parts.put_nowait)
-    try:
-        while (part := await asyncio.wait_for(parts.get(), end - time.monotonic())) is not computed:
-            yield _line(await run_in_threadpool(stream.row, body, part))
-        for row in await run_in_threadpool(lambda: list(stream.end(computed.result()))):
-            yield _line(row)
-    except TimeoutError:
-        yield _line({"detail": too_late(timeout_s).detail})
-    except Stopping:
-        yield _line({"detail": STOPPING})
-    except Failed as error:
-        request.app.state.metrics.failures.inc()
-        yield _line({"detail": _failed(error)})
-    finally:
-        request.app.state.batcher.abandon(items)
-        computed.cancel()
-
-
-def _line(row: dict[str, Any]) -> str:
-    return json.dumps(row) + "\n"
-
-
-def _check_refused(body: BaseModel, limits: Limits) -> None:
-    for name in body.model_fields_set & set(limits.refuse):
-        raise HTTPException(422, f"body.{name}: This server does not allow this field.")
-
-
-def _submitted(request: Request, inputs: Sequence[Any]) -> list[Item]:
-    """Submit inputs to the batcher.
+async def _results(request: Request, queue: Queue, items: Sequence[Item], end: float) -> list[Any]:
+    """Wait for the results of inputs. Abandon them after an error.
 
     Raises:
-        HTTPException: with the status 429 or 503, and the reason.
+        TimeoutError: they are not there at a time of `time.monotonic`.
+        ClientDisconnect: the client has disconnected.
+        Exception: the error of an input.
     """
-    batcher = request.app.state.batcher
+    computed = asyncio.gather(*(asyncio.wrap_future(item.answer) for item in items))
+    # read an error that occurs after the request has ended, because asyncio would report it as never retrieved
+    computed.add_done_callback(lambda future: future.cancelled() or future.exception())
+    disconnection = asyncio.ensure_future(_disconnection(request))
     try:
-        return batcher.submit(inputs)
-    except QueueFull:
-        raise queue_full(batcher.waiting, len(inputs)) from None
-    except Stopping:
-        raise HTTPException(503, STOPPING) from None
+        seconds = max(0.0, end - time.monotonic())
+        await asyncio.wait((computed, disconnection), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if computed.done():
+            return computed.result()
+        raise ClientDisconnect if disconnection.done() else TimeoutError
+    finally:
+        queue.abandon(items)
+        computed.cancel()
+        disconnection.cancel()
 
 
-def _failed(error: Failed) -> str:
-    return f"The model failed ({error}); the server's log has the cause."
-
-
-async def _client_leaves(request: Request) -> None:
+async def _disconnection(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def queue_full(waiting: int, number: int) -> HTTPException:
-    """Return the error of a request with `number` inputs when `waiting` others wait."""
-    reason = f"The queue has no space for this request (inputs: {number}, waiting: {waiting}): try again later."
-    return HTTPException(429, reason, headers={"Retry-After": "1"})
-
-
-def too_late(timeout_s: float) -> HTTPException:
-    """Return the error of a request whose answer takes longer than `timeout_s` seconds."""
-    return HTTPException(504, f"No answer within {timeout_s:g} s.")
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row) + "\n"
 
 
 def _of_fields(reason: str) -> str:

@@ -1,10 +1,13 @@
-"""The page of the server at `/`: a form for requests, and the model with its settings. It contacts no other host."""
+"""The pages of the server, which contact no other host: `/`, a form for requests with the settings of the model, and
+those of endpoints.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,28 +17,29 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..configuration.version import __version__
-from .endpoint import Endpoint
+from .endpoint import Endpoint, Task
 from .limits import Limits
-from .tasks import Task
 
 _FOLDER = Path(__file__).parent
 
 
-def add_page(app: FastAPI, task: Task, endpoint: Endpoint, *, name: str, limits: Limits) -> None:
+def add_home(app: FastAPI, task: Task, endpoint: Endpoint, pages: Sequence[Endpoint], *, limits: Limits) -> None:
     """Add the page at `/`.
 
     Args:
         app: the application.
-        task, endpoint: the model and its requests.
-        name: the name of the model.
+        task: the model.
+        endpoint: the endpoint of the form.
+        pages: the endpoints with pages of their own.
         limits: the bounds on requests, which the page lists.
     """
     environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     template, script = environment.get_template("home.html"), (_FOLDER / "home.js").read_text(encoding="utf-8")
     # the page itself needs no key, and an example may be a text of the training data
-    example = getattr(task, "public_example", task.example) if app.state.has_key else task.example
+    example = task.public_example if app.state.has_key else task.example
     texts = {
-        "version": __version__, "name": name, "path": task.path, "summary": task.summary, "pages": endpoint.pages,
+        "version": __version__, "name": app.state.name, "path": endpoint.path, "summary": endpoint.summary,
+        "pages": {other.path[1:]: other.page.label for other in pages if other.page is not None},
         "has_key": app.state.has_key,
         "example": json.dumps(example, ensure_ascii=False), "settings": _settings(task, limits),
         "form": _form(endpoint, example, limits), "script": script,
@@ -44,6 +48,16 @@ def add_page(app: FastAPI, task: Task, endpoint: Endpoint, *, name: str, limits:
     @app.get("/", include_in_schema=False)
     async def home(request: Request) -> HTMLResponse:
         text = template.render(texts, url=str(request.base_url).rstrip("/"))
+        return page_response(text, script)
+
+
+def add_page(app: FastAPI, endpoint: Endpoint) -> None:
+    """Add the page of an endpoint."""
+    assert endpoint.page is not None
+    text, script = endpoint.page.content(app.state.has_key)
+
+    @app.get(endpoint.path, include_in_schema=False)
+    async def page() -> HTMLResponse:
         return page_response(text, script)
 
 
@@ -61,20 +75,24 @@ def _form(endpoint: Endpoint, example: dict[str, Any], limits: Limits) -> list[d
     """Return the fields of the form, from the schema of requests: its kind, bounds, default and description."""
     form = []
     properties = endpoint.request.model_json_schema()["properties"]
+    inputs = next(iter(endpoint.form))
     for name, label in endpoint.form.items():
         if name not in properties or name in limits.refuse:
             continue
         about = properties[name]
-        kinds = {kind.get("type"): kind for kind in (about, *about.get("anyOf", ()))}
-        number = kinds.get("integer") or kinds.get("number")
-        kind = (
-            "lines" if name == endpoint.inputs else "check" if "boolean" in kinds else "number" if number else "text"
-        )
-        value = example[name] if kind == "lines" else about.get("default")
+        types = {schema.get("type"): schema for schema in (about, *about.get("anyOf", ()))}
+        number: dict[str, Any] = types.get("integer") or types.get("number") or {}
+        value = about.get("default")
+        if name == inputs:
+            kind, texts = "lines", example[name]
+            value = texts if isinstance(texts, str) else "\n".join(texts)
+        elif "boolean" in types:
+            kind = "check"
+        else:
+            kind = "number" if number else "text"
         form.append({
-            "name": name, "label": label, "hint": about["description"], "kind": kind,
-            "value": "\n".join([value] if isinstance(value, str) else value) if kind == "lines" else value,
-            "least": (number or {}).get("minimum"), "most": (number or {}).get("maximum"),
+            "name": name, "label": label, "hint": about["description"], "kind": kind, "value": value,
+            "least": number.get("minimum"), "most": number.get("maximum"),
         })  # fmt: skip
     return form
 

@@ -1,17 +1,52 @@
-"""The endpoint of texts, POST /translate."""
+"""Texts as a task of the server: POST /translate."""
 
+import csv
 from collections.abc import Sequence
 from html import escape
+from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from ..inference.texts import TextTask
+from ..training.report import OUTPUTS
 from .endpoint import Checked, Endpoint, one_or_more
 from .limits import Limits
 
 
+class TranslateTask(TextTask):
+    """A [`TextTask`] with the endpoint POST /translate."""
+
+    def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None):
+        super().__init__(model, tokenizer, max_new_tokens)
+        column = tokenizer.init_kwargs.get("text_columns", {}).get("source", "text")
+        self.public_example = {"texts": [f"first {column}", f"second {column}"]}
+        self.example = {"texts": self._held_out()} if self._held_out() else self.public_example
+
+    def _held_out(self) -> list[str]:
+        """Return two sources that were set aside from the training data, if they lie beside the model."""
+        name = self.model.name_or_path
+        if not name or not Path(name, OUTPUTS).is_file():
+            return []
+        with Path(name, OUTPUTS).open(newline="", encoding="utf-8") as file:
+            return [row["source"] for row in islice(csv.DictReader(file), 2) if row.get("source")]
+
+    def describe(self) -> dict[str, Any]:
+        """Return facts about the model, for the page."""
+        return {"largest number of new tokens": self.max_new_tokens}
+
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens of a text."""
+        return len(self.tokenizer.tokenize(text))
+
+    def endpoints(self, limits: Limits) -> list[Endpoint]:
+        """Return the endpoint within the limits of a server."""
+        return [translate_endpoint(self, limits)]
+
+
 def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
-    """Return the endpoint of a `TextTask`, within the limits of a server."""
+    """Return the endpoint of a [`TranslateTask`], within the limits of a server."""
     text = Annotated[str, StringConstraints(max_length=limits.max_characters)]
     number = Annotated[float, Field(allow_inf_nan=False, strict=False)]
 
@@ -41,7 +76,7 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
             None, description="For each text, why it was not translated, or null; omitted if all were."
         )
 
-    def check(fields: dict[str, Any]) -> list[Checked]:
+    def check(fields: dict[str, Any], report: Any) -> list[Checked]:
         """An empty text is not computed, and a text that is refused does not harm the others."""
         checked: list[Checked] = []
         for text in fields.pop("texts"):
@@ -60,7 +95,9 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
         ]
         return TranslateAnswer(translations=translations, problems=list(problems) if any(problems) else None)
 
-    def page(body: TranslateRequest, answers: Sequence[str | None], problems: Sequence[str | None], end: float) -> str:
+    def respond_html(
+        body: TranslateRequest, answers: Sequence[str | None], problems: Sequence[str | None], end: float
+    ) -> str:
         rows = [
             f"<dt>{escape(text)}</dt>"
             f"<dd class={'problem' if problem else 'text'}>{escape(problem or answer or '')}</dd>"
@@ -68,5 +105,8 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
         ]
         return f"<dl>{''.join(rows)}</dl>"
 
-    form = {"texts": "Texts, one per line", "beams": "Beams", "max_new_tokens": "Largest number of tokens"}
-    return Endpoint(TranslateRequest, "texts", TranslateAnswer, check, respond, page, form)
+    return Endpoint(
+        "/translate", "A generated text for each text.", TranslateRequest, check, respond, TranslateAnswer,
+        respond_html, count_tokens=task.count_tokens,
+        form={"texts": "Texts, one per line", "beams": "Beams", "max_new_tokens": "Largest number of tokens"},
+    )  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...hub.loading import load, to_device
-from ...serving.texts import GeneratedText, TextInput, TextSettings, TextTask
+from ...inference.texts import GeneratedText, TextInput, TextSettings, TextTask
 from ..chemistry.alignment import aligned_route
 from ..chemistry.molecules import canonical_smiles
 from ..files.reaction_lines import Reaction

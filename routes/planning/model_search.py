@@ -11,8 +11,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LogitsProcessor
 
+from ...inference.search import BatchSearch, is_continuous
 from ...modeling.decoding import ContinuousSearch
-from ...serving.search import BatchSearch, is_continuous
 from ...tokenization import encode_checked, encode_source
 from ..chemistry.molecules import canonical_route
 from ..plans import TIME_IS_OVER, Candidate, nothing_found

@@ -8,8 +8,8 @@ import pytest
 from weftformer.distributed import job
 from weftformer.distributed.parts import Parts
 from weftformer.distributed.tasks import batches_of
+from weftformer.inference import lines
 from weftformer.scripts import cli
-from weftformer.serving import lines as serving_lines
 
 LINES = ["one two three", "", "two", "three one four one five nine two six", "six six", "nine five one", "two two"] * 3
 
@@ -17,7 +17,7 @@ LINES = ["one two three", "", "two", "three one four one five nine two six", "si
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(serving_lines, "_BATCHES", 2)  # several windows in a few lines
+    monkeypatch.setattr(lines, "_BATCHES", 2)  # several windows in a few lines
     (tmp_path / "lines.txt").write_text("\n".join(LINES) + "\n")
 
 

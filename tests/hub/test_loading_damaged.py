@@ -9,8 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.hub.loading import check_generates, load
-from weftformer.serving import load_task
+from weftformer.hub.loading import check_generates, load, load_generator
 
 from ..models import tiny_text_model
 from .test_export import ROOT
@@ -73,10 +72,10 @@ UNUSABLE = {"forced_bos_token_id": 10**9, "cache_implementation": "quantized", "
 def test_settings_that_cannot_generate_are_found_by_a_trial(setting, parts, tmp_path):
     for part in parts:
         part.save_pretrained(tmp_path)
-    assert load_task(str(tmp_path))
+    assert load_generator(str(tmp_path))
     fields(tmp_path / "generation_config.json", **{setting: UNUSABLE[setting]})
     with pytest.raises(ValueError, match=r"generation_config\.json"):
-        load_task(str(tmp_path))
+        load_generator(str(tmp_path))
 
 
 @pytest.mark.parametrize(

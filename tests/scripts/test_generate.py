@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from weftformer.hub import loading
+from weftformer.hub.loading import load_generator
+from weftformer.inference import TextTask, lines
 from weftformer.modeling.decoding import graph
 from weftformer.modeling.decoding.compiled import compiled_folder, scalar_attrs
 from weftformer.modeling.decoding.graph import GraphSearch
 from weftformer.scripts import cli
-from weftformer.serving import lines as serving_lines
-from weftformer.serving import load_task
 
 from ..conftest import save_both
 from ..models import run_loop, tiny_text_model
@@ -41,7 +41,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(serving_lines, "_BATCHES", 2)  # several windows in a few lines
+    monkeypatch.setattr(lines, "_BATCHES", 2)  # several windows in a few lines
 
 
 def run(folder, *words):
@@ -51,7 +51,7 @@ def run(folder, *words):
 @pytest.fixture(scope="module")
 def alone(folder):
     """The texts for each line alone."""
-    task = load_task(folder)
+    task = TextTask(*load_generator(folder, "texts"))
     inputs = [task.inputs([line], beams=2, max_new_tokens=8) for line in LINES]
     texts = [task.generate(one)[0][0].text for one in inputs]
     assert len(set(texts)) > 4, "the model is to tell the lines apart"
@@ -100,7 +100,7 @@ def test_an_interrupted_run_resumes_to_the_same(folder, tmp_path, monkeypatch, c
     words = ["--json-lines", "--no-progress", *(["--sample", "--seed", 3] if sampled else ["--beams", 2])]
     (tmp_path / "in.txt").write_text("\n".join(LINES))
     assert run(folder, "--input-file", "in.txt", "--output-file", "whole.jsonl", *words) == 0
-    answer, windows = serving_lines.answer_window, []
+    answer, windows = lines.answer_window, []
 
     def fail_later(task, items, *arguments):
         windows.append(items[0][0])
@@ -108,7 +108,7 @@ def test_an_interrupted_run_resumes_to_the_same(folder, tmp_path, monkeypatch, c
             raise RuntimeError("a fault")
         return answer(task, items, *arguments)
 
-    monkeypatch.setattr(serving_lines, "answer_window", fail_later)
+    monkeypatch.setattr(lines, "answer_window", fail_later)
     words = ["--input-file", "in.txt", "--output-file", "out.jsonl", *words]
     with pytest.raises(RuntimeError):
         run(folder, *words)
@@ -126,7 +126,7 @@ def test_scores_are_log_probabilities(folder, capsys):
     assert run(folder, "one two", "--json-lines", "--beams", 4, "--num-return-sequences", 4) == 0
     row = json.loads(capsys.readouterr().out)
     assert row["source"] == "one two" and row["text"] == row["candidates"][0]["text"]
-    task = load_task(folder)
+    task = TextTask(*load_generator(folder, "texts"))
     inputs = {"input_ids": torch.tensor([task.encode("one two", None).ids])}
     with torch.no_grad():
         output = task.model.generate(

@@ -6,11 +6,10 @@ pytest.importorskip("rdkit")
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.routes import Route, write_routes
+from weftformer.routes import Route, RoutePlanner, write_routes
 from weftformer.routes.chemistry.molecules import canonical_smiles
 from weftformer.routes.training.preparation import Preparation, prepare
 from weftformer.scripts import cli
-from weftformer.serving import load_task
 
 SMALL = "d_model=32,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=32,decoder_ffn_dim=32,max_target_positions=120"
 QUICK = ["--config-overrides", SMALL, "--beams", "2", "--disable-tqdm", "true", "--use-cpu"]
@@ -43,7 +42,8 @@ def test_trains_on_the_sample_tests_and_leaves_a_folder_that_loads(tmp_path, cap
     assert model.generation_config.eos_token_id == 22 and model.generation_config.num_beams == 2
     shown = capsys.readouterr().out
     assert "top-1" in shown and str(folder) in shown
-    [plan] = load_task(str(folder)).planner.plan(["[18F]CC[2H]"], n_steps=1, beams=1, max_new_tokens=9, progress=False)
+    planner = RoutePlanner.from_pretrained(folder)
+    [plan] = planner.plan(["[18F]CC[2H]"], n_steps=1, beams=1, max_new_tokens=9, progress=False)
     assert plan.target == canonical_smiles("[18F]CC[2H]") and plan.target in plan.candidates[0].text
 
 

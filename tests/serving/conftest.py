@@ -23,8 +23,8 @@ from weftformer.serving.translate import translate_endpoint
 class StubTask:
     """Returns texts in upper case. "wait" runs until `go` is set or it is unwanted, "fail" fails, "bad" is refused."""
 
-    path, beams, max_new_tokens, summary, models = "/translate", 4, 100, "Upper case.", []
-    example, describe = {"texts": ["ein Haus", "zwei Hunde"]}, dict
+    beams, max_new_tokens, describe = 4, 100, dict
+    example = public_example = {"texts": ["ein Haus", "zwei Hunde"]}
 
     def __init__(self):
         self.go, self.started = threading.Event(), threading.Event()
@@ -48,8 +48,8 @@ class StubTask:
     def open_pool(self, key, watch):
         return StubPool(self, watch)
 
-    def endpoint(self, limits):
-        return translate_endpoint(self, limits)
+    def endpoints(self, limits):
+        return [translate_endpoint(self, limits)]
 
 
 class StubPool(dict):
@@ -104,7 +104,7 @@ def running(task, api_key=None, allowed_hosts=("*",), **limits):
     threads, url = [], f"http://127.0.0.1:{port}"
     with httpx.Client(base_url=url, timeout=60, **PLAIN) as client:
 
-        def later(json, path=task.path, timeout=60.0):
+        def later(json, path=app.state.path, timeout=60.0):
             """Return a list to which the response or the error will be added."""
             got = []
 

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 from weftformer.routes import Stock
 from weftformer.routes.files import read_routes
 from weftformer.routes.judging import Transformation
-from weftformer.routes.serve import RouteTask
+from weftformer.serving import RouteTask
 
 from ..routes.planning.test_pool import CHLORIDE, COUPLING
 from .conftest import running

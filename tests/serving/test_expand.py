@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from weftformer.routes import Stock, building
+from weftformer.routes import Stock
 from weftformer.routes.judging import Transformation
 from weftformer.routes.planning.expansion import Expansion
-from weftformer.routes.serve import RouteTask
+from weftformer.serving import RouteTask, building
 
 from ..routes.planning.test_pool import CHLORIDE, COUPLING
 from .conftest import PLAIN, running, soon

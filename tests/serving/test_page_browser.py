@@ -8,7 +8,7 @@ pytest.importorskip("playwright", reason="needs playwright: pip install weftform
 from playwright.sync_api import expect
 
 from weftformer.routes import Stock
-from weftformer.routes.serve import RouteTask
+from weftformer.serving import RouteTask
 
 from .conftest import running
 

@@ -11,8 +11,7 @@ pytest.importorskip("rdkit")
 
 from weftformer.routes import Candidate, Constraints, Plan, PlanSettings, Route, Stock
 from weftformer.routes.evaluation.round_trip import ForwardModel
-from weftformer.routes.serve import RouteTask
-from weftformer.serving import Limits
+from weftformer.serving import Limits, RouteTask
 
 from .conftest import running
 
@@ -106,7 +105,7 @@ def test_routes_are_drawn_once_and_in_time(planner, known, monkeypatch):
         drawn.append(route)
         return f"<svg of {route.to_string()}>"
 
-    monkeypatch.setattr("weftformer.routes.drawing.svg.route_svg", draw)
+    monkeypatch.setattr("weftformer.serving.planning.route_svg", draw)
     task, body = RouteTask(planner), {"targets": known[0].smiles, "svg": True}
     monkeypatch.setattr(task, "open_pool", lambda key, watch: Finished(plan))
     with running(task) as server:
@@ -115,7 +114,7 @@ def test_routes_are_drawn_once_and_in_time(planner, known, monkeypatch):
     assert {row["score"] for row in rows} == {None}
     assert drawn == routes[:4]
     with pytest.raises(TimeoutError):  # which the server answers with 504
-        task.endpoint(Limits()).respond(
+        task.endpoints(Limits())[0].respond(
             SimpleNamespace(targets=["CCO"], svg=True, max_routes=None), [plan], [None], 0.0
         )
 

@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
+from weftformer.inference import search
 from weftformer.routes import Candidate, Constraints, PlanSettings, Route, Stock
 from weftformer.routes.judging import Transformation
 from weftformer.routes.planning import stock_search as stock_module
 from weftformer.routes.planning.model_search import Job, RouteSearch
 from weftformer.routes.planning.pool import PlanPool
 from weftformer.routes.planning.retro_star import RetroStarSearch
-from weftformer.serving import search
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -227,7 +227,7 @@ def test_on_first_is_called_once(planner, library):
 
 def test_the_judgement_decides_whether_a_route_is_recorded(planner, library, monkeypatch):
     library(("O1", Transformation(COUPLING, 30)))
-    monkeypatch.setattr(stock_module.judging, "is_recorded", lambda product, reactants, library: False)
+    monkeypatch.setattr(stock_module.precedents, "is_recorded", lambda product, reactants, library: False)
     told = []
     to_the_stock(planner, [AMIDE], ["CC(=O)O", AMINE], on_first=lambda *one: told.append(one))
     assert not told

@@ -1,10 +1,11 @@
-"""Texts from a model behind the server are those of each text alone."""
+"""POST /translate: texts from a model behind the server are those of each text alone."""
 
 import time
 
 import pytest
 
-from weftformer.serving import TextTask, search
+from weftformer.inference import search
+from weftformer.serving import TranslateTask
 
 from ..models import tiny_text_model
 from .conftest import running, soon
@@ -14,7 +15,7 @@ TEXTS = ["one two three", "two", "three one four one five nine two six", "six si
 
 @pytest.fixture(scope="module")
 def text_task():
-    return TextTask(*tiny_text_model([*TEXTS, "four five six seven eight nine"], max_source_positions=40))
+    return TranslateTask(*tiny_text_model([*TEXTS, "four five six seven eight nine"], max_source_positions=40))
 
 
 @pytest.mark.parametrize("has_outputs", [False, True])
@@ -26,7 +27,7 @@ def test_the_page_of_a_text_model_has_its_example_and_its_settings(tmp_path, has
     if has_outputs:
         rows = 'source,expected,written,is_right\n"six, <six>",a,a,True\nnine,b,c,False\ntwo,d,d,True\n'
         (tmp_path / "validation_outputs.csv").write_text(rows)
-    task = TextTask(model, tokenizer)
+    task = TranslateTask(model, tokenizer)
     with running(task, max_batch_size=4) as server:
         page = server.client.get("/").text
     example = "six, &lt;six&gt;\nnine" if has_outputs else "first question\nsecond question"
@@ -73,24 +74,3 @@ def test_translations_equal_those_of_each_text_alone(text_task, monkeypatch, in_
         ids = text_task.model.generate(**inputs, num_beams=body["beams"], do_sample=False, max_new_tokens=12)
         assert answer["translations"] == text_task.tokenizer.batch_decode(ids, skip_special_tokens=True)
     assert len({answer["translations"][0] for answer in answers}) > 1
-
-
-@pytest.mark.parametrize("in_batches", [False, True])
-def test_a_pool_whose_inputs_all_left_has_nothing_to_do(text_task, monkeypatch, in_batches):
-    if in_batches:
-        monkeypatch.setattr(search, "reason_against", lambda model, **settings: "in batches")
-    pool, (input,) = text_task.open_pool(1, lambda: None), text_task.inputs(["one"])
-    pool.add("one", input)
-    assert in_batches or pool.step() == []
-    pool.remove("one")
-    assert len(pool) == 0 and pool.step() == []
-
-
-def test_settings_and_ends_are_those_saved_with_the_model():
-    task = TextTask(*tiny_text_model(TEXTS))
-    saved = task.model.generation_config
-    saved.max_new_tokens = 7
-    assert task.settings(None, None).max_new_tokens == 7 and task.settings(None, 3).max_new_tokens == 3
-    saved.eos_token_id = task.model.config.eos_token_id = None
-    ((output,),) = task.generate(task.inputs(["one two"], max_new_tokens=4), with_scores=True)
-    assert output.is_cut and output.score < 0

@@ -1,25 +1,17 @@
-"""Texts from texts: inputs are checked before they are queued, and answered in batches that they join and leave."""
+"""Texts from texts: inputs are checked first, and generated in batches, which they may join and leave between steps."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ..modeling.decoding import ContinuousSearch
 from ..tokenization.checks import decode_texts, encode_checked
-from ..training.report import OUTPUTS
-from .limits import Limits
 from .search import BatchSearch, is_continuous
-
-if TYPE_CHECKING:
-    from .endpoint import Endpoint
 
 # The default for the largest number of tokens that a text model writes.
 _TEXT_TOKENS = 256
@@ -113,23 +105,6 @@ class TextPool:
         return [(self._running.pop(result.ticket), text) for result, text in zip(results, texts, strict=True)]
 
 
-def _examples(model: Any, tokenizer: Any) -> list[str]:
-    """Return two texts of the kind that a model reads: sources that were set aside from its training data, or words
-    with the name of their column.
-    """
-    file = Path(model.name_or_path, OUTPUTS)
-    sources: list[str | None] = []
-    if model.name_or_path and file.is_file():
-        with file.open(newline="", encoding="utf-8") as opened:
-            sources = [row.get("source") for row in islice(csv.DictReader(opened), 2)]
-    return [source for source in sources if source] or _made_up(tokenizer)
-
-
-def _made_up(tokenizer: Any) -> list[str]:
-    source = tokenizer.init_kwargs.get("text_columns", {}).get("source", "text")
-    return [f"first {source}", f"second {source}"]
-
-
 class TextTask:
     """Generates a text from a text.
 
@@ -139,13 +114,8 @@ class TextTask:
         max_new_tokens: largest number of new tokens (default: 256, or the model's positions if fewer).
     """
 
-    path = "/translate"
-    summary = "A generated text for each text."
-
     def __init__(self, model: Any, tokenizer: Any, max_new_tokens: int | None = None):
         self.model, self.tokenizer = model.eval(), tokenizer
-        self.example = {"texts": _examples(model, tokenizer)}
-        self.public_example = {"texts": _made_up(tokenizer)}
         positions = model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or _TEXT_TOKENS, positions)
         self.beams = model.generation_config.num_beams or 1
@@ -218,22 +188,8 @@ class TextTask:
         return input.settings.beams
 
     def open_pool(self, key: int, watch: Callable[[], None]) -> TextPool:
-        """Return a pool of inputs with this number of beams, for a [`Batcher`]."""
+        """Return a pool of inputs with this number of beams, that calls `watch` before each token."""
         return TextPool(self, key, watch)
-
-    def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of a text."""
-        return len(self.tokenizer.tokenize(text))
-
-    def describe(self) -> dict[str, Any]:
-        """Return facts about the model, for the page."""
-        return {"largest number of new tokens": self.max_new_tokens}
-
-    def endpoint(self, limits: Limits) -> Endpoint:
-        """Return the endpoint within the limits of a server."""
-        from .translate import translate_endpoint  # needs the extra `serve`
-
-        return translate_endpoint(self, limits)
 
     @torch.no_grad()
     def generate(self, inputs: Sequence[TextInput], *, with_scores: bool = False) -> list[list[GeneratedText]]:
