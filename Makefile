@@ -44,7 +44,7 @@ demo-train: $(VENV)/.demo  ## train a small model on the sample of recorded rout
 test: lint  ## lint, check the order of the packages and the types, run the fast tests
 	$(PYTEST) -m "not slow and not integration"
 
-test-integration: $(VENV)/.installed  ## run the tests that start processes, builds or browsers, and more cases of others
+test-integration: $(VENV)/.installed $(VENV)/moto/.installed  ## run the tests that start processes, builds or browsers, and more cases of others
 	$(PYTEST) -m "integration and not slow"
 
 test-all: test test-integration  ## both, one after the other
@@ -89,6 +89,13 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[chem,train]"
+	touch $@
+
+# An S3 server for tests. It needs an older python-dateutil than constraints.txt has, so its environment is its own.
+$(VENV)/moto/.installed: Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check "moto[s3]==5.2.5" flask==3.1.3 flask-cors==6.0.5 \
+		|| echo "moto could not be installed: the tests of S3 are skipped"
 	touch $@
 
 # And what the tests, the lint and the pages need.

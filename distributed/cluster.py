@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .tasks import AnyTask, Items, PartRow
+from .tasks import Items, Result, Task
 
 # An item is left out after it has ended, or failed in, this many workers.
 MAX_FAILURES = 2
@@ -110,20 +110,20 @@ def _check_answers(address: str) -> None:
 
 
 def _unreachable(address: str, reason: str) -> ValueError:
-    first = reason.strip().partition("\n")[0]
+    reason = reason.strip().partition("\n")[0]
     return ValueError(
-        f"No Ray cluster responds at {address} ({first}): start one with `ray start --head`, or leave out "
+        f"No Ray cluster responds at {address} ({reason}): start one with `ray start --head`, or leave out "
         "--ray-address and RAY_ADDRESS for workers on this machine."
     )
 
 
 def run(
-    task: AnyTask, items: Items, workers: WorkerSettings, watch: Callable[[], None] | None = None
-) -> Iterator[list[PartRow]]:
-    """Process items on workers, and yield their rows batch by batch, as they are done.
+    task: Task, items: Items, workers: WorkerSettings, watch: Callable[[], None] | None = None
+) -> Iterator[list[Result]]:
+    """Process items on workers, and yield their results batch by batch, as they are done. Their values are lines.
 
-    An item that ends its worker or raises an error is repeated alone. After the second failure, its row has the state
-    `failed`. The loss of a node does not count as a failure.
+    An item that ends its worker or raises an error is repeated alone. After the second failure, its result has the
+    state `failed`. The loss of a node does not count as a failure.
 
     Args:
         task: what to do with the items.
@@ -163,19 +163,21 @@ def _check_size(workers: WorkerSettings, nodes: list[dict[str, float]], device: 
 class _Worker:
     """The class of the actors."""
 
-    def load(self, task: AnyTask, threads: int, device: str) -> str:
+    def load(self, task: Task, threads: int, device: str) -> str:
         """Load the model, and return the id of this node."""
         import ray
-        import torch
 
-        torch.set_num_threads(threads)
-        self.task = task
+        self.task, task.threads = task, threads
         task.loading |= {"device": device}
         task.load()
         return ray.get_runtime_context().get_node_id()
 
-    def do(self, items: Items) -> list[PartRow]:
-        return [row for rows in self.task(items) for row in rows]
+    def do(self, items: Items) -> list[Result]:
+        return [_with_line(self.task, result) for results in self.task(items) for result in results]
+
+
+def _with_line(task: Task, result: Result) -> Result:
+    return Result(result.index, None, result.state, task.line(result))
 
 
 @dataclass
@@ -188,7 +190,7 @@ class Assignment:
 
 
 class _WorkerPool:
-    def __init__(self, ray: Any, task: AnyTask, workers: WorkerSettings, device: str):
+    def __init__(self, ray: Any, task: Task, workers: WorkerSettings, device: str):
         self.ray, self.task, self.workers, self.device = ray, task, workers, device
         # only actors reserve CPUs: whatever else Ray runs does not have to wait for a pool that takes all of them
         self._kind = ray.remote(num_cpus=workers.threads, num_gpus=_gpus_of(device), max_restarts=0)(_Worker)
@@ -200,7 +202,7 @@ class _WorkerPool:
         self._failures: Counter[int] = Counter()
         self._failed_loads = 0
 
-    def run(self, batches: list[Items], watch: Callable[[], None]) -> Iterator[list[PartRow]]:
+    def run(self, batches: list[Items], watch: Callable[[], None]) -> Iterator[list[Result]]:
         self._waiting.extend(batches)
         for _ in range(min(self.workers.count, len(batches))):
             self._start_worker()
@@ -209,9 +211,9 @@ class _WorkerPool:
             ready, _ = self.ray.wait(list(self._assignments), timeout=_LOOK)
             watch()
             for reference in ready:
-                rows = self._collect(reference, self._assignments.pop(reference))
-                if rows:
-                    yield rows
+                results = self._collect(reference, self._assignments.pop(reference))
+                if results:
+                    yield results
             now = time.monotonic()
             for assignment in self._assignments.values():
                 if now > assignment.deadline:  # its death is handled in the next round
@@ -233,8 +235,8 @@ class _WorkerPool:
             deadline = float("inf") if seconds is None else time.monotonic() + seconds
             self._assignments[actor.do.remote(batch)] = Assignment(actor, batch, deadline)
 
-    def _collect(self, reference: Any, assignment: Assignment) -> list[PartRow]:
-        """Return the rows of a worker, or the rows of its abandoned items if it failed."""
+    def _collect(self, reference: Any, assignment: Assignment) -> list[Result]:
+        """Return the results of a worker, or those of its abandoned items if it failed."""
         try:
             result = self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:
@@ -254,40 +256,37 @@ class _WorkerPool:
             return []
         return result
 
-    def _died(self, assignment: Assignment, error: Exception) -> list[PartRow]:
+    def _died(self, assignment: Assignment, error: Exception) -> list[Result]:
         self.ray.kill(assignment.actor)  # it may be alive but out of reach
         alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
         if assignment.batch is None:
             self._failed_loads += 1
             if self._failed_loads >= _MAX_FAILED_LOADS:
-                first = str(error).strip().partition("\n")[0]
+                reason = str(error).strip().partition("\n")[0]
                 raise ValueError(
                     f"{_MAX_FAILED_LOADS} workers died while they loaded the model: memory is too small for "
-                    f"{self.workers.count}, or a library is broken. {first}"
+                    f"{self.workers.count}, or a library is broken. {reason}"
                 )
             self._start_worker()
             return []
         is_late = time.monotonic() > assignment.deadline
         reason = "took too long" if is_late else "ended its worker (out of memory, or a crash)"
-        rows = self._repeat(assignment.batch, reason, is_failure=self._nodes.pop(assignment.actor, "") in alive)
+        results = self._repeat(assignment.batch, reason, is_failure=self._nodes.pop(assignment.actor, "") in alive)
         if self._waiting:
             self._start_worker()
-        return rows
+        return results
 
-    def _repeat(self, batch: Items, reason: str, is_failure: bool) -> list[PartRow]:
-        """Queue a batch again, and return the rows of the items that have failed too often."""
+    def _repeat(self, batch: Items, cause: str, is_failure: bool) -> list[Result]:
+        """Queue a batch again, and return the results of the items that have failed too often."""
         if not is_failure:
             self._waiting.appendleft(batch)
             return []
-        rows = []
+        results = []
         self._failures.update(index for index, _ in batch)
         for index, item in reversed(batch):
             if self._failures[index] >= MAX_FAILURES:
-                rows.append(
-                    self.task.failed(
-                        index, item, f"Left out after {MAX_FAILURES} failed attempts. The last attempt {reason}."
-                    )
-                )
+                reason = f"Left out after {MAX_FAILURES} failed attempts. The last attempt {cause}."
+                results.append(_with_line(self.task, self.task.failed(index, item, reason)))
             else:
                 self._waiting.appendleft([(index, item)])  # alone, so that the next failure identifies it
-        return rows
+        return results

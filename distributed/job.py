@@ -1,15 +1,18 @@
-"""Runs a job: computes its missing rows, here or on workers, and writes them in parts."""
+"""Runs a task: computes the missing results, here or on workers, and writes them to parts."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from ..common.progress import Progress
 from . import cluster
-from .parts import Parts
-from .tasks import AnyTask, Items, PartRow
+from .tasks import Items, Result, Task
+
+if TYPE_CHECKING:
+    from .parts import Parts
 
 
 def shard(text: str | None) -> tuple[int, int]:
@@ -37,24 +40,26 @@ def of_shard(items: Items, text: str | None, window: int = 1) -> Items:
 
 
 def run(
-    task: AnyTask,
+    task: Task,
     items: Items,
-    parts: Parts,
-    workers: cluster.WorkerSettings | None,
+    parts: Parts | None,
+    workers: cluster.WorkerSettings | None = None,
     *,
     what: str,
     unit: str,
     is_shown: bool = True,
+    take: Callable[[Result], str | None] = lambda result: None,
 ) -> Counter[str]:
-    """Process the items that are not done, and write their rows.
+    """Process the items that are not done.
 
     Args:
         task: what to do with the items.
         items: all items of this process.
-        parts: the folder for the rows, after `begin`.
+        parts: the folder for the results, after `begin`, if they are to be written.
         workers: the workers on Ray, or None for this process.
         what, unit: for the progress, as in [`Progress`].
         is_shown: whether to show it.
+        take: called with each result. It may return a text to print.
 
     Returns:
         The number of items in each state, including items of earlier runs.
@@ -62,30 +67,36 @@ def run(
     Raises:
         ValueError, OSError: as in [`cluster.run`], or a part cannot be written.
     """
-    before = parts.states()
-    states = Counter(before[index] for index, _ in items if index in before)
-    remaining = [item for item in items if item[0] not in before]
+    done = {} if parts is None else parts.states()
+    states = Counter(done[index] for index, _ in items if index in done)
+    remaining = [item for item in items if item[0] not in done]
     if not remaining:
         return states
-    progress = Progress(what, len(items), unit, done=len(items) - len(remaining), is_shown=is_shown)
+    progress = Progress(what, len(items), unit, done=states.total(), is_shown=is_shown)
 
     def watch() -> None:
-        parts.add([])  # writes the rows that have waited long enough
+        if parts is not None:
+            parts.add([])  # writes the rows that have waited long enough
         progress.update(0)
 
     batches = _here(task, remaining, watch) if workers is None else cluster.run(task, remaining, workers, watch)
     try:
         with progress:
-            for rows in batches:
-                parts.add([row.line for row in rows])
-                states.update(row.state for row in rows)
-                progress.update(len(rows))
+            for results in batches:
+                if parts is not None:
+                    parts.add([task.line(result) if workers is None else result.value for result in results])
+                for result in results:
+                    states[result.state] += 1
+                    if (text := take(result)) is not None:
+                        progress.print(text)
+                progress.update(len(results))
     finally:
-        parts.flush()
+        if parts is not None:
+            parts.flush()
     return states
 
 
-def _here(task: AnyTask, items: Items, watch: Callable[[], None]) -> Iterator[list[PartRow]]:
+def _here(task: Task, items: Items, watch: Callable[[], None]) -> Iterator[list[Result]]:
     task.load()
     for batch in task.batches(items, None):
         yield from task(batch, watch)

@@ -134,19 +134,19 @@ class Parts:
             places.setdefault(index, tuple(place))  # type: ignore[arg-type]  # two runs of a shard may both have it
         missing = [number for number in range(1, job["rows"] + 1) if number - 1 not in places]
         if is_whole and missing:
-            named = ", ".join(map(str, missing[:_MOST_NAMED])) + (", ..." if len(missing) > _MOST_NAMED else "")
+            numbers = ", ".join(map(str, missing[:_MOST_NAMED])) + (", ..." if len(missing) > _MOST_NAMED else "")
             raise ValueError(
-                f"{self.place} lacks {len(missing):,} of {job['rows']:,} rows, numbers {named}: repeat the command "
+                f"{self.place} lacks {len(missing):,} of {job['rows']:,} rows, numbers {numbers}: repeat the command "
                 "that started it to compute them."
             )
         return self._read(places)
 
     def _read(self, places: Mapping[int, tuple[str, int, int]]) -> Iterator[dict[str, Any]]:
-        opened = lru_cache(_OPEN)(lambda name: self._files.open_input_file(self._path(name)))
+        open_part = lru_cache(_OPEN)(lambda name: self._files.open_input_file(self._path(name)))
         for index in sorted(places):
             name, start, size = places[index]
             try:
-                yield json.loads(opened(name).read_at(size, start))
+                yield json.loads(open_part(name).read_at(size, start))
             except ValueError as error:
                 raise self._damaged(name) from error
 
@@ -174,9 +174,9 @@ class Parts:
         return f"{self._root}/{name}"
 
     def _names(self) -> list[str]:
-        chosen = fs.FileSelector(self._root, allow_not_found=True)
+        selector = fs.FileSelector(self._root, allow_not_found=True)
         # hidden files are incomplete, perhaps of a process that was killed
-        return sorted(info.base_name for info in self._files.get_file_info(chosen) if info.base_name[0] != ".")
+        return sorted(info.base_name for info in self._files.get_file_info(selector) if info.base_name[0] != ".")
 
     def _job(self) -> Any:
         if self._files.get_file_info(self._path(_JOB)).type == fs.FileType.NotFound:

@@ -1,14 +1,16 @@
-"""What workers do with items, in this process or another: plan targets or generate texts for lines.
+"""What a process does with items, here or on a worker: plan targets, or generate texts for lines.
 
 A task is sent to a worker as it is, and loads its model there. Items are pairs of an index in the input and the input
-itself.
+itself. A task yields results, which a command keeps in memory, and a job writes to its parts.
 """
 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..routes.files.targets import Target
@@ -17,6 +19,7 @@ from ..routes.plans import Plan
 
 if TYPE_CHECKING:
     from ..inference.lines import Line
+    from ..routes.tree import Route
 
 FAILED = "failed"
 # The number of targets that a worker gets at once: enough to keep a search full most of the time, few enough to lose.
@@ -24,23 +27,17 @@ _TARGETS = 16
 # The smallest number of batches per worker. With fewer, the last one keeps the other workers waiting.
 _SHARES = 4
 
+Items = Sequence[tuple[int, Any]]
+
 
 @dataclass(frozen=True, slots=True)
-class PartRow:
-    """The result of an item: its index, its state, and its line in a part."""
+class Result:
+    """The result of an item: its plan, the row of its texts or, from a worker, its line in a part."""
 
     index: int
+    item: Any
     state: str
-    line: str
-
-    @classmethod
-    def of(cls, data: dict[str, Any]) -> PartRow:
-        """Return the row of an object with its `number`, counted from 1, and its `state`."""
-        line = json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n"
-        return cls(data["number"] - 1, data["state"], line)
-
-
-Items = Sequence[tuple[int, Any]]
+    value: Any
 
 
 def batches_of(items: Items, cost: Any, max_size: int, workers: int) -> list[Items]:
@@ -61,54 +58,96 @@ def batches_of(items: Items, cost: Any, max_size: int, workers: int) -> list[Ite
     return batches
 
 
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
 @dataclass
-class PlanTask:
-    """Plans targets, as `weftformer routes plan` does.
+class _ModelTask:
+    """A task with a model.
 
     Args:
-        model: folder or Hub id of a route model.
-        settings: the settings of the search and the ranking.
-        conditions: `n_steps`, `starting_material` and `stock`, as in [`RoutePlanner.stream`].
-        forward_model: as in [`load_forward`].
+        model: folder or Hub id.
         loading: other arguments of [`load_generator`], such as `device`.
+        threads: the number of torch's threads, as in [`use_threads`].
         options: the options as given by the user.
     """
 
     model: str
+    loading: dict[str, Any] = field(default_factory=dict)
+    threads: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def _generator(self, kind: str) -> tuple[Any, Any]:
+        from ..hub.loading import load_generator, use_threads
+
+        model, tokenizer = load_generator(self.model, kind, **self.loading)
+        use_threads(model, self.threads)
+        return model, tokenizer
+
+
+@dataclass
+class PlanTask(_ModelTask):
+    """Plans targets, as `weftformer routes plan` does. Its results are plans.
+
+    Args:
+        settings: the settings of the search and the ranking. The file of a user's own library travels with the task.
+        conditions: `n_steps`, `starting_material` and `stock`, as in [`RoutePlanner.stream`].
+        forward_model: as in [`load_forward`].
+        on_first: as in [`RoutePlanner.stream`].
+    """
+
     settings: PlanSettings = field(default_factory=PlanSettings)
     conditions: dict[str, Any] = field(default_factory=dict)
     forward_model: str | None = None
-    loading: dict[str, Any] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
+    on_first: Callable[[Any, Route], None] | None = None
     window = 1  # targets need not stay together, as lines that are sampled do
+
+    def __post_init__(self) -> None:
+        library = self.settings.library
+        self._library = None if library is None else Path(library).read_bytes()
 
     def load(self) -> None:
         """Load the models."""
-        from ..hub.loading import load_generator
         from ..routes.evaluation.round_trip import load_forward
         from ..routes.planning.planner import RoutePlanner
 
-        self._planner = RoutePlanner(*load_generator(self.model, "routes", **self.loading))
+        self._write_library()
+        self._planner = RoutePlanner(*self._generator("routes"))
         self._forward = load_forward(self.forward_model, self.loading.get("device"), self.loading.get("dtype", "auto"))
         # the settings, which are the same for all targets, are checked with any target
         self._planner.requests(["C"], self.settings, on_error="skip", **self.conditions)
 
+    def _write_library(self) -> None:
+        """Write the file of the library on a machine that does not have it."""
+        file = Path(self.settings.library or "")
+        if self._library is None or (file.is_file() and file.read_bytes() == self._library):
+            return
+        copy = Path(tempfile.mkdtemp(prefix="weft-library-")) / file.name
+        copy.write_bytes(self._library)
+        self.settings = replace(self.settings, library=str(copy))
+
     def __call__(
         self, items: Sequence[tuple[int, Target]], watch: Callable[[], None] | None = None
-    ) -> Iterator[list[PartRow]]:
-        """Plan some targets, and yield the rows that are done together. `watch` is called before each token."""
+    ) -> Iterator[list[Result]]:
+        """Plan some targets, and yield the results that are there together. `watch` is called before each token."""
         plans = self._planner.stream(
             [target.smiles for _, target in items], self.settings, progress=False, watch=watch, **self.conditions,
             on_error="skip",  # the other targets are still worth planning
-            finish=None if self._forward is None else self._forward.with_forward_ranks,
+            on_first=self.on_first, finish=None if self._forward is None else self._forward.with_forward_ranks,
         )  # fmt: skip
         for place, plan in plans:
             index, target = items[place]
-            yield [PartRow.of(target.row(index + 1, plan, self.options))]
+            plan = target.label(plan)
+            yield [Result(index, target, plan.state, plan)]
 
-    def failed(self, index: int, item: Target, reason: str) -> PartRow:
-        """Return the row of a target on which workers failed."""
-        return PartRow.of(item.row(index + 1, Plan(item.smiles, [], reason), self.options, FAILED))
+    def failed(self, index: int, item: Target, reason: str) -> Result:
+        """Return the result of a target on which workers failed."""
+        return Result(index, item, FAILED, Plan(item.smiles, [], reason))
+
+    def line(self, result: Result) -> str:
+        """Return the line of a result in a part, which begins with its `number`, counted from 1, and its `state`."""
+        return _line(result.item.row(result.index + 1, result.value, self.options, result.state))
 
     def batches(self, items: Items, workers: int | None) -> list[Items]:
         """Return the items in batches for this number of workers, or for this process, in their order."""
@@ -125,28 +164,22 @@ class PlanTask:
 
 
 @dataclass
-class GenerateTask:
-    """Generates texts for lines, as `weftformer generate` does. The methods are those of [`PlanTask`].
+class GenerateTask(_ModelTask):
+    """Generates texts for lines, as `weftformer generate` does. Its results are rows. The methods are those of [`PlanTask`].
 
     Args:
-        model: folder or Hub id of a text model.
         settings: the arguments of `TextTask.settings`.
         batch_size: lines per batch (default: up to 4,096 tokens).
         seed: the seed for sampling.
         with_scores: whether to compute the log-probabilities of the texts.
         num_conditions: the number of conditions of a line.
-        loading: other arguments of [`load_generator`], such as `device`.
-        options: the options as given by the user.
     """
 
-    model: str
-    settings: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)
     batch_size: int | None = None
     seed: int = 0
     with_scores: bool = False
     num_conditions: int = 0
-    loading: dict[str, Any] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def window(self) -> int:
@@ -156,26 +189,28 @@ class GenerateTask:
         return 1 if self.settings["sampling"] is None else window_of(self.batch_size)
 
     def load(self) -> None:
-        from ..hub.loading import load_generator
         from ..inference import TextTask
 
-        self.task = TextTask(*load_generator(self.model, "texts", **self.loading))
+        self.task = TextTask(*self._generator("texts"))
         self.task.check_conditions(self.num_conditions)
 
     def __call__(
         self, items: Sequence[tuple[int, Line]], watch: Callable[[], None] | None = None
-    ) -> Iterator[list[PartRow]]:
+    ) -> Iterator[list[Result]]:
         from ..inference.lines import answer_rows
 
         settings = self.task.settings(**self.settings)
         rows = answer_rows(self.task, items, settings, self.batch_size, self.seed, self.with_scores)
-        yield [PartRow.of(row) for row in rows]
+        yield [Result(*item, row["state"], row) for item, row in zip(items, rows, strict=True)]
 
-    def failed(self, index: int, item: Line, reason: str) -> PartRow:
+    def failed(self, index: int, item: Line, reason: str) -> Result:
         from ..inference.lines import Answer, answer_row
 
         row = answer_row(Answer(item.text, problem=reason), self.settings["candidates"])
-        return PartRow.of({"number": index + 1, "state": FAILED, "seconds": None} | row)
+        return Result(index, item, FAILED, {"number": index + 1, "state": FAILED, "seconds": None} | row)
+
+    def line(self, result: Result) -> str:
+        return _line(result.value)
 
     def batches(self, items: Items, workers: int | None) -> list[Items]:
         from ..inference.lines import window_of, windows
@@ -188,4 +223,4 @@ class GenerateTask:
         return None
 
 
-AnyTask = PlanTask | GenerateTask
+Task = PlanTask | GenerateTask

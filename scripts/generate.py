@@ -14,19 +14,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from weftformer.common.atomic import atomic_write
 from weftformer.common.packed import check_file
-from weftformer.scripts.arguments import (
-    add_model_options,
-    check_model,
-    check_output,
-    load_model,
-    loading_options,
-    positive,
-)
+from weftformer.scripts.arguments import add_model_options, check_model, check_output, loading_options, positive
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared, unfinished_rows
 from weftformer.training.options import check_exist
 
 if TYPE_CHECKING:
-    from weftformer.distributed.parts import Parts
     from weftformer.inference.lines import Line
 
 EPILOG = """examples:
@@ -120,49 +112,32 @@ def main(args: argparse.Namespace) -> int:
 
         _save(args, Parts(args.join).rows(COMMAND))
         return 0
-    lines, options = list(read(args)), _options(args)
-    names = (repr(tuple(line)) for line in lines)
-    if is_shared(args):
-        from weftformer.distributed.tasks import GenerateTask
+    from weftformer.distributed import job
+    from weftformer.distributed.tasks import GenerateTask, Result
 
-        task = GenerateTask(
-            args.model, _settings(args), args.batch_size, args.seed, args.json_lines, len(_conditions(args)),
-            loading_options(args), options,
-        )  # fmt: skip
+    lines, rows = list(read(args)), list[dict[str, Any]]()
+    names = (repr(tuple(line)) for line in lines)
+    task = GenerateTask(
+        args.model, loading_options(args), args.threads, _options(args), _settings(args), args.batch_size, args.seed,
+        args.json_lines, len(_conditions(args)),
+    )  # fmt: skip
+    if is_shared(args):
         states = run_shared(COMMAND, args, task, lines, names, "lines")
         return 0 if states.total() == states["done"] else 1
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
-    with unfinished_rows(args, COMMAND, options, names, "lines") as parts:
-        return _generate(args, lines, parts)
 
+    def take(result: Result) -> str | None:
+        if parts is None:
+            rows.append(result.value)
+        return _line(args, result.value) if args.output_file is None else None
 
-def _generate(args: argparse.Namespace, lines: list[Line], parts: Parts | None) -> int:
-    """Generate texts for the lines that are not in parts, in this process, and write all. Return the exit code."""
-    from weftformer.common.progress import Progress
-    from weftformer.inference import TextTask
-    from weftformer.inference.lines import answer_rows, windows
-
-    task = TextTask(*load_model(args, "texts"))
-    task.check_conditions(len(_conditions(args)))
-    settings, done = task.settings(**_settings(args)), {} if parts is None else parts.states()
-    remaining = (item for item in enumerate(lines) if item[0] not in done)
-    found = list[dict[str, Any]]()
-    with Progress(COMMAND, len(lines), "lines", done=len(done), is_shown=not args.no_progress) as progress:
-        for window in windows(remaining, args.batch_size):
-            rows = answer_rows(task, window, settings, args.batch_size, args.seed, args.json_lines)
-            if parts is not None:
-                parts.add([json.dumps(row, ensure_ascii=False) + "\n" for row in rows])
-            else:
-                found += rows
-            for row in rows if args.output_file is None else ():
-                progress.print(_line(args, row))
-            progress.update(len(rows))
-    if parts is not None:
-        parts.flush()
-    if args.output_file is not None:
-        _save(args, found if parts is None else parts.rows(COMMAND))
-    return report(found if parts is None else parts.rows(COMMAND))
+    with unfinished_rows(args, COMMAND, task.options, names, "lines") as parts:
+        items, is_shown = list(enumerate(lines)), not args.no_progress
+        job.run(task, items, parts, what=COMMAND, unit="lines", is_shown=is_shown, take=take)
+        if args.output_file is not None:
+            _save(args, rows if parts is None else parts.rows(COMMAND))
+        return report(rows if parts is None else parts.rows(COMMAND))
 
 
 def _save(args: argparse.Namespace, rows: Iterable[dict[str, Any]]) -> None:
@@ -215,15 +190,15 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
         from weftformer.training.pairs import trained_columns
     if is_file and is_table(name):
         rows = load_file(name)
-        trained = trained_columns(args.model).get("source")
+        saved = trained_columns(args.model).get("source")
         default = "source" if "source" in rows.column_names else rows.column_names[0]
-        source = args.source_column or trained or default
+        source = args.source_column or saved or default
         for column in (source, *conditions):
             if column not in rows.column_names:
                 hint = " The model was trained on this column: use --source-column to read another."
                 raise ValueError(
                     f"{name} has no column {column!r}: it has "
-                    f"{', '.join(rows.column_names)}.{hint * (column == trained)}"
+                    f"{', '.join(rows.column_names)}.{hint * (column == saved)}"
                 )
         return (
             Line(_text(row[source]), tuple(finite_number(row[column], name, index, column) for column in conditions))
@@ -276,11 +251,11 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `TextTask.settings`."""
     from weftformer.inference.texts import Sampling
 
-    chosen = {name: getattr(args, name) for name in _SAMPLING if getattr(args, name) is not None}
+    options = {name: getattr(args, name) for name in _SAMPLING if getattr(args, name) is not None}
     return {
         "beams": args.beams,
         "max_new_tokens": args.max_new_tokens,
-        "sampling": Sampling(**chosen) if args.sample else None,
+        "sampling": Sampling(**options) if args.sample else None,
         "candidates": args.num_return_sequences,
     }
 

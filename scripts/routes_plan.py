@@ -5,10 +5,9 @@ Exit status: 0, 3 when at least one target is not solved, 2 for a wrong option, 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ from weftformer.scripts.arguments import (
     check_models,
     check_output,
     export,
-    load_model,
     loading_options,
     new_file,
     read_stock,
@@ -34,7 +32,6 @@ from weftformer.scripts.routes_draw import write_drawings
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared, unfinished_rows
 
 if TYPE_CHECKING:
-    from weftformer.distributed.parts import Parts
     from weftformer.routes.files.targets import Target
     from weftformer.routes.judging import JudgedStep
     from weftformer.routes.planning.settings import PlanSettings
@@ -117,56 +114,36 @@ def main(args: argparse.Namespace) -> int:
 
     if args.join is not None:
         return _join(args)
+    from weftformer.distributed import job
+    from weftformer.distributed.tasks import PlanTask, Result
+
     take_shipped_model(args)
     settings = plan_settings(args)
     targets = read(args)
     check_models(args)
     stock = read_stock(args.stock, not args.no_progress, column=args.stock_column, is_strict=args.stock_strict)
     conditions = {"n_steps": args.steps, "starting_material": args.starting_material, "stock": stock}
+    task = PlanTask(
+        args.model, loading_options(args), args.threads, _options(args), settings, conditions, args.forward_model
+    )
+    names = (f"{target.id}\t{target.smiles}" for target in targets)
     if is_shared(args):
-        from weftformer.distributed.tasks import PlanTask
+        return _status(run_shared(COMMAND, args, task, targets, names, "targets"))
+    plans = dict[int, Plan]()
 
-        task = PlanTask(args.model, settings, conditions, args.forward_model, loading_options(args), _options(args))
-        return _status(run_shared(COMMAND, args, task, targets, _names(targets), "targets"))
-    with unfinished_rows(args, COMMAND, _options(args), _names(targets), "targets") as parts:
-        plans = _plan(args, targets, settings, conditions, parts)
-        _finish(args, targets, plans, stock)
-    return _status(Counter(plan.state for plan in plans))
+    def take(result: Result) -> str:
+        plans[result.index] = result.value
+        return described(result.value, args.show)
 
-
-def _plan(
-    args: argparse.Namespace, targets: list[Target], settings: PlanSettings, conditions: Any, parts: Parts | None
-) -> list[Plan]:
-    """Plan the targets that are not in parts, in this process, print each plan when it is done, and return all."""
-    from weftformer.common.progress import Progress
-    from weftformer.routes.evaluation.round_trip import load_forward
-    from weftformer.routes.planning.planner import RoutePlanner
-
-    planner = RoutePlanner(*load_model(args, "routes"))
-    forward = load_forward(args.forward_model, args.device, args.dtype)
-    rows = [] if parts is None else parts.rows(COMMAND, is_whole=False)
-    plans = {row["number"] - 1: Plan.from_dict(row) for row in rows}
-    remaining = [index for index in range(len(targets)) if index not in plans]
-
-    def watch() -> None:
-        progress.update(0)
-        if parts is not None:
-            parts.add([])  # writes the rows that have waited long enough
-
-    with Progress(COMMAND, len(targets), "targets", done=len(plans), is_shown=not args.no_progress) as progress:
-        for place, plan in planner.stream(
-            [targets[index].smiles for index in remaining], settings, **conditions, progress=False, watch=watch,
-            on_error="skip",  # the other targets are still worth planning
-            on_first=_print_first if len(targets) == 1 else None,
-            finish=None if forward is None else forward.with_forward_ranks,
-        ):  # fmt: skip
-            index = remaining[place]
-            plans[index] = targets[index].label(plan)
-            if parts is not None:
-                parts.add([json.dumps(targets[index].row(index + 1, plan, _options(args))) + "\n"])
-            progress.print(described(plans[index], args.show))
-            progress.update(1)
-    return [plans[index] for index in range(len(targets))]
+    if len(targets) == 1:
+        task.on_first = _print_first
+    with unfinished_rows(args, COMMAND, task.options, names, "targets") as parts:
+        for row in [] if parts is None else parts.rows(COMMAND, is_whole=False):
+            plans[row["number"] - 1] = Plan.from_dict(row)
+        items, is_shown = list(enumerate(targets)), not args.no_progress
+        states = job.run(task, items, parts, what=COMMAND, unit="targets", is_shown=is_shown, take=take)
+        _finish(args, targets, [plans[index] for index in range(len(targets))], stock)
+    return _status(states)
 
 
 def _join(args: argparse.Namespace) -> int:
@@ -253,11 +230,6 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
         name.replace("_", "-"): str(value) for name, value in values.items() if value not in (None, False, "auto")
     }
     return options | changed_options(args)
-
-
-def _names(targets: list[Target]) -> Iterator[str]:
-    """Yield a text for each target that distinguishes it from others."""
-    return (f"{target.id}\t{target.smiles}" for target in targets)
 
 
 def _status(states: Counter[str]) -> int:

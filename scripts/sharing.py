@@ -144,15 +144,15 @@ def run_shared(
         workers = cluster.WorkerSettings(args.workers, args.threads or 1, args.ray_address, args.device)
     parts = Parts(str(args.output_file))
     parts.begin(command, task.options, names)
-    share = job.of_shard(list(enumerate(items)), args.shard, task.window)
-    begun = time.monotonic()
+    items_of_shard = job.of_shard(list(enumerate(items)), args.shard, task.window)
+    start = time.monotonic()
     try:
-        states = job.run(task, share, parts, workers, what=command, unit=unit, is_shown=not args.no_progress)
+        states = job.run(task, items_of_shard, parts, workers, what=command, unit=unit, is_shown=not args.no_progress)
     except (KeyboardInterrupt, BrokenPipeError):
         print(f"Finished {unit} are in {parts.place}: run the same command to continue.", file=sys.stderr)
         raise
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start
     counts = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
-    done = states["done"] / max(1, states.total())
-    print(f"{states.total():,} {unit} in {parts.place}, {seconds:.0f} s: {counts or 'none'} ({done:.1%} done).")
+    share = states["done"] / max(1, states.total())
+    print(f"{states.total():,} {unit} in {parts.place}, {seconds:.0f} s: {counts or 'none'} ({share:.1%} done).")
     return states

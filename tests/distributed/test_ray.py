@@ -10,11 +10,13 @@ import pytest
 pytest.importorskip("rdkit")
 
 from weftformer.distributed import cluster
-from weftformer.distributed.tasks import PartRow, batches_of
-from weftformer.routes import Plan
+from weftformer.distributed.tasks import PlanTask, Result, batches_of
+from weftformer.routes import Plan, PlanSettings, Stock
+from weftformer.routes.files.targets import Target
 from weftformer.scripts import cli
 
 from ..conftest import KNOWN
+from ..scripts.test_routes_library import OWN, PRODUCT, REACTANTS
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +43,7 @@ def stub(folder, seconds=0.0):
     """Return work that does what its items name. They are pickled with their class, which workers cannot import."""
 
     class Stub:
-        loading: dict = {}
+        loading, threads = {}, None
 
         def load(self):
             (folder / f"loaded-{os.getpid()}").touch()
@@ -58,11 +60,14 @@ def stub(folder, seconds=0.0):
                     raise RuntimeError("cannot be done")
                 if item == "wait":
                     time.sleep(600)
-                rows.append(PartRow(index, "done", f"{item}\n"))
+                rows.append(Result(index, item, "done", f"{item}\n"))
             yield rows
 
         def failed(self, index, item, reason):
-            return PartRow(index, "failed", reason)
+            return Result(index, item, "failed", reason)
+
+        def line(self, result):
+            return result.value
 
         def batches(self, items, workers):
             return batches_of(items, lambda item: 1, 4, workers)
@@ -77,7 +82,7 @@ def test_an_item_that_kills_two_workers_fails_and_no_other(two_cpus, tmp_path):
     items = list(enumerate(["fine"] * 9 + ["kill", "fine", "kill once", "raise", "fine", "wait"] + ["fine"] * 9))
     rows = [row for batch in cluster.run(stub(tmp_path), items, cluster.WorkerSettings(2)) for row in batch]
     assert sorted(row.index for row in rows) == list(range(len(items)))  # nothing lost, nothing twice
-    failed = {row.index: row.line for row in rows if row.state == "failed"}
+    failed = {row.index: row.value for row in rows if row.state == "failed"}
     assert failed == {
         9: "Left out after 2 failed attempts. The last attempt ended its worker (out of memory, or a crash).",
         12: "Left out after 2 failed attempts. The last attempt raised RuntimeError: cannot be done.",
@@ -121,3 +126,17 @@ def test_two_workers_write_the_plans_of_one_process(two_cpus, planner_folder, tm
     assert {"done", "unfinished", "refused"} <= {row["state"] for row in joined.values()}
     assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.csv"]) == 3
     assert (tmp_path / "joined.csv").read_text().startswith("id,target,solved,rank")
+
+
+def test_a_library_travels_to_a_worker_that_cannot_see_it(two_cpus, planner_folder, tmp_path):
+    (tmp_path / "own.csv").write_text(f"id,reaction_smiles\nELN-7,{OWN}\n")
+    file = tmp_path / "own.jsonl.gz"
+    assert (
+        cli.main(["routes", "library", str(tmp_path / "own.csv"), "--output-file", str(file), "--workers", "1"]) == 0
+    )
+    settings, conditions = PlanSettings(beams=1, library=str(file)), {"stock": Stock(REACTANTS)}
+    task = PlanTask(planner_folder, settings=settings, conditions=conditions)
+    file.unlink()
+    [[result]] = cluster.run(task, [(0, Target("1", PRODUCT))], cluster.WorkerSettings(1))
+    row = json.loads(result.value)
+    assert row["solved"] and row["candidates"][0]["reactions"][0]["examples"][0]["source"] == "ELN-7"
