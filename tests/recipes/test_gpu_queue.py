@@ -12,8 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from weftformer.benchmarks import gpu, gpu_queue, timed_training
-from weftformer.benchmarks.gpu_queue import JOBS, RecordedData, run, run_until
+from weftformer.benchmarks import gpu
+from weftformer.recipes import archives, gpu_queue, timed_training
+from weftformer.recipes.gpu_queue import JOBS, RecordedData, run, run_until
 
 
 def test_the_page_lists_all_jobs_with_their_minutes():
@@ -37,7 +38,7 @@ def test_a_command_ends_before_the_time_is_over(tmp_path):
 def source(tmp_path, monkeypatch) -> RecordedData:
     monkeypatch.setattr(gpu_queue, "FOLDER", tmp_path / "queue")
     monkeypatch.setattr(gpu_queue, "WHEELS", ())
-    monkeypatch.setattr(gpu_queue, "_call", lambda words: None)
+    monkeypatch.setattr(archives, "call", lambda words: None)
     (tmp_path / "data").mkdir()
     for part in ("train", "val", "test_2016_flickr"):
         for language in ("en", "de"):

@@ -1,6 +1,6 @@
 """`weftformer train` until a given time, for a GPU that is free for some minutes.
 
-    python -m weftformer.benchmarks.timed_training END --train-file pairs.csv --output-dir runs/mine ...
+    python -m weftformer.recipes.timed_training END --train-file pairs.csv --output-dir runs/mine ...
 
 END is a value of `time.monotonic()`. Training ends then or after `--max-steps`, and the model is saved and evaluated.
 No trial has to measure how many steps fit: a linear schedule follows the clock, with the highest learning rate in the
@@ -31,16 +31,16 @@ class ClockCallback(TrainerCallback):
     """
 
     def __init__(self, end: float, args: WeftTrainingArguments):
-        self.begun, self.end, self.args = time.monotonic(), end, args
+        self.start, self.end, self.args = time.monotonic(), end, args
 
     def schedule(self, step: int, num_steps: int) -> float:
         """Return the factor of the learning rate, for `WeftTrainer`."""
         warmup = self.args.get_warmup_steps(num_steps)
-        left = (self.end - time.monotonic()) / max(self.end - self.begun, 1.0)
-        return max(0.0, min(1.0, step / warmup if warmup else 1.0, left / _DECAY))
+        remainder = (self.end - time.monotonic()) / max(self.end - self.start, 1.0)
+        return max(0.0, min(1.0, step / warmup if warmup else 1.0, remainder / _DECAY))
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.begun = time.monotonic()
+        self.start = time.monotonic()
 
     def on_step_end(self, args, state, control, **kwargs):
         control.should_training_stop |= time.monotonic() >= self.end
@@ -56,4 +56,4 @@ def main(arguments: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     end, *words = sys.argv[1:]
-    sys.exit(run_script("benchmarks.timed_training", main, argparse.Namespace(end=float(end), words=words)))
+    sys.exit(run_script("recipes.timed_training", main, argparse.Namespace(end=float(end), words=words)))

