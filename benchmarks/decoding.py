@@ -79,20 +79,21 @@ def agreement(first: Any, other: Any) -> str:
         return f"within {float((first - other).abs().max() / first.abs().max()):.0e}"
     if first == other:
         return "same texts" if isinstance(first[0], str) else "same tokens"
-    parted = []
-    for left, right in zip(first, other, strict=True):
-        if left != right:
-            shorter = min(len(left), len(right))
-            parted.append(next((i for i in range(shorter) if left[i] != right[i]), shorter))
-    return f"other tokens from token {min(parted) + 1} on"
+    differences = []
+    for row, other_row in zip(first, other, strict=True):
+        if row != other_row:
+            length = min(len(row), len(other_row))
+            differences.append(next((i for i in range(length) if row[i] != other_row[i]), length))
+    return f"other tokens from token {min(differences) + 1} on"
 
 
 def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure the contenders of one case in turn, and return a row for each."""
-    first, *others = contenders
-    chosen = [first, *(one for one in others if any(part in one.name for part in arguments.only or [""]))]
+    reference, *peers = contenders
+    peers = [peer for peer in peers if any(part in peer.name for part in arguments.only or [""])]
+    together = [contender for contender in (reference, *peers) if not contender.is_apart]
     rows: list[dict[str, Any]] = []
-    for group in ([one for one in chosen if not one.is_apart], *([one] for one in chosen if one.is_apart)):
+    for group in (together, *([contender] for contender in (reference, *peers) if contender.is_apart)):
         in_turn: list[tuple[Contender, dict[str, Any]]] = []
         for contender in group:
             row = _warm_up(case, contender, 1 if contender.is_slow else arguments.warm_ups)
@@ -124,7 +125,7 @@ def _summarise(case: Any, rows: list[dict[str, Any]]) -> None:
 
 
 def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
-    checked = contender.check() if contender.check is not None else None
+    check = contender.check() if contender.check is not None else None
     started = time.perf_counter()
     output, memory = peak_memory(contender.run)  # the first run includes compilation
     first = time.perf_counter() - started
@@ -132,7 +133,7 @@ def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
         output, memory = peak_memory(contender.run)
     shape = {key: value for key, value in vars(case).items() if isinstance(value, int)}
     return {"case": case.name, "contender": contender.name, "first_s": first, "peak_bytes": memory, "times_s": [],
-            "output": output if contender.check is None else checked} | shape  # fmt: skip
+            "output": output if contender.check is None else check} | shape  # fmt: skip
 
 
 def cpu_name() -> str:

@@ -302,18 +302,18 @@ def compiled_search(bench: Bench, case: str) -> Result:
     kind = kind_of(continuous_settings(model, {"num_beams": beams}))
     GraphSearch(model).packages(kind, size.batch == 1, compiles=True)
     figures["compiling s"] = time.perf_counter() - begun
-    written = {}
+    texts = {}
     for path in ("plain", "fast", "compiled"):
         # a search with a minimum length is never a compiled one
         least = tokens if path == "fast" else None
         run = partial(bench.generate, model, batch, path, tokens, num_beams=beams, min_new_tokens=least)
-        written[path] = run()
+        texts[path] = run()
         figures[f"{path} ms a token"] = bench.ms(run, runs=5, warm_ups=2) / tokens
     settings = {"attention_mask": batch["attention_mask"], "max_new_tokens": tokens, "num_beams": beams}
     with torch.no_grad():
         is_used = compiled_texts(model, batch["input_ids"], None, (), settings) is not None
-    plain, own = (written[path].tolist() for path in ("plain", "compiled"))
-    figures["same outputs"] = sum(map(operator.eq, plain, own)) / len(plain)
+    plain, compiled = (texts[path].tolist() for path in ("plain", "compiled"))
+    figures["same outputs"] = sum(map(operator.eq, plain, compiled)) / len(plain)
     return is_used and (dtype == "bfloat16" or figures["same outputs"] >= 0.9), figures
 
 
@@ -411,8 +411,8 @@ def run_case(bench: Bench, name: str, case: str) -> Figures:
 
 
 def as_line(row: Figures) -> str:
-    shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row["figures"].items()}
-    figures = "; ".join(f"{name} {text}" for name, text in shown.items())
+    texts = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row["figures"].items()}
+    figures = "; ".join(f"{name} {text}" for name, text in texts.items())
     return f"{row['state']} {row['check']:26s} {row['case']:22s} {row['seconds']:6.1f} s  {figures}"
 
 

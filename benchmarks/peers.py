@@ -167,14 +167,14 @@ class Case:
         translator = load_translator(model, tokenizer)
         source, target = vocabularies(model.config, tokenizer)
         ids = {word: index for index, word in enumerate(target)}
-        given = self.prefix - 1
+        num_forced = self.prefix - 1
         works = []
         for batch in batches:
             rows = zip(batch["input_ids"], batch["attention_mask"], strict=True)
             words = [[source[index] for index in row[mask.bool()].tolist()] for row, mask in rows]
-            prefix = batch["decoder_input_ids"][:, 1:].tolist() if given else None
+            prefix = batch["decoder_input_ids"][:, 1:].tolist() if num_forced else None
             works.append((words, prefix and [[target[index] for index in row] for row in prefix]))
-        length = given + self.new_tokens
+        length = num_forced + self.new_tokens
 
         def run() -> Tokens:
             texts: Tokens = []
@@ -183,7 +183,7 @@ class Case:
                     words, target_prefix=prefix, beam_size=self.beams, max_decoding_length=length,
                     min_decoding_length=0 if self.may_end else length, length_penalty=float(self.may_end),
                 )  # fmt: skip
-                texts += [[ids[word] for word in result.hypotheses[0][given:]] for result in results]
+                texts += [[ids[word] for word in result.hypotheses[0][num_forced:]] for result in results]
             return texts
 
         return run

@@ -63,10 +63,10 @@ def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTra
     for stack in ("encoder", "decoder"):
         positions = getattr(peer.model, stack).embed_positions
         table = torch.zeros_like(positions.weight)
-        if (own := getattr(model.model, stack).embed_positions) is not None:
+        if (module := getattr(model.model, stack).embed_positions) is not None:
             rows = getattr(config, f"max_{'source' if stack == 'encoder' else 'target'}_positions")
             offset = getattr(positions, "offset", 0)  # rows before the first position, in BART and mBART
-            table[offset : offset + rows] = own(torch.arange(rows)[None])[0].detach()
+            table[offset : offset + rows] = module(torch.arange(rows)[None])[0].detach()
         weights[f"model.{stack}.embed_positions.weight"] = table
     weights.setdefault("final_logits_bias", torch.zeros(1, config.vocab_size, dtype=model.dtype))
     try:

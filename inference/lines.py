@@ -81,9 +81,9 @@ def answer_rows(
     with_scores: bool,
 ) -> list[dict[str, Any]]:
     """Return an object for each line of a window: its number, its state, its share of the seconds, and the texts."""
-    begun = time.monotonic()
+    start = time.monotonic()
     answers = answer_window(task, items, settings, batch_size, seed, with_scores)
-    seconds = (time.monotonic() - begun) / len(items)
+    seconds = (time.monotonic() - start) / len(items)
     return [
         {"number": index + 1, "state": "done" if answer.problem is None else "refused", "seconds": seconds}
         | answer_row(answer, settings.candidates)

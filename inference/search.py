@@ -62,7 +62,7 @@ class BatchSearch:
         tickets = [next(self._numbers) for _ in max_new_tokens]
         limits = list(zip(max_new_tokens, watches or [None] * len(tickets), strict=True))
         for limit in dict.fromkeys(limits):
-            rows = [row for row, other in enumerate(limits) if other == limit]
+            rows = [row for row, row_limit in enumerate(limits) if row_limit == limit]
             batch = {name: value[rows] for name, value in inputs.items()}
             self._batches.append(([tickets[row] for row in rows], batch, limit))
         self._tickets |= dict.fromkeys(tickets)
@@ -77,17 +77,17 @@ class BatchSearch:
         """Search for the sources of the oldest batch, and return their results."""
         if not self._tickets:
             return []
-        tickets, inputs, (most, watch) = self._batches.popleft()
+        tickets, inputs, (max_new_tokens, watch) = self._batches.popleft()
         rows = [row for row, ticket in enumerate(tickets) if ticket in self._tickets]
         if not rows:
             return self.step()
         tickets, beams = [tickets[row] for row in rows], self.settings["num_beams"]
         inputs = {name: value[rows] for name, value in inputs.items()}
         length = inputs["decoder_input_ids"].shape[1] if "decoder_input_ids" in inputs else 1
-        # the last token is written and never read
-        most = self.model.config.max_target_positions + 1 - length if most is None else most
+        if max_new_tokens is None:  # the last token is written and never read
+            max_new_tokens = self.model.config.max_target_positions + 1 - length
         output = self.model.generate(
-            **inputs, **self.settings, do_sample=False, max_new_tokens=most, max_length=None,
+            **inputs, **self.settings, do_sample=False, max_new_tokens=max_new_tokens, max_length=None,
             return_dict_in_generate=True, only_sequences=beams > 1,
             output_scores=self.has_scores and beams > 1,
             output_logits=self.has_scores and beams == 1,  # several beams have scores
@@ -97,8 +97,8 @@ class BatchSearch:
         ids = output.sequences.view(len(tickets), -1, output.sequences.shape[1])
         scores = self._scores(output, length).view(ids.shape[:2]) if self.has_scores else torch.zeros(ids.shape[:2])
         return [
-            Found(ticket, sequences[0, :length].tolist(), sequences[:, length:].tolist(), found.tolist())
-            for ticket, sequences, found in zip(tickets, ids, scores, strict=True)
+            Found(ticket, sequences[0, :length].tolist(), sequences[:, length:].tolist(), row_scores.tolist())
+            for ticket, sequences, row_scores in zip(tickets, ids, scores, strict=True)
         ]
 
     def _scores(self, output: Any, length: int) -> torch.Tensor:

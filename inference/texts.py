@@ -89,7 +89,7 @@ class TextPool:
 
     def remove(self, key: Hashable) -> None:
         if self._waiting.pop(key, None) is None:
-            (ticket,) = [ticket for ticket, other in self._running.items() if other == key]
+            (ticket,) = [ticket for ticket, owner in self._running.items() if owner == key]
             self.search.remove([ticket])
             del self._running[ticket]
 
@@ -219,10 +219,10 @@ class TextTask:
         is_cut = (~self._is_end(sequences[:, 1:]).any(1)).tolist()
         texts = decode_texts(self.tokenizer, sequences)
         outputs = [GeneratedText(*row) for row in zip(texts, scores, is_cut, strict=True)]
-        several = [outputs[start : start + count] for start in range(0, len(outputs), count)]
+        groups = [outputs[start : start + count] for start in range(0, len(outputs), count)]
         if with_scores and sampling is not None:
-            several = [sorted(outputs, key=lambda output: -(output.score or 0.0)) for outputs in several]
-        return several
+            groups = [sorted(group, key=lambda output: -(output.score or 0.0)) for group in groups]
+        return groups
 
     def tensors(self, inputs: Sequence[TextInput]) -> dict[str, torch.Tensor]:
         """Return the tensors for `generate`, padded to a batch."""
@@ -247,9 +247,9 @@ class TextTask:
         # some rows at a time: the logits of all would take more memory than the search did
         for start in range(0, len(sequences), _SCORED_ROWS):
             rows = slice(start, start + _SCORED_ROWS)
-            read, targets = sequences[rows, :-1], sequences[rows, 1:]
+            prefixes, targets = sequences[rows, :-1], sequences[rows, 1:]
             part = {name: value[rows] for name, value in sources.items()}
-            logits = self.model(**part, decoder_input_ids=read, use_cache=False).logits
+            logits = self.model(**part, decoder_input_ids=prefixes, use_cache=False).logits
             log_p = logits.float().log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
             is_end = self._is_end(targets).int()
             scores += log_p.masked_fill(is_end.cumsum(1) > is_end, 0.0).sum(1).tolist()

@@ -77,19 +77,19 @@ def reactions_of(
         known: routes.
         exclude: routes. Reactions that make a molecule that these make are left out.
     """
-    excluded = molecules_of(exclude)
+    products = molecules_of(exclude)
     steps = [step for file in known for route in read_canonical(file) for step in route.steps()]
-    found = {(step.smiles, joined(child.smiles for child in step.children)): False for step in steps}
+    is_first = {(step.smiles, joined(child.smiles for child in step.children)): False for step in steps}
     for file in mapped:
         for record in read_records(file):
             if isinstance(record, Record):
-                found.setdefault((record.product, record.reactants), file == mapped[0])
-    found = {reaction: is_first for reaction, is_first in found.items() if reaction[0] not in excluded}
-    num_ways = Counter(product for product, _ in found)
-    drawn = sorted(reaction for reaction, is_first in found.items() if is_first and num_ways[reaction[0]] == 1)
-    random.Random(0).shuffle(drawn)
-    held_out = drawn[:HELD_OUT]
-    order = list(found)
+                is_first.setdefault((record.product, record.reactants), file == mapped[0])
+    is_first = {reaction: value for reaction, value in is_first.items() if reaction[0] not in products}
+    num_ways = Counter(product for product, _ in is_first)
+    candidates = sorted(reaction for reaction, value in is_first.items() if value and num_ways[reaction[0]] == 1)
+    random.Random(0).shuffle(candidates)
+    held_out = candidates[:HELD_OUT]
+    order = list(is_first)
     random.Random(0).shuffle(order)
     return order, held_out
 
@@ -99,7 +99,7 @@ class Classes:
 
     def __init__(self, library: Path):
         rows = list(read_rows(library))
-        self._places = {(key, one.smarts): place for place, (key, one) in enumerate(rows)}
+        self._places = {(key, row.smarts): place for place, (key, row) in enumerate(rows)}
         self._library = Library(row for row in rows if row[1].count >= LEAST_PROPOSED)
 
     def place(self, reaction: Reaction) -> list[int | None]:
@@ -113,17 +113,17 @@ def classes_of(reactions: Sequence[Reaction], library: Path, folder: Path, worke
     """Return the class of each reaction. Those that are known are kept in a file of the folder, and are read again."""
     with open(folder / "classes.txt", "a+", encoding="utf-8") as file:
         file.seek(0)
-        known = [json.loads(line) for line in file]
+        places = [json.loads(line) for line in file]
         with (
             WorkerProcesses(Classes(library), workers, SECONDS) as processes,
-            Progress("matching", len(reactions), "reactions", done=len(known)) as bar,
+            Progress("matching", len(reactions), "reactions", done=len(places)) as bar,
         ):
-            for place in processes.map(Classes.place, reactions[len(known) :]):
+            for place in processes.map(Classes.place, reactions[len(places) :]):
                 file.write(f"{json.dumps(place)}\n")
                 file.flush()
-                known.append(place)
+                places.append(place)
                 bar.update(1)
-    return known
+    return places
 
 
 def is_validation(product: str) -> bool:
@@ -141,9 +141,11 @@ def fit(products: Sequence[str], places: Sequence[int], counts: Sequence[int]) -
     """
     torch.manual_seed(0)
     mask = torch.tensor(list(map(is_validation, products)))
-    inputs = torch.from_numpy(numpy.stack([numpy.array(fingerprint(one), dtype=numpy.uint8) for one in products]))
-    trained = {place for place, other in zip(places, mask.tolist(), strict=True) if not other}
-    classes = sorted(trained, key=lambda place: (-counts[place], place))
+    inputs = torch.from_numpy(
+        numpy.stack([numpy.array(fingerprint(product), dtype=numpy.uint8) for product in products])
+    )
+    training_places = {place for place, is_other in zip(places, mask.tolist(), strict=True) if not is_other}
+    classes = sorted(training_places, key=lambda place: (-counts[place], place))
     numbers = {place: number for number, place in enumerate(classes)}
     labels = torch.tensor([numbers.get(place, -1) for place in places])
     model = torch.nn.Sequential(
@@ -174,9 +176,9 @@ def fit(products: Sequence[str], places: Sequence[int], counts: Sequence[int]) -
 
 def accuracy(ranker: Ranker, pairs: Sequence[tuple[str, int]]) -> None:
     """Print how often the class of a product is among the first ones. `pairs` are products with their classes."""
-    found = [(label, [number for number, _ in ranker.ranked(product, max(KS))]) for product, label in pairs]
+    ranks = [(label, [number for number, _ in ranker.ranked(product, max(KS))]) for product, label in pairs]
     for k in KS:
-        print(f"top-{k}: {sum(label in numbers[:k] for label, numbers in found) / len(found):.1%}")
+        print(f"top-{k}: {sum(label in numbers[:k] for label, numbers in ranks) / len(ranks):.1%}")
 
 
 def rounded(model: torch.nn.Sequential, places: Sequence[int], inputs: torch.Tensor) -> Ranker:
@@ -219,17 +221,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     with atomic_write(folder / "held-out.jsonl") as part:
         part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     places = classes_of(reactions, arguments.library, folder, multiprocessing.cpu_count())
-    left_out = set(held_out)
-    found = [
+    exclusions = set(held_out)
+    pairs = [
         (product, place)
         for (product, reactants), place in zip(reactions, places, strict=True)
-        if place is not None and (product, reactants) not in left_out
+        if place is not None and (product, reactants) not in exclusions
     ]
-    library = [one for _, one in read_rows(arguments.library)]
-    products, classes = zip(*found, strict=True)
-    ranker = fit(products, classes, [one.count for one in library])
+    library = [row for _, row in read_rows(arguments.library)]
+    products, classes = zip(*pairs, strict=True)
+    ranker = fit(products, classes, [row.count for row in library])
     ranker.save(arguments.out, [library[place].smarts for place in ranker.places])
-    print(f"{len(found):,} reactions of {len(ranker.places):,} classes. Saved to {arguments.out}.")
+    print(f"{len(pairs):,} reactions of {len(ranker.places):,} classes. Saved to {arguments.out}.")
 
 
 if __name__ == "__main__":

@@ -71,8 +71,8 @@ def extend_library(
         library: the library.
         workers: the number of processes.
     """
-    made = molecules_of(exclude)
-    seen = {
+    products = molecules_of(exclude)
+    reactions = {
         (part.smiles, joined(child.smiles for child in part.children))
         for file in known
         for route in read_canonical(file)
@@ -80,13 +80,13 @@ def extend_library(
     }
     records = []
     for record in (record for file in files for record in read_records(file)):
-        if isinstance(record, Record) and record.product not in made:
-            if (place := (record.product, record.reactants)) not in seen:
+        if isinstance(record, Record) and record.product not in products:
+            if (reaction := (record.product, record.reactants)) not in reactions:
                 records.append(record)
-            seen.add(place)
+            reactions.add(reaction)
     templates = list(extracted(records, workers))
-    old = ((key, replace(one, core=core_of(one.smarts))) for key, one in read_rows(library) if is_sound(one.smarts))
-    write(named(combined(old, build(records, templates))), library)
+    rows = ((key, replace(row, core=core_of(row.smarts))) for key, row in read_rows(library) if is_sound(row.smarts))
+    write(named(combined(rows, build(records, templates))), library)
     return sum(template is not None for template in templates)
 
 
@@ -99,19 +99,23 @@ def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -
         exclude: routes, as for [`extend_library`].
         out: the file, whose other tables stay.
     """
-    made, seen, num_counted = molecules_of(exclude), set[tuple[str, str]](), 0
+    products, reactions, num_counted = molecules_of(exclude), set[tuple[str, str]](), 0
     could, did = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
     for record in (record for file in files for record in read_records(file)):
-        if not isinstance(record, Record) or record.product in made or (record.product, record.reactants) in seen:
+        if (
+            not isinstance(record, Record)
+            or record.product in products
+            or (record.product, record.reactants) in reactions
+        ):
             continue
-        seen.add((record.product, record.reactants))
+        reactions.add((record.product, record.reactants))
         reactants, product = map(Chem.MolFromSmiles, record.mapped.split(">>"))
         # several in one reaction are rare, and depend on each other
-        found = list(substitutions(product, reactants)) if product and reactants else []
-        if len(found) == 1:
-            [substitution] = found
-            could[substitution.kind].update(_named(substitution.taken.union(*substitution.free)))
-            did[substitution.kind].update(_named(substitution.taken))
+        matches = list(substitutions(product, reactants)) if product and reactants else []
+        if len(matches) == 1:
+            [match] = matches
+            could[match.kind].update(_named(match.taken.union(*match.free)))
+            did[match.kind].update(_named(match.taken))
             num_counted += 1
     unseen = {
         kind: {

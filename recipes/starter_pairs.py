@@ -87,8 +87,8 @@ def spelled(number: int) -> str:
         return _TENS[number // 10 - 2] + (f"-{_ONES[number % 10]}" if number % 10 else "")
     for size, name in ((10**6, "million"), (1000, "thousand"), (100, "hundred")):
         if number >= size:
-            rest = number % size
-            return f"{spelled(number // size)} {name}" + (f" {spelled(rest)}" if rest else "")
+            count, remainder = divmod(number, size)
+            return f"{spelled(count)} {name}" + (f" {spelled(remainder)}" if remainder else "")
     raise AssertionError
 
 
@@ -262,8 +262,8 @@ class StarterPairs:
 
     def items(self) -> tuple[str, str]:
         words = self.text(self.random.randint(2, 5))
-        joined = self.pick([",", ";", " | ", " , ", "/", "\t", " and ", " + ", ",,", ";  "]).join(words)
-        return self.pick(["{}", "[{}]", "({})", "{},", "- {}"]).format(joined), ", ".join(words)
+        text = self.pick([",", ";", " | ", " , ", "/", "\t", " and ", " + ", ",,", ";  "]).join(words)
+        return self.pick(["{}", "[{}]", "({})", "{},", "- {}"]).format(text), ", ".join(words)
 
     def measure(self) -> tuple[str, str]:
         """Return a quantity of something in fields. Letters keep their case."""
@@ -300,8 +300,8 @@ class StarterPairs:
     def duration(self) -> tuple[str, str]:
         unit, size, smaller = self.pick([("wk", 7, "d"), ("d", 24, "h"), ("min", 60, "s")])
         number = self.random.randrange(size, 20 * size)
-        whole, rest = divmod(number, size)
-        return f"{number} {smaller} in {unit}", f"{whole} {unit}" + (f" {rest} {smaller}" if rest else "")
+        whole, remainder = divmod(number, size)
+        return f"{number} {smaller} in {unit}", f"{whole} {unit}" + (f" {remainder} {smaller}" if remainder else "")
 
     def ordered(self) -> tuple[str, str]:
         """Return numbers in order, the largest of them, or the place of a digit in a number."""

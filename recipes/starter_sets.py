@@ -147,8 +147,8 @@ def dates(r: random.Random) -> tuple[str, str]:
 def names(r: random.Random) -> tuple[str, str]:
     """`Dr. Clara Maria Dobeck` to `Dobeck, C. M.`"""
     first, last = r.sample(_FIRST, k=r.randint(1, 2)), surname(r)
-    shown = [name if r.random() < 0.7 else name[0] + "." for name in first]
-    text = r.choice(["", "", "Dr. ", "Prof ", "Ms "]) + " ".join([*shown, last])
+    forms = [name if r.random() < 0.7 else name[0] + "." for name in first]
+    text = r.choice(["", "", "Dr. ", "Prof ", "Ms "]) + " ".join([*forms, last])
     text = r.choice([unchanged, unchanged, str.upper])(text)
     return text, f"{last}, " + " ".join(name[0] + "." for name in first)
 
@@ -167,10 +167,10 @@ def stock(r: random.Random) -> tuple[str, str]:
 
 def roman(r: random.Random) -> tuple[str, str]:
     """`1994` to `MCMXCIV`."""
-    rest = number = r.randint(1, 3999)
+    remainder = number = r.randint(1, 3999)
     text = ""
     for size, letters in _ROMAN:
-        text, rest = text + letters * (rest // size), rest % size
+        text, remainder = text + letters * (remainder // size), remainder % size
     return str(number), text
 
 
@@ -272,12 +272,12 @@ def quantities(r: random.Random) -> tuple[str, str]:
     """`added NaH: 0,5G (60 %)` to `NaH | 0.5 | g | 60%`, with the purity only if it is given."""
     name, unit, purity = r.choice(_SUBSTANCES), r.choice(["g", "mg", "mL", "L", "mmol", "mol"]), r.randint(5, 99)
     amount = plain(Decimal(r.randint(1, 9999)).scaleb(-r.randint(0, 2)))
-    shown = amount.replace(".", r.choice(".,")) + r.choice(["", " "])
-    shown += r.choice([unchanged, str.lower, str.upper])(unit)
+    quantity = amount.replace(".", r.choice(".,")) + r.choice(["", " "])
+    quantity += r.choice([unchanged, str.lower, str.upper])(unit)
     form = r.choice(["{a} {n}{p}", "{a} of {n}{p}", "{n}{p}, {a}", "{n}{p} ({a})", "added {n}: {a}{p}", "{n} {a}{p}"])
     notes = {f" ({purity} %)": f" | {purity}%", f" {purity}%": f" | {purity}%", "": ""}
     note = r.choice(list(notes))
-    return form.format(n=name, a=shown, p=note), f"{name} | {amount} | {unit}{notes[note]}"
+    return form.format(n=name, a=quantity, p=note), f"{name} | {amount} | {unit}{notes[note]}"
 
 
 def logs(r: random.Random) -> tuple[str, str]:
@@ -307,60 +307,60 @@ def records(r: random.Random) -> tuple[str, str]:
 
 def code(r: random.Random) -> tuple[str, str]:
     """A loop in Python that appends, with a condition or without, to `found = [row.size for row in rows if row]`."""
-    one, many, found, other = r.sample([*_THINGS, *_NAMES], 4)
-    many, found = r.choice([many + "s", f"self.{many}s", f"read({many})"]), r.choice([found, found + "_list"])
+    element, rows, target, field = r.sample([*_THINGS, *_NAMES], 4)
+    rows, target = r.choice([rows + "s", f"self.{rows}s", f"read({rows})"]), r.choice([target, target + "_list"])
     number = r.randint(0, 99)
     value = r.choice(["{x}", "{x}.{o}", "{o}({x})", "{x} * {n}", "{x}[{n}]", "{x}.{o}()"])
     test = r.choice(["", "", "{x}", "{x} > {n}", "not {x}.{o}", "{x} != {o}"])
-    value, test = (form.format(x=one, o=other, n=number) for form in (value, test))
+    value, test = (form.format(x=element, o=field, n=number) for form in (value, test))
     inner = f"    if {test}:\n        " if test else "    "
-    loop = f"{found} = []\nfor {one} in {many}:\n{inner}{found}.append({value})"
-    return loop, f"{found} = [{value} for {one} in {many}{f' if {test}' if test else ''}]"
+    loop = f"{target} = []\nfor {element} in {rows}:\n{inner}{target}.append({value})"
+    return loop, f"{target} = [{value} for {element} in {rows}{f' if {test}' if test else ''}]"
 
 
 def dimensions(r: random.Random) -> tuple[str, str]:
     """`6 x 100 mm` to `0.6 cm, 10 cm`: sizes of parts, in the other unit."""
-    unit, other, digits = r.choice([("mm", "cm", 1), ("cm", "m", 2), ("mm", "m", 3)])
+    unit, target, digits = r.choice([("mm", "cm", 1), ("cm", "m", 2), ("mm", "m", 3)])
     sizes = [r.choice([r.randint(1, 20), 5 * r.randint(1, 200)]) for _ in range(r.randint(1, 3))]
     sign = r.choice([" x ", "x", " × ", "*"])
     text = sign.join(map(str, sizes)) + r.choice([" ", ""]) + unit
     label = r.choice(["", "screw ", "plate ", "M6 ", "no. 12, "])
     values = [f"{size / 10**digits:.{digits}f}".rstrip("0").rstrip(".") for size in sizes]
-    return label + text, ", ".join(f"{value} {other}" for value in values)
+    return label + text, ", ".join(f"{value} {target}" for value in values)
 
 
 def amounts(r: random.Random) -> tuple[str, str]:
     """`39 774,50 EUR` to `EUR 39774.50`: amounts of money in several notations."""
     cents, currency = r.randint(1, 10 ** r.randint(3, 8)), r.choice(["EUR", "USD", "CHF", "GBP", "SEK"])
     thousands, point = r.choice([(" ", ","), (".", ","), (",", "."), ("'", "."), ("", "."), ("", ",")])
-    whole, rest = divmod(cents, 100)
-    text = f"{whole:,}".replace(",", thousands) + (f"{point}{rest:02d}" if rest or r.random() < 0.7 else "")
+    units, cents = divmod(cents, 100)
+    text = f"{units:,}".replace(",", thousands) + (f"{point}{cents:02d}" if cents or r.random() < 0.7 else "")
     text = r.choice(["{t} {c}", "{c} {t}", "{t}{c}"]).format(t=text, c=currency)
-    return r.choice(["", "Total: ", "invoice 12/7, "]) + text, f"{currency} {whole}.{rest:02d}"
+    return r.choice(["", "Total: ", "invoice 12/7, "]) + text, f"{currency} {units}.{cents:02d}"
 
 
 SETS: dict[str, Callable[[random.Random], tuple[str, str]]] = {
-    made.__name__: made for made in (titles, numbers, dates, names, stock, roman, formulas, inflection)
+    make.__name__: make for make in (titles, numbers, dates, names, stock, roman, formulas, inflection)
 }
 
 
 # What is trained on and tested on, and the number of pairs to train on.
 MORE_SETS = {
-    made.__name__: (made, products_new if made is products else made, count)
-    for made, count in ((chords, 618), (units, 400), (products, 300), (transliteration, 300), (quantities, 600),
+    make.__name__: (make, products_new if make is products else make, count)
+    for make, count in ((chords, 618), (units, 400), (products, 300), (transliteration, 300), (quantities, 600),
                         (logs, 500), (records, 300), (code, 300), (dimensions, 300), (amounts, 300))
 }  # fmt: skip
 
 
-def _drawn(
-    make: Callable[[random.Random], tuple[str, str]], seed: int, seen: set[str] | None = None
+def _pairs(
+    make: Callable[[random.Random], tuple[str, str]], seed: int, sources: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield pairs whose sources differ, also from those that were seen."""
-    r, seen = random.Random(f"{make.__name__} {seed}"), set() if seen is None else seen
+    """Yield pairs whose sources are new, and add them to these."""
+    r = random.Random(f"{make.__name__} {seed}")
     while True:
         source, target = make(r)
-        if source not in seen:
-            seen.add(source)
+        if source not in sources:
+            sources.add(source)
             yield source, target
 
 
@@ -373,17 +373,17 @@ def main() -> None:
     args.output_dir.mkdir(parents=True, exist_ok=True)
     files: dict[str, Iterator[tuple[str, str]]] = {}
     for name, make in SETS.items():
-        stream = _drawn(make, args.seed)
-        files |= {f"{name}-test": islice(stream, 500), f"{name}-train": islice(stream, 300)}
+        pairs = _pairs(make, args.seed, set())
+        files |= {f"{name}-test": islice(pairs, 500), f"{name}-train": islice(pairs, 300)}
         if name == "titles":
-            files["titles-3000-train"] = islice(stream, 3000)
-    for name, (trained, tested, count) in MORE_SETS.items():
-        seen: set[str] = set()
-        files[f"{name}-train"] = islice(_drawn(trained, args.seed, seen), count)
-        files[f"{name}-test"] = islice(_drawn(tested, args.seed + 1, seen), 300)
+            files["titles-3000-train"] = islice(pairs, 3000)
+    for name, (train, test, count) in MORE_SETS.items():
+        sources: set[str] = set()
+        files[f"{name}-train"] = islice(_pairs(train, args.seed, sources), count)
+        files[f"{name}-test"] = islice(_pairs(test, args.seed + 1, sources), 300)
     for file, pairs in files.items():
-        with open(args.output_dir / f"{file}.csv", "w", newline="", encoding="utf8") as opened:
-            table = csv.writer(opened)
+        with open(args.output_dir / f"{file}.csv", "w", newline="", encoding="utf8") as stream:
+            table = csv.writer(stream)
             table.writerow(["source", "target"])
             table.writerows(pairs)
 

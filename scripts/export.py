@@ -20,13 +20,7 @@ def main(args: argparse.Namespace) -> None:
 
     from weftformer.common.atomic import atomic_folder
     from weftformer.conversion import read_tokenizer
-    from weftformer.exporting import (
-        TOLERANCE,
-        compare_ctranslate2,
-        differing_outputs,
-        write_ctranslate2,
-        write_search,
-    )
+    from weftformer.exporting import TOLERANCE, compare_ctranslate2, differing_outputs, write_ctranslate2, write_search
     from weftformer.hub.loading import check_family, load
 
     check_family(args.model)

@@ -272,10 +272,10 @@ class Batcher:
                 if not self._open:
                     return
                 running = min(self._open.values(), key=lambda running: running.seconds)
-            begun = self._step_begun = time.monotonic()
+            start = self._step_begun = time.monotonic()
             self._step(running)
             self._step_begun = math.inf
-            running.seconds += time.monotonic() - begun
+            running.seconds += time.monotonic() - start
 
     def _step(self, running: _RunningPool) -> None:
         with self._changed:

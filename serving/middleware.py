@@ -74,8 +74,9 @@ class Observed:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, status, chosen = time.monotonic(), 0, Headers(scope=scope).get("x-request-id", "")
-        name = chosen if re.fullmatch(r"[\w.-]{1,64}", chosen, re.ASCII) else uuid.uuid4().hex
+        start, status, name = time.monotonic(), 0, Headers(scope=scope).get("x-request-id", "")
+        if not re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII):
+            name = uuid.uuid4().hex
 
         async def send_named(message: Message) -> None:
             nonlocal status
@@ -98,7 +99,7 @@ class Observed:
             if not status:
                 await problem(500, "The server failed; its log has the cause.")(scope, receive, send_named)
         finally:
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             path = getattr(inner.get("route"), "path", "other")
             self.metrics.requests.labels(path, str(status)).inc()
             self.metrics.seconds.labels(path).observe(seconds)
@@ -130,7 +131,7 @@ def add_reasons(app: FastAPI, not_found: str = "Not Found") -> None:
         return problem(error.status_code, reason, error.headers)
 
     @app.exception_handler(ClientDisconnect)
-    async def left(request: Request, error: ClientDisconnect) -> Response:
+    async def disconnected(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=499)  # only for the log, with nginx's code
 
 
@@ -185,12 +186,12 @@ class BoundedBody:
             await self.app(scope, receive, send)
             return
         deadline: float | None = asyncio.get_running_loop().time() + self.seconds
-        announced, arrived = Headers(scope=scope).get("content-length", ""), 0
+        length, size = Headers(scope=scope).get("content-length", ""), 0
 
         async def receive_in_time() -> Message:
-            nonlocal deadline, arrived
-            if arrived == 0 and announced.isdecimal():
-                self._check(int(announced))
+            nonlocal deadline, size
+            if size == 0 and length.isdecimal():
+                self._check(int(length))
             try:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
@@ -198,8 +199,8 @@ class BoundedBody:
                 raise HTTPException(408, f"The body did not arrive within {self.seconds:g} s.") from None
             if not message.get("more_body", False):
                 deadline = None  # the body is complete, and further calls wait for the client to disconnect
-            arrived += len(message.get("body", b""))
-            self._check(arrived)
+            size += len(message.get("body", b""))
+            self._check(size)
             return message
 
         await self.app(scope, receive_in_time, send)

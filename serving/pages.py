@@ -39,7 +39,7 @@ def add_home(app: FastAPI, task: Task, endpoint: Endpoint, pages: Sequence[Endpo
     example = task.public_example if app.state.has_key else task.example
     texts = {
         "version": __version__, "name": app.state.name, "path": endpoint.path, "summary": endpoint.summary,
-        "pages": {other.path[1:]: other.page.label for other in pages if other.page is not None},
+        "pages": {page.path[1:]: page.page.label for page in pages if page.page is not None},
         "has_key": app.state.has_key,
         "example": json.dumps(example, ensure_ascii=False), "settings": _settings(task, limits),
         "form": _form(endpoint, example, limits), "script": script,

@@ -19,13 +19,7 @@ from ..routes.pages.page import card_html, plan_html
 from ..routes.planning.expansion import last_rows, proposal_row
 from ..routes.planning.planner import RoutePlanner
 from ..routes.planning.pool import ROWS, PlanPool
-from ..routes.planning.requests import (
-    PlanRequest,
-    about_routes,
-    default_steps,
-    expansion_request,
-    no_material_because,
-)
+from ..routes.planning.requests import PlanRequest, about_routes, default_steps, expansion_request, no_material_because
 from ..routes.planning.settings import RULES, Constraints, PlanSettings
 from ..routes.planning.stock_search import LISTED_STEPS, MAX_CONCURRENT_EXPANSIONS
 from ..routes.plans import Candidate, Plan
@@ -138,8 +132,10 @@ class RouteTask:
         requests = self.planner.requests(targets, settings, n_steps=numbers, stock=stock, **options)
         if budget is None or settings.time_limit is not None:
             return requests
-        limited = replace(settings, time_limit=budget)
-        return [replace(request, settings=limited) if request.searches_steps else request for request in requests]
+        within_budget = replace(settings, time_limit=budget)
+        return [
+            replace(request, settings=within_budget) if request.searches_steps else request for request in requests
+        ]
 
     def expansion(
         self, smiles: str, settings: PlanSettings, n: int, report: Callable[[Candidate], None]

@@ -93,7 +93,7 @@ def rows(file):
 
 
 def drawn(name, count=300):
-    return list(islice(starter_sets._drawn(starter_sets.MORE_SETS[name][0], 0), count))
+    return list(islice(starter_sets._pairs(starter_sets.MORE_SETS[name][0], 0, set()), count))
 
 
 def test_the_answers_of_chords_logs_quantities_records_and_code_are_right():
