@@ -302,17 +302,17 @@ def compiled_search(bench: Bench, case: str) -> Result:
     kind = kind_of(continuous_settings(model, {"num_beams": beams}))
     GraphSearch(model).packages(kind, size.batch == 1, compiles=True)
     figures["compiling s"] = time.perf_counter() - begun
-    texts = {}
+    outputs = {}
     for path in ("plain", "fast", "compiled"):
         # a search with a minimum length is never a compiled one
         least = tokens if path == "fast" else None
         run = partial(bench.generate, model, batch, path, tokens, num_beams=beams, min_new_tokens=least)
-        texts[path] = run()
+        outputs[path] = run()
         figures[f"{path} ms a token"] = bench.ms(run, runs=5, warm_ups=2) / tokens
     settings = {"attention_mask": batch["attention_mask"], "max_new_tokens": tokens, "num_beams": beams}
     with torch.no_grad():
         is_used = compiled_texts(model, batch["input_ids"], None, (), settings) is not None
-    plain, compiled = (texts[path].tolist() for path in ("plain", "compiled"))
+    plain, compiled = (outputs[path].tolist() for path in ("plain", "compiled"))
     figures["same outputs"] = sum(map(operator.eq, plain, compiled)) / len(plain)
     return is_used and (dtype == "bfloat16" or figures["same outputs"] >= 0.9), figures
 

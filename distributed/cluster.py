@@ -13,10 +13,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from .tasks import Items, Result, Task
+if TYPE_CHECKING:
+    from .tasks import Items, Result, Task
 
 # An item is left out after it has ended, or failed in, this many workers.
 MAX_FAILURES = 2
@@ -98,8 +99,8 @@ def _check_answers(address: str) -> None:
     """Check that a cluster answers. Ray itself waits long for a missing one, and then ends the process."""
     if address.startswith("ray://"):
         raise ValueError(
-            f"--ray-address {address} is not supported (Ray Client): run the command on a machine of the cluster with "
-            "--ray-address auto, or submit it with `ray job submit`."
+            f"--ray-address {address} is not supported (Ray Client): run `ray job submit`, or the command in the "
+            "cluster with --ray-address auto."
         )
     host, colon, port = address.rpartition(":")
     if colon:
@@ -177,7 +178,7 @@ class _Worker:
 
 
 def _with_line(task: Task, result: Result) -> Result:
-    return Result(result.index, None, result.state, task.line(result))
+    return replace(result, item=None, value=task.line(result))
 
 
 @dataclass

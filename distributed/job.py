@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ..common.progress import Progress
 from . import cluster
-from .tasks import Items, Result, Task
 
 if TYPE_CHECKING:
     from .parts import Parts
+    from .tasks import Items, Result, Task
 
 
 def shard(text: str | None) -> tuple[int, int]:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..hub.loading import load_generator, use_threads
+from ..inference.lines import Answer, Line, answer_row, answer_rows, window_of, windows
+from ..inference.texts import TextTask
 from ..routes.files.targets import Target
 from ..routes.planning.settings import PlanSettings
 from ..routes.plans import Plan
 
 if TYPE_CHECKING:
-    from ..inference.lines import Line
     from ..routes.tree import Route
 
 FAILED = "failed"
@@ -79,8 +81,6 @@ class _ModelTask:
     options: dict[str, Any] = field(default_factory=dict)
 
     def _generator(self, kind: str) -> tuple[Any, Any]:
-        from ..hub.loading import load_generator, use_threads
-
         model, tokenizer = load_generator(self.model, kind, **self.loading)
         use_threads(model, self.threads)
         return model, tokenizer
@@ -109,6 +109,7 @@ class PlanTask(_ModelTask):
 
     def load(self) -> None:
         """Load the models."""
+        # they need RDKit, which texts do without
         from ..routes.evaluation.round_trip import load_forward
         from ..routes.planning.planner import RoutePlanner
 
@@ -165,7 +166,7 @@ class PlanTask(_ModelTask):
 
 @dataclass
 class GenerateTask(_ModelTask):
-    """Generates texts for lines, as `weftformer generate` does. Its results are rows. The methods are those of [`PlanTask`].
+    """Generates texts for lines, as `weftformer generate` does, into rows. The methods are those of [`PlanTask`].
 
     Args:
         settings: the arguments of `TextTask.settings`.
@@ -184,28 +185,20 @@ class GenerateTask(_ModelTask):
     @property
     def window(self) -> int:
         """The number of lines that must stay together: sampled texts depend on the others of their window."""
-        from ..inference.lines import window_of
-
         return 1 if self.settings["sampling"] is None else window_of(self.batch_size)
 
     def load(self) -> None:
-        from ..inference import TextTask
-
         self.task = TextTask(*self._generator("texts"))
         self.task.check_conditions(self.num_conditions)
 
     def __call__(
         self, items: Sequence[tuple[int, Line]], watch: Callable[[], None] | None = None
     ) -> Iterator[list[Result]]:
-        from ..inference.lines import answer_rows
-
         settings = self.task.settings(**self.settings)
         rows = answer_rows(self.task, items, settings, self.batch_size, self.seed, self.with_scores)
         yield [Result(*item, row["state"], row) for item, row in zip(items, rows, strict=True)]
 
     def failed(self, index: int, item: Line, reason: str) -> Result:
-        from ..inference.lines import Answer, answer_row
-
         row = answer_row(Answer(item.text, problem=reason), self.settings["candidates"])
         return Result(index, item, FAILED, {"number": index + 1, "state": FAILED, "seconds": None} | row)
 
@@ -213,8 +206,6 @@ class GenerateTask(_ModelTask):
         return _line(result.value)
 
     def batches(self, items: Items, workers: int | None) -> list[Items]:
-        from ..inference.lines import window_of, windows
-
         if workers is None or self.settings["sampling"] is not None:  # in the order of the lines
             return list(windows(items, self.batch_size))
         return batches_of(items, lambda line: len(line.text), window_of(self.batch_size), workers)

@@ -1,4 +1,4 @@
-"""Texts from texts: inputs are checked first, and generated in batches, which they may join and leave between steps."""
+"""Texts from texts: inputs are checked, and generated in batches, which they may join and leave between steps."""
 
 from __future__ import annotations
 

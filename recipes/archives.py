@@ -1,4 +1,4 @@
-"""Packs what travels to a machine that is lent for some minutes, and what comes back, in small files, and unpacks it."""
+"""Packs what travels to a machine that is lent for minutes, and what comes back, in small files, and unpacks it."""
 
 import gzip
 import os

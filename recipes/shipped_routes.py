@@ -91,8 +91,7 @@ def extend_library(
 
 
 def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -> int:
-    """Write the positions that hardly any of the aromatic substitutions in mapped reactions take, and return the number
-    of these substitutions.
+    """Write the positions that hardly any aromatic substitutions of reactions take, and count the substitutions.
 
     Args:
         files: mapped reactions.

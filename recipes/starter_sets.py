@@ -8,7 +8,8 @@ while it was pretrained (`starter_pairs.py`), in other notations. The other sets
 in another order), roman numerals, formulas (atoms counted), and inflection.
 
 Ten more sets have 300 pairs to test on: chords (618 to train on), quantities (600), logs (500), units (400), and
-amounts, code, dimensions, products, records and transliteration (300). The products to test on are not among those to train on.
+amounts, code, dimensions, products, records and transliteration (300). The products to test on are others
+than those to train on.
 """
 # ruff: noqa: RUF001 (Cyrillic letters are meant)
 
@@ -37,10 +38,8 @@ _FIRST = [
     "Anna", "Ben", "Clara", "David", "Emil", "Fatima", "George", "Hanna", "Ivan", "Julia", "Karim", "Laura",
     "Miguel", "Nora", "Oskar", "Paula", "Quentin", "Rosa", "Samir", "Tara",
 ]  # fmt: skip
-_ROMAN = (
-    (1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"), (40, "XL"), (10, "X"), (9, "IX"),
-    (5, "V"), (4, "IV"), (1, "I"),
-)  # fmt: skip
+_ROMAN = {"M": 1000, "CM": 900, "D": 500, "CD": 400, "C": 100, "XC": 90, "L": 50, "XL": 40, "X": 10, "IX": 9, "V": 5,
+          "IV": 4, "I": 1}  # fmt: skip
 _GROUPS = ("CH3", "CH2", "CH", "OH", "NH2", "NH", "CO", "Cl", "Br", "SO2", "C6H5", "C6H4", "COOH", "CF3", "NO2", "CN")
 _VERBS = [
     "walk", "carry", "stop", "hope", "play", "try", "plan", "love", "watch", "push", "fix", "agree", "study",
@@ -69,16 +68,19 @@ _ROOTS = ("C", "C#", "Db", "D", "D#", "Eb", "E", "F", "F#", "Gb", "G", "G#", "Ab
 # Products to train on, and to test on.
 _PRODUCTS = {
     "dairy": ("milk yoghurt butter cream cheddar brie kefir mozzarella", "feta quark gouda ricotta buttermilk ghee"),
-    "bakery": ("bread baguette croissant bagel muffin brownie roll toast", "scone pretzel doughnut ciabatta crumpet pita"),
+    "bakery": ("bread baguette croissant bagel muffin brownie roll toast",
+               "scone pretzel doughnut ciabatta crumpet pita"),
     "fruit": ("apples bananas pears grapes oranges plums lemons kiwis", "cherries mangoes peaches melons figs limes"),
-    "vegetables": ("carrots onions potatoes tomatoes leeks peas spinach celery", "beetroot kale courgette turnips radishes fennel"),
+    "vegetables": ("carrots onions potatoes tomatoes leeks peas spinach celery",
+                   "beetroot kale courgette turnips radishes fennel"),
     "drinks": ("juice lemonade cola tea coffee beer cider smoothie", "wine tonic cordial cocoa espresso ale"),
-    "household": ("bleach sponges detergent candles matches foil batteries napkins", "bulbs mop bin-liners string tape polish"),
+    "household": ("bleach sponges detergent candles matches foil batteries napkins",
+                  "bulbs mop bin-liners string tape polish"),
     "meat": ("chicken beef pork sausages ham bacon turkey lamb", "duck salami veal mince venison chorizo"),
 }  # fmt: skip
 _LABELS = ("organic", "fresh", "large", "value", "Dale Farm", "premium", "local", "Nordic", "family")
-_CYRILLIC = dict(re.findall(r"(.)=(\S+)", "а=a б=b в=v г=g д=d е=e з=z и=i к=k л=l м=m н=n о=o п=p р=r с=s т=t у=u ф=f "
-                            "х=kh ц=ts ч=ch ш=sh щ=shch ы=y ь=' э=e ю=yu я=ya ж=zh й=y"))  # fmt: skip
+_CYRILLIC = dict(re.findall(r"(.)=(\S+)", "а=a б=b в=v г=g д=d е=e з=z и=i к=k л=l м=m н=n о=o п=p р=r с=s т=t у=u "
+                            "ф=f х=kh ц=ts ч=ch ш=sh щ=shch ы=y ь=' э=e ю=yu я=ya ж=zh й=y"))  # fmt: skip
 _UNITS = (
     ("kg", "g", 3),
     ("g", "mg", 3),
@@ -169,7 +171,7 @@ def roman(r: random.Random) -> tuple[str, str]:
     """`1994` to `MCMXCIV`."""
     remainder = number = r.randint(1, 3999)
     text = ""
-    for size, letters in _ROMAN:
+    for letters, size in _ROMAN.items():
         text, remainder = text + letters * (remainder // size), remainder % size
     return str(number), text
 

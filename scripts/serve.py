@@ -1,5 +1,5 @@
-"""Serve a model over HTTP: POST /plan and /expand (route models) or /translate (text models), GET /health, /ready and /metrics,
-API at /docs. If WEFT_API_KEY is set, requests must send `Authorization: Bearer KEY`.
+"""Serve a model over HTTP: POST /plan and /expand (route models) or /translate (text models), GET /health, /ready and
+/metrics, API at /docs. If WEFT_API_KEY is set, requests must send `Authorization: Bearer KEY`.
 """
 
 import argparse
@@ -8,6 +8,7 @@ import os
 import re
 import socket
 from dataclasses import fields
+from pathlib import Path
 
 from weftformer.common.options import add_options
 from weftformer.scripts.arguments import (
@@ -82,7 +83,7 @@ def main(args: argparse.Namespace) -> None:
         ImportError: FastAPI or RDKit is not installed. ValueError: an argument does not fit. OSError: no such model,
             or the port is taken.
     """
-    from weftformer.serving.app import load_app
+    from weftformer.serving import build_app, load_task
     from weftformer.serving.connections import Server
 
     key = os.environ.get("WEFT_API_KEY", "")
@@ -96,11 +97,13 @@ def main(args: argparse.Namespace) -> None:
     take_shipped_model(args)
     check_models(args)
     stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
-    app = load_app(
-        args.model, stock=stock, forward_model=args.forward_model, library=args.library, device=args.device, threads=args.threads,
-        # a key from a file often ends in a line break, which no header can have
-        limits=limits, dtype=args.dtype, api_key=key.strip() or None, allowed_hosts=hosts,
+    task = load_task(
+        args.model, stock=stock, forward_model=args.forward_model, library=args.library, device=args.device,
+        dtype=args.dtype, threads=args.threads, max_new_tokens=limits.max_new_tokens,
     )  # fmt: skip
+    name = Path(args.model).resolve().name if Path(args.model).is_dir() else args.model
+    # a key from a file often ends in a line break, which no header can have
+    app = build_app(task, name=name, limits=limits, api_key=key.strip() or None, allowed_hosts=hosts)
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     print(f"{app.state.name}: a page at {url}, requests to {url}{app.state.path}, the API at {url}/docs", flush=True)
     Server(app, limits, args.log_level, args.log_format).run([listener])

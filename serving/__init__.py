@@ -1,4 +1,4 @@
-"""Models over HTTP, which needs the extra `serve`: queues, limits, errors, pages, and the endpoints of texts and routes.
+"""Models over HTTP, with the extra `serve`: queues, limits, errors, pages, and the endpoints of texts and routes.
 
 The names are imported on first use, so that commands can read the limits without torch and FastAPI.
 """

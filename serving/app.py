@@ -5,7 +5,6 @@
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Literal
 
 from fastapi import FastAPI
@@ -64,31 +63,6 @@ def load_task(
     return TranslateTask(loaded, tokenizer, max_new_tokens)
 
 
-def load_app(
-    model: str,
-    *,
-    limits: Limits | None = None,
-    api_key: str | None = None,
-    allowed_hosts: Sequence[str] = ("*",),
-    **options: Any,
-) -> FastAPI:
-    """Load a model, and build the application that serves it.
-
-    Args:
-        model: folder or Hub id. Clients see only the name of a folder, not its path.
-        limits, api_key, allowed_hosts: as in [`build_app`].
-        **options: as in [`load_task`].
-
-    Raises:
-        ValueError: as in [`load_task`] and [`build_app`].
-        OSError: there is no such model.
-    """
-    limits = limits or Limits()
-    task = load_task(model, max_new_tokens=limits.max_new_tokens, **options)
-    name = Path(model).resolve().name if Path(model).is_dir() else model
-    return build_app(task, name=name, limits=limits, api_key=api_key, allowed_hosts=allowed_hosts)
-
-
 def build_app(
     task: Task,
     *,
@@ -101,7 +75,7 @@ def build_app(
 
     Args:
         task: the model and its endpoints.
-        name: the name of the model, which /health shows.
+        name: the name of the model, which /health shows: of a folder not its path.
         limits: bounds on requests.
         api_key: the key that requests must send as `Authorization: Bearer KEY`, except to /, /health and /ready.
         allowed_hosts: the host names that requests may use, as in [`AllowedHosts`], or "*" for any.

@@ -278,8 +278,9 @@ def _plan_endpoint(
         return [(request, request.problem) for request in requests]
 
     return Endpoint(
-        "/plan", "Ranked synthesis routes to target molecules.", create_model("PlanRequest", __base__=Targets, **fields),
-        check, _plan_rows, PlanAnswer, _plans_html, count_tokens=task.count_tokens,
+        "/plan", "Ranked synthesis routes to target molecules.",
+        create_model("PlanRequest", __base__=Targets, **fields), check, _plan_rows, PlanAnswer, _plans_html,
+        count_tokens=task.count_tokens,
         form={name: label for name, label in _FORM.items() if task.stock is not None or name != "only_purchasable"},
     )  # fmt: skip
 

@@ -10,7 +10,6 @@ import urllib.request
 
 import pytest
 
-from weftformer.distributed.parts import Parts
 from weftformer.scripts import cli
 
 pytestmark = pytest.mark.integration
@@ -62,14 +61,3 @@ def test_shards_on_s3_are_joined_to_what_one_process_writes(s3, texts, tmp_path,
     capsys.readouterr()
     assert cli.main([*shared, "--beams", "2", "--shard", "1/2"]) == 1
     assert "was started with --beams 1" in capsys.readouterr().err
-
-
-def test_parts_on_s3_are_whole_files(s3):
-    parts = Parts(s3("job"))
-    parts.begin("generate", {}, ["a", "b"])
-    parts.add(['{"number":2,"state":"done","text":"é"}\n'])
-    again = Parts(s3("job"))
-    again.begin("generate", {}, ["a", "b"])
-    assert again.states() == {1: "done"} and [row["text"] for row in again.rows("generate", is_whole=False)] == ["é"]
-    with pytest.raises(ValueError, match="belongs to `weftformer generate`"):
-        again.begin("routes plan", {}, ["a", "b"])

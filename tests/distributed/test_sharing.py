@@ -42,7 +42,7 @@ def test_a_missing_ray_is_named_before_the_model_is_read(monkeypatch, capsys):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
     assert generate("no-model", "--workers", "2", "--output-file", "parts") == 1
-    assert 'Workers need Ray. Install it in your clone of Weft: pip install -e ".[ray]"' in capsys.readouterr().err
+    assert 'pip install -e ".[ray]"' in capsys.readouterr().err
 
 
 def test_batches_are_sorted_by_cost_and_become_smaller():
@@ -75,9 +75,9 @@ def test_shards_are_joined_to_what_one_process_writes(texts, tmp_path, capsys, o
     if "--json-lines" not in options:
         assert joined == alone
         return
-    for one, other in zip(map(json.loads, joined), map(json.loads, alone), strict=True):
-        assert one == pytest.approx(other, abs=1e-4) if one["score"] is None else one["text"] == other["text"]
-        assert one.keys() == other.keys()
+    for row, expected in zip(map(json.loads, joined), map(json.loads, alone), strict=True):
+        assert row.pop("score") == pytest.approx(expected.pop("score"), abs=1e-4)
+        assert row == expected
 
 
 def test_finished_rows_are_kept_and_other_settings_refused(texts, tmp_path, capsys):
@@ -97,7 +97,7 @@ def test_finished_rows_are_kept_and_other_settings_refused(texts, tmp_path, caps
     assert sorted(numbers) == sorted(json.loads(row)["number"] for row in rows[3:5])
     capsys.readouterr()
     assert generate(texts, *words[:-1], "2") == 1
-    assert "parts was started with --beams 1, but this run has --beams 2" in capsys.readouterr().err
+    assert "--beams 1, but this run has --beams 2" in capsys.readouterr().err
     (tmp_path / "lines.txt").write_text("one\n")
     assert generate(texts, *words) == 1 and "21 rows, and this one has 1" in capsys.readouterr().err
 
@@ -110,7 +110,7 @@ def test_of_two_rows_of_one_number_the_first_counts(tmp_path):
         parts.flush()
     assert [row["text"] for row in parts.rows("routes plan")] == ["first", "first"]
     assert parts.states() == {0: "done", 1: "done"}
-    with pytest.raises(ValueError, match="belongs to `weftformer routes plan`"):
+    with pytest.raises(ValueError, match="routes plan"):
         parts.begin("generate", {}, ["a", "b"])
 
 

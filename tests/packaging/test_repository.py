@@ -73,5 +73,5 @@ def test_is_imported_once():
 
 @pytest.mark.integration
 def test_models_of_texts_need_no_chemistry():
-    code = "import sys; sys.modules['rdkit'] = None; import weftformer.inference.lines, weftformer.scripts.generate"
+    code = "import sys; sys.modules['rdkit'] = None; import weftformer.distributed.tasks, weftformer.scripts.generate"
     subprocess.run([sys.executable, "-c", code], check=True)

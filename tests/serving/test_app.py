@@ -39,9 +39,7 @@ def test_health_a_full_queue_and_openapi(server, stub):
     assert server.client.get("/health").json()["computing"] == 1
     refused = server.client.post("/translate", json={"texts": ["c", "d"]})
     assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
-    assert (
-        refused.json()["detail"] == "The queue has no space for this request (inputs: 2, waiting: 2): try again later."
-    )
+    assert "inputs: 2, waiting: 2" in refused.json()["detail"]
     stub.go.set()
     soon(lambda: first and second)
     assert first[0].json() == {"translations": ["WAIT"]} and second[0].json() == {"translations": ["A", "B"]}
@@ -184,7 +182,7 @@ def test_requests_are_named_logged_and_counted(server, caplog):
     assert (line["id"], line["status"], line["level"]) == ("mine-1", 200, "INFO") and "time" in line
     failed = server.client.post("/translate", json={"texts": ["a", "fail"]})
     assert failed.status_code == 500 and "secret of the house" in caplog.text
-    assert failed.json() == {"detail": "The model failed (RuntimeError); the server's log has the cause."}
+    assert failed.json().keys() == {"detail"} and "(RuntimeError)" in failed.text and "secret" not in failed.text
     figures = server.client.get("/metrics").text
     for line in (
         'weft_requests_total{path="/translate",status="200"} 1.0', 'weft_requests_total{path="other",status="404"} 2.0',
@@ -198,7 +196,7 @@ def test_an_error_of_the_server_is_a_500(server, stub, monkeypatch):
     monkeypatch.setattr(stub, "inputs", None)
     response = server.client.post("/translate", json={"texts": "a"})
     assert response.status_code == 500 and "x-request-id" in response.headers
-    assert response.json() == {"detail": "The server failed; its log has the cause."}
+    assert response.json().keys() == {"detail"} and "NoneType" not in response.text
 
 
 def test_a_key_is_compared_as_bytes_and_asked_for_by_path(stub):
@@ -241,7 +239,7 @@ def test_a_refused_or_empty_text_does_not_harm_the_others(server, stub):
 def test_too_late_an_answer_is_given_up_and_its_computation_ends(stub):
     with running(stub, timeout_s=0.3, stop_timeout_s=0.3) as server:
         response = server.client.post("/translate", json={"texts": "wait"})
-        assert response.status_code == 504 and response.json() == {"detail": "No answer within 0.3 s."}
+        assert response.status_code == 504 and "0.3 s" in response.json()["detail"]
         soon(lambda: stub.gave_up == 1)
         assert server.client.post("/translate", json={"texts": "b"}).json() == {"translations": ["B"]}
     with running(stub, stop_timeout_s=0.3) as server:  # nor does a server that stops wait for it

@@ -41,9 +41,8 @@ def test_reactions_come_in_one_list_and_then_their_forward_ranks(task, planner, 
         *found, last = rows_of(expand(server, smiles="O=C(C)NCc1ccccc1"))
     assert last["target"] == AMIDE and last["remarks"] == []
     proposed = [row for row in found if "reaction" in row]
-    assert [row["rank"] for row in proposed] == list(range(1, last["found"] + 1)) and found[
-        : len(proposed)
-    ] == proposed
+    assert [row["rank"] for row in proposed] == list(range(1, last["found"] + 1))
+    assert found[: len(proposed)] == proposed
     assert [row["reaction"] for row in proposed[:2]] == [f"{ACID}.{AMINE}>>{AMIDE}", f"CC(=O)Cl.{AMINE}>>{AMIDE}"]
     assert [part["in_stock"] for part in proposed[0]["reactants"]] == [True, False]
     ranks = {row["rank"]: row for row in found[len(proposed) :]}
@@ -66,7 +65,7 @@ def test_wishes_cards_and_bad_input(task):
         for body, reason in (
             ({"smiles": "C1CC"}, "'C1CC' is not a molecule"), ({"smiles": "CCO.CCN"}, "is 2 molecules"),
             ({"n": 0}, "body.n"), ({"n_steps": 1}, "body.n_steps"), ({"forbidden": ["C1"]}, "'C1'"),
-            ({"have": ["x"]}, "'x'"), ({"on_salt": "strip"}, "body.on_salt: This server does not allow this field."),
+            ({"have": ["x"]}, "'x'"), ({"on_salt": "strip"}, "body.on_salt"),
         ):  # fmt: skip
             answer = expand(server, **body)
             assert answer.status_code == 422 and reason in answer.json()["detail"], body
@@ -97,13 +96,14 @@ def test_a_request_counts_in_the_queue_and_a_client_that_leaves_ends_its_job(tas
 def test_errors_are_lines(task, monkeypatch):
     with running(task, timeout_s=1) as server:
         monkeypatch.setattr(Expansion, "next_job", lambda self: None)  # the model is never asked
-        assert rows_of(expand(server)) == [{"detail": "No answer within 1 s."}]
+        [row] = rows_of(expand(server))
+        assert row.keys() == {"detail"} and "1 s" in row["detail"]
 
         def fail(self):
             raise RuntimeError("secret of the house")
 
         monkeypatch.setattr(Expansion, "next_job", fail)
-        assert rows_of(expand(server))[-1]["detail"].startswith("The model failed (RuntimeError)")
+        assert "(RuntimeError)" in rows_of(expand(server))[-1]["detail"]
         assert "weft_failures_total 1.0" in server.client.get("/metrics").text
 
 
@@ -134,7 +134,7 @@ def test_a_route_that_is_being_built_is_drawn_and_judged(task):
             ({"route": {"smiles": "C1CC"}}, "C1CC"), ({"route": {}}, "smiles: missing"),
             ({"route": {"smiles": 1}}, "smiles"), ({"route": route, "file": ".exe"}, "body.file"), ({}, "route"),
             ({"text": "C1CC"}, "'C1CC' is not a molecule"),
-            ({"route": {"smiles": "CCO", "children": [{"smiles": "CO"}] * 200}}, "This route has 201 molecules"),
+            ({"route": {"smiles": "CCO", "children": [{"smiles": "CO"}] * 200}}, "201 molecules"),
         ):  # fmt: skip
             answer = build(**body)
             assert answer.status_code == 422 and reason in answer.json()["detail"], body
@@ -157,7 +157,7 @@ def test_routes_are_built_within_the_limits_of_the_server(task, monkeypatch):
         soon(lambda: all(others))
         full, late = sorted((answer for [answer] in others), key=lambda answer: answer.status_code)
         assert full.status_code == 429 and "waiting: 1)" in full.json()["detail"]
-        assert late.status_code == 504 and late.json()["detail"] == "No answer within 2 s."
+        assert late.status_code == 504 and "2 s" in late.json()["detail"]
         soon(lambda: all(first))  # in time, although their threads go on
         go.set()
         assert [answer.status_code for [answer] in first] == [504] * building.AT_ONCE  # no step was judged in time
