@@ -196,7 +196,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=positive, default=2, metavar="N", help="threads of torch (default: %(default)s)")
     add("--new-tokens", type=int, metavar="N", help="tokens to generate when decoding (default: the case's)")
     add("--model", metavar="FOLDER",
-        help="for the case routes: a trained dms-flash-10m; for translation: a trained text model with its tokenizer")  # fmt: skip
+        help="for the case routes: a trained dms-flash-10m; for translation: a trained text model with its "
+        "tokenizer")  # fmt: skip
     add("--routes", metavar="FILE", help="for the case routes: a file of routes")
     add("--texts", metavar="FILE", help="for translation: source texts, one per line, gzipped or not")
     add("--sources", type=positive, default=32, metavar="N",

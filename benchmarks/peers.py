@@ -216,8 +216,9 @@ class SparseCase(Case):
     """A sparse model and two dense ones, as wide as one expert and as wide as all experts that a token uses."""
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
+        wide = {"encoder_ffn_dim": 1536, "decoder_ffn_dim": 1536}
         for name, preset, overrides in (
-            ("dense, as wide as the experts a token uses", "dms-flash-10m", {"encoder_ffn_dim": 1536, "decoder_ffn_dim": 1536}),
+            ("dense, as wide as the experts a token uses", "dms-flash-10m", wide),
             ("dense, as wide as one expert", "dms-flash-10m", {}),
             ("sparse, 2 of 3 experts", "dms-flex-20m", {}),
         ):  # fmt: skip

@@ -45,8 +45,6 @@ def run(
     parts: Parts | None,
     workers: cluster.WorkerSettings | None = None,
     *,
-    what: str,
-    unit: str,
     is_shown: bool = True,
     take: Callable[[Result], str | None] = lambda result: None,
 ) -> Counter[str]:
@@ -57,8 +55,7 @@ def run(
         items: all items of this process.
         parts: the folder for the results, after `begin`, if they are to be written.
         workers: the workers on Ray, or None for this process.
-        what, unit: for the progress, as in [`Progress`].
-        is_shown: whether to show it.
+        is_shown: whether to show the progress.
         take: called with each result. It may return a text to print.
 
     Returns:
@@ -72,7 +69,7 @@ def run(
     remaining = [item for item in items if item[0] not in done]
     if not remaining:
         return states
-    progress = Progress(what, len(items), unit, done=states.total(), is_shown=is_shown)
+    progress = Progress(task.command, len(items), task.unit, done=states.total(), is_shown=is_shown)
 
     def watch() -> None:
         if parts is not None:

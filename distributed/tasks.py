@@ -101,11 +101,16 @@ class PlanTask(_ModelTask):
     conditions: dict[str, Any] = field(default_factory=dict)
     forward_model: str | None = None
     on_first: Callable[[Any, Route], None] | None = None
+    command, unit = "routes plan", "targets"
     window = 1  # targets need not stay together, as lines that are sampled do
 
     def __post_init__(self) -> None:
         library = self.settings.library
         self._library = None if library is None else Path(library).read_bytes()
+
+    def name(self, item: Target) -> str:
+        """Return a text that distinguishes a target from others."""
+        return f"{item.id}\t{item.smiles}"
 
     def load(self) -> None:
         """Load the models."""
@@ -181,11 +186,15 @@ class GenerateTask(_ModelTask):
     seed: int = 0
     with_scores: bool = False
     num_conditions: int = 0
+    command, unit = "generate", "lines"
 
     @property
     def window(self) -> int:
         """The number of lines that must stay together: sampled texts depend on the others of their window."""
         return 1 if self.settings["sampling"] is None else window_of(self.batch_size)
+
+    def name(self, item: Line) -> str:
+        return repr(tuple(item))
 
     def load(self) -> None:
         self.task = TextTask(*self._generator("texts"))

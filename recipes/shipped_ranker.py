@@ -68,17 +68,17 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def reactions_of(
-    mapped: Sequence[Path], known: Sequence[Path], exclude: Sequence[Path]
+    mapped: Sequence[Path], routes: Sequence[Path], exclude: Sequence[Path]
 ) -> tuple[list[Reaction], list[Reaction]]:
     """Return the reactions of the library in random order, and those that are held out.
 
     Args:
         mapped: mapped reactions.
-        known: routes.
+        routes: routes whose reactions are in the library.
         exclude: routes. Reactions that make a molecule that these make are left out.
     """
     products = molecules_of(exclude)
-    steps = [step for file in known for route in read_canonical(file) for step in route.steps()]
+    steps = [step for file in routes for route in read_canonical(file) for step in route.steps()]
     is_first = {(step.smiles, joined(child.smiles for child in step.children)): False for step in steps}
     for file in mapped:
         for record in read_records(file):

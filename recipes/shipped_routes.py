@@ -60,13 +60,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def extend_library(
-    files: Iterable[Path], known: Iterable[Path], exclude: Iterable[Path], library: Path, workers: int
+    files: Iterable[Path], routes: Iterable[Path], exclude: Iterable[Path], library: Path, workers: int
 ) -> int:
     """Add mapped reactions to a library, and return their number.
 
     Args:
         files: mapped reactions.
-        known: routes whose reactions are in the library.
+        routes: routes whose reactions are in the library.
         exclude: routes. Reactions that make a molecule that these make are left out.
         library: the library.
         workers: the number of processes.
@@ -74,7 +74,7 @@ def extend_library(
     products = molecules_of(exclude)
     reactions = {
         (part.smiles, joined(child.smiles for child in part.children))
-        for file in known
+        for file in routes
         for route in read_canonical(file)
         for part in route.sub_routes()
     }

@@ -116,13 +116,12 @@ def main(args: argparse.Namespace) -> int:
     from weftformer.distributed.tasks import GenerateTask, Result
 
     lines, rows = list(read(args)), list[dict[str, Any]]()
-    names = (repr(tuple(line)) for line in lines)
     task = GenerateTask(
         args.model, loading_options(args), args.threads, _options(args), _settings(args), args.batch_size, args.seed,
         args.json_lines, len(_conditions(args)),
     )  # fmt: skip
     if is_shared(args):
-        states = run_shared(COMMAND, args, task, lines, names, "lines")
+        states = run_shared(args, task, lines)
         return 0 if states.total() == states["done"] else 1
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
@@ -132,9 +131,8 @@ def main(args: argparse.Namespace) -> int:
             rows.append(result.value)
         return _line(args, result.value) if args.output_file is None else None
 
-    with unfinished_rows(args, COMMAND, task.options, names, "lines") as parts:
-        items, is_shown = list(enumerate(lines)), not args.no_progress
-        job.run(task, items, parts, what=COMMAND, unit="lines", is_shown=is_shown, take=take)
+    with unfinished_rows(args, task, lines) as parts:
+        job.run(task, list(enumerate(lines)), parts, is_shown=not args.no_progress, take=take)
         if args.output_file is not None:
             _save(args, rows if parts is None else parts.rows(COMMAND))
         return report(rows if parts is None else parts.rows(COMMAND))

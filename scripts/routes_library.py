@@ -5,10 +5,11 @@ included one for AiZynthFinder.
 import argparse
 from pathlib import Path
 
-EPILOG = """REACTIONS is a table with a column of reaction SMILES (`reaction_smiles`, `rxn_smiles`, ...), or has a reaction
-SMILES or a JSON object with one on each line, gzipped or not. A row may also have `class` (one of the ten classes of
-USPTO-50K), `id` and `agents`. Agents may also stand among the reactants or between the two `>`: what gives no atom to the
-product is a reagent. If the reactions have no atom maps, rxnmapper adds them, in an environment of its own.
+EPILOG = """REACTIONS is a table with a column of reaction SMILES (`reaction_smiles`, `rxn_smiles`, ...), or has a
+reaction SMILES or a JSON object with one on each line, gzipped or not. A row may also have `class` (one of the ten
+classes of USPTO-50K), `id` and `agents`. Agents may also stand among the reactants or between the two `>`: what gives
+no atom to the product is a reagent. If the reactions have no atom maps, rxnmapper adds them, in an environment of its
+own.
 
 example:
   weftformer routes library reactions.csv --output-file own.jsonl.gz
@@ -27,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("reactions", type=Path, nargs="?", metavar="REACTIONS", help="reactions with atom maps")
     add("--output-file", type=Path, metavar="FILE", help="library to write, for --library")
     add("--aizynthfinder", type=Path, metavar="FOLDER",
-        help="write the included templates, their ranker, the stock and a config.yml for AiZynthFinder (needs onnx)")  # fmt: skip
+        help="write the included templates, their ranker, the stock and a config.yml for AiZynthFinder "
+        "(needs onnx)")  # fmt: skip
     add("--stock", type=Path, metavar="FILE", help="molecules for its stock, SMILES (default: the included ones)")
     add("--workers", type=int, metavar="N", help="processes (default: one per core)")
     add("--overwrite", action="store_true", help="replace the file, or the files of the folder")

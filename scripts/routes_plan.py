@@ -126,9 +126,8 @@ def main(args: argparse.Namespace) -> int:
     task = PlanTask(
         args.model, loading_options(args), args.threads, _options(args), settings, conditions, args.forward_model
     )
-    names = (f"{target.id}\t{target.smiles}" for target in targets)
     if is_shared(args):
-        return _status(run_shared(COMMAND, args, task, targets, names, "targets"))
+        return _status(run_shared(args, task, targets))
     plans = dict[int, Plan]()
 
     def take(result: Result) -> str:
@@ -137,11 +136,10 @@ def main(args: argparse.Namespace) -> int:
 
     if len(targets) == 1:
         task.on_first = _print_first
-    with unfinished_rows(args, COMMAND, task.options, names, "targets") as parts:
+    with unfinished_rows(args, task, targets) as parts:
         for row in [] if parts is None else parts.rows(COMMAND, is_whole=False):
             plans[row["number"] - 1] = Plan.from_dict(row)
-        items, is_shown = list(enumerate(targets)), not args.no_progress
-        states = job.run(task, items, parts, what=COMMAND, unit="targets", is_shown=is_shown, take=take)
+        states = job.run(task, list(enumerate(targets)), parts, is_shown=not args.no_progress, take=take)
         _finish(args, targets, [plans[index] for index in range(len(targets))], stock)
     return _status(states)
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from weftformer.scripts.arguments import add_threads_option, positive
 
 if TYPE_CHECKING:
     from weftformer.distributed.parts import Parts
+    from weftformer.distributed.tasks import Task
 
 # Options that need all plans in memory.
 _OF_PLANS = ("json", "html", "picture", "export")
@@ -68,17 +69,15 @@ def is_shared(args: argparse.Namespace) -> bool:
 
 
 @contextmanager
-def unfinished_rows(
-    args: argparse.Namespace, command: str, options: dict[str, Any], names: Iterable[str], unit: str
-) -> Iterator[Parts | None]:
+def unfinished_rows(args: argparse.Namespace, task: Task, items: Sequence[Any]) -> Iterator[Parts | None]:
     """Yield the folder beside `--output-file` for the rows that are finished, None without a file.
 
     The folder stays if the run is interrupted, for `--resume`.
 
     Args:
         args: the arguments, with `output_file`, `resume` and `overwrite`.
-        command, options, names: as in `Parts.begin`.
-        unit: the name of the rows, in the plural.
+        task: what is done with the items.
+        items: the whole input.
 
     Raises:
         ValueError: there is a folder of an interrupted run, but neither --resume nor --overwrite, or --resume is given
@@ -99,14 +98,15 @@ def unfinished_rows(
         raise ValueError(f"{file} is finished: there is nothing to resume. --overwrite starts again.")
     parts = Parts(str(folder))
     try:
-        parts.begin(command, options, names, "start again with --overwrite")
+        parts.begin(task.command, task.options, map(task.name, items), "start again with --overwrite")
         yield parts
     except BaseException as error:
         parts.flush()
         if not any(folder.glob("part-*")):
             shutil.rmtree(folder, ignore_errors=True)
         elif isinstance(error, KeyboardInterrupt | BrokenPipeError):
-            print(f"Finished {unit} are in {folder}: run the same command with --resume to continue.", file=sys.stderr)
+            message = f"Finished {task.unit} are in {folder}: run the same command with --resume to continue."
+            print(message, file=sys.stderr)
         raise
     shutil.rmtree(folder)
 
@@ -117,18 +117,13 @@ def _refuse(args: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
             raise ValueError(f"--{name} is not supported with {why}")
 
 
-def run_shared(
-    command: str, args: argparse.Namespace, task: Any, items: Sequence[Any], names: Iterable[str], unit: str
-) -> Counter[str]:
+def run_shared(args: argparse.Namespace, task: Task, items: Sequence[Any]) -> Counter[str]:
     """Process the items of `args.shard` on `args.workers`, or in this process, and print a summary.
 
     Args:
-        command: the name of the command.
         args: the arguments.
-        task: what to do with the items, with its `options` as given by the user.
+        task: what to do with the items.
         items: the whole input.
-        names: a text for each item that distinguishes it from others.
-        unit: the name of the items, in the plural.
 
     Returns:
         The number of items in each state.
@@ -143,16 +138,16 @@ def run_shared(
     if args.workers is not None:
         workers = cluster.WorkerSettings(args.workers, args.threads or 1, args.ray_address, args.device)
     parts = Parts(str(args.output_file))
-    parts.begin(command, task.options, names)
-    items_of_shard = job.of_shard(list(enumerate(items)), args.shard, task.window)
+    parts.begin(task.command, task.options, map(task.name, items))
+    shard = job.of_shard(list(enumerate(items)), args.shard, task.window)
     start = time.monotonic()
     try:
-        states = job.run(task, items_of_shard, parts, workers, what=command, unit=unit, is_shown=not args.no_progress)
+        states = job.run(task, shard, parts, workers, is_shown=not args.no_progress)
     except (KeyboardInterrupt, BrokenPipeError):
-        print(f"Finished {unit} are in {parts.place}: run the same command to continue.", file=sys.stderr)
+        print(f"Finished {task.unit} are in {parts.place}: run the same command to continue.", file=sys.stderr)
         raise
     seconds = time.monotonic() - start
     counts = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
     share = states["done"] / max(1, states.total())
-    print(f"{states.total():,} {unit} in {parts.place}, {seconds:.0f} s: {counts or 'none'} ({share:.1%} done).")
+    print(f"{states.total():,} {task.unit} in {parts.place}, {seconds:.0f} s: {counts or 'none'} ({share:.1%} done).")
     return states

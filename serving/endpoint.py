@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import Annotated, Any, Protocol
 
 from fastapi import FastAPI, HTTPException, Request
@@ -161,8 +160,8 @@ class _Service:
             problems = [problem and _of_fields(problem) for _, problem in checked]
             if all(problems):
                 raise ValueError("; ".join(map(str, dict.fromkeys(problems))))
-            is_computed = [input is not None and problem is None for input, problem in checked]
-            items = self.queue.submit([input for input, _ in compress(checked, is_computed)])
+            places = [place for place, (input, problem) in enumerate(checked) if input is not None and not problem]
+            items = self.queue.submit([checked[place][0] for place in places])
             if endpoint.row is not None:
                 lines = self._lines(items, body, parts, end)
                 return StreamingResponse(lines, media_type="application/x-ndjson")
@@ -171,8 +170,9 @@ class _Service:
             raise self._refusal(error) from error
         # thousands of candidates take a second, which would block the event loop
         self.metrics.tokens.inc(await run_in_threadpool(lambda: sum(map(endpoint.count_tokens, results))))
-        remaining = iter(results)
-        answers = [next(remaining) if computed else None for computed in is_computed]
+        answers: list[Any] = [None] * len(checked)
+        for place, result in zip(places, results, strict=True):
+            answers[place] = result
         accepts_html = "text/html" in request.headers.get("accept", "")
         try:
             if accepts_html and endpoint.respond_html is not None:
@@ -188,20 +188,20 @@ class _Service:
 
         A client that disconnects closes the stream.
         """
-        endpoint, computed = self.endpoint, asyncio.wrap_future(items[0].answer)
+        endpoint, answer = self.endpoint, asyncio.wrap_future(items[0].answer)
         assert endpoint.row is not None
-        computed.add_done_callback(parts.put_nowait)
+        answer.add_done_callback(parts.put_nowait)
         try:
-            while (part := await asyncio.wait_for(parts.get(), end - time.monotonic())) is not computed:
+            while (part := await asyncio.wait_for(parts.get(), end - time.monotonic())) is not answer:
                 yield _line(await run_in_threadpool(endpoint.row, body, part))
-            result = computed.result()
+            result = answer.result()
             for row in await run_in_threadpool(lambda: list(endpoint.respond(body, [result], [None], end))):
                 yield _line(row)
         except _ERRORS as error:
             yield _line({"detail": self._refusal(error).detail})
         finally:
             self.queue.abandon(items)
-            computed.cancel()
+            answer.cancel()
 
     def _refusal(self, error: Exception) -> HTTPException:
         """Return the status of an error, and the reason in words."""
@@ -225,19 +225,19 @@ async def _results(request: Request, queue: Queue, items: Sequence[Item], end: f
         ClientDisconnect: the client has disconnected.
         Exception: the error of an input.
     """
-    computed = asyncio.gather(*(asyncio.wrap_future(item.answer) for item in items))
+    results = asyncio.gather(*(asyncio.wrap_future(item.answer) for item in items))
     # read an error that occurs after the request has ended, because asyncio would report it as never retrieved
-    computed.add_done_callback(lambda future: future.cancelled() or future.exception())
+    results.add_done_callback(lambda future: future.cancelled() or future.exception())
     disconnection = asyncio.ensure_future(_disconnection(request))
     try:
         seconds = max(0.0, end - time.monotonic())
-        await asyncio.wait((computed, disconnection), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if computed.done():
-            return computed.result()
+        await asyncio.wait((results, disconnection), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if results.done():
+            return results.result()
         raise ClientDisconnect if disconnection.done() else TimeoutError
     finally:
         queue.abandon(items)
-        computed.cancel()
+        results.cancel()
         disconnection.cancel()
 
 

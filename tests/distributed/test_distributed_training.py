@@ -89,19 +89,20 @@ KILLED = {
 }  # fmt: skip
 
 
-def assert_same_end(found, expected, folder: Path, whole: Path) -> None:
-    assert [result["curve"] for result in found] == [result["curve"] for result in expected]
+def assert_same_end(results, expected, folder: Path, whole: Path) -> None:
+    assert [result["curve"] for result in results] == [result["curve"] for result in expected]
     weights = [load_file(path / "model.safetensors") for path in (whole, folder)]
     assert any(name.endswith("selection_bias") for name in weights[0])
     torch.testing.assert_close(*weights, rtol=0, atol=0)
-    assert [result["experts"] for result in found] == [result["experts"] for result in expected]
+    assert [result["experts"] for result in results] == [result["experts"] for result in expected]
     assert not any(path.name.startswith(".") for path in folder.iterdir())
 
 
 IN_PARTS = {"distributed_config": "fsdp_size=2,ep_size=2"}
 # a resumed epoch whose last batch is not full: 44 rows, 16 of them a step, and two of the three steps are done
 ROWS = {
-    "max_tokens_per_batch": None, "per_device_train_batch_size": 4, "validation_split": 6, "predict_with_generate": False,
+    "max_tokens_per_batch": None, "per_device_train_batch_size": 4, "validation_split": 6,
+    "predict_with_generate": False,
 }  # fmt: skip
 
 

@@ -21,7 +21,8 @@ KINDS = {
     "dense": {"num_key_value_heads": 2, "use_qk_norm": True, "self_attention_position_type": "relative"},
     "published": {  # as in DirectMultiStep
         **PLAIN, **BIASES, "norm_type": "layernorm", "norm_first": False, "position_embedding_type": "learned",
-        "self_attention_position_type": "none", "tie_word_embeddings": False, "share_encoder_decoder_embeddings": False,
+        "self_attention_position_type": "none", "tie_word_embeddings": False,
+        "share_encoder_decoder_embeddings": False,
         "num_condition_features": 1,
     },
     "bucketed": {
@@ -91,13 +92,16 @@ def assert_same_text(results, expected, split):
     for name in expected:
         rows = len(expected[name]) // 2
         for rank, result in enumerate(results):
-            wanted, found = expected[name][rank * rows :][:rows] if split else expected[name], result[name]
+            expected_rows, result_rows = (
+                expected[name][rank * rows :][:rows] if split else expected[name],
+                result[name],
+            )
             if name == "scores":
                 # in 32 bits, whatever the dtype of the model
-                torch.testing.assert_close(found, wanted, rtol=5e-5, atol=5e-5)
+                torch.testing.assert_close(result_rows, expected_rows, rtol=5e-5, atol=5e-5)
             else:
-                length = wanted.shape[1] - found.shape[1]
-                assert torch.equal(torch.nn.functional.pad(found, (0, length)), wanted), name
+                length = expected_rows.shape[1] - result_rows.shape[1]
+                assert torch.equal(torch.nn.functional.pad(result_rows, (0, length)), expected_rows), name
 
 
 def compare(results, expected, folder, split):
@@ -117,9 +121,9 @@ def compare(results, expected, folder, split):
 def test_two_processes_equal_one(engine, kind, pair, folder_of, tmp_path):
     from .worker import run_engine  # only here: it imports much that no fast test needs
 
-    given = {"folder": folder_of(kind), "batch": batch_for(KINDS[kind])}
-    expected = run_engine(**given, out=tmp_path / "one")
-    results = pair.run("run_engine", **given, out=tmp_path / "two", **ENGINES[engine])
+    arguments = {"folder": folder_of(kind), "batch": batch_for(KINDS[kind])}
+    expected = run_engine(**arguments, out=tmp_path / "one")
+    results = pair.run("run_engine", **arguments, out=tmp_path / "two", **ENGINES[engine])
     compare(results, expected, tmp_path / "two", split=engine not in ("tensor", "expert, one batch"))
     biases = [name for name in expected["state"] if name.endswith("selection_bias")]
     assert len(biases) == (3 if KINDS[kind].get("router_bias_update_rate") else 0)

@@ -111,16 +111,16 @@ def test_two_workers_write_the_plans_of_one_process(two_cpus, planner_folder, tm
     assert cli.main([*words, "--output-file", "parts", "--workers", "2"]) == 3
     assert f"{len(TARGETS)} targets in parts" in (out := capsys.readouterr().out) and "2 refused" in out
     assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.jsonl"]) == 3
-    alone, joined = (
+    alone, of_workers = (
         {row["number"]: row for row in map(json.loads, (tmp_path / name).read_text().splitlines())}
         for name in ("alone.jsonl", "joined.jsonl")
     )
-    assert list(joined) == sorted(alone)
+    assert list(of_workers) == sorted(alone)
     for number, row in alone.items():
-        other = joined[number]
+        other = of_workers[number]
         assert list(other) == list(row) and (other["state"], other["settings"]) == (row["state"], row["settings"])
         assert Plan.from_dict(other).routes == Plan.from_dict(row).routes and other["problem"] == row["problem"]
-    assert {"done", "unfinished", "refused"} <= {row["state"] for row in joined.values()}
+    assert {"done", "unfinished", "refused"} <= {row["state"] for row in of_workers.values()}
     assert cli.main(["routes", "plan", "--join", "parts", "--output-file", "joined.csv"]) == 3
     assert (tmp_path / "joined.csv").read_text().startswith("id,target,solved,rank")
 

@@ -71,11 +71,11 @@ def test_shards_are_joined_to_what_one_process_writes(texts, tmp_path, capsys, o
             assert f"lacks {lacking}" in capsys.readouterr().err
             assert not (tmp_path / "joined").exists()
     assert cli.main(join) == 0
-    alone, joined = ((tmp_path / name).read_text().splitlines() for name in ("alone", "joined"))
+    alone, of_shards = ((tmp_path / name).read_text().splitlines() for name in ("alone", "joined"))
     if "--json-lines" not in options:
-        assert joined == alone
+        assert of_shards == alone
         return
-    for row, expected in zip(map(json.loads, joined), map(json.loads, alone), strict=True):
+    for row, expected in zip(map(json.loads, of_shards), map(json.loads, alone), strict=True):
         assert row.pop("score") == pytest.approx(expected.pop("score"), abs=1e-4)
         assert row == expected
 
@@ -89,8 +89,8 @@ def test_finished_rows_are_kept_and_other_settings_refused(texts, tmp_path, caps
     assert all(json.loads(row)["state"] == "done" and json.loads(row)["seconds"] > 0 for row in rows)
     before = {file: file.read_bytes() for file in tmp_path.glob("parts/*")}
     assert generate(texts, *words) == 0 and {file: file.read_bytes() for file in tmp_path.glob("parts/*")} == before
-    kept = rows[:3] + rows[5:]
-    first.write_text("".join(kept))
+    lines_on_disk = rows[:3] + rows[5:]
+    first.write_text("".join(lines_on_disk))
     assert generate(texts, *words) == 0
     new = set(tmp_path.glob("parts/part-*")) - set(before)
     numbers = [json.loads(row)["number"] for file in new for row in file.read_text().splitlines()]

@@ -16,8 +16,8 @@ from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import WeftTrainer, WeftTrainingArguments, building, fit_pairs
 
 SIZE = {
-    "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "dropout": 0.0,
+    "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "dropout": 0.0,
 }  # fmt: skip
 
 
@@ -36,8 +36,8 @@ class Doubles(WeftForConditionalGeneration):
 def arguments(data: Path, folder: Path, fields: dict[str, Any] | None = None, **settings) -> list[str]:
     """Return the command-line words of `weftformer train`."""
     settings = {
-        "train_file": data, "output_dir": folder, "config_overrides": json.dumps(SIZE | (fields or {})), "use_cpu": True,
-        "tokenizer_vocab_size": 262, "validation_split": 0, "disable_tqdm": True, "logging_steps": 1,
+        "train_file": data, "output_dir": folder, "config_overrides": json.dumps(SIZE | (fields or {})),
+        "use_cpu": True, "tokenizer_vocab_size": 262, "validation_split": 0, "disable_tqdm": True, "logging_steps": 1,
         "save_strategy": "no", "learning_rate": 0.01,
     } | settings  # fmt: skip
     if "RANK" in os.environ:
@@ -103,11 +103,13 @@ def evaluate(folder: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         dataset = Rows(rows) if case.pop("stream") else rows
         result: dict[str, Any] = {}
 
-        def compute_metrics(found, result=result):
-            best = found.predictions[0].argmax(-1) if isinstance(found.predictions, tuple) else found.predictions
-            labels, sources = texts(found.label_ids), texts(found.inputs)
+        def compute_metrics(evaluation, result=result):
+            best = evaluation.predictions
+            if isinstance(best, tuple):
+                best = best[0].argmax(-1)
+            labels, sources = texts(evaluation.label_ids), texts(evaluation.inputs)
             best = [row[: len(label)] for row, label in zip(best.tolist(), labels, strict=True)]
-            result |= {"predictions": best, "labels": labels, "sources": sources, "losses": len(found.losses)}
+            result |= {"predictions": best, "labels": labels, "sources": sources, "losses": len(evaluation.losses)}
             return {}
 
         arguments = WeftTrainingArguments(

@@ -63,11 +63,11 @@ def generated(model, batch, split):
     """Return beams with their scores, the beams of DirectMultiStep's search, and greedy text."""
     part = micro_batches(batch, split)[0] if split else batch
     inputs = {name: value for name, value in part.items() if name != "labels"}
-    wanted = {"max_new_tokens": 6, "num_beams": 3, "num_return_sequences": 2}
-    found = model.generate(**inputs, **wanted, return_dict_in_generate=True, output_scores=True)
-    by_length = model.generate(**inputs, **wanted, custom_generate="sqrt_length")
+    settings = {"max_new_tokens": 6, "num_beams": 3, "num_return_sequences": 2}
+    beams = model.generate(**inputs, **settings, return_dict_in_generate=True, output_scores=True)
+    by_length = model.generate(**inputs, **settings, custom_generate="sqrt_length")
     greedy = model.generate(**inputs, max_new_tokens=6)
-    return {"beams": found.sequences, "scores": found.sequences_scores, "by_length": by_length, "greedy": greedy}
+    return {"beams": beams.sequences, "scores": beams.sequences_scores, "by_length": by_length, "greedy": greedy}
 
 
 def run_engine(folder, batch, out, sizes=None, ddp=False):

@@ -64,10 +64,10 @@ def test_held_out_reactions_are_drawn_with_a_seed(source):
         rows.writelines(json.dumps({"product": "C" * number}) + "\n" for number in range(1, 41))
     gpu_queue.FOLDER.mkdir()
     whole = RecordedData(source.data, None)
-    drawn = [
+    samples = [
         gzip.decompress(whole.held_out(file.name, 5, source.data).read_bytes()).split(b"\n")[:-1] for _ in range(2)
     ]
-    assert drawn[0] == drawn[1] and len(set(drawn[0])) == 5
+    assert samples[0] == samples[1] and len(set(samples[0])) == 5
 
 
 def test_the_next_job_begins_if_one_fails(source, capsys):

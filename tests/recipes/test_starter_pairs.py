@@ -28,7 +28,7 @@ def test_a_version_has_its_pairs_and_the_card_of_the_starter_names_its_own():
 def test_the_answers_of_numbers_and_letters_are_right():
     pairs = StarterPairs(2, SENTENCES)
     for _ in range(200):
-        (places, number), rounded = re.findall(r"[\d.]+", (found := pairs.rounded())[0]), found[1]
+        (places, number), rounded = re.findall(r"[\d.]+", (pair := pairs.rounded())[0]), pair[1]
         assert abs(Decimal(rounded) - Decimal(number)) <= Decimal(5).scaleb(-int(places) - 1)
         source, converted = pairs.converted()
         amount, unit, _, into, *places = source.split()
@@ -48,9 +48,9 @@ def test_the_answers_of_numbers_and_letters_are_right():
         assert atoms(source.removeprefix("total: ")) == atoms(text) and len(re.findall("[A-Z]", text)) == len(
             atoms(text)
         )
-        steps, word = re.match(r"shift (\d): (.*)", (found := pairs.shifted())[0]).groups()
-        moved = [(ord(new) - ord(old)) % 26 for old, new in zip(word, found[1], strict=True) if old.isalpha()]
-        assert set(moved) == {int(steps)}
+        steps, word = re.match(r"shift (\d): (.*)", (pair := pairs.shifted())[0]).groups()
+        shifts = [(ord(new) - ord(old)) % 26 for old, new in zip(word, pair[1], strict=True) if old.isalpha()]
+        assert set(shifts) == {int(steps)}
         source, text = pairs.latin()
         assert text.isascii() and len(text.split()) == len(source.split()) - 1
         source, answer = pairs.ordered()

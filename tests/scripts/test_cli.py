@@ -43,17 +43,19 @@ import contextlib, io, json, sys
 import weftformer_command
 weftformer_command.import_parts()
 from weftformer.scripts import cli
-found = {{}}
-for words in [["--help"], ["--version"], [], ["routes"], *([*name.split(), "--help"] for name in cli.COMMANDS), ["convert"], ["generate", "--beams", "x"],
-              ["generate", "--model", "./no", "x"], ["evaluate", "no.csv", "--model", "./no"]]:
+results = {{}}
+for words in [["--help"], ["--version"], [], ["routes"], *([*name.split(), "--help"] for name in cli.COMMANDS),
+              ["convert"], ["generate", "--beams", "x"], ["generate", "--model", "./no", "x"],
+              ["evaluate", "no.csv", "--model", "./no"]]:
     out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = cli.main(words)
         except SystemExit as exit_:
             code = exit_.code
-    found[" ".join(words)] = [code, out.getvalue(), err.getvalue(), [name for name in {HEAVY!r} if name in sys.modules]]
-print(json.dumps(found))
+    heavy = [name for name in {HEAVY!r} if name in sys.modules]
+    results[" ".join(words)] = [code, out.getvalue(), err.getvalue(), heavy]
+print(json.dumps(results))
 """
     words = [sys.executable, "-c", code]
     surroundings = os.environ | {"COLUMNS": str(COLUMNS)}

@@ -82,7 +82,8 @@ def test_refusals(checkpoint, tmp_path, capsys):
 def test_a_folder_of_transformers_keeps_its_tokenizer_and_its_way_of_generating(tmp_path, capsys):
     torch.manual_seed(0)
     config = BartConfig(
-        vocab_size=53, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+        vocab_size=53, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2,
         encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=40,
     )  # fmt: skip
     model = BartForConditionalGeneration(config).eval()

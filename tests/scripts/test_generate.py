@@ -53,7 +53,7 @@ def alone(folder):
     """The texts for each line alone."""
     task = TextTask(*load_generator(folder, "texts"))
     inputs = [task.inputs([line], beams=2, max_new_tokens=8) for line in LINES]
-    texts = [task.generate(one)[0][0].text for one in inputs]
+    texts = [task.generate(input)[0][0].text for input in inputs]
     assert len(set(texts)) > 4, "the model is to tell the lines apart"
     return [" ".join(text.splitlines()) if line.strip() else "" for text, line in zip(texts, LINES, strict=True)]
 
@@ -133,18 +133,22 @@ def test_scores_are_log_probabilities(folder, capsys):
             **inputs, num_beams=4, num_return_sequences=4, max_new_tokens=8, max_length=None, length_penalty=0.0,
             return_dict_in_generate=True, output_scores=True,
         )  # fmt: skip
-    wanted = dict(zip(task.tokenizer.batch_decode(output.sequences, skip_special_tokens=True),
+    log_ps = dict(zip(task.tokenizer.batch_decode(output.sequences, skip_special_tokens=True),
                       output.sequences_scores.tolist(), strict=True))  # fmt: skip
-    both = [(one["score"], wanted[one["text"]]) for one in row["candidates"] if one["text"] in wanted]
+    both = [
+        (candidate["score"], log_ps[candidate["text"]])
+        for candidate in row["candidates"]
+        if candidate["text"] in log_ps
+    ]
     assert both and all(score == pytest.approx(log_p, abs=1e-4) for score, log_p in both)
 
 
 def test_weights_have_the_given_dtype(folder, monkeypatch, capsys):
-    seen, move = [], loading.to_device
-    monkeypatch.setattr(loading, "to_device", lambda model, *rest: seen.append(model.dtype) or move(model, *rest))
+    dtypes, move = [], loading.to_device
+    monkeypatch.setattr(loading, "to_device", lambda model, *rest: dtypes.append(model.dtype) or move(model, *rest))
     for words in ([], ["--dtype", "bfloat16"]):
         assert run(folder, "one two", *words) == 0
-    assert seen == [torch.float32, torch.bfloat16]
+    assert dtypes == [torch.float32, torch.bfloat16]
 
 
 def test_samples_depend_on_the_seed(folder, capsys):
@@ -155,7 +159,7 @@ def test_samples_depend_on_the_seed(folder, capsys):
     assert drawn(1) == drawn(1) != drawn(2)
     assert drawn(1, "--top-k", 1) == drawn(2, "--top-k", 1)
     run(folder, "one two", "--sample", "--num-return-sequences", 5, "--json-lines")
-    scores = [one["score"] for one in json.loads(capsys.readouterr().out)["candidates"]]
+    scores = [candidate["score"] for candidate in json.loads(capsys.readouterr().out)["candidates"]]
     assert len(scores) == 5 and scores == sorted(scores, reverse=True)
 
 
@@ -172,15 +176,15 @@ def test_a_too_long_line_is_reported_and_empty(folder, alone, capsys):
 
 
 def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
-    told = build(tmp_path_factory.mktemp("told"), num_condition_features=1)
+    model = build(tmp_path_factory.mktemp("told"), num_condition_features=1)
     (tmp_path / "in.csv").write_text("source,length\none two,1\none two,90\n")
-    assert run(told, "--input-file", "in.csv", "--condition-columns", "length") == 0
+    assert run(model, "--input-file", "in.csv", "--condition-columns", "length") == 0
     first, second, _ = capsys.readouterr().out.split("\n")
     assert first != second
     (tmp_path / "bad.csv").write_text("source,length\none two,1\none two,\n")
-    assert run(told, "--input-file", "bad.csv", "--condition-columns", "length") == 1
+    assert run(model, "--input-file", "bad.csv", "--condition-columns", "length") == 1
     assert "Row 1 of bad.csv has '' in condition column 'length', which must be a finite" in capsys.readouterr().err
-    assert run(told, "--input-file", "in.csv") == 1
+    assert run(model, "--input-file", "in.csv") == 1
     assert "expects 1 conditions per text, got 0" in capsys.readouterr().err
 
 
@@ -195,7 +199,9 @@ def test_compiled_graphs_write_what_fits(folder, monkeypatch, capsys):
     compiled, texts, write = [], [], GraphSearch.write
     monkeypatch.setattr(graph, "while_loop", run_loop)
     monkeypatch.setattr(GraphSearch, "_package", package)
-    monkeypatch.setattr(GraphSearch, "write", lambda self, *given: texts.append(write(self, *given)) or texts[-1])
+    monkeypatch.setattr(
+        GraphSearch, "write", lambda self, *arguments: texts.append(write(self, *arguments)) or texts[-1]
+    )
     compiled_folder().mkdir()
     assert run(folder, "--beams", "1", "one two", "six") == 0 and not any(
         text is not None for text in texts

@@ -53,7 +53,7 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys, monkeypatch)
         "\nstep 1: amide coupling, ",
         "└── NCc1ccccc1\n1 reaction, longest path 1; 2 starting materials\n",  # without a stock
     )
-    assert all(one in out for one in words)
+    assert all(word in out for word in words)
     heads, line = out.rstrip().splitlines()[-2:]
     assert " ".join(heads.split()) == "id solved routes groups purchasable recorded failing best score seconds"
     number, solved, routes, groups, purchasable, *_ = line.split()
@@ -131,14 +131,14 @@ def test_resume_after_an_interruption(folder, tmp_path, capsys, monkeypatch, nam
     table = [line.split()[:5] for line in capsys.readouterr().out.split("id ")[-1].splitlines()]
     (tmp_path / name).unlink()
 
-    asked, add = [], pool.PlanPool.add
+    targets_of_pools, add = [], pool.PlanPool.add
 
     def counted(self, key, request, *rest):
-        asked.append(request.target)
+        targets_of_pools.append(request.target)
         add(self, key, request, *rest)
 
     def interrupted(self):
-        if len(asked) - len(self) == 2:
+        if len(targets_of_pools) - len(self) == 2:
             raise KeyboardInterrupt
         return step(self)
 
@@ -155,10 +155,10 @@ def test_resume_after_an_interruption(folder, tmp_path, capsys, monkeypatch, nam
         assert run(folder, *words, *wrong) == 1 and parts in capsys.readouterr().err
     assert run(folder, *words[1:], "--resume") == 1
     assert "belongs to another input" in capsys.readouterr().err
-    asked.clear()
+    targets_of_pools.clear()
     assert run(folder, *words, "--resume", "--html", "a.html") == 3
     out = capsys.readouterr().out
-    assert len(asked) == 1 and not (tmp_path / parts).exists()
+    assert len(targets_of_pools) == 1 and not (tmp_path / parts).exists()
     assert [line.split()[:5] for line in out.split("id ")[-1].splitlines()][:5] == table[:5]
     assert all(smiles in (tmp_path / "a.html").read_text() for smiles in (AMIDE, ESTER))
     if name.endswith(".csv"):
@@ -187,17 +187,18 @@ def without_scores(text) -> list[dict]:
 )
 def test_mistakes_are_one_line_before_a_model_is_loaded(words, message, capsys, tmp_path):
     (tmp_path / "targets.smi").write_text("CCO\n")
-    given = words if words == ["targets.smi"] else ["CCO", *words]
-    assert cli.main(["routes", "plan", *given, "--model", "/nope"]) == 1
+    arguments = words if words == ["targets.smi"] else ["CCO", *words]
+    assert cli.main(["routes", "plan", *arguments, "--model", "/nope"]) == 1
     *before, line = capsys.readouterr().err.splitlines()
-    assert message in line and not any("error" in one for one in before)
+    assert message in line and not any("error" in text for text in before)
 
 
 def test_options_are_the_settings():
     parser = cli.build_parser(["routes plan"])[1]["routes plan"]
     for words, expected in (
         ([], PlanSettings()),
-        (["--allow", "cycles", "--allow", "oversized"], PlanSettings(constraints=Constraints(acyclic=False, size_limited=False))),
+        (["--allow", "cycles", "--allow", "oversized"],
+            PlanSettings(constraints=Constraints(acyclic=False, size_limited=False))),
         (["--no-grammar", "--ranking", "sqrt-length"], PlanSettings(grammar=False, ranking="sqrt_length")),
         (["--forbid", "OC", "--forbid-substructure", "[N+]", "--required-leaf", "OC"], PlanSettings(
             constraints=Constraints(forbidden=("CO",), forbidden_substructures=("[N+]",), required_leaf="CO"))),
@@ -219,7 +220,7 @@ def test_invalid_and_repeated_targets_among_others(folder, tmp_path, capsys):
     assert "2 molecules" in rows[5]["problem"] and "`--on-salt strip`" in out
     assert sorted(file.name for file in tmp_path.glob("*.svg")) == ["a-1.svg", "a-3.svg", "a-5.svg"]
     assert rows[0]["target"] == rows[2]["target"] == AMIDE  # one molecule in two spellings, and given twice
-    routes = [[one["route"] for one in row["candidates"]] for row in rows]
+    routes = [[candidate["route"] for candidate in row["candidates"]] for row in rows]
     assert routes[0] == routes[2] == routes[4] != [] and routes[1] == routes[3] == []
     assert f"{NOTHING}: not planned" in out
     assert "145 are allowed" in rows[3]["problem"] and rows[3]["problem"].count("C") < 100

@@ -22,8 +22,8 @@ JSON = {"content-type": "application/json"}
 
 @pytest.fixture
 def server(stub):
-    with running(stub, max_batch_size=1, max_queue=3, max_inputs=3, timeout_s=30) as made:
-        yield made
+    with running(stub, max_batch_size=1, max_queue=3, max_inputs=3, timeout_s=30) as instance:
+        yield instance
 
 
 def test_health_a_full_queue_and_openapi(server, stub):
@@ -132,13 +132,13 @@ UNFINISHED = {
 def test_requests_and_bodies_that_do_not_arrive_are_given_up(stub, trickles):
     with running(stub, header_timeout_s=0.3, timeout_s=0.3) as server, ThreadPoolExecutor(len(UNFINISHED)) as clients:
 
-        def answer(sent):
+        def answer(begin):
             with socket.create_connection(("127.0.0.1", server.port)) as slow:
-                slow.sendall(sent)
-                return until_closed(slow, b"a" if trickles and sent else b"")
+                slow.sendall(begin)
+                return until_closed(slow, b"a" if trickles and begin else b"")
 
-        for (sent, expected), found in zip(UNFINISHED.items(), clients.map(answer, UNFINISHED), strict=True):
-            assert found.startswith(expected), sent
+        for (sent, expected), reply in zip(UNFINISHED.items(), clients.map(answer, UNFINISHED), strict=True):
+            assert reply.startswith(expected), sent
 
 
 def until_closed(connection: socket.socket, trickle: bytes = b"") -> bytes:
@@ -171,9 +171,9 @@ def test_a_connection_that_does_not_read_its_answers_is_closed(stub):
 
 def test_requests_are_named_logged_and_counted(server, caplog):
     with caplog.at_level(logging.INFO, logger="weftformer.serving"):
-        named = server.client.post("/translate", json={"texts": ["a", "bc"]}, headers={"x-request-id": "mine-1"})
+        first = server.client.post("/translate", json={"texts": ["a", "bc"]}, headers={"x-request-id": "mine-1"})
         unnamed = [server.client.get("/nothing", headers={"x-request-id": f"no\tname{i}"}) for i in range(2)]
-    assert named.headers["x-request-id"] == "mine-1"
+    assert first.headers["x-request-id"] == "mine-1"
     ids = [response.headers["x-request-id"] for response in unnamed]
     assert all(re.fullmatch("[0-9a-f]{32}", name) for name in ids) and ids[0] != ids[1]
     assert re.search(r"mine-1 127\.0\.0\.1 POST '/translate' 200 \d\.\d{3} s", caplog.text)
@@ -185,7 +185,8 @@ def test_requests_are_named_logged_and_counted(server, caplog):
     assert failed.json().keys() == {"detail"} and "(RuntimeError)" in failed.text and "secret" not in failed.text
     figures = server.client.get("/metrics").text
     for line in (
-        'weft_requests_total{path="/translate",status="200"} 1.0', 'weft_requests_total{path="other",status="404"} 2.0',
+        'weft_requests_total{path="/translate",status="200"} 1.0',
+        'weft_requests_total{path="other",status="404"} 2.0',
         'weft_request_seconds_count{path="/translate"} 2.0', "weft_tokens_total 3.0", "weft_failures_total 1.0",
         "weft_waiting 0.0", "weft_computing 0.0",
     ):  # fmt: skip

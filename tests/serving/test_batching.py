@@ -72,11 +72,11 @@ def pools():
 
 @pytest.fixture
 def batcher(pools):
-    made = Batcher(pools, max_batch_size=6, max_queue=6)
-    yield made
-    made.stop()
+    instance = Batcher(pools, max_batch_size=6, max_queue=6)
+    yield instance
+    instance.stop()
     pools.go.set()
-    made.join(20)
+    instance.join(20)
 
 
 def answers(items):
@@ -95,12 +95,12 @@ def begun(batcher, pools, number=5, settings="a"):
 
 def test_inputs_join_and_leave_between_steps(batcher, pools):
     long = begun(batcher, pools)
-    others = batcher.submit([Input(1), Input(2), Input(3), Input(4)])
+    joiners = batcher.submit([Input(1), Input(2), Input(3), Input(4)])
     assert [batcher.computing, batcher.waiting] == [4, 1]  # one request has at most half of the capacity
     with pytest.raises(QueueFull):  # all of its inputs or none
         batcher.submit([Input(6)] * 6)
     pools.go.set()
-    assert answers(long + others) == [25, 1, 4, 9, 16]
+    assert answers(long + joiners) == [25, 1, 4, 9, 16]
     assert pools.steps[:3] == [[25], [1, 4, 9, 25], [4, 9, 16, 25]]
     assert answers(batcher.submit([Input(1), Input(2, "b")])) == [1, 4]
     soon(lambda: batcher.computing == 0)
@@ -134,10 +134,10 @@ def test_a_wide_input_waits_for_capacity_and_is_not_overtaken(pools):
 
 def test_an_abandoned_input_leaves_the_queue_or_its_pool(batcher, pools):
     (long,) = begun(batcher, pools, 10**9)
-    gone, kept = batcher.submit([Input(1)]), batcher.submit([Input(3)])
+    gone, survivor = batcher.submit([Input(1)]), batcher.submit([Input(3)])
     batcher.abandon([*gone, long])
     pools.go.set()
-    assert answers(kept) == [9]
+    assert answers(survivor) == [9]
     assert not long.answer.done() and not gone[0].answer.done()
     soon(lambda: batcher.computing == 0)
     assert all(1 not in step for step in pools.steps)

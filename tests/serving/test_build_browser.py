@@ -58,17 +58,19 @@ def serve(planner, library, tmp_path, browser):
         stock = Stock.from_file(tmp_path / "stock.csv", cache=False, progress=False)
         with running(RouteTask(planner, stock), **settings) as server:
             context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
-            own = str(server.client.base_url)
+            address_of_server = str(server.client.base_url)
 
             def tab(address=address):
                 page = context.new_page()
                 page.set_default_timeout(20_000)
                 page.on(
                     "request",
-                    lambda request: request.url.startswith((own, "data:", "blob:")) or wrong.append(request.url),
+                    lambda request: (
+                        request.url.startswith((address_of_server, "data:", "blob:")) or wrong.append(request.url)
+                    ),
                 )
                 page.on("pageerror", lambda error: wrong.append(str(error)))
-                page.goto(f"{own}/{address}")
+                page.goto(f"{address_of_server}/{address}")
                 return page
 
             yield SimpleNamespace(page=tab(), tab=tab, context=context, **vars(server))

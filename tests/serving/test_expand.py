@@ -38,14 +38,14 @@ def rows_of(response):
 
 def test_reactions_come_in_one_list_and_then_their_forward_ranks(task, planner, known):
     with running(RouteTask(planner, task.stock, forward=KnowsTheAmide(known[0]))) as server:
-        *found, last = rows_of(expand(server, smiles="O=C(C)NCc1ccccc1"))
+        *rows, last = rows_of(expand(server, smiles="O=C(C)NCc1ccccc1"))
     assert last["target"] == AMIDE and last["remarks"] == []
-    proposed = [row for row in found if "reaction" in row]
+    proposed = [row for row in rows if "reaction" in row]
     assert [row["rank"] for row in proposed] == list(range(1, last["found"] + 1))
-    assert found[: len(proposed)] == proposed
+    assert rows[: len(proposed)] == proposed
     assert [row["reaction"] for row in proposed[:2]] == [f"{ACID}.{AMINE}>>{AMIDE}", f"CC(=O)Cl.{AMINE}>>{AMIDE}"]
     assert [part["in_stock"] for part in proposed[0]["reactants"]] == [True, False]
-    ranks = {row["rank"]: row for row in found[len(proposed) :]}
+    ranks = {row["rank"]: row for row in rows[len(proposed) :]}
     assert ranks.keys() == {row["rank"] for row in proposed}
     assert (ranks[1]["forward_rank"], ranks[1]["evidence"], ranks[2]["forward_rank"]) == (2, "recorded", 0)
     assert proposed == rows_of_search(planner, task.stock)
@@ -124,9 +124,9 @@ def test_a_route_that_is_being_built_is_drawn_and_judged(task):
         def build(**body):
             return server.client.post("/build", json=body)
 
-        drawn = build(route=route, forbidden=["<b>"]).json()
-        assert drawn["open"] == [AMINE] and "1 open molecule<" in drawn["html"] and "&lt;b&gt;" in drawn["html"]
-        assert re.search(r"\d+ recorded", drawn["html"]) and drawn["html"].count('class="molecule') == 3
+        picture = build(route=route, forbidden=["<b>"]).json()
+        assert picture["open"] == [AMINE] and "1 open molecule<" in picture["html"] and "&lt;b&gt;" in picture["html"]
+        assert re.search(r"\d+ recorded", picture["html"]) and picture["html"].count('class="molecule') == 3
         assert build(route=route, have=[AMINE]).json()["open"] == []
         assert build(route={"smiles": AMIDE}).json()["open"] == [AMIDE]
         assert b"$RXN" in build(route=route, file=".rdf").content
@@ -153,9 +153,9 @@ def test_routes_are_built_within_the_limits_of_the_server(task, monkeypatch):
     with running(task, max_queue=1, timeout_s=2) as server:
         first = [server.later(body, "/build") for _ in range(building.AT_ONCE)]
         soon(lambda: len(started) == building.AT_ONCE)
-        others = [server.later(body, "/build") for _ in range(2)]
-        soon(lambda: all(others))
-        full, late = sorted((answer for [answer] in others), key=lambda answer: answer.status_code)
+        overflow = [server.later(body, "/build") for _ in range(2)]
+        soon(lambda: all(overflow))
+        full, late = sorted((answer for [answer] in overflow), key=lambda answer: answer.status_code)
         assert full.status_code == 429 and "waiting: 1)" in full.json()["detail"]
         assert late.status_code == 504 and "2 s" in late.json()["detail"]
         soon(lambda: all(first))  # in time, although their threads go on
@@ -200,7 +200,8 @@ def test_a_request_names_no_file_of_the_server(task, tmp_path):
     path = str(tmp_path / "secret.smi")
     with running(task) as server:
         for address, body in (
-            ("/plan", {"targets": path}), ("/plan", {"targets": "CCO", "library": path}), ("/expand", {"smiles": path}),
+            ("/plan", {"targets": path}), ("/plan", {"targets": "CCO", "library": path}), ("/expand",
+            {"smiles": path}),
             ("/plan", {"targets": "CCO", "have": [path]}), ("/build", {"text": path}), ("/build", {"route": path}),
             ("/build", {"route": {"smiles": path}}), ("/build", {"route": {"smiles": "CCO"}, "file": path}),
         ):  # fmt: skip

@@ -23,7 +23,7 @@ def schema(server):
 def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
     task, calls = RouteTask(planner, Stock(known[0].leaves())), []
     make, short = task.requests, PlanSettings(beams=1, max_new_tokens=1, direct=True)
-    monkeypatch.setattr(task, "requests", lambda **given: calls.append(given) or make(["CCO"], short))
+    monkeypatch.setattr(task, "requests", lambda **arguments: calls.append(arguments) or make(["CCO"], short))
     body = {
         "beams": 3, "num_augmentations": 4, "seed": 3, "ranking": "sqrt_length", "max_new_tokens": 9,
         "time_limit": 20, "on_salt": "strip", "direct": True, "num_routes": 3, "per_reaction": 2,
@@ -36,10 +36,10 @@ def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
     with running(task) as server:
         for more in (body | rules | {"allow": ["cycles"]}, {"grammar": False, "allow": ["cycles"]}, {}):
             assert server.client.post("/plan", json=targets | more).status_code == 200
-    others = {"targets": ["CCO"], "n_steps": [2], "starting_material": "CO", "on_error": "skip", "budget": 60.0}
+    expected = {"targets": ["CCO"], "n_steps": [2], "starting_material": "CO", "on_error": "skip", "budget": 60.0}
     constraints = Constraints(acyclic=False, **rules)
     settings = [PlanSettings(**body, constraints=constraints), PlanSettings(grammar=False), PlanSettings()]
-    assert calls == [others | {"settings": one} for one in settings]
+    assert calls == [expected | {"settings": setting} for setting in settings]
 
 
 @pytest.mark.parametrize("has_stock", [True, False])
@@ -99,10 +99,10 @@ class Finished(dict):
 def test_routes_are_drawn_once_and_in_time(planner, known, monkeypatch):
     routes = [Route("CCO", (Route("C" * carbons),)) for carbons in (1, 2, 3, 4, 4, 3)]
     plan = Plan("CCO", [Candidate("", float("-inf"), 1, route) for route in routes])
-    drawn = []
+    pictures = []
 
     def draw(route, **settings):
-        drawn.append(route)
+        pictures.append(route)
         return f"<svg of {route.to_string()}>"
 
     monkeypatch.setattr("weftformer.serving.planning.route_svg", draw)
@@ -112,7 +112,7 @@ def test_routes_are_drawn_once_and_in_time(planner, known, monkeypatch):
         rows = server.client.post("/plan", json=body).json()["plans"][0]["candidates"]
     assert [row["svg"] for row in rows] == [f"<svg of {route.to_string()}>" for route in routes]
     assert {row["score"] for row in rows} == {None}
-    assert drawn == routes[:4]
+    assert pictures == routes[:4]
     with pytest.raises(TimeoutError):  # which the server answers with 504
         task.endpoints(Limits())[0].respond(
             SimpleNamespace(targets=["CCO"], svg=True, max_routes=None), [plan], [None], 0.0
@@ -150,7 +150,7 @@ class KnowsTheAmide(ForwardModel):
 
     def _predict(self, batch):
         amide = self.route.smiles, tuple(sorted(self.route.leaves()))
-        return {one: 2 if one == amide else 0 for one in batch}
+        return {reaction: 2 if reaction == amide else 0 for reaction in batch}
 
 
 def test_a_forward_model_judges_routes(planner, known):
@@ -159,5 +159,5 @@ def test_a_forward_model_judges_routes(planner, known):
         first, second = server.client.post("/plan", json=body).json()["plans"]
         assert "predicts the products of reactions, 5 beams" in server.client.get("/").text
     assert first["candidates"][0]["feasibility"] == 1.0
-    assert [one["forward_rank"] for one in first["candidates"][0]["reactions"]] == [2]
-    assert {one["feasibility"] for one in second["candidates"] if one["route"]} == {0.0}
+    assert [row["forward_rank"] for row in first["candidates"][0]["reactions"]] == [2]
+    assert {row["feasibility"] for row in second["candidates"] if row["route"]} == {0.0}

@@ -33,7 +33,7 @@ JSON = {"content-type": "application/json"}
 
 @contextmanager
 def served(model, *options):
-    """Run `weftformer serve` as a process, and end it with SIGTERM. Yield the address of its endpoint and the process."""
+    """Run `weftformer serve` as a process, and end it with SIGTERM. Yield the address of its endpoint, and it."""
     command = [sys.executable, "-m", "weftformer", "serve", "--model", model, "--port", "0", "--log-level", "warning"]
     server = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -95,9 +95,9 @@ def test_under_load_answers_equal_those_alone_and_a_signal_ends_it_in_order(plan
 @pytest.fixture
 def servers(monkeypatch):
     """The servers that would run."""
-    seen: list[Server] = []
-    monkeypatch.setattr(Server, "run", lambda self, sockets: seen.append(self))
-    return seen
+    started: list[Server] = []
+    monkeypatch.setattr(Server, "run", lambda self, sockets: started.append(self))
+    return started
 
 
 def test_options_reach_the_server(servers, monkeypatch, untrained_folder):
@@ -126,7 +126,8 @@ STRANGE = ("evil.example", "localhost.evil.example", "evil.localhost", "127.0.0.
         ("--host localhost", "", LOOPBACK, STRANGE),
         ("--host ::1", "", LOOPBACK, STRANGE),
         ("--host 127.0.0.3", "", (*LOOPBACK, "127.0.0.3:8000"), STRANGE),
-        ("--allowed-host A.example --allowed-host *.b.example", "", (*LOOPBACK, "a.example:443", "c.B.example"), ("b.example", *STRANGE)),
+        ("--allowed-host A.example --allowed-host *.b.example", "", (*LOOPBACK, "a.example:443", "c.B.example"),
+         ("b.example", *STRANGE)),
         ("--allowed-host [::5]", "", (*LOOPBACK, "[::5]:80"), STRANGE),
         ("--allowed-host *", "", (*LOOPBACK, *STRANGE), ()),
         ("", "key", (*LOOPBACK, *STRANGE), ()),
