@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from transformers import Cache, DynamicCache, GenerationMixin, LogitsProcessor, LogitsProcessorList
@@ -103,6 +103,19 @@ _OUTPUTS = {
 }
 
 
+class DecoderChoice(NamedTuple):
+    """The way in which `generate` writes a text.
+
+    Args:
+        name: `"compiled"` for a compiled search, `"cached"` for Weft's own search in Python, the fast path, or
+            `"transformers"` for the loop of transformers.
+        reason: why it is not a faster way, or why it is the fastest.
+    """
+
+    name: str
+    reason: str
+
+
 class WeftGenerationMixin(GenerationMixin):
     """`generate` with the plain path of decoding, and attributes through which the installed package extends it."""
 
@@ -113,6 +126,35 @@ class WeftGenerationMixin(GenerationMixin):
     def fast_path(self) -> Any:
         """The fast path (`decoding/dispatch.py`), which only the installed package has."""
         return None if self.config.package is None else self.config.package.fast_path
+
+    def decoder_for(self, inputs=None, generation_config=None, logits_processor=None, **kwargs) -> DecoderChoice:
+        """Return which of three ways `generate` would take for a request, and why.
+
+        Args:
+            inputs, generation_config, logits_processor, kwargs: the arguments of [`generate`].
+
+        Example:
+
+        ```python
+        >>> import torch
+        >>> from weftformer import WeftConfig, WeftForConditionalGeneration
+
+        >>> model = WeftForConditionalGeneration(WeftConfig(vocab_size=20, d_model=32)).eval()
+        >>> model.decoder_for(torch.tensor([[5, 6, 7]]), use_cache=False)
+        DecoderChoice(name='transformers', reason='the cache is turned off (use_cache=False)')
+        ```
+        """
+        if self.fast_path is None:
+            reason = (
+                "this is the code beside the weights (pip install weftformer, and import weftformer before loading)"
+            )
+            return DecoderChoice("transformers", reason)
+        if kwargs.get("custom_generate") is not None:
+            return DecoderChoice("transformers", "another search is given (custom_generate)")
+        source = kwargs.pop("input_ids", None) if inputs is None else inputs
+        with torch.no_grad():
+            choice = self.fast_path.decoder_for(self, source, generation_config, logits_processor or (), kwargs)
+        return DecoderChoice(*choice)
 
     @torch.no_grad()  # without it, `generate.__wrapped__` keeps gradients, as in transformers
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):

@@ -831,13 +831,8 @@ class WeftDecoder(WeftStack):
         key_positions = self._key_positions(positions, position_ids is not None, visible_mask, own_cache)
 
         embeds = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        hidden_states = self.embed(embeds, positions)
         mask = decoder_mask(self._masking(is_causal), embeds, attention_mask, own_cache)
-        self_positions = attention_positions(
-            self.config.self_attention_position_type, self.config,
-            positions, key_positions, positions, self.rotary_embedding, embeds, looks_ahead=False,
-        )  # fmt: skip
-        source_mask = cross_positions = None
+        source_mask = source_positions = None
         if encoder_hidden_states is not None:
             check_states(encoder_hidden_states, self.config.d_model, "encoder_hidden_states", batch)
             source = encoder_hidden_states.shape[1]
@@ -846,9 +841,62 @@ class WeftDecoder(WeftStack):
                 encoder_position_ids, encoder_hidden_states, encoder_attention_mask
             )
             source_mask = bidirectional_mask(self.config, embeds, encoder_attention_mask, encoder_hidden_states)
+        hidden_states = self.run_layers(
+            embeds,
+            positions,
+            key_positions,
+            mask,
+            encoder_hidden_states,
+            source_positions,
+            source_mask,
+            is_causal=is_causal,
+            token_mask=token_mask,
+            **{"given_cache" if is_checkpointed else "cache": cache},
+            **kwargs,
+        )
+        # with gradient checkpointing, a given cache is read, but not filled
+        cache = None if is_checkpointed else cache
+        return WeftDecoderOutput(last_hidden_state=hidden_states, **{CACHE: cache})
+
+    def run_layers(
+        self,
+        embeds: torch.Tensor,
+        positions: TokenPositions,
+        key_positions: TokenPositions,
+        mask: Any,
+        encoder_hidden_states: Any = None,
+        source_positions: TokenPositions | None = None,
+        source_mask: Any = None,
+        new_source_positions: TokenPositions | None = None,
+        **kwargs,
+    ) -> torch.Tensor:
+        """Return the states (B, T, D) of embedded tokens after all layers and the final norm.
+
+        `forward` and the step of the fast path (`decoding/step.py`) both call this method, with masks in the form that
+        attention reads. What is written here is what all ways of decoding compute.
+
+        Args:
+            embeds: embeddings of the tokens (B, T, D).
+            positions: positions of these tokens.
+            key_positions: positions of all keys, those of cached tokens included.
+            mask: the mask of self-attention.
+            encoder_hidden_states: states of the source. Without them there is no cross-attention.
+            source_positions, source_mask: positions and mask of the source.
+            new_source_positions: positions of the source whose keys this call projects. Defaults to all.
+            kwargs: further arguments of the layers, such as the cache.
+        """
+        config, rotary = self.config, self.rotary_embedding
+        hidden_states = self.embed(embeds, positions)
+        self_positions = attention_positions(
+            config.self_attention_position_type, config,
+            positions, key_positions, positions, rotary, embeds, looks_ahead=False,
+        )  # fmt: skip
+        cross_positions = None
+        if source_positions is not None:
+            new_source_positions = source_positions if new_source_positions is None else new_source_positions
             cross_positions = attention_positions(
-                self.config.cross_attention_position_type, self.config,
-                positions, source_positions, source_positions, self.rotary_embedding, embeds, is_cross=True,
+                config.cross_attention_position_type, config,
+                positions, source_positions, new_source_positions, rotary, embeds, is_cross=True,
             )  # fmt: skip
         for layer in self.layers:
             hidden_states = layer(
@@ -858,14 +906,9 @@ class WeftDecoder(WeftStack):
                 encoder_hidden_states,
                 encoder_attention_mask=source_mask,
                 cross_positions=cross_positions,
-                is_causal=is_causal,
-                token_mask=token_mask,
-                **{"given_cache" if is_checkpointed else "cache": cache},
                 **kwargs,
             )
-        # with gradient checkpointing, a given cache is read, but not filled
-        cache = None if is_checkpointed else cache
-        return WeftDecoderOutput(last_hidden_state=self.finish(hidden_states), **{CACHE: cache})
+        return self.finish(hidden_states)
 
     def _resize_token_embeddings(self, *args, **kwargs):
         table = super()._resize_token_embeddings(*args, **kwargs)
@@ -1239,8 +1282,9 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         scored = outputs.last_hidden_state[:, kept]
         loss = aux_loss = z_loss = None
-        is_chunked = labels is not None and chunks_loss(self.lm_head, chunked_loss, self.training)
-        logits = None if is_chunked else self.lm_head(scored)
+        is_plain = type(self).compute_logits is WeftForConditionalGeneration.compute_logits
+        is_chunked = labels is not None and is_plain and chunks_loss(self.lm_head, chunked_loss, self.training)
+        logits = None if is_chunked else self.compute_logits(scored)
         if labels is not None:
             settings = (labels[:, kept], smoothing, num_items_in_batch)
             if logits is None:
@@ -1279,6 +1323,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_router_logits=outputs.decoder_router_logits if wants_routers else None,
             **{CACHE: outputs.cache},
         )
+
+    def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Return the scores (..., vocabulary) of the decoder's states (..., D). All ways of decoding call this method."""
+        return self.lm_head(hidden_states)
 
     def save_pretrained(self, *args, **kwargs):
         """Save the model as in transformers, with a configuration that records whether the head is tied."""

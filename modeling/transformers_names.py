@@ -178,3 +178,27 @@ def update_finished_beams(model: Any, **states: Any) -> tuple[torch.Tensor, ...]
 def check_early_stop(model: Any, **states: Any) -> torch.Tensor:
     """Return which searches with beams may still find better ones."""
     return model._check_early_stop_heuristic(**states)
+
+
+_STATES_OF_BEAMS = """
+    sequences topk_running_sequences beam_scores topk_log_probs beam_indices topk_running_beam_indices
+    is_early_stop_heuristic_unsatisfied is_sent_finished next_token_hits_stopping_criteria top_num_beam_mask num_beams
+    cur_len decoder_prompt_len length_penalty early_stopping
+"""
+_STATES_OF_STOP = """
+    is_early_stop_heuristic_unsatisfied running_beam_scores beam_scores is_sent_finished cur_len max_length
+    decoder_prompt_len early_stopping length_penalty
+"""
+
+
+def _has_parameters(name: str, parameters: str) -> bool:
+    method = getattr(transformers.GenerationMixin, name, None)
+    return method is not None and {*inspect.signature(method).parameters} - {"self"} == {*parameters.split()}
+
+
+# Whether this transformers has the parts of a search that the three functions above call.
+FITS_SEARCH = (
+    _has_parameters("_prefill", "input_ids generation_config model_kwargs is_first_iteration")
+    and _has_parameters("_update_finished_beams", _STATES_OF_BEAMS)
+    and _has_parameters("_check_early_stop_heuristic", _STATES_OF_STOP)
+)

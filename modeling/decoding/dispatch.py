@@ -4,8 +4,6 @@ The fast path takes only models and requests that this file knows to be safe. Al
 """
 
 import copy
-import hashlib
-import inspect
 import operator
 from collections.abc import Iterable
 from functools import cache
@@ -14,22 +12,22 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
+import transformers
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook as has_global_hook
-from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
+from transformers import GenerationConfig
 from transformers.generation import GenerationMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging, output_capturing
 
 from ...common.watching import Watch
-from .. import attention, layers, modeling_weft, moe, positions
 from ..masks import KNOWN_IMPLEMENTATIONS
-from ..modeling_weft import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftStack
-from ..transformers_names import CACHE, attention_implementation, prepared_settings, special_tokens
+from ..modeling_weft import WeftForConditionalGeneration, WeftModel
+from ..transformers_names import CACHE, FITS_SEARCH, attention_implementation, prepared_settings, special_tokens
 from .cache import FastPathRequest
 from .compiled import has_compiled_folder
 from .continuous import needs_more
-from .graph import GraphSearch
+from .graph import GraphSearch, kind_of
 from .search import decode as decode  # for the loop of `generate`, which knows this module alone
 from .step import GROWING_ROTARY
 
@@ -41,123 +39,52 @@ _MODES = (
     GenerationMode.BEAM_SEARCH,
     GenerationMode.BEAM_SAMPLE,
 )
-# The methods of `GenerationMixin` that the searches replace or call, with their parameters. If a later transformers
-# has others, all requests take the plain path.
-_SEARCH = ("input_ids", "logits_processor", "stopping_criteria", "generation_config", "synced_gpus")
-_METHODS = {
-    "_sample": (*_SEARCH, "streamer", "model_kwargs"),
-    "_beam_search": (*_SEARCH, "model_kwargs"),
-    "_prefill": ("input_ids", "generation_config", "model_kwargs", "is_first_iteration"),
-    "_update_finished_beams": (
-        "sequences", "topk_running_sequences", "beam_scores", "topk_log_probs", "beam_indices",
-        "topk_running_beam_indices", "is_early_stop_heuristic_unsatisfied", "is_sent_finished",
-        "next_token_hits_stopping_criteria", "top_num_beam_mask", "num_beams", "cur_len", "decoder_prompt_len",
-        "length_penalty", "early_stopping",
-    ),
-    "_check_early_stop_heuristic": (
-        "is_early_stop_heuristic_unsatisfied", "running_beam_scores", "beam_scores", "is_sent_finished", "cur_len",
-        "max_length", "decoder_prompt_len", "early_stopping", "length_penalty",
-    ),
-}  # fmt: skip
-# Methods that the plain path calls for each token, and that the fast path does not call.
-_KNOWN_METHODS = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
-# The modules that a decoder is made of: some of torch, and those defined in these places. Whoever adds a module that
-# the step does not call must teach it to the step, or refuse it in `reason_against_model`.
+# Methods of the model that the plain path calls for each token, and the fast path does not.
+_ENTRIES = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
+# Where the modules of a decoder and their code are defined. The step runs attention through classes of its own and
+# joins projections, so it would ignore other code in their place.
+_PACKAGE = WeftModel.__module__.removesuffix("modeling_weft")
 _TORCH_MODULES = (nn.ModuleList, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm)
-_SOURCES = (
-    WeftModel.__module__.removesuffix("modeling_weft"),
-    "torch.nn.modules.activation",
-    "transformers.activations",
-)
-
-
-def _code_of(kind: type) -> dict[str, Any]:
-    """Return the methods and properties that a class defines."""
-    return {name: value for name, value in vars(kind).items() if isinstance(value, (FunctionType, property))}
-
-
-# The code of the modules that the step takes apart, as it was when this file was imported.
-_WRITTEN_FOR: dict[type, dict[str, Any]] = {
-    kind: _code_of(kind)
-    for kind in (
-        *_TORCH_MODULES,
-        *(kind for file in (attention, layers, modeling_weft, moe, positions) for kind in vars(file).values()),
-    )
-    if isinstance(kind, type) and issubclass(kind, nn.Module) and not issubclass(kind, PreTrainedModel)
-}
-_WRITTEN_FOR |= {kind: _code_of(kind) for kind in (WeftDecoder, WeftEncoder, WeftStack)}
-_NUM_ATTRIBUTES = {kind: len(vars(kind)) for kind in _WRITTEN_FOR}
-_FORWARD = frozenset(("forward",))
-# For each class, the names that an object of it must not have as its own attributes.
-_METHODS_OF = {
-    kind: frozenset().union(*(_WRITTEN_FOR.get(base, ()) for base in kind.__mro__)) for kind in _WRITTEN_FOR
-}
-
-
-def _replaced_code(kinds: Iterable[type]) -> str | None:
-    """Return the name of a class whose code was replaced after the import, if there is one.
-
-    The step and compiled searches would go on with the code that they were written for.
-    """
-    for kind in dict.fromkeys(base for own in kinds for base in own.__mro__ if base in _WRITTEN_FOR):
-        attributes, written = vars(kind), _WRITTEN_FOR[kind]
-        is_same = all(attributes.get(name) is code for name, code in written.items())
-        # another method may be new, in place of that of a base class
-        if not is_same or (len(attributes) != _NUM_ATTRIBUTES[kind] and _code_of(kind) != written):
-            return kind.__name__
-    return None
-
-
-# The functions that the step and the search stand in for, and a hash of the source of each. A change of one of them
-# must be made there too. Then the new hash, which `edited_function` logs, is written here.
-_STOOD_IN_FOR = {
-    WeftDecoder.forward: "697417be",
-    WeftModel.forward: "44e17994",
-    WeftForConditionalGeneration.forward: "3db43eae",
-    WeftForConditionalGeneration.prepare_inputs_for_generation: "be75a443",
-    attention.CrossAttention.forward: "4f5144fb",  # the step has no states of the source, only their keys and values
-}
+_MODULES = (_PACKAGE, "torch.nn.modules.activation", "transformers.activations")
+_CODE = (_PACKAGE, "torch.", "transformers.")
 
 
 @cache
-def edited_function() -> str | None:
-    """Return the name of a function whose source is not what the step stands in for, if there is one."""
-    for function, known in _STOOD_IN_FOR.items():
-        try:
-            source = inspect.getsource(inspect.unwrap(function))
-        except OSError:  # there is no source to edit, as in a frozen program
-            continue
-        code = "".join(source.split('"""')[::2])  # without the docstring
-        found = hashlib.sha256(code.encode()).hexdigest()[:8]
-        if found != known:
-            logger.debug(f"{function.__qualname__} has the hash {found}.")
-            return function.__qualname__
+def _bases(kind: type) -> list[type]:
+    """Return the classes of Weft, and the small ones of torch and transformers, that a class consists of."""
+    return [base for base in kind.__mro__ if base in _TORCH_MODULES or base.__module__.startswith(_MODULES)]
+
+
+@cache
+def _methods(kind: Any) -> frozenset[str]:
+    """Return the names that an object of a class must not have as its own attributes."""
+    members = [member for base in _bases(kind) for member in vars(base).items()]
+    return frozenset(["forward", *(name for name, value in members if isinstance(value, (FunctionType, property)))])
+
+
+def replaced_code(kinds: Iterable[type]) -> str | None:
+    """Return the name of a class with a method from another package, if there is one."""
+    for base in dict.fromkeys(base for kind in kinds for base in _bases(kind)):
+        for value in vars(base).values():
+            function = value.fget if isinstance(value, property) else value
+            if isinstance(function, FunctionType) and not function.__globals__["__name__"].startswith(_CODE):
+                return base.__name__
     return None
 
 
 # The models passed to `fast_decoding`.
 _CHOSEN: WeakSet[nn.Module] = WeakSet()
-# For each model, its state and its compiled graphs, or None if there cannot be any for this state.
-_GRAPHS: WeakKeyDictionary[nn.Module, tuple[Any, GraphSearch | None]] = WeakKeyDictionary()
-_logged_reasons: set[str] = set()
+# For each model, its state and its compiled graphs, or why there cannot be any for this state.
+_GRAPHS: WeakKeyDictionary[nn.Module, tuple[Any, GraphSearch | str]] = WeakKeyDictionary()
 # Arguments of `generate` that compiled graphs read, those that change nothing, and types of the other settings.
 _INPUTS = ("input_ids", "attention_mask", "condition_values")
 _NO_EFFECT = (("synced_gpus", False), ("streamer", None), ("stopping_criteria", None))
 _SIMPLE = (bool, int, float, str, list)
 # Settings of decoder-only models, and of a search that transformers no longer has.
+_NOT_COMPILED = "this search is not compiled (`weftformer compile` does it)"
 _REFUSED = ("prefill_chunk_size", "token_healing", "low_memory")
 # Other types of tensors may have no storage.
-_OWN_TENSORS = (nn.Parameter, torch.Tensor)
-
-
-@cache
-def changed_method() -> str | None:
-    """Return the name of a method that this transformers lacks or has with other parameters, if there is one."""
-    for name, parameters in _METHODS.items():
-        method = getattr(GenerationMixin, name, None)
-        if method is None or {*inspect.signature(method).parameters} - {"self"} != set(parameters):
-            return name
-    return None
+_PLAIN_TENSORS = (nn.Parameter, torch.Tensor)
 
 
 def _is_observed(module: nn.Module) -> bool:
@@ -179,31 +106,27 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
         model: the model.
         with_encoder: whether the encoder is not called as a module either.
     """
-    decoder, encoder = model.model.decoder, model.model.encoder
-    modules = [*decoder.modules(), *(encoder.modules() if with_encoder else ())]
-    for module in (model, model.model, model.lm_head, *modules):
+    stacks = [model.model.decoder, model.model.encoder] if with_encoder else [model.model.decoder]
+    modules = [model.lm_head, *(module for stack in stacks for module in stack.modules())]
+    for module in (model, model.model, *modules):
         if module.training:
             return "the model is in training mode (`model.eval()` ends it)"
-        if _is_observed(module) or not _METHODS_OF.get(type(module), _FORWARD).isdisjoint(module.__dict__):
+        if _is_observed(module) or not _methods(type(module)).isdisjoint(vars(module)):
             return f"a {type(module).__name__} has a hook, or a method of it was replaced (offloaded weights do both)"
     if has_global_hook():
         return "all modules have a global hook"
-    for name in _KNOWN_METHODS:  # a subclass or an adapter may have replaced the method
-        if getattr(getattr(model, name), "__func__", None) is not getattr(WeftForConditionalGeneration, name):
+    for name in _ENTRIES:
+        if getattr(type(model), name) is not getattr(WeftForConditionalGeneration, name):
             return f"the model's `{name}` is not Weft's own"
     if type(model.model) is not WeftModel:
         return f"there is a {type(model.model).__name__} in the model"
-    # The step calls the submodules of some modules, and not the modules themselves. It would ignore an adapter in
-    # place of one, or the `forward` of a subclass.
-    if edited := edited_function():
-        return f"the source of {edited} was edited"
-    kinds = dict.fromkeys(type(module) for module in (model.lm_head, *modules))
-    if replaced := _replaced_code(kinds):
-        return f"the code of {replaced} was replaced"
+    kinds = dict.fromkeys(map(type, modules))
     for kind in kinds:
-        if kind not in _TORCH_MODULES and not kind.__module__.startswith(_SOURCES):
+        if kind not in _TORCH_MODULES and not kind.__module__.startswith(_MODULES):
             return f"there is a {kind.__name__} in the model (an adapter, or a module of another package)"
-    weights = [weight for module in (model.lm_head, *modules) for weight in module.parameters(recurse=False)]
+    if name_of_class := replaced_code([WeftForConditionalGeneration, WeftModel, *kinds]):
+        return f"the code of {name_of_class} was replaced"
+    weights = [weight for module in modules for weight in module.parameters(recurse=False)]
     types = {type(weight).__name__ for weight in weights if type(weight) is not nn.Parameter}
     if types:
         return f"weights are of type {', '.join(sorted(types))} (quantised or sharded)"
@@ -232,8 +155,8 @@ def reason_against_request(
         checks_model: whether to check the model too.
     """
     settings, config = generation_config, model.config
-    if name := changed_method():
-        return f"transformers has another `{name}`"
+    if not FITS_SEARCH:
+        return f"the search of transformers {transformers.__version__} is another one"
     if mode not in _MODES:
         return f"the mode is {getattr(mode, 'value', mode)}"
     if inputs.get(CACHE) is not None or settings.cache_implementation is not None:
@@ -267,15 +190,9 @@ def reason_against_request(
 def prepared_request(
     model: Any, generation_config: GenerationConfig, inputs: dict[str, Any], mode: Any, batch_size: int
 ) -> FastPathRequest | None:
-    """Return the cache of a request that may take the fast path, or None if it may not.
-
-    Log each reason against the fast path once, at debug level.
-    """
-    against = reason_against_request(model, generation_config, inputs, mode)
-    if against is not None:
-        if against not in _logged_reasons:
-            _logged_reasons.add(against)
-            logger.debug(f"generate uses the plain path: {against}.")
+    """Return the cache of a request that may take the fast path, or None if it may not. Log each reason once."""
+    if reason := reason_against_request(model, generation_config, inputs, mode):
+        logger.info_once(f"transformers' own search writes this text, which is slower: {reason}.")
         return None
     beams = max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
     source_mask, prefix_mask = inputs.get("encoder_attention_mask"), inputs.get("decoder_attention_mask")
@@ -323,44 +240,55 @@ class _State:
             tensors = [*attributes["_parameters"].values(), *attributes["_buffers"].values()]
             self.objects += (type(module), *attributes.values(), *tensors)
             places += len(attributes["_forward_hooks"]), len(attributes["_forward_pre_hooks"])
-            # with the layout, which `weight.data = weight.data.t()` changes alone
-            own = [one for one in tensors if type(one) in _OWN_TENSORS]
-            places += [(one.data_ptr(), one.dtype, one.shape, one.stride()) for one in own]
-        methods = [getattr(getattr(model, name), "__func__", None) for name in _KNOWN_METHODS]
-        methods.append(_replaced_code({type(module) for module in modules}))
-        attention = ALL_ATTENTION_FUNCTIONS.get(attention_implementation(model.config))
-        has_hook, threads = has_global_hook(), torch.get_num_threads()
-        defaults = torch.get_default_dtype(), torch.get_default_device()
-        self.others = places, methods, attention, has_hook, threads, defaults, vars(model.config)
+            for tensor in tensors:
+                if (
+                    type(tensor) in _PLAIN_TENSORS
+                ):  # with the layout, which `weight.data = weight.data.t()` changes alone
+                    places.append((tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()))
+        self.values = (
+            places,
+            replaced_code({type(module) for module in modules}),
+            ALL_ATTENTION_FUNCTIONS.get(attention_implementation(model.config)),
+            has_global_hook(),
+            torch.get_num_threads(),
+            (torch.get_default_dtype(), torch.get_default_device()),
+            vars(model.config),
+        )
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, _State)
             and len(self.objects) == len(other.objects)
             and all(map(operator.is_, self.objects, other.objects))
-            and self.others == other.others
+            and self.values == other.values
         )
 
 
 def graph_search(model: Any) -> GraphSearch | None:
     """Return the graphs of searches for the model as it is now, or None if there cannot be any."""
+    graphs = _graphs(model)
+    return None if isinstance(graphs, str) else graphs
+
+
+def _graphs(model: Any) -> GraphSearch | str:
+    """Return the graphs of searches for the model as it is now, or why there cannot be any."""
     if not has_compiled_folder():
-        return None
-    kept, state = _GRAPHS.get(model), _State(model)
-    if kept is None or kept[0] != state:
-        state.others = copy.deepcopy(state.others)  # a configuration is edited in place
-        kept = _GRAPHS[model] = state, None if reason_against_graphs(model) else GraphSearch(model)
-    return kept[1]
+        return _NOT_COMPILED
+    entry, state = _GRAPHS.get(model), _State(model)
+    if entry is None or entry[0] != state:
+        state.values = copy.deepcopy(state.values)  # a configuration is edited in place
+        entry = _GRAPHS[model] = state, reason_against_graphs(model) or GraphSearch(model)
+    return entry[1]
 
 
 def _search_settings(model: Any, generation_config: GenerationConfig | None, settings: dict[str, Any]) -> Any:
     """Return the settings of a search, with tensors of special tokens, or None if graphs do not support them."""
-    prepared, others = prepared_settings(model, generation_config, settings)
+    prepared, unknown = prepared_settings(model, generation_config, settings)
     if prepared.max_new_tokens is not None:
         prepared.max_length = prepared.max_new_tokens + 1
     size, (start, ends, pad) = model.config.target_vocab_size, special_tokens(prepared)
     if (
-        others  # the plain path refuses names that it does not know
+        unknown  # the plain path refuses these names
         or prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
         or prepared.return_dict_in_generate
         or prepared.num_return_sequences not in range(1, prepared.num_beams + 1)
@@ -377,6 +305,50 @@ def _search_settings(model: Any, generation_config: GenerationConfig | None, set
     return prepared
 
 
+def _compiled_request(
+    model: Any, input_ids: Any, generation_config: GenerationConfig | None, processors: Any, inputs: dict[str, Any]
+) -> tuple[GraphSearch, Any] | str:
+    """Return the graphs for a request and its settings, or why graphs cannot write it."""
+    tensors = [input_ids, inputs.get("attention_mask"), inputs.get("condition_values")]
+    settings = {
+        name: value for name, value in inputs.items() if name not in _INPUTS and (name, value) not in _NO_EFFECT
+    }
+    if not all(value is None or isinstance(value, _SIMPLE) for value in settings.values()):
+        return "an input besides the source is given"
+    if not all(isinstance(processor, Watch) for processor in processors):
+        return "a logits processor is given"
+    for tensor in tensors:
+        is_plain = type(tensor) in _PLAIN_TENSORS and (tensor.ndim, tensor.device) == (2, model.device)
+        if not is_plain and (tensor is input_ids or tensor is not None):
+            return "the source is not in tensors of two dimensions on the device of the model"
+    if not input_ids.numel():
+        return "the source is empty"
+    graphs = _graphs(model)
+    if isinstance(graphs, str):
+        return graphs
+    configs = {} if generation_config is None else vars(generation_config), vars(model.generation_config)
+    if any(hasattr(value, "shape") for config in configs for value in config.values()):
+        return "tokens are given as tensors"  # which `!=` does not compare
+    last = graphs.last
+    if last is None or last[0] != (configs, settings):
+        last = copy.deepcopy((configs, settings)), _search_settings(model, generation_config, settings)
+        graphs.last = last
+    prepared, config, mask = last[1], model.config, tensors[1]
+    if prepared is None:
+        return "the settings need more than greedy search or beam search"
+    mode = prepared.get_generation_mode()
+    if reason := reason_against_request(model, prepared, {}, mode, checks_model=False):
+        return reason
+    sizes = (input_ids.shape[1], config.max_source_positions), (prepared.max_length - 1, config.max_target_positions)
+    if config.has_position_table and any(size > limit for size, limit in sizes):
+        return "the position table is shorter than the texts"
+    if mask is not None and not mask.any(dim=1).all():
+        return "the mask hides a whole source"
+    if graphs.packages(kind_of(prepared), len(input_ids) == 1) is None:
+        return _NOT_COMPILED
+    return graphs, prepared
+
+
 def compiled_texts(
     model: Any, input_ids: Any, generation_config: GenerationConfig | None, processors: Any, inputs: dict[str, Any]
 ) -> torch.Tensor | None:
@@ -387,40 +359,27 @@ def compiled_texts(
         input_ids: ids of the source, which have been checked.
         generation_config, processors, inputs: the arguments of `generate`.
     """
-    tensors = [input_ids, inputs.get("attention_mask"), inputs.get("condition_values")]
-    given = [one for one in tensors if one is not None]
-    settings = {
-        name: value for name, value in inputs.items() if name not in _INPUTS and (name, value) not in _NO_EFFECT
-    }
-    if (
-        not all(value is None or isinstance(value, _SIMPLE) for value in settings.values())
-        or not all(isinstance(processor, Watch) for processor in processors)
-        or input_ids is None
-        or not all(type(one) in _OWN_TENSORS and (one.ndim, one.device) == (2, model.device) for one in given)
-        or not input_ids.numel()
-        or (graphs := graph_search(model)) is None
-    ):
+    request = _compiled_request(model, input_ids, generation_config, processors, inputs)
+    if isinstance(request, str):
         return None
-    configs = {} if generation_config is None else vars(generation_config), vars(model.generation_config)
-    if any(hasattr(value, "shape") for config in configs for value in config.values()):
-        return None  # tensors of tokens, which `!=` does not compare
-    last = graphs.last
-    if last is None or last[0] != (configs, settings):
-        last = copy.deepcopy((configs, settings)), _search_settings(model, generation_config, settings)
-        graphs.last = last
-    prepared, config = last[1], model.config
-    if prepared is None:
-        return None
-    sizes = (input_ids.shape[1], config.max_source_positions), (prepared.max_length - 1, config.max_target_positions)
-    if (
-        reason_against_request(model, prepared, {}, prepared.get_generation_mode(), checks_model=False) is not None
-        or (config.has_position_table and any(size > limit for size, limit in sizes))
-        or (tensors[1] is not None and not tensors[1].any(dim=1).all())
-    ):
-        return None
+    graphs, settings = request
     for processor in processors:
         processor.check()
-    return graphs.write(prepared, *tensors)
+    return graphs.write(settings, input_ids, inputs.get("attention_mask"), inputs.get("condition_values"))
+
+
+def decoder_for(
+    model: Any, input_ids: Any, generation_config: GenerationConfig | None, processors: Any, inputs: dict[str, Any]
+) -> tuple[str, str]:
+    """Return the name of the way in which `generate` writes a request, and why. The arguments are those of
+    [`compiled_texts`].
+    """
+    compiled = _compiled_request(model, input_ids, generation_config, processors, inputs)
+    if not isinstance(compiled, str):
+        return "compiled", "`weftformer compile` has compiled this search"
+    prepared, model_inputs = prepared_settings(model, generation_config, inputs)
+    reason = reason_against_request(model, prepared, model_inputs, prepared.get_generation_mode())
+    return ("cached", compiled) if reason is None else ("transformers", reason)
 
 
 def fast_decoding(model: Any, enable: bool = True) -> Any:

@@ -15,7 +15,7 @@ heads that share keys, K width of a head, T tokens of a suffix, N tokens, M sour
 """
 
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -26,7 +26,8 @@ from transformers import EncoderDecoderCache
 from ..attention import CrossAttention, KeysValues, SelfAttention, eager_attention_forward
 from ..layers import at_least_float32
 from ..masks import additive
-from ..positions import TokenPositions, attention_positions
+from ..modeling_weft import WeftDecoderLayer
+from ..positions import TokenPositions
 from .cache import DecodingCache, by_layer
 
 # Rotary types whose frequencies transformers changes as a sequence grows.
@@ -36,8 +37,17 @@ GROWING_ROTARY = ("dynamic", "longrope")
 _NOTHING = 1e-30
 
 
-# Stands for the states of the source, which cross-attention reads only where a cache lacks their keys and values.
-_IN_CACHE: Any = ()
+class _NoStates:
+    """Stands for the states of the source, of which decoding has only the keys and values."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"The fast path has no `{name}` of the states of the source, only their keys and values: decode with "
+            'cache_implementation="dynamic".'
+        )
+
+
+_NO_STATES = _NoStates()
 
 
 class SharedStates:
@@ -127,6 +137,10 @@ class _Unhooked:
         return self.forward(*args, **kwargs)
 
 
+class _Layer(_Unhooked, WeftDecoderLayer):
+    pass
+
+
 class _SelfAttention(_Unhooked, SelfAttention):
     implementation = ""  # an attribute of each object: reading it from the configuration takes longer
     compute = staticmethod(attention_over_parts)
@@ -189,18 +203,19 @@ def layer_of_step(layer: Any, joins: bool) -> Any:
     cross = layer.encoder_attn
     return twin(
         layer,
+        _Layer,
         self_attn=attention,
         encoder_attn=twin(cross, _CrossAttention, implementation=cross.implementation),
     )
 
 
-class _Layer(NamedTuple):
+class _CachedLayer(NamedTuple):
     keys: Any
     values: Any
 
 
 class _Layers(NamedTuple):
-    layers: list[_Layer]
+    layers: list[_CachedLayer]
 
 
 class StepCache(EncoderDecoderCache):
@@ -214,7 +229,9 @@ class StepCache(EncoderDecoderCache):
 
     def __init__(self, past: Any, source: list[KeysValues], rows: int):
         self.self_attention_cache = past
-        layers = [_Layer(SharedStates.of((keys,), rows), SharedStates.of((values,), rows)) for keys, values in source]
+        layers = [
+            _CachedLayer(SharedStates.of((keys,), rows), SharedStates.of((values,), rows)) for keys, values in source
+        ]
         self.cross_attention_cache: Any = _Layers(layers)
         self.is_updated = dict.fromkeys(range(len(layers)), True)
 
@@ -251,8 +268,11 @@ class DecodeStep(nn.Module):
     def __init__(self, model: Any, joined: bool = True):
         super().__init__()
         self.decoder, self.lm_head, self.config = model.model.decoder, model.lm_head, model.config
-        # in a tuple, because their weights are those of the decoder
+        # bound methods, because a module would have the weights of the decoder a second time
         self.layers = tuple(layer_of_step(layer, joined) for layer in self.decoder.layers)
+        self.run_layers = twin(self.decoder, layers=self.layers).run_layers
+        self.compute_logits = model.compute_logits
+        self.is_additive = self.layers[0].self_attn.implementation != "sdpa"  # the masks of `decoder_mask`
         rotary = self.decoder.rotary_embedding
         # Inference mode saves bookkeeping, a twentieth of a step, but frequencies that the model keeps must not be
         # made in it.
@@ -299,38 +319,28 @@ class DecodeStep(nn.Module):
             source_positions: key positions of the source (B or 1, M).
             source_mask: mask of the source (B, 1, 1, M), or None.
         """
-        decoder, positions, rows = self.decoder, TokenPositions(position_ids), len(ids_W)
-        hidden_W1D = decoder.embed(decoder.embed_tokens(ids_W[:, None]), positions)
-        past_positions, cross_positions = self._positions(
-            positions, key_positions, _of_rows(source_positions, rows), hidden_W1D
+        embeds_W1D, positions, rows = (
+            self.decoder.embed_tokens(ids_W[:, None]),
+            TokenPositions(position_ids),
+            len(ids_W),
         )
         source_mask = _of_rows(source_mask, rows)
-        if self.layers[0].self_attn.implementation != "sdpa":  # the form of masks that `decoder_mask` makes
-            mask, source_mask = (None if m is None else additive(m, hidden_W1D.dtype) for m in (mask, source_mask))
-        for layer in self.layers:
-            # not as a module: without the overhead of hooks, of which there are none
-            hidden_W1D = layer.forward(
-                hidden_W1D,
-                mask,
-                past_positions,
-                encoder_hidden_states=_IN_CACHE,
-                encoder_attention_mask=source_mask,
-                cross_positions=cross_positions,
-                cache=cache,
+        if self.is_additive:
+            mask, source_mask = (
+                None if states is None else additive(states, embeds_W1D.dtype) for states in (mask, source_mask)
             )
-        return self.lm_head(decoder.finish(hidden_W1D))[:, 0]
-
-    def _positions(self, positions: TokenPositions, key_positions, source_positions: Any, like: torch.Tensor):
-        """Return the position tensors of self-attention and cross-attention, once for all layers."""
-        config, rotary = self.config, self.decoder.rotary_embedding
-        keys = TokenPositions(key_positions)
-        past = attention_positions(
-            config.self_attention_position_type, config, positions, keys, positions, rotary, like, looks_ahead=False
+        hidden_W1D = self.run_layers(
+            embeds_W1D,
+            positions,
+            TokenPositions(key_positions),
+            mask,
+            _NO_STATES,
+            TokenPositions(cast(torch.Tensor, _of_rows(source_positions, rows))),
+            source_mask,
+            positions,  # the keys of the source are in the cache, so that their positions are not read
+            cache=cache,
         )
-        keys = TokenPositions(source_positions)
-        return past, attention_positions(
-            config.cross_attention_position_type, config, positions, keys, positions, rotary, like, is_cross=True
-        )
+        return self.compute_logits(hidden_W1D)[:, 0]
 
 
 def _of_rows(states: torch.Tensor | None, rows: int) -> torch.Tensor | None:

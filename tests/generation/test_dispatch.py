@@ -245,9 +245,42 @@ def test_requests_leave_the_shared_configuration_unchanged(build, source, writes
     assert found.shape[1] == 9 and not writes.names
 
 
-def test_a_program_without_source_files_takes_the_fast_path(monkeypatch):
-    def no_source(function):
-        raise OSError("could not get source code")
+def test_decoder_for_says_who_writes_and_why(build, source, steps, caplog):
+    model = build("rotary")
+    for settings in ({"num_beams": 3}, {"use_cache": False}, {"do_sample": True}, {"output_attentions": True}):
+        steps.clear()
+        choice = model.decoder_for(source, **settings)
+        model.generate(source, max_new_tokens=3, return_dict_in_generate=True, **settings)
+        assert choice.name == ("cached" if steps else "transformers") and choice.reason
+    assert "use_cache=False" in model.decoder_for(source, use_cache=False).reason
+    assert "weftformer compile" in model.decoder_for(source).reason
+    assert "custom_generate" in model.decoder_for(source, custom_generate="sqrt_length").reason
+    assert "training mode" in model.train().decoder_for(source).reason
+    assert model.decoder_for(input_ids=source, attention_mask=torch.ones(4, 1, 9, 9)).name == "transformers"
 
-    monkeypatch.setattr(dispatch.inspect, "getsource", no_source)
-    assert dispatch.edited_function.__wrapped__() is None
+
+def test_the_reason_of_a_slow_search_is_logged_once(build, source, monkeypatch):
+    messages = []
+    monkeypatch.setattr(dispatch.logger, "info_once", messages.append, raising=False)
+    for _ in range(2):
+        build("rotary").generate(source, max_new_tokens=2, use_cache=False)
+    assert len(set(messages)) == 1 and "use_cache=False" in messages[0]
+
+
+def test_a_method_that_computes_logits_is_followed(build, source, steps, before):
+    class Rolled(WeftForConditionalGeneration):
+        def compute_logits(self, hidden_states):
+            return super().compute_logits(hidden_states).roll(1, dims=-1)
+
+    model, settings = build("rotary"), {"min_new_tokens": 12, "max_new_tokens": 12}
+    model.__class__ = Rolled
+    tokens = model.generate(source, **settings)
+    assert steps and not torch.equal(tokens, before)
+    assert torch.equal(tokens, model.generate(source, use_cache=False, **settings))
+
+
+def test_another_search_in_transformers_takes_the_plain_path(build, source, steps, monkeypatch):
+    model = build("rotary")
+    monkeypatch.setattr(dispatch, "FITS_SEARCH", False)
+    model.generate(source, max_new_tokens=3, num_beams=2)
+    assert not steps and model.decoder_for(source).name == "transformers"

@@ -1,4 +1,4 @@
-"""Edits of the model's source in place: all decoders follow them, or the request takes the plain path."""
+"""Edits of the model's source in place: all decoders follow them."""
 
 import json
 import shutil
@@ -16,8 +16,10 @@ SINK = """        key, value = (nn.functional.pad(states, (0, 0, 1, 0), value=0.
             attention_mask = nn.functional.pad(attention_mask, (1, 0), value=attention_mask.dtype == torch.bool)
 """
 SELF = UPDATED + "        mixed, weights = self.attend(query, key, value, attention_mask, positions, **kwargs)\n"
+KEYS = "lambda: self.keys_values(encoder_hidden_states, positions))\n"
+NUM_GRAPHS = 2  # the number of requests that a compiled search serves
 # Edits that the step and the compiled search follow.
-FOLLOWED = {
+EDITS = {
     "a gate in self-attention": [(ATTENTION, SELF, SELF + "        mixed = mixed * hidden_states.mean(-1, keepdim=True)\n")],
     "a sink in self-attention": [(ATTENTION, UPDATED, UPDATED + SINK)],
     "clipped queries": [(ATTENTION, "self.q_proj(hidden_states)", "self.q_proj(hidden_states).clamp(-0.5, 0.5)")],
@@ -34,14 +36,9 @@ FOLLOWED = {
     "the router": [("modeling/moe.py", "weights_NK = scores_NE.gather(-1, ids_NK)", "weights_NK = scores_NE.gather(-1, ids_NK) ** 2")],
     "a norm": [("modeling/layers.py", "rms_norm(heads, ", "rms_norm(heads + 0.5, ")],
     "the embedding": [(MODEL, "hidden_states = inputs_embeds * self.embed_scale", "hidden_states = inputs_embeds * 2.0")],
-}  # fmt: skip
-# Edits of what the step stands in for.
-KEYS = "lambda: self.keys_values(encoder_hidden_states, positions))\n"
-NUM_GRAPHS = 2  # the number of requests that a compiled search serves
-REFUSED = {
     "a gate in cross-attention": [(ATTENTION, KEYS, KEYS + "        query = query * hidden_states.mean(-1)[:, None, :, None]\n")],
-    "capped logits": [(MODEL, "else self.lm_head(scored)", "else self.lm_head(scored).roll(1, -1)")],
-    "the decoder": [(MODEL, "hidden_states = self.embed(embeds, positions)\n        mask", "hidden_states = self.embed(embeds * 2, positions)\n        mask")],
+    "capped logits": [(MODEL, "return self.lm_head(hidden_states)", "return self.lm_head(hidden_states).roll(1, -1)")],
+    "the decoder": [(MODEL, "hidden_states = self.embed(embeds, positions)\n        self_", "hidden_states = self.embed(embeds * 2, positions)\n        self_")],
 }  # fmt: skip
 
 
@@ -55,27 +52,14 @@ def results(tmp_path_factory):
     program = Path(__file__).with_name("edited_package.py")
     done = subprocess.run(
         [sys.executable, str(program), str(copy)],
-        input=json.dumps({"none": []} | FOLLOWED | REFUSED), capture_output=True, text=True, timeout=600, check=True,
+        input=json.dumps({"none": []} | EDITS), capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     return dict(map(json.loads, done.stdout.splitlines()))
 
 
-def test_the_package_is_what_the_step_was_written_for(results):
-    found = results["none"]
-    assert found["reason"] is None and found["takes_step"]
-    assert found["fast"] == found["plain"] and found["graph"] == found["plain"][:NUM_GRAPHS]
-
-
-@pytest.mark.parametrize("edit", FOLLOWED)
+@pytest.mark.parametrize("edit", ["none", *EDITS])
 def test_decoders_follow_edited_source(results, edit):
     found = results[edit]
-    assert found["plain"] != results["none"]["plain"]
+    assert edit == "none" or found["plain"] != results["none"]["plain"]
     assert found["reason"] is None and found["takes_step"]
     assert found["fast"] == found["plain"] and found["graph"] == found["plain"][:NUM_GRAPHS]
-
-
-@pytest.mark.parametrize("edit", REFUSED)
-def test_edits_of_what_the_step_stands_in_for_take_the_plain_path(results, edit):
-    found = results[edit]
-    assert found["plain"] != results["none"]["plain"] and found["fast"] == found["plain"]
-    assert "was edited" in found["reason"] and not found["takes_step"]
