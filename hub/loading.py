@@ -112,10 +112,16 @@ def use_threads(model: Any, threads: int | None) -> None:
         threads: the number. None for OMP_NUM_THREADS if it is set, else for one thread for a small model, and torch's own
             number for another.
     """
-    if threads is None and "OMP_NUM_THREADS" not in os.environ and model.num_parameters() < _SMALL:
-        threads = 1
+    threads = chosen_threads(model.num_parameters(), threads)
     if threads is not None:
         torch.set_num_threads(threads)
+
+
+def chosen_threads(num_parameters: int, threads: int | None) -> int | None:
+    """Return the number of threads that [`use_threads`] sets for a model of this size, or None for torch's own."""
+    if threads is None and "OMP_NUM_THREADS" not in os.environ and num_parameters < _SMALL:
+        return 1
+    return threads
 
 
 def check_family(folder_or_hub_id: str | PathLike) -> None:

@@ -43,11 +43,14 @@ def main(args: argparse.Namespace) -> None:
 
 def _how_to_use(folder: str, source: str, num_conditions: int) -> str:
     words = ["weftformer", "generate", "--model", folder]
-    # the command takes conditions from a table
-    words += ["--input-file", "NEW.csv"] if num_conditions else ["--"] * source.startswith("-") + [source]
-    return (
-        f"Saved in {folder}. To use it:\n  {shlex.join(words)}\nIn Python: {Path(folder) / 'README.md'} has the lines."
-    )
+    if num_conditions:  # the command takes conditions from a table
+        words += ["--input-file", "NEW.csv"]
+    elif source.startswith("-"):  # a text, not an option
+        words += ["--", source]
+    else:
+        words.append(source)
+    card = Path(folder) / "README.md"
+    return f"Saved in {folder}. To use it:\n  {shlex.join(words)}\nIn Python: {card} has the lines."
 
 
 def set_up_logging(is_main_process: bool) -> None:

@@ -2,14 +2,14 @@
 
 import copy
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import datasets
 from huggingface_hub import EvalResult
-from transformers import IntervalStrategy, PreTrainedTokenizerBase, SchedulerType, TrainerCallback, set_seed
+from transformers import IntervalStrategy, PreTrainedTokenizerBase, TrainerCallback, set_seed
 
 from ..hub import evaluation_results
 from ..hub.loading import use_threads
@@ -41,17 +41,12 @@ from .encoding import longest
 from .metrics import Row, TextMetrics
 from .options import DataArguments, ModelArguments
 from .pairs import Pairs
+from .planning import facts_of, plan_training, replaced
 from .report import OUTPUTS, PAGE, TrainingReport
 from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
 logger = logging.getLogger(__name__)
-
-# Of a run that begins from the included starter (docs/data.md has the measurements): few epochs of more pairs.
-_STARTER_RATE = 1e-3
-_STARTER_EPOCHS, _STARTER_ROWS = (10, 20), 20_000
-# The second cycle of the learning rate, if the first leaves enough to gain, is one to three times as long as the first.
-_SECOND_CYCLE_ROWS = 60_000
 
 
 def start(args: WeftTrainingArguments, *inputs: str | None) -> str | None:
@@ -81,6 +76,7 @@ def fit(
     evaluate: Callable[[WeftTrainer], dict[str, Any]],
     *,
     checkpoint: str | None = None,
+    is_starter: bool = False,
     **trainer_options: Any,
 ) -> WeftTrainer:
     """Train a model, save it with its tokenizer, evaluate it, and write its card, or push all of it.
@@ -89,9 +85,10 @@ def fit(
         build_model: builds the model. The random seed is set to `args.seed` just before.
         tokenizer: the tokenizer, which is saved too.
         data: encoded rows to train on as `"train"`, and to evaluate on as `"validation"` if there are any.
-        args: how to train, and the folder to write to. The trainer changes them. `threads` is set in this process.
+        args: how to train, and the folder to write to. The plan is made from them. `threads` is set in this process.
         evaluate: measures the trained model. It returns additional facts for the model card.
         checkpoint: the folder to resume from, see [`start`].
+        is_starter: whether the model is the included starter.
         **trainer_options: further arguments of [`WeftTrainer`].
 
     Returns:
@@ -103,15 +100,31 @@ def fit(
     if "validation" not in data:
         if args.load_best_model_at_end:
             raise ValueError("--load-best-model-at-end needs something to evaluate on: give --validation-file.")
-        args.eval_strategy, args.do_eval = IntervalStrategy.NO, False
-    if trainer_options.get("compute_metrics") is None:
-        args.prediction_loss_only = True  # else every logit of the evaluation is kept
+        args = replaced(args, eval_strategy=IntervalStrategy.NO, do_eval=False)
     set_seed(args.seed)
     model = build_model()
-    logger.info(f"The model has {model.num_parameters():,} parameters.")
+    facts = facts_of(
+        args,
+        data["train"],
+        has_validation="validation" in data,
+        has_scores=trainer_options.get("compute_metrics") is not None,
+        width=model.config.d_model,
+        num_parameters=model.num_parameters(),
+        is_trained=bool(model.name_or_path),
+        is_starter=is_starter,
+        has_conditions=model.config.num_condition_features > 0,
+        has_schedule=trainer_options.get("schedule") is not None,
+    )
+    plan = plan_training(args, facts)
+    args = plan.arguments(args)
+    logger.info(f"The model has {model.num_parameters():,} parameters.\n{plan.describe(args)}")
     use_threads(model, args.threads)
     if speed := args.describe_speed():
         logger.info(speed)
+    if plan.first_cycle is not None:
+        cycles = TwoCyclesCallback(args, plan.first_cycle)
+        callbacks = [*trainer_options.get("callbacks", ()), cycles]
+        trainer_options |= {"callbacks": callbacks, "schedule": cycles.schedule}
     trainer = WeftTrainer(
         model=model,
         args=args,
@@ -161,9 +174,6 @@ class FittedPairs:
     example: str
     report: TrainingReport
 
-    def __iter__(self) -> Iterator[Any]:  # `trainer, example = fit_pairs(...)`
-        return iter((self.trainer, self.example))
-
     def _repr_html_(self) -> str:
         return self.report._repr_html_()
 
@@ -196,8 +206,7 @@ def fit_pairs(
         ValueError, FileNotFoundError: the arguments or the data are not valid.
     """
     with output_lock(training_args):
-        # a copy, so that the same arguments resume the run
-        return _fit_pairs(model_args, data_args, copy.copy(training_args), train_dataset, callbacks, schedule)
+        return _fit_pairs(model_args, data_args, training_args, train_dataset, callbacks, schedule)
 
 
 def _fit_pairs(
@@ -209,8 +218,10 @@ def _fit_pairs(
     schedule: Callable[..., float] | None,
 ) -> FittedPairs:
     _check_stream(data_args, training_args, train_dataset)
-    if training_args.predict_with_generate is None:
-        training_args.predict_with_generate = True
+    is_scored = training_args.predict_with_generate is not False
+    # `TextMetrics` shows sources
+    inputs = ["inputs"] if is_scored else []
+    training_args = replaced(training_args, predict_with_generate=is_scored, include_for_metrics=inputs)
     distributed_config = build_distributed_config(model_args, training_args)
     checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name)
     with training_args.main_process_first(desc="reading the data"):
@@ -219,7 +230,10 @@ def _fit_pairs(
     logger.info(
         f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {first[0]!r}\n  {first[1]!r}'
     )
-    model_args, cycles = _with_starter(model_args, training_args, pairs, schedule is not None)
+    is_starter = starts_from_starter(model_args, pairs)
+    if is_starter:
+        logger.info("Starting from the included starter (--from-scratch begins with random weights).")
+        model_args = replace(model_args, model_name_or_path=str(STARTER))
     tokenizer = build_tokenizer(model_args, pairs.texts(), training_args.is_main_process, checkpoint=checkpoint)
     # for `trained_columns`
     tokenizer.init_kwargs["text_columns"] = {"source": columns.source, "target": columns.target}
@@ -246,26 +260,32 @@ def _fit_pairs(
 
     def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
         results: list[EvalResult] = []
-        if training_args.do_eval:
+        if trainer.args.do_eval:
             scores = (_evaluated(trainer) or trainer.evaluate()) | {"eval_samples": len(data["validation"])}
             report(trainer, "eval", scores)
             results += _results(trainer, "eval", scores)
-            if training_args.predict_with_generate:
+            if is_scored:
                 outputs.extend(metrics.rows())
         if "test" in data:
             results += _results(trainer, "test", _predict(trainer, data["test"]))
         return _card_details(data_args, results, model_args)
 
-    training_args.include_for_metrics = ["inputs"] * training_args.predict_with_generate  # `metrics` shows them
     metrics = TextMetrics(tokenizer)
     collator = PairCollator(tokenizer, pairs.limits(config), training_args.device, data_args.pad_to_multiple_of)
+    # the collator lacks the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
     trainer = fit(
-        build, tokenizer, data, training_args, evaluate, checkpoint=checkpoint,
-        compute_metrics=metrics if training_args.predict_with_generate else None,
-        # without the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
+        build,
+        tokenizer,
+        data,
+        training_args,
+        evaluate,
+        checkpoint=checkpoint,
+        is_starter=is_starter,
+        callbacks=[*callbacks],
+        schedule=schedule,
+        compute_metrics=metrics if is_scored else None,
         data_collator=collator,
-        callbacks=[*callbacks, *filter(None, [cycles])], schedule=cycles.schedule if cycles else schedule,
-    )  # fmt: skip
+    )
     return FittedPairs(trainer, first[0], _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path))
 
 
@@ -293,38 +313,6 @@ def _facts(pairs: Pairs, data: Mapping[str, Any]) -> dict[str, str]:
                 f"{len(rows):,}, with up to {sources.max():,} source and {targets.max():,} target tokens"
             )
     return facts
-
-
-def _with_starter(
-    args: ModelArguments, training_args: WeftTrainingArguments, pairs: Pairs, has_schedule: bool = False
-) -> tuple[ModelArguments, TwoCyclesCallback | None]:
-    """Return the arguments with the included starter as the model, if that is the default, and the two cycles of its
-    training, if the arguments choose no other schedule. The training arguments get its rate and epochs.
-    """
-    if not starts_from_starter(args, pairs):
-        return args, None
-    args = replace(args, model_name_or_path=str(STARTER))
-    logger.info(
-        f"Starting from the included starter for {len(pairs):,} pairs (--from-scratch begins with random weights)."
-    )
-    if training_args.learning_rate is None:
-        training_args.learning_rate = _STARTER_RATE
-    if training_args.num_train_epochs is not None:
-        return args, None
-    fewest, most = _STARTER_EPOCHS
-    epochs = min(most, max(fewest, _STARTER_ROWS // len(pairs)))
-    training_args.num_train_epochs = epochs
-    has_pairs = "validation" in pairs.held_out or pairs.args.validation_split != 0
-    is_scored = has_pairs and training_args.predict_with_generate and training_args.eval_strategy == "epoch"
-    has_schedule |= training_args.lr_scheduler_type != "linear" or training_args.max_steps > 0
-    if has_schedule or not is_scored or training_args.load_best_model_at_end:
-        return args, None
-    second = min(3 * epochs, max(epochs, _SECOND_CYCLE_ROWS // len(pairs)))
-    training_args.num_train_epochs += second
-    training_args.lr_scheduler_type = SchedulerType.COSINE_WITH_RESTARTS
-    # not in each epoch: writing 50 texts takes about as long as an epoch
-    training_args.eval_strategy, training_args.eval_steps = IntervalStrategy.STEPS, 0.125
-    return args, TwoCyclesCallback(training_args, epochs / (epochs + second))
 
 
 def _check_stream(

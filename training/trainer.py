@@ -4,7 +4,6 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from datasets import Dataset
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, IterableDataset
-from transformers import IntervalStrategy, TrainerState
+from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
@@ -33,17 +32,13 @@ from .batching import TokenBudgetSampler, padded, row_lengths
 from .callbacks import ExpertStatisticsCallback, PushCodeCallback, weft_model
 from .checkpoints import ShardedModelTrainer
 from .muon import Muon, layer_matrices
-from .options import TrainingOptions
+from .planning import RunFacts, facts_of, plan_training, replaced
 from .router_counts import SumCounts, build_sum_counts
 from .streaming import ShuffledStream
 
 logger = logging.getLogger(__name__)
 
 _SAVING = ".saving-checkpoint"
-# The number of optimizer steps for which a small data set is repeated if no number of epochs is given.
-_STEPS = 2_000
-# With `auto_find_batch_size`, the token budget is lowered to 1 of this many parts at most.
-_FEWEST = 32
 
 
 class WeftTrainer(ShardedModelTrainer):
@@ -111,22 +106,17 @@ class WeftTrainer(ShardedModelTrainer):
                 "A ShuffledStream has no end, and the Trainer would take its length for a number of batches: remove "
                 "`__len__`, and set max_steps."
             )
-        if (
-            eval_dataset is None
-            and isinstance(args, TrainingOptions)
-            and args.eval_strategy == type(args).eval_strategy
-            and not getattr(args, "load_best_model_at_end", False)
-        ):
-            args.eval_strategy = IntervalStrategy.NO  # the default assumes that there is something to evaluate on
-        if isinstance(args, TrainingOptions) and args.num_train_epochs is None:
-            args.num_train_epochs = _default_epochs(args, train_dataset)
-        if getattr(args, "auto_find_batch_size", False) and getattr(args, "max_tokens_per_batch", None) is not None:
-            # it replaces the number of rows, in whose steps it is lowered
-            args.per_device_train_batch_size = max(_FEWEST, args.per_device_train_batch_size)
-        config = getattr(model, "config", None)
-        # otherwise DDP would search for unused weights in each step, but only a batch without conditions has any
-        if not getattr(config, "num_condition_features", 1) and getattr(args, "ddp_find_unused_parameters", 0) is None:
-            args.ddp_find_unused_parameters = False
+        config = None if model is None else weft_model(model).config
+        if args is not None:
+            facts = facts_of(
+                args,
+                train_dataset,
+                has_validation=eval_dataset is not None,
+                width=getattr(config, "d_model", None),
+                is_trained=model is not None and bool(weft_model(model).name_or_path),
+                has_conditions=bool(getattr(config, "num_condition_features", 1)),
+            )
+            args = plan_training(args, facts).arguments(args)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
         self.schedule = schedule
         _refuse_lost_noise(self.args, config)
@@ -134,8 +124,9 @@ class WeftTrainer(ShardedModelTrainer):
         check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
         weft = weft_model(self.model)
         config = weft.config
-        if self.args.learning_rate is None:
-            self.args.learning_rate = 5e-5 if weft.name_or_path else min(2e-3, 0.384 / config.d_model)
+        if self.args.learning_rate is None:  # `model_init` has only built the model now
+            facts = RunFacts(width=config.d_model, is_trained=bool(weft.name_or_path))
+            self.args = replaced(self.args, learning_rate=plan_training(self.args, facts).learning_rate)
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.add_callback(PushCodeCallback())
         generation_config = getattr(weft, "generation_config", None)
@@ -169,13 +160,13 @@ class WeftTrainer(ShardedModelTrainer):
             # fused, AdamW would also unscale float16 gradients, but not those of the matrices
             settings |= {"matrices": layer_matrices(self.model), "fused": False}
             self.optimizer_cls_and_kwargs = Muon, settings
-        share = self.args.warmup_steps
         # a schedule-free optimizer warms up by itself: it would take a share of the steps for a number of steps
-        self.args.warmup_steps = self.args.get_warmup_steps(self.state.max_steps)
+        chosen, warmup = self.args, self.args.get_warmup_steps(self.state.max_steps)
+        self.args = replaced(chosen, warmup_steps=warmup)
         try:
             return super().create_optimizer(*model)
         finally:
-            self.args.warmup_steps = share
+            self.args = chosen
 
     def get_train_dataloader(self) -> DataLoader:
         budget = self._token_budget()
@@ -215,10 +206,9 @@ class WeftTrainer(ShardedModelTrainer):
             dataset = list(dataset)  # accelerate would repeat or reorder rows of a stream without saying how many
         chosen, loading = self.args, self.accelerator.dataloader_config
         is_even, loading.even_batches = loading.even_batches, True  # otherwise processes wait for each other forever
-        self.args = copy(chosen)
-        self.args.dataloader_drop_last = False
-        if not chosen.prediction_loss_only:
-            self.args.train_sampling_strategy = "random"  # which is the order of the rows in evaluation
+        # "random" is the order of the rows in evaluation
+        strategy = chosen.train_sampling_strategy if chosen.prediction_loss_only else "random"
+        self.args = replaced(chosen, dataloader_drop_last=False, train_sampling_strategy=strategy)
         try:
             return super()._get_dataloader(dataset, *args, **kwargs)
         finally:
@@ -470,16 +460,6 @@ class WeftTrainer(ShardedModelTrainer):
 def _has_rows(dataset: Any) -> bool:
     """Return whether the rows of a data set have numbers. A stream may have a length, but no rows to ask for."""
     return has_length(dataset) and not isinstance(dataset, IterableDataset)
-
-
-def _default_epochs(args: Any, dataset: Any) -> int:
-    """Return 10, or as many as give 2,000 steps, up to 100."""
-    rows = len(dataset) if has_length(dataset) else 0
-    batch: float = args.train_batch_size
-    if args.max_tokens_per_batch is not None and rows and _has_rows(dataset):
-        batch = args.max_tokens_per_batch / row_lengths(dataset, ("input_ids", "labels")).max(axis=0).mean()
-    batch *= args.gradient_accumulation_steps * args.world_size
-    return min(100, max(10, math.ceil(_STEPS * batch / max(rows, 1))))
 
 
 def _refuse_lost_noise(args: Any, config: Any) -> None:

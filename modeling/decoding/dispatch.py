@@ -50,7 +50,7 @@ _CODE = (_PACKAGE, "torch.", "transformers.")
 
 
 @cache
-def _bases(kind: type) -> list[type]:
+def _bases(kind: Any) -> list[type]:
     """Return the classes of Weft, and the small ones of torch and transformers, that a class consists of."""
     return [base for base in kind.__mro__ if base in _TORCH_MODULES or base.__module__.startswith(_MODULES)]
 
@@ -111,7 +111,7 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
     for module in (model, model.model, *modules):
         if module.training:
             return "the model is in training mode (`model.eval()` ends it)"
-        if _is_observed(module) or not _methods(type(module)).isdisjoint(vars(module)):
+        if _is_observed(module) or not _methods(module.__class__).isdisjoint(vars(module)):
             return f"a {type(module).__name__} has a hook, or a method of it was replaced (offloaded weights do both)"
     if has_global_hook():
         return "all modules have a global hook"

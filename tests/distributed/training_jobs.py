@@ -53,7 +53,7 @@ def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settin
     datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
     model_class = Doubles if dtype == torch.float64 else WeftForConditionalGeneration
     with mock.patch.object(building, "WeftForConditionalGeneration", model_class):
-        trainer, _ = fit_pairs(*parse_arguments(arguments(data, folder, **settings)))
+        trainer = fit_pairs(*parse_arguments(arguments(data, folder, **settings))).trainer
     history = trainer.state.log_history
     model = trainer.model
     names = ("experts_max_load", "experts_dead", "experts_drop_rate", "balance_loss", "z_loss")

@@ -8,10 +8,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback, TrainerControl, TrainerState
 
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments, fit_pairs, fitting
+from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments, fit_pairs, planning
 from weftformer.training.building import STARTER, starts_from_starter
 from weftformer.training.callbacks import ProgressLinesCallback, TwoCyclesCallback
 from weftformer.training.pairs import Pairs
+from weftformer.training.planning import RunFacts, plan_training
 
 from ..models import tiny_model
 
@@ -69,8 +70,9 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     words = {"train-file": file, "output-dir": folder, "max-steps": 2, "validation-split": 4, "max-eval-samples": 2}
     argv = [word for name, value in words.items() for word in (f"--{name}", str(value))]
     with caplog.at_level("INFO", "weftformer"):
-        trainer, _ = fitted = fit_pairs(*parse_arguments([*argv, "--use-cpu"]))
-    assert "Starting from the included starter for" in caplog.text
+        fitted = fit_pairs(*parse_arguments([*argv, "--use-cpu"]))
+    trainer = fitted.trainer
+    assert "Starting from the included starter" in caplog.text and "Plan: 33 pairs, 2 steps" in caplog.text
     assert (trainer.args.learning_rate, trainer.args.num_train_epochs) == (1e-3, 20)
     assert {str(tensor.dtype) for tensor in load_file(folder / "model.safetensors").values()} == {"torch.float32"}
     texts = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".md", ".py")}
@@ -93,7 +95,7 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
 def test_training_ends_after_a_cycle_if_all_validation_pairs_are_right(
     file, tmp_path, monkeypatch, are_right, warmup, first, steps
 ):
-    monkeypatch.setattr(fitting, "_STARTER_EPOCHS", (10, 10))  # of one step; scores come after every fifth
+    monkeypatch.setattr(planning, "_STARTER_EPOCHS", (10, 10))  # of one step; scores come after every fifth
     if not are_right:  # the targets of new texts are a matter of luck
         draw = random.Random(1)
         texts = [f"{line.split(',')[0]},{draw.randint(100, 999)},1" for line in file.read_text().splitlines()[1:]]
@@ -110,31 +112,34 @@ def test_training_ends_after_a_cycle_if_all_validation_pairs_are_right(
     assert resumed.state.global_step == steps  # a run that has ended stays as it is
 
 
-def test_chosen_epochs_have_one_cycle(file):
-    pairs, model = Pairs(DataArguments(str(file))), ModelArguments()
-    for changes in (
-        {"num_train_epochs": 3},
-        {"max_steps": 9},
-        {"eval_strategy": "no"},
-        {"lr_scheduler_type": "cosine"},
-    ):
-        args = WeftTrainingArguments("runs/a", predict_with_generate=True, use_cpu=True, **changes)
-        with_starter, cycles = fitting._with_starter(model, args, pairs)
-        assert with_starter.model_name_or_path == str(STARTER)
-        assert cycles is None and args.num_train_epochs == changes.get("num_train_epochs", 20)
+def starter_plan(num_pairs, has_schedule=False, **changes):
+    args = WeftTrainingArguments("runs/a", predict_with_generate=True, use_cpu=True, **changes)
+    facts = RunFacts(num_pairs, has_validation=True, width=256, is_starter=True, has_schedule=has_schedule)
+    return plan_training(args, facts)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_train_epochs": 3}, {"max_steps": 9}, {"eval_strategy": "no"}, {"lr_scheduler_type": "cosine"},
+        {"has_schedule": True},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_chosen_epochs_have_one_cycle(changes):
+    plan = starter_plan(36, **changes)
+    assert plan.first_cycle is None and plan.num_train_epochs == changes.get("num_train_epochs", 20)
 
 
 @pytest.mark.parametrize(("number", "epochs", "first"), [(30, 80, 20), (1500, 52, 13), (4000, 25, 10), (9000, 20, 10)])
-def test_a_second_cycle_of_many_pairs_is_short(tmp_path, number, epochs, first):
-    file = tmp_path / "pairs.csv"
-    file.write_text("source,target\n" + "a,b\n" * number)
-    args = WeftTrainingArguments("runs/a", predict_with_generate=True, use_cpu=True)
-    _, cycles = fitting._with_starter(ModelArguments(), args, Pairs(DataArguments(str(file))))
-    assert args.num_train_epochs == epochs and cycles.first == first / epochs
+def test_a_second_cycle_of_many_pairs_is_short(number, epochs, first):
+    plan = starter_plan(number)
+    assert (plan.num_train_epochs, plan.first_cycle, plan.learning_rate) == (epochs, first / epochs, 1e-3)
+    assert (plan.eval_strategy, plan.eval_steps) == ("steps", 0.125)
 
 
 def test_a_schedule_and_callbacks_of_the_caller_replace_the_cycles(file, tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "_STARTER_EPOCHS", (4, 4))  # of one step; two cycles would be 16
+    monkeypatch.setattr(planning, "_STARTER_EPOCHS", (4, 4))  # of one step; two cycles would be 16
 
     class Counter(TrainerCallback):
         steps = 0

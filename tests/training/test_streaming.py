@@ -159,11 +159,11 @@ def curve(trainer) -> list[tuple]:
 def test_resumed_stream_equals_uninterrupted_one(shards, tmp_path, settings):
     """Within the second epoch or later."""
     settings = settings | {"train_file": str(tmp_path / "pairs-*.jsonl")}
-    whole, _ = fit_pairs(*parse_arguments(argv(tmp_path / "whole", **settings)))
+    whole = fit_pairs(*parse_arguments(argv(tmp_path / "whole", **settings))).trainer
     (tmp_path / "part").mkdir()
     shutil.copytree(tmp_path / "whole" / "checkpoint-3", tmp_path / "part" / "checkpoint-3")
-    part, example = fit_pairs(*parse_arguments(argv(tmp_path / "part", **settings)))
-    assert curve(part) == curve(whole) and len(curve(whole)) == 3 and example == "0"
+    part = fit_pairs(*parse_arguments(argv(tmp_path / "part", **settings)))
+    assert curve(part.trainer) == curve(whole) and len(curve(whole)) == 3 and part.example == "0"
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "part"))
     assert all(torch.equal(one[name], two[name]) for name in one)
 
@@ -176,8 +176,8 @@ def test_a_stream_from_python(tmp_path, caplog):
     model = ModelArguments(config_overrides=SIZE, tokenizer_vocab_size=265)
     data = DataArguments(streaming=True, validation_split=8, shuffle_buffer_size=16, max_source_length=3)
     stream = IterableDataset.from_generator(generated).map(lambda row: {"source": row["source"] * 2})
-    trainer, example = fit_pairs(model, data, WeftTrainingArguments(str(tmp_path / "a"), **arguments), stream)
-    assert trainer.state.global_step == 2 and example == "88"
+    fitted = fit_pairs(model, data, WeftTrainingArguments(str(tmp_path / "a"), **arguments), stream)
+    assert fitted.trainer.state.global_step == 2 and fitted.example == "88"
     results = json.loads((tmp_path / "a" / "all_results.json").read_text())
     assert 0 < results["eval_samples"] <= 8 and results["eval_loss"] > 0
     assert "pairs of the stream, from row" in caplog.text and "max_source_length=3" in caplog.text

@@ -1,5 +1,6 @@
 """WeftTrainer: batches by tokens, and checkpoints that are complete or absent."""
 
+import dataclasses
 import json
 
 import datasets
@@ -10,8 +11,9 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer.modeling.losses import cross_entropy
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import ShuffledStream, WeftTrainer
+from weftformer.training import ShuffledStream, WeftTrainer, WeftTrainingArguments
 from weftformer.training.checkpoints import checkpoints
+from weftformer.training.planning import RunFacts, plan_training
 
 from . import runs
 
@@ -38,6 +40,20 @@ def test_learning_rate_and_epochs_that_are_not_given(tmp_path):
     assert trainer(tmp_path, model).args.learning_rate == 5e-5
     given = trainer(tmp_path, model, learning_rate=0.1, num_train_epochs=3)
     assert (given.args.learning_rate, given.args.num_train_epochs) == (0.1, 3)
+
+
+def test_the_arguments_of_the_caller_stay_as_they_are(tmp_path):
+    args = WeftTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", auto_find_batch_size=True,
+                                 max_tokens_per_batch=40, per_device_train_batch_size=2)  # fmt: skip
+    before = dict(vars(args))
+    run = WeftTrainer(runs.build(**ONE_LAYER), args, train_dataset=Dataset.from_list(runs.rows(24)))
+    run.create_optimizer()
+    assert vars(args) == before and args.learning_rate is None
+    planned = run.args
+    assert (planned.per_device_train_batch_size, planned.eval_strategy, planned.do_eval) == (32, "no", False)
+    assert planned.ddp_find_unused_parameters is False and planned.num_train_epochs > 10
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan_training(args, RunFacts(24)).num_train_epochs = 3
 
 
 def test_only_as_many_are_kept_as_asked_for_and_the_best(tmp_path):

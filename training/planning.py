@@ -1,0 +1,191 @@
+"""The plan of a training run, decided before there is a Trainer, from the arguments and the sizes of model and data."""
+
+import copy
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from torch.utils.data import IterableDataset
+from transformers import IntervalStrategy, SchedulerType
+from transformers.trainer_utils import has_length
+
+from ..hub.loading import chosen_threads
+from .batching import row_lengths
+from .options import TrainingOptions
+
+# The number of optimizer steps for which a small data set is repeated if no number of epochs is given.
+_STEPS = 2_000
+# The fewest and most epochs of any run, and those from the included starter, which read this number of pairs.
+_EPOCHS, _STARTER_EPOCHS, _STARTER_ROWS = (10, 100), (10, 20), 20_000
+# The second cycle of the learning rate, if the first leaves enough to gain, is one to three times as long as the first.
+_SECOND_CYCLE_ROWS = 60_000
+_STARTER_RATE, _TRAINED_RATE, _HIGHEST_RATE = 1e-3, 5e-5, 2e-3
+# With `auto_find_batch_size`, the token budget is lowered to 1 of this many parts at most.
+_FEWEST = 32
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a plan depends on besides the arguments.
+
+    Args:
+        num_pairs: number of training pairs. None if they are a stream.
+        pair_tokens: mean length of the longer side of a pair, which batches by tokens need.
+        has_validation: whether there are pairs to evaluate on.
+        has_scores: whether an evaluation computes more than the loss. None leaves that to the arguments.
+        width: the model's `d_model`. None if there is no model yet.
+        num_parameters: the size of the model, which decides the default of the threads.
+        is_trained: whether the model continues from trained weights.
+        is_starter: whether these are the included starter.
+        has_conditions: whether the model reads numbers beside the source.
+        has_schedule: whether the caller has a schedule of the learning rate.
+    """
+
+    num_pairs: int | None = None
+    pair_tokens: float | None = None
+    has_validation: bool = False
+    has_scores: bool | None = None
+    width: int | None = None
+    num_parameters: int | None = None
+    is_trained: bool = False
+    is_starter: bool = False
+    has_conditions: bool = True
+    has_schedule: bool = False
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What a run will do. The fields have the names and the meaning of the arguments, but for these two.
+
+    Args:
+        num_pairs: as in [`RunFacts`].
+        first_cycle: the share of the first of two cycles of the learning rate in all epochs. None if there is one.
+    """
+
+    num_pairs: int | None
+    first_cycle: float | None
+    num_train_epochs: float
+    max_steps: int
+    learning_rate: float | None
+    lr_scheduler_type: Any
+    per_device_train_batch_size: int
+    eval_strategy: Any
+    eval_steps: float | None
+    do_eval: bool
+    prediction_loss_only: bool
+    ddp_find_unused_parameters: bool | None
+    threads: int | None
+
+    def arguments(self, args: Any) -> Any:
+        """Return a copy of training arguments with the values of this plan."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)[2:]}
+        return replaced(args, **{name: value for name, value in values.items() if hasattr(args, name)})
+
+    def describe(self, args: Any) -> str:
+        """Return the plan in a few lines, with the options that change it."""
+        pairs = "A stream of pairs" if self.num_pairs is None else f"{self.num_pairs:,} pairs"
+        length = f"{self.num_train_epochs:g} epochs (--epochs)"
+        if self.max_steps > 0:
+            length = f"{self.max_steps:,} steps (--max-steps)"
+        elif self.first_cycle is not None:
+            epochs = self.first_cycle * self.num_train_epochs
+            length += f", in two cycles of {epochs:g} and {self.num_train_epochs - epochs:g}"
+        batch = f"{self.per_device_train_batch_size} pairs (--per-device-train-batch-size)"
+        if args.max_tokens_per_batch is not None:
+            batch = f"{args.max_tokens_per_batch:,} tokens (--max-tokens-per-batch)"
+        strategy, every = IntervalStrategy(self.eval_strategy).value, self.eval_steps
+        if strategy == "steps":
+            every = args.logging_steps if every is None else every
+            strategy = f"after each {every:g} of the steps" if every < 1 else f"every {every:g} steps"
+        evaluation = {"no": "none", "epoch": "after each epoch"}.get(strategy, strategy)
+        return (
+            f"Plan: {pairs}, {length}.\n"
+            f"  learning rate {self.learning_rate:g} (--learning-rate), batches of {batch}\n"
+            f"  evaluation {evaluation} (--eval-strategy), "
+            f"{'threads as torch sets them' if self.threads is None else f'threads: {self.threads}'} (--threads)"
+        )
+
+
+def replaced(args: Any, **values: Any) -> Any:
+    """Return a copy of training arguments with other values. (`dataclasses.replace` would derive all others again.)"""
+    planned = copy.copy(args)
+    for name, value in values.items():
+        setattr(planned, name, value)
+    return planned
+
+
+def facts_of(args: Any, train_dataset: Any, **facts: Any) -> RunFacts:
+    """Return the facts of a run with these training pairs. `facts` are other fields of [`RunFacts`]."""
+    num_pairs, tokens = len(train_dataset) if has_length(train_dataset) else None, None
+    is_counted = args.num_train_epochs is None and getattr(args, "max_tokens_per_batch", None) is not None
+    if num_pairs and is_counted and not isinstance(train_dataset, IterableDataset):
+        tokens = float(row_lengths(train_dataset, ("input_ids", "labels")).max(axis=0).mean())
+    return RunFacts(num_pairs=num_pairs, pair_tokens=tokens, **facts)
+
+
+def plan_training(args: Any, facts: RunFacts) -> TrainingPlan:
+    """Return the plan of a run. Arguments that are given are respected; the plan decides the others.
+
+    Args:
+        args: training arguments, which are only read: [`WeftTrainingArguments`] or those of transformers.
+        facts: what the plan depends on besides them.
+
+    Raises:
+        ValueError: the best checkpoint is requested, but there is nothing to evaluate on.
+    """
+    plan: dict[str, Any] = {field.name: getattr(args, field.name, None) for field in fields(TrainingPlan)[2:]}
+    is_weft = isinstance(args, TrainingOptions)
+    is_default = is_weft and args.eval_strategy == type(args).eval_strategy
+    if not facts.has_validation and is_default and not args.load_best_model_at_end:
+        plan |= {"eval_strategy": IntervalStrategy.NO, "do_eval": False}
+    if facts.has_scores is False:
+        plan["prediction_loss_only"] = True  # else every logit of the evaluation is kept
+    if args.auto_find_batch_size and getattr(args, "max_tokens_per_batch", None) is not None:
+        # it replaces the number of rows, in whose steps it is lowered
+        plan["per_device_train_batch_size"] = max(_FEWEST, args.per_device_train_batch_size)
+    if not facts.has_conditions and args.ddp_find_unused_parameters is None:
+        # DDP would search for unused weights in each step, but only a batch without conditions has any
+        plan["ddp_find_unused_parameters"] = False
+    if facts.num_parameters is not None:
+        plan["threads"] = chosen_threads(facts.num_parameters, plan["threads"])
+    if args.learning_rate is None and facts.width is not None:
+        plan["learning_rate"] = _default_rate(facts)
+    first_cycle = None
+    if args.num_train_epochs is None:
+        epochs = _default_epochs(args, facts)
+        if _has_two_cycles(args, facts):
+            assert facts.num_pairs is not None
+            second = min(3 * epochs, max(epochs, _SECOND_CYCLE_ROWS // facts.num_pairs))
+            first_cycle, epochs = epochs / (epochs + second), epochs + second
+            # not in each epoch: writing 50 texts takes about as long as an epoch
+            plan |= {"eval_strategy": IntervalStrategy.STEPS, "eval_steps": 0.125}
+            plan["lr_scheduler_type"] = SchedulerType.COSINE_WITH_RESTARTS
+        plan["num_train_epochs"] = epochs
+    return TrainingPlan(facts.num_pairs, first_cycle, **plan)
+
+
+def _default_rate(facts: RunFacts) -> float:
+    if facts.is_starter:
+        return _STARTER_RATE
+    assert facts.width is not None
+    return _TRAINED_RATE if facts.is_trained else min(_HIGHEST_RATE, 0.384 / facts.width)
+
+
+def _default_epochs(args: Any, facts: RunFacts) -> int:
+    rows = max(1, facts.num_pairs or 0)
+    if facts.is_starter:
+        fewest, most = _STARTER_EPOCHS
+        return min(most, max(fewest, _STARTER_ROWS // rows))
+    batch: float = args.train_batch_size
+    if facts.pair_tokens is not None:
+        batch = args.max_tokens_per_batch / facts.pair_tokens
+    batch *= args.gradient_accumulation_steps * args.world_size
+    fewest, most = _EPOCHS
+    return min(most, max(fewest, math.ceil(_STEPS * batch / rows)))
+
+
+def _has_two_cycles(args: Any, facts: RunFacts) -> bool:
+    """Return whether a run from the starter has two cycles: if its texts are scored, and nothing else is chosen."""
+    is_scored = facts.has_validation and args.predict_with_generate and args.eval_strategy == "epoch"
+    is_chosen = facts.has_schedule or args.lr_scheduler_type != "linear" or args.max_steps > 0
+    return facts.is_starter and bool(is_scored) and not is_chosen and not args.load_best_model_at_end
