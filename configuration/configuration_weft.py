@@ -3,7 +3,6 @@
 from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import fields as dataclass_fields
-from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, cast
 
 from huggingface_hub.errors import StrictDataclassError
@@ -11,7 +10,7 @@ from transformers import GenerationConfig, PreTrainedConfig, logging
 from transformers.activations import ACT2FN
 
 from .consistency import check_consistency
-from .derived import derived, numbers_of_whole_model, redundant
+from .derived import DERIVED, SOURCES, derived_values, numbers_of_whole_model, redundant
 from .fields import LAYER_TYPES, LAYERS, TOKEN_IDS, TRANSFORMERS_KEYS, Rule, choice, closest, integer, number, rules
 from .presets import PRESETS, preset_fields
 from .version import IS_EXPORTED, version_fields, without_version
@@ -157,6 +156,8 @@ class WeftConfig(PreTrainedConfig):
     # What only the installed package has for the classes of the family. `family.py` sets it. Code that travels with
     # weights has None.
     package: ClassVar[Any] = None
+    # The derived fields as they were given. Their own values are what a model reads.
+    _given: ClassVar[dict[str, Any]]
 
     vocab_size: int = integer(1)(32000)
     decoder_vocab_size: int | None = integer(1, optional=True)(None)
@@ -233,22 +234,27 @@ class WeftConfig(PreTrainedConfig):
         rules(WeftConfig)["rope_parameters"].check("rope_parameters", rope)
         # a copy, because transformers writes into it and the dictionary may be the caller's
         self.rope_parameters = dict(rope or {})
+        self._keep_given({name: vars(self)[name] for name in DERIVED})
         super().__post_init__(**kwargs)
         if rope is None or "original_max_position_embeddings" not in rope:
             # transformers has set it to the limit of one stack, but each stack has its own
             self.rope_parameters.pop("original_max_position_embeddings", None)
         self.validate()
-        for name, value in redundant(self).items():
-            setattr(self, name, value)
-
-    def __getattribute__(self, key: str) -> Any:
-        return derived(self, key, super().__getattribute__(key))
+        given = self._given
+        self._keep_given(given | redundant(vars(self) | given))
 
     def __setattr__(self, key: str, value: Any) -> None:
         try:
             super().__setattr__(key, value)
         except StrictDataclassError as error:  # callers catch ValueError, which this error is not
             raise ValueError(str(error)) from error
+        name, given = self.attribute_map.get(key, key), vars(self).get("_given")
+        if given is not None and name in SOURCES:
+            self._keep_given(given | {name: value} if name in DERIVED else given)
+
+    def _keep_given(self, given: dict[str, Any]) -> None:
+        """Keep the derived fields as they are given, and set their values. A copy has the same dictionary."""
+        vars(self).update(derived_values(vars(self), given), _given=given)
 
     @classmethod
     def field_names(cls) -> set[str]:
@@ -293,7 +299,7 @@ class WeftConfig(PreTrainedConfig):
         # a value in the file that follows from its other fields is derived again from the new ones
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
         named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
-        config_dict = config_dict | redundant(SimpleNamespace(**(defaults | named)))
+        config_dict = config_dict | redundant(defaults | named)
         reading = _reads_file.set(True)
         try:
             return super().from_dict(config_dict | typed, **kwargs)
@@ -308,8 +314,10 @@ class WeftConfig(PreTrainedConfig):
         source and target have separate embedding tables. `from_dict(dictionary, d_model=...)` derives these fields
         again.
         """
-        numbers = {name: getattr(self, name) for name in numbers_of_whole_model(self)}
-        return super().to_dict() | numbers | version_fields()
+        stored = super().to_dict()
+        given = stored.pop("_given")
+        numbers = {name: stored[name] for name in numbers_of_whole_model(stored)}
+        return stored | given | numbers | version_fields()
 
     def get_text_config(self, decoder=None, encoder=None) -> "WeftConfig":
         """Return the configuration of one stack, as in transformers.
@@ -327,6 +335,7 @@ class WeftConfig(PreTrainedConfig):
         view = super().get_text_config(decoder=decoder, encoder=encoder)
         if view is not self:
             vars(view).update(deepcopy({key: value for key, value in vars(self).items() if key not in vars(view)}))
+            view._keep_given(view._given)
             if encoder:
                 view.max_position_embeddings = self.max_source_positions
         return view
@@ -384,7 +393,7 @@ class WeftConfig(PreTrainedConfig):
         Returns:
             The value. It is None for a derived field that was not given.
         """
-        return vars(self)[name]
+        return self._given[name] if name in DERIVED else vars(self)[name]
 
     @property
     def has_two_vocabularies(self) -> bool:
