@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from .rules import choice, number
+
 # The placeholders of texts on the command line, by the last word of the option.
 _METAVARS = {"file": "FILE", "dir": "FOLDER", "path": "MODEL", "overrides": "A=1,B=2"}
 
@@ -33,20 +35,6 @@ def option(default: Any, help: str, is_common: bool = False, **metadata: Any) ->
     return dataclasses.field(default=default, metadata={"help": CommonHelp(help) if is_common else help, **metadata})
 
 
-class NotAllowed(ValueError):
-    """A setting has a value that is not allowed.
-
-    Args:
-        name: the field.
-        value: its value.
-        remedy: what to do, a sentence.
-    """
-
-    def __init__(self, name: str, value: Any, remedy: str):
-        super().__init__(f"{name}={value!r} is not allowed: {remedy}")
-        self.name, self.value, self.remedy = name, value, remedy
-
-
 def check_options(settings: Any) -> None:
     """Check the fields of a dataclass by their metadata: `choices`, and `least`, the smallest number (or None).
 
@@ -55,11 +43,10 @@ def check_options(settings: Any) -> None:
     """
     for field in dataclasses.fields(settings):
         value, bounds = getattr(settings, field.name), field.metadata
-        if "choices" in bounds and value not in bounds["choices"]:
-            raise NotAllowed(field.name, value, f"choose one of {', '.join(bounds['choices'])}.")
-        # false for NaN too
-        if "least" in bounds and value is not None and not bounds["least"] <= value < float("inf"):
-            raise NotAllowed(field.name, value, f"give at least {bounds['least']}.")
+        if "choices" in bounds:
+            choice(bounds["choices"]).check(field.name, value)
+        if "least" in bounds:
+            number(bounds["least"], optional=True).check(field.name, value)
 
 
 def option_flag(field: dataclasses.Field) -> str:

@@ -9,9 +9,10 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig, logging
 from transformers.activations import ACT2FN
 
+from ..common.rules import Rule, choice, closest, integer, number
 from .consistency import check_consistency
 from .derived import DERIVED, SOURCES, derived_values, numbers_of_whole_model, redundant
-from .fields import LAYER_TYPES, LAYERS, TOKEN_IDS, TRANSFORMERS_KEYS, Rule, choice, closest, integer, number, rules
+from .fields import LAYER_TYPES, LAYERS, TOKEN_IDS, TRANSFORMERS_KEYS, rules
 from .presets import PRESETS, preset_fields
 from .version import IS_EXPORTED, version_fields, without_version
 
@@ -254,7 +255,7 @@ class WeftConfig(PreTrainedConfig):
 
     def _keep_given(self, given: dict[str, Any]) -> None:
         """Keep the derived fields as they are given, and set their values. A copy has the same dictionary."""
-        vars(self).update(derived_values(vars(self), given), _given=given)
+        self.__dict__.update(derived_values(vars(self), given), _given=given)
 
     @classmethod
     def field_names(cls) -> set[str]:

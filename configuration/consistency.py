@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import ROPE_INIT_FUNCTIONS, logging
 
-from .fields import number
+from ..common.rules import number
 
 logger = logging.get_logger(__name__)
 

@@ -43,7 +43,7 @@ def derived_values(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     for name, field in NUMBER_OF_LAYERS.items():
         kind, layers = given[name] or "dense", stored.get(field)
         if isinstance(kind, str):
-            values[name] = [kind] * layers if LAYERS.allows(layers) else []
+            values[name] = [kind] * int(layers or 0) if LAYERS.allows(layers) else []
     return {name: value for name, value in values.items() if name in stored}
 
 

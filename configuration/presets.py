@@ -9,7 +9,7 @@ on two CPU cores.
 
 from typing import Any
 
-from .fields import closest
+from ..common.rules import closest
 
 _POST_NORM: dict[str, Any] = {
     "norm_type": "layernorm",

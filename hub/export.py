@@ -1,7 +1,8 @@
 """Writes the model's code beside its weights, so that the folder loads with transformers alone.
 
 transformers copies the files of a custom model into one flat folder, and follows only imports within it. So the files
-of `configuration` and `modeling` are written into one folder here, and their imports are rewritten. They contain the
+of `configuration` and `modeling`, and `common/rules.py`, are written into one folder here, and their imports are
+rewritten. They contain the
 model and the plain path of decoding. The fast path and the splitting over processes come only with the installed
 package: they use many private names of transformers, which a later version may not have.
 `modeling/transformers_names.py` imports the other private names.
@@ -47,16 +48,19 @@ AUTO_MAP = {
 _saved_class: ContextVar[type | None] = ContextVar("_saved_class", default=None)
 
 
+def _exported_paths() -> list[Path]:
+    paths = [path for package in _PACKAGES for path in sorted((ROOT / package).glob("*.py"))]
+    return [ROOT / "common" / "rules.py", *(path for path in paths if path.stem not in _STAYS_HERE)]
+
+
 def flat_files() -> dict[str, str]:
     """Return the texts of the exported files by file name, with imports within one folder."""
     files: dict[str, str] = {}
-    for package in _PACKAGES:
-        for path in sorted((ROOT / package).glob("*.py")):
-            if path.stem not in _STAYS_HERE:
-                text = path.read_text(encoding="utf-8")
-                files[path.name] = re.sub(
-                    rf"from \.\.(?:{'|'.join(_PACKAGES)})\.(\w+) import", r"from .\1 import", text
-                )
+    for path in _exported_paths():
+        text = path.read_text(encoding="utf-8")
+        files[path.name] = re.sub(
+            r"from \.\.(?:common|configuration|modeling)\.(\w+) import", r"from .\1 import", text
+        )
     return files
 
 
@@ -249,8 +253,7 @@ def _home(source: str, name: str) -> str:
         ValueError: the name is a module, or of a part of Weft that does not travel.
     """
     module = import_module(source)
-    exported = {f"{_PACKAGE}.{package}.{path.stem}" for package in _PACKAGES for path in (ROOT / package).glob("*.py")}
-    exported = {module for module in exported if module.rsplit(".", 1)[-1] not in _STAYS_HERE}
+    exported = {f"{_PACKAGE}.{path.parent.name}.{path.stem}" for path in _exported_paths()}
     if source.split(".")[0] != _PACKAGE:
         if isinstance(getattr(module, name, None), type(sys)):
             raise ValueError(f'"from {source} import {name}" names a module: write "from {source}.{name} import ...".')

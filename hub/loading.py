@@ -10,8 +10,8 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from ..common.panics import is_panic, panics_as_errors
+from ..common.rules import integer
 from ..configuration import WeftConfig
-from ..configuration.fields import integer
 from ..modeling import fast_decoding
 from .card import writes_routes
 

@@ -14,8 +14,8 @@ from torch import nn
 from transformers import logging
 from transformers.modeling_outputs import ModelOutput, MoEModelOutput
 
+from ..common.rules import closest
 from ..configuration.configuration_weft import WeftConfig
-from ..configuration.fields import closest
 from ..configuration.version import IS_EXPORTED
 from .transformers_names import IS_LATER_RELEASE, TransformersKwargs, functorch_level
 

@@ -9,7 +9,8 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import logging
 
-from ..configuration.fields import TOKEN_IDS, integer
+from ..common.rules import integer
+from ..configuration.fields import TOKEN_IDS
 from .moe import ExpertsBase
 from .transformers_names import class_from_folder
 

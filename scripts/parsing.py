@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from weftformer.configuration.fields import closest
+from weftformer.common.rules import closest
 
 # The title of a group of commands, which has to be among the commands of its parser.
 GROUP = "routes"

@@ -4,7 +4,8 @@ import argparse
 from dataclasses import fields
 from typing import Any
 
-from weftformer.common.options import NotAllowed, add_options, option_flag
+from weftformer.common.options import add_options, option_flag
+from weftformer.common.rules import NotAllowed
 from weftformer.routes.planning.settings import RULES, Constraints, PlanSettings
 
 

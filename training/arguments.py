@@ -9,6 +9,7 @@ from accelerate.utils import parse_flag_from_env
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
 from transformers.utils.import_utils import is_in_notebook, is_torch_tf32_available
 
+from ..common.rules import integer
 from .options import TrainingOptions
 
 # A process makes a batch of 64 rows in a third of the time of a small model's step, and the GPU would wait.
@@ -27,8 +28,7 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
     def __post_init__(self):
         self.check()
         refuse_other_engines(self)
-        if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
-            raise ValueError(f"max_tokens_per_batch={self.max_tokens_per_batch} is not allowed: give at least 1.")
+        integer(1, optional=True).check("max_tokens_per_batch", self.max_tokens_per_batch)
         if self.train_sampling_strategy == "sequential" and self.max_tokens_per_batch is not None:
             raise ValueError(
                 "--train-sampling-strategy sequential and --max-tokens-per-batch, which shuffles, are mutually "

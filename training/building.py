@@ -13,8 +13,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from transformers.distributed import DistributedConfig
 
 from ..common.overrides import parse_overrides
+from ..common.rules import closest, integer
 from ..configuration import WeftConfig
-from ..configuration.fields import closest, integer
 from ..configuration.presets import COPYING, preset_fields
 from ..hub.loading import check_family, check_generates, load
 from ..modeling import WeftForConditionalGeneration

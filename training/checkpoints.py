@@ -17,6 +17,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from ..common.atomic import locked_folder
+from ..common.rules import integer
 from ..configuration import WeftConfig
 from ..configuration.fields import TRAINING_FIELDS
 from ..hub.export import NOT_UPLOADED
@@ -53,8 +54,7 @@ def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForCo
     Raises:
         ValueError: `count` is less than 1, there is no checkpoint, or a checkpoint is damaged.
     """
-    if count < 1:
-        raise ValueError(f"count={count} is not allowed: average at least 1 checkpoint.")
+    integer(1).check("count", count)
     folders = checkpoints(folder)[:count]
     if not folders:
         raise ValueError(f"{folder} has no checkpoint-<step> to average.")

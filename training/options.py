@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..common.options import option
-from ..configuration.fields import closest
+from ..common.rules import closest, integer, number
 from ..configuration.presets import preset_fields
 
 # An option that `--help` shows too; `--help-all` shows all.
@@ -170,14 +170,12 @@ class DataArguments:
                 raise ValueError(f"--{split}-target-file {target_file} needs the sources too: give --{split}-file.")
             if self.dataset_name and file:
                 raise ValueError(f"--{split}-file and --dataset-name are mutually exclusive: give one.")
-        if self.validation_split is not None and self.validation_split < 0:
-            raise ValueError(f"validation_split={self.validation_split} is negative: give a share, a number or 0.")
+        number(0, optional=True).check("validation_split", self.validation_split)
         for name in (
             "max_source_length", "max_target_length", "max_train_samples", "max_eval_samples", "num_proc",
             "pad_to_multiple_of", "shuffle_buffer_size",
         ):  # fmt: skip
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name}={value} is not allowed: give at least 1, or leave it out.")
+            integer(1, optional=True).check(name, getattr(self, name))
 
     def check(self) -> None:
         """Raise a FileNotFoundError for a file that does not exist."""

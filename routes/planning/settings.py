@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from ...common.options import NotAllowed, check_options, option
+from ...common.options import check_options, option
+from ...common.rules import NotAllowed
 
 # How beams are searched and scored: settings of `generate`. A length_penalty of 0 ranks by the whole log-probability:
 # any division by the length would prefer longer routes.

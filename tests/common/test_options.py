@@ -6,7 +6,8 @@ from typing import Literal
 
 import pytest
 
-from weftformer.common.options import NotAllowed, add_options, check_options, option, request_fields
+from weftformer.common.options import add_options, check_options, option, request_fields
+from weftformer.common.rules import NotAllowed
 
 
 @dataclass

@@ -49,7 +49,7 @@ def test_a_switch_may_be_unset_on_or_off():
         ([*NEEDED, "--dataset-name", "d"], "got both"),
         (["--output-dir", "out"], "got neither"),
         ([*NEEDED, "--max-source-length", "0"], "max_source_length=0"),
-        ([*NEEDED, "--validation-split", "-1"], "validation_split=-1.0 is negative"),
+        ([*NEEDED, "--validation-split", "-1"], "validation_split=-1.0"),
         ([*NEEDED, "--validation-target-file", "v"], "needs the sources too"),
     ],
 )
