@@ -72,22 +72,22 @@ def add_options(parser: Any, kind: type, *names: str, common_only: bool = False)
         if common_only and not isinstance(about["help"], CommonHelp):
             continue
         help = re.split(r"\.(?: (?=[A-Z0-9])|$)", about.get("off", about["help"]))[0].replace("%", "%%")
-        more: dict[str, Any] = {"dest": field.name, "default": default, "help": help}
+        settings: dict[str, Any] = {"dest": field.name, "default": default, "help": help}
         if bool in (hint, *get_args(hint)):
-            more["action"] = "store_false" if default else "store_true"
+            settings["action"] = "store_false" if default else "store_true"
         elif isinstance(default, tuple):
-            more |= {"action": "append", "default": [], "metavar": about["metavar"]}
+            settings |= {"action": "append", "default": [], "metavar": about["metavar"]}
         elif get_origin(hint) is Literal:
-            more["choices"] = get_args(hint)
+            settings["choices"] = get_args(hint)
         else:
             value = next((part for part in get_args(hint) if part is not type(None)), hint)
             metavar = "N" if value in (int, float) else _METAVARS.get(field.name.split("_")[-1], "NAME")
-            more |= {"type": value, "metavar": about.get("metavar", metavar)}
+            settings |= {"type": value, "metavar": about.get("metavar", metavar)}
         if "choices" in about:
-            more |= {"choices": about["choices"], "type": lambda text: text.replace("-", "_")}
+            settings |= {"choices": about["choices"], "type": lambda text: text.replace("-", "_")}
         if not isinstance(default, bool | tuple) and default not in (None, "none"):
-            more["help"] += " (default: %(default)s)"
-        parser.add_argument(option_flag(field), **more)
+            settings["help"] += " (default: %(default)s)"
+        parser.add_argument(option_flag(field), **settings)
 
 
 def request_fields(kind: type, largest: Mapping[str, float], text: Any = str, most_items: int = 16) -> dict[str, Any]:

@@ -104,27 +104,27 @@ class Table:
         return find_column(self.header, names)
 
 
-def read_table(lines: Iterable[str], known: Sequence[str]) -> tuple[Table | None, Iterator[str]]:
+def read_table(lines: Iterable[str], names: Sequence[str]) -> tuple[Table | None, Iterator[str]]:
     """Read a text as a table if its first line is a header.
 
     Args:
         lines: the lines of the text.
-        known: names of columns. A header has at least one of them. Commas, tabs or semicolons separate the columns.
+        names: names of columns. A header has at least one of them. Commas, tabs or semicolons separate the columns.
 
     Returns:
         The table, or None, and the lines of a text that is not a table, from the first that is not empty.
     """
     lines = iter(lines)
-    first = next((line for line in lines if line.strip()), "")
-    whole = itertools.chain([first], lines) if first else iter(())
+    first_line = next((line for line in lines if line.strip()), "")
+    all_lines = itertools.chain([first_line], lines) if first_line else iter(())
     for delimiter in (",", "\t", ";"):
         try:
-            header = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
+            header = [name.strip() for name in next(csv.reader([first_line], delimiter=delimiter), [])]
         except csv.Error:  # a cell is too long for a name, or contains a line break
             continue
-        if find_column(header, known) is not None:
-            return Table(header, _rows(lines, delimiter, len(header))), whole
-    return None, whole
+        if find_column(header, names) is not None:
+            return Table(header, _rows(lines, delimiter, len(header))), all_lines
+    return None, all_lines
 
 
 def _rows(lines: Iterable[str], delimiter: str, width: int) -> Iterator[list[str]]:

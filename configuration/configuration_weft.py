@@ -241,21 +241,21 @@ class WeftConfig(PreTrainedConfig):
             # transformers has set it to the limit of one stack, but each stack has its own
             self.rope_parameters.pop("original_max_position_embeddings", None)
         self.validate()
-        given = self._given
-        self._keep_given(given | redundant(vars(self) | given))
+        given_values = self._given
+        self._keep_given(given_values | redundant(vars(self) | given_values))
 
     def __setattr__(self, key: str, value: Any) -> None:
         try:
             super().__setattr__(key, value)
         except StrictDataclassError as error:  # callers catch ValueError, which this error is not
             raise ValueError(str(error)) from error
-        name, given = self.attribute_map.get(key, key), vars(self).get("_given")
-        if given is not None and name in SOURCES:
-            self._keep_given(given | {name: value} if name in DERIVED else given)
+        name, given_values = self.attribute_map.get(key, key), vars(self).get("_given")
+        if given_values is not None and name in SOURCES:
+            self._keep_given(given_values | {name: value} if name in DERIVED else given_values)
 
-    def _keep_given(self, given: dict[str, Any]) -> None:
+    def _keep_given(self, given_values: dict[str, Any]) -> None:
         """Keep the derived fields as they are given, and set their values. A copy has the same dictionary."""
-        self.__dict__.update(derived_values(vars(self), given), _given=given)
+        self.__dict__.update(derived_values(vars(self), given_values), _given=given_values)
 
     @classmethod
     def field_names(cls) -> set[str]:
@@ -296,14 +296,16 @@ class WeftConfig(PreTrainedConfig):
                 logger.warning(f"The configuration file has an unknown field, which is ignored: `{name}`.")
             del config_dict[name]
         # fields that a user gives, as in `from_pretrained(folder, dropout=0.2)`, are checked like those of the file
-        typed = {key: kwargs.pop(key) for key in list(kwargs) if key in names and key not in ("dtype", "torch_dtype")}
+        user_fields = {
+            key: kwargs.pop(key) for key in list(kwargs) if key in names and key not in ("dtype", "torch_dtype")
+        }
         # a value in the file that follows from its other fields is derived again from the new ones
         defaults = {field.name: field.default for field in dataclass_fields(cls)}
-        named = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
-        config_dict = config_dict | redundant(defaults | named)
+        file_fields = {cls.attribute_map.get(key, key): value for key, value in config_dict.items()}
+        config_dict = config_dict | redundant(defaults | file_fields)
         reading = _reads_file.set(True)
         try:
-            return super().from_dict(config_dict | typed, **kwargs)
+            return super().from_dict(config_dict | user_fields, **kwargs)
         finally:
             _reads_file.reset(reading)
 
@@ -316,9 +318,9 @@ class WeftConfig(PreTrainedConfig):
         again.
         """
         stored = super().to_dict()
-        given = stored.pop("_given")
+        given_values = stored.pop("_given")
         numbers = {name: stored[name] for name in numbers_of_whole_model(stored)}
-        return stored | given | numbers | version_fields()
+        return stored | given_values | numbers | version_fields()
 
     def get_text_config(self, decoder=None, encoder=None) -> "WeftConfig":
         """Return the configuration of one stack, as in transformers.

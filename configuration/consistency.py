@@ -69,10 +69,10 @@ def _check_rope(config: Any) -> None:
         return
     _check_rotated(rope, config.stack_heads(is_decoder=True)[2])
     try:
-        filled = copy(config)
-        filled.rope_parameters = dict(rope)
-        filled.standardize_rope_params()
-        filled.validate_rope()
+        copied_config = copy(config)
+        copied_config.rope_parameters = dict(rope)
+        copied_config.standardize_rope_params()
+        copied_config.validate_rope()
     except KeyError as error:
         raise ValueError(f"rope_parameters={rope!r} is not complete: {error.args[0]}.") from error
 
@@ -83,12 +83,12 @@ def _check_rotated(rope: dict[str, Any], head_dim: int) -> None:
     With `proportional` all of the head counts: it rotates some pairs by an angle of 0 instead.
     """
     factor = rope.get("partial_rotary_factor", 1.0)
-    rotated = head_dim if rope["rope_type"] == "proportional" else int(head_dim * factor)
+    num_rotated = head_dim if rope["rope_type"] == "proportional" else int(head_dim * factor)
     # with a single pair, dynamic scaling divides by zero
     least = 4 if rope["rope_type"] == "dynamic" else 2
-    if factor > 1 or rotated % 2 or rotated < least:
+    if factor > 1 or num_rotated % 2 or num_rotated < least:
         raise ValueError(
-            f"rope_parameters={rope!r} rotates {rotated} of the {head_dim} numbers of a head, but the number must be "
+            f"rope_parameters={rope!r} rotates {num_rotated} of the {head_dim} numbers of a head, but the number must be "
             f"even and at least {least}: choose another `partial_rotary_factor` of at most 1, or another width of the "
             "heads."
         )

@@ -26,22 +26,22 @@ SOURCES = frozenset(
 )
 
 
-def derived_values(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def derived_values(stored: Mapping[str, Any], given_values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the derived fields: what was given, or a number, or a list with the kind of each layer.
 
     Args:
         stored: the fields of a configuration, which may not be checked yet, or lack some.
-        given: the derived fields as they were given.
+        given_values: the derived fields as they were given.
     """
-    values = dict(given)
+    values = dict(given_values)
     for name, number in NUMBERS.items():
-        if given[name] is None:
+        if given_values[name] is None:
             try:
                 values[name] = number(stored)
             except (KeyError, TypeError, ZeroDivisionError):  # `validate` has the message
                 values[name] = None
     for name, field in NUMBER_OF_LAYERS.items():
-        kind, layers = given[name] or "dense", stored.get(field)
+        kind, layers = given_values[name] or "dense", stored.get(field)
         if isinstance(kind, str):
             values[name] = [kind] * int(layers or 0) if LAYERS.allows(layers) else []
     return {name: value for name, value in values.items() if name in stored}

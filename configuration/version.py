@@ -25,11 +25,11 @@ def without_version(fields: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: a later Weft wrote the file, in a format that this version cannot read.
     """
-    rest = dict(fields)
-    found, version = rest.pop("weft_format", FORMAT), rest.pop("weft_version", "unknown")
-    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= FORMAT:
+    others = dict(fields)
+    file_format, version = others.pop("weft_format", FORMAT), others.pop("weft_version", "unknown")
+    if not isinstance(file_format, int) or isinstance(file_format, bool) or not 1 <= file_format <= FORMAT:
         raise ValueError(
-            f"The configuration has format {found!r} and was written by Weft {version}, but Weft {__version__} reads "
+            f"The configuration has format {file_format!r} and was written by Weft {version}, but Weft {__version__} reads "
             f"formats up to {FORMAT}: upgrade Weft with `pip install -U weftformer`."
         )
-    return rest
+    return others

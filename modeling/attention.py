@@ -35,14 +35,14 @@ def self_attention_cache(cache: Cache | None) -> Cache | None:
 
 def copied_cache(cache: Cache) -> Cache:
     """Return a cache with the same keys and values. What is added to it is not added to the original."""
-    copied = copy(cache)
+    cache_copy = copy(cache)
     if isinstance(cache, EncoderDecoderCache):
-        copied.self_attention_cache = copied_cache(cache.self_attention_cache)
-        copied.cross_attention_cache = copied_cache(cache.cross_attention_cache)
-        copied.is_updated = dict(cache.is_updated)
+        cache_copy.self_attention_cache = copied_cache(cache.self_attention_cache)
+        cache_copy.cross_attention_cache = copied_cache(cache.cross_attention_cache)
+        cache_copy.is_updated = dict(cache.is_updated)
     else:
-        copied.layers = [copy(layer) for layer in cache.layers]
-    return copied
+        cache_copy.layers = [copy(layer) for layer in cache.layers]
+    return cache_copy
 
 
 def repeated_cache(cache: Cache, batch: int, repeats: int) -> Cache:
@@ -53,8 +53,8 @@ def repeated_cache(cache: Cache, batch: int, repeats: int) -> Cache:
     """
     if isinstance(cache, EncoderDecoderCache):
         halves = cache.self_attention_cache, cache.cross_attention_cache
-        own = [repeated_cache(half, batch, repeats) for half in halves]
-        return cache if own == [*halves] else EncoderDecoderCache(*own)
+        repeated_halves = [repeated_cache(half, batch, repeats) for half in halves]
+        return cache if repeated_halves == [*halves] else EncoderDecoderCache(*repeated_halves)
     rows = {layer.keys.shape[0] for layer in cache.layers if layer.is_initialized}
     if rows <= {batch * repeats}:
         return cache
@@ -204,8 +204,8 @@ class AttentionBase(Recorded, nn.Module):
         """
         table = self.position_table
         assert table is not None
-        added_BTD = table(positions.indices_BT)
-        return states_BTD + (added_BTD if positions.mask_BT is None else added_BTD * positions.mask_BT[..., None])
+        rows_BTD = table(positions.indices_BT)
+        return states_BTD + (rows_BTD if positions.mask_BT is None else rows_BTD * positions.mask_BT[..., None])
 
     def split_heads(self, states_BTD: torch.Tensor) -> torch.Tensor:
         """Return states (B, T, H * K) as (B, H, T, K)."""

@@ -177,10 +177,10 @@ def check_mask(mask: torch.Tensor | None, batch: int, heads: int, queries: int, 
 
 def with_batch_dimension(values: torch.Tensor, batch: int, length: int, name: str) -> torch.Tensor:
     """Return values of shape (T,), (1, T) or (B, T) as (1, T) or (B, T). Raise a ValueError for any other shape."""
-    batched = values[None] if values.ndim == 1 else values
-    if batched.ndim != 2 or batched.shape[0] not in (1, batch) or batched.shape[1] != length:
+    values_BT = values[None] if values.ndim == 1 else values
+    if values_BT.ndim != 2 or values_BT.shape[0] not in (1, batch) or values_BT.shape[1] != length:
         raise ValueError(f"`{name}` has shape {tuple(values.shape)}, but must be ({length},) or ({batch}, {length}).")
-    return batched
+    return values_BT
 
 
 def check_positions(ids: torch.Tensor, limit: int, field: str, length: int | None, reads: bool) -> None:

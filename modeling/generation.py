@@ -284,15 +284,15 @@ class WeftGenerationMixin(GenerationMixin):
         if is_beam_sample and "streamer" in arguments.get("generation_mode_kwargs", ()):
             raise ValueError("`streamer` cannot be used with beam search: set `num_beams` to 1.")
         reason = "is for decoder-only models: leave it out for this encoder-decoder"
-        refused = [("guidance_scale", 1, reason), ("prefill_chunk_size", None, reason)]
+        settings = [("guidance_scale", 1, reason), ("prefill_chunk_size", None, reason)]
         if self.config.has_two_vocabularies:
             sizes = f"of {self.config.vocab_size} source and {self.config.target_vocab_size} target tokens"
             reason = f"compares source ids with target ids, but this model has two vocabularies, {sizes}: leave it out"
-            refused += [("encoder_repetition_penalty", 1, reason), ("encoder_no_repeat_ngram_size", 0, reason)]
-        for name, value, reason in refused:
-            given = getattr(arguments.get("generation_config"), name, None)
-            if given not in (None, value):
-                raise ValueError(f"{name}={given} {reason}.")
+            settings += [("encoder_repetition_penalty", 1, reason), ("encoder_no_repeat_ngram_size", 0, reason)]
+        for name, value, reason in settings:
+            setting = getattr(arguments.get("generation_config"), name, None)
+            if setting not in (None, value):
+                raise ValueError(f"{name}={setting} {reason}.")
 
     def _prepare_decoder_input_ids_for_generation(self, *args, **kwargs):
         """Return the ids that the targets begin with.

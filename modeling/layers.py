@@ -23,9 +23,9 @@ class Float32Buffers(nn.Module):
         buffers = dict(self.named_buffers(recurse=False))
         super()._apply(fn, recurse)
         for name, buffer in buffers.items():
-            moved = getattr(self, name)
-            if moved.dtype != buffer.dtype:
-                setattr(self, name, buffer.to(moved.device))
+            buffer_now = getattr(self, name)
+            if buffer_now.dtype != buffer.dtype:
+                setattr(self, name, buffer.to(buffer_now.device))
         return self
 
 
@@ -96,10 +96,10 @@ def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     if p <= 0 or p >= 1 or not draws_slowly(states):
         return nn.functional.dropout(states, p=p)
     words = torch.randint(-(1 << 63), (1 << 63) - 1, (-(-states.numel() // 4),), device=states.device)
-    dropped = min(max(round(p * (1 << 16)), 1), (1 << 16) - 1)
-    is_kept = words.view(torch.int16)[: states.numel()].view(states.shape) >= dropped - (1 << 15)
+    threshold = min(max(round(p * (1 << 16)), 1), (1 << 16) - 1)
+    is_kept = words.view(torch.int16)[: states.numel()].view(states.shape) >= threshold - (1 << 15)
     # `where`, because a product would first convert the booleans to numbers
-    return torch.where(is_kept, states, 0.0) * (1 / (1 - dropped / (1 << 16)))
+    return torch.where(is_kept, states, 0.0) * (1 / (1 - threshold / (1 << 16)))
 
 
 class FeedForward(nn.Module):

@@ -215,15 +215,15 @@ def warn_of_whole_experts(model: Any) -> None:
         )
 
 
-def may_be_new(model: Any, missing: set[str]) -> set[str]:
+def may_be_new(model: Any, missing_names: set[str]) -> set[str]:
     """Return the missing weights that may be new: a head on a base model, and the biases of balanced routing."""
     biases = {name for name, _ in model.named_buffers() if name.endswith(".selection_bias")}
     # if all of them are missing, the file is from a model whose routing was not yet balanced
-    new = biases if biases <= missing else set()
+    names = biases if biases <= missing_names else set()
     has_base = hasattr(model, model.base_model_prefix)
     if has_base and type(model).__name__ not in (model.config.architectures or ()):
-        new |= {name for name in missing if not name.startswith(f"{model.base_model_prefix}.")}
-    return new
+        names |= {name for name in missing_names if not name.startswith(f"{model.base_model_prefix}.")}
+    return names
 
 
 def _refuse_missing(kind: str, source: str, missing: list[str], unexpected: list[str], any_size: bool) -> None:

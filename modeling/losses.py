@@ -157,11 +157,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx, d_total):
         # scaled in fp32, because the scale of a loss in fp16 is larger than the largest number of fp16
-        scaled = (
+        gradients = (
             None if grad is None else (grad.to(d_total.dtype) * d_total).to(dtype)
             for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         )
-        return *scaled, None, None
+        return *gradients, None, None
 
 
 def _chunks(hidden_ND: torch.Tensor, vocabulary: int) -> Iterator[tuple[int, int]]:

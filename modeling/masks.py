@@ -50,8 +50,11 @@ def takes_bias(implementation: str) -> bool:
 
 def refuse_lost_bias(config: WeftConfig) -> None:
     """Raise a ValueError if the model has a relative bias and the attention implementation would ignore it."""
-    own, cross = attention_implementation(config), cross_attention_implementation(config)
-    for field, implementation in (("self_attention_position_type", own), ("cross_attention_position_type", cross)):
+    self_implementation, cross = attention_implementation(config), cross_attention_implementation(config)
+    for field, implementation in (
+        ("self_attention_position_type", self_implementation),
+        ("cross_attention_position_type", cross),
+    ):
         kind = getattr(config, field)
         if kind in ("relative", "bucketed") and not takes_bias(implementation):
             raise ValueError(
@@ -112,8 +115,8 @@ def key_mask_of(mask: torch.Tensor | None, batch: int) -> torch.Tensor | None:
     """
     if mask is None or mask.ndim == 2:
         return mask
-    allowed = mask > _MASKED if mask.is_floating_point() else mask.bool()
-    return allowed.any(dim=(1, 2)).expand(batch, -1)
+    is_visible = mask > _MASKED if mask.is_floating_point() else mask.bool()
+    return is_visible.any(dim=(1, 2)).expand(batch, -1)
 
 
 def decoder_mask(

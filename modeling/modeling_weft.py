@@ -364,16 +364,18 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         self.config.validate()
         if self.config.package is not None:
             self.config.package.check_code(self)
-        changed = {name for name, part in vars(parts_of(type(self))).items() if part is not getattr(self.parts, name)}
-        if changed:
+        part_names = {
+            name for name, part in vars(parts_of(type(self))).items() if part is not getattr(self.parts, name)
+        }
+        if part_names:
             raise ValueError(
-                f"This {type(self).__name__} was built with the {', '.join(sorted(changed))} of the model around it: save "
+                f"This {type(self).__name__} was built with the {', '.join(sorted(part_names))} of the model around it: save "
                 f"that model, or build a subclass of {type(self).__name__} that sets these class attributes."
             )
         for name, value in self._built_fields().items():
-            if (edited := getattr(self.config, name)) != value:
+            if (field_value := getattr(self.config, name)) != value:
                 raise ValueError(
-                    f"The configuration has {name}={edited!r}, but the model has {value!r}. If you changed the model, set "
+                    f"The configuration has {name}={field_value!r}, but the model has {value!r}. If you changed the model, set "
                     f"`model.config.{name}` to {value!r}. A model is not changed by editing its configuration: undo this, or "
                     "load the weights into a new model of the edited configuration, as "
                     f"`from_pretrained(..., {name}=...)` does."
@@ -381,23 +383,23 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
 
     def _built_fields(self) -> dict[str, Any]:
         """Return the fields that the model was built from, with what was changed in place since."""
-        built = dict(self._built_from)
+        fields = dict(self._built_from)
         for stack in self.modules():
             if isinstance(stack, WeftStack):  # layers may have been removed, and tables resized
                 side = "decoder" if isinstance(stack, WeftDecoder) else "encoder"
                 kinds = ["dense" if router_of(layer) is None else "sparse" for layer in stack.layers]
-                built |= {f"{side}_layers": len(kinds), f"{side}_mlp_layer_types": kinds}
+                fields |= {f"{side}_layers": len(kinds), f"{side}_mlp_layer_types": kinds}
                 table = "decoder_vocab_size" if side == "decoder" else "vocab_size"
-                built[table] = unwrap_embedding(stack.embed_tokens).num_embeddings
+                fields[table] = unwrap_embedding(stack.embed_tokens).num_embeddings
                 if isinstance(stack.embed_positions, nn.Embedding):
-                    built[stack.positions_field] = stack.embed_positions.num_embeddings
+                    fields[stack.positions_field] = stack.embed_positions.num_embeddings
         counts = {router.num_experts for router in self.routers()}  # experts may have been removed, too
         if len(counts) > 1:
             raise ValueError(
                 f"The layers have {', '.join(map(str, sorted(counts)))} experts, but a saved model has the same number in "
                 "all sparse layers (`num_experts`): remove as many experts from each."
             )
-        return built | ({"num_experts": counts.pop()} if counts else {})
+        return fields | ({"num_experts": counts.pop()} if counts else {})
 
     def save_pretrained(self, *args, **kwargs):
         """Save the model as in transformers. Raises a ValueError as in [`check_config`] before anything is written."""
@@ -1279,16 +1281,16 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             output_router_logits=wants_routers or has_router_losses or counts_load,
             **kwargs,
         )
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        scored = outputs.last_hidden_state[:, kept]
+        columns_to_score = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        states_to_score = outputs.last_hidden_state[:, columns_to_score]
         loss = aux_loss = z_loss = None
         is_plain = type(self).compute_logits is WeftForConditionalGeneration.compute_logits
         is_chunked = labels is not None and is_plain and chunks_loss(self.lm_head, chunked_loss, self.training)
-        logits = None if is_chunked else self.compute_logits(scored)
+        logits = None if is_chunked else self.compute_logits(states_to_score)
         if labels is not None:
-            settings = (labels[:, kept], smoothing, num_items_in_batch)
+            settings = (labels[:, columns_to_score], smoothing, num_items_in_batch)
             if logits is None:
-                loss = chunked_cross_entropy(scored, self.lm_head, *settings)
+                loss = chunked_cross_entropy(states_to_score, self.lm_head, *settings)
             else:
                 loss = cross_entropy(logits, *settings)
         if has_router_losses or counts_load:
@@ -1396,11 +1398,13 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             zero = torch.zeros((), device=device)
             return zero, zero
         routers = self.routers()[-layers:]  # without the encoder's if the call gave `encoder_outputs`
-        rest, stacks, counts = iter(routers), [], []
+        remaining_routers, stacks, counts = iter(routers), [], []
         for logits, non_pad in zip(logits_of_stacks, non_pads_of_stacks, strict=True):
             if logits:  # all layers of a stack at once, in as few operations as one
-                own = zip(logits, islice(rest, len(logits)), strict=True)
-                ids = torch.stack([router.choose(layer_logits)[1].to(device) for layer_logits, router in own])
+                layer_routers = zip(logits, islice(remaining_routers, len(logits)), strict=True)
+                ids = torch.stack(
+                    [router.choose(layer_logits)[1].to(device) for layer_logits, router in layer_routers]
+                )
                 mask = None if non_pad is None else non_pad.to(device)
                 stacks.append((torch.stack([layer_logits.to(device) for layer_logits in logits]), ids, mask))
                 counts.append(router_counts(ids, self.config.num_experts, mask))

@@ -90,8 +90,8 @@ class Router(Recorded, Float32Buffers):
         Earlier tokens of the batch have priority, and pads count, as in DirectMultiStep.
         """
         # the place of each token in the queues of its experts, counted from 1
-        taken_NE = (ids_NK[..., None] == torch.arange(self.num_experts, device=ids_NK.device)).sum(dim=1)
-        queue_number_NK = taken_NE.cumsum(dim=0).gather(-1, ids_NK)
+        counts_NE = (ids_NK[..., None] == torch.arange(self.num_experts, device=ids_NK.device)).sum(dim=1)
+        queue_number_NK = counts_NE.cumsum(dim=0).gather(-1, ids_NK)
         return weights_NK.masked_fill(queue_number_NK > int(ids_NK.numel() / self.num_experts * factor), 0.0)
 
     @torch.no_grad()
@@ -234,9 +234,9 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
 
     def decorate(experts_class: Any) -> type:
         experts_class = use_experts_implementation(has_gate=has_gate, has_bias=has_bias)(experts_class)
-        chosen = experts_class.forward
+        implementation_forward = experts_class.forward
 
-        @wraps(chosen)
+        @wraps(implementation_forward)
         def forward(self, tokens_ND, *args, is_step: bool = False, **kwargs) -> torch.Tensor:
             if getattr(self.config, "_experts_implementation", None) == "grouped_mm":
                 device = tokens_ND.device.type
@@ -249,7 +249,7 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
                     return self.forward_sorted(tokens_ND, *args, **kwargs)
                 if device != "meta" and torch.is_autocast_enabled(device):
                     self = _InDtype(self, torch.get_autocast_dtype(device))
-            return chosen(self, tokens_ND, *args, **kwargs)
+            return implementation_forward(self, tokens_ND, *args, **kwargs)
 
         experts_class.forward = forward
         return experts_class

@@ -38,8 +38,8 @@ def _local_parameters(module: nn.Module, share: float = 1.0) -> Iterator[None]:
     for name, parameter in parameters.items():
         if parameter.placements == (Replicate(),):
             # a partial gradient is summed on its way back through `redistribute`
-            whole = parameter.redistribute(placements=[Replicate()])
-            registered[name] = whole.to_local(grad_placements=[Partial()]) * share
+            whole_weight = parameter.redistribute(placements=[Replicate()])
+            registered[name] = whole_weight.to_local(grad_placements=[Partial()]) * share
         else:
             registered[name] = parameter.to_local()
     try:

@@ -126,8 +126,8 @@ class WeftRotaryEmbedding(Float32Buffers):
     @staticmethod
     def compute_default_rope_parameters(config: WeftConfig, **kwargs) -> tuple[torch.Tensor, float]:
         assert config.rope_parameters is not None and config.head_dim is not None
-        turned = int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
-        steps = torch.arange(0, turned, 2, dtype=torch.float) / turned
+        width = int(config.head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
+        steps = torch.arange(0, width, 2, dtype=torch.float) / width
         return 1.0 / config.rope_parameters["rope_theta"] ** steps, 1.0
 
     @torch.no_grad()
@@ -172,8 +172,8 @@ def rotate(states_BHTK: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor
     R is the width of the tables.
     """
     cos, sin = (table[:, None] for table in rotation)
-    if (turned := cos.shape[-1]) < states_BHTK.shape[-1]:
-        return torch.cat((rotate(states_BHTK[..., :turned], rotation), states_BHTK[..., turned:]), dim=-1)
+    if (width := cos.shape[-1]) < states_BHTK.shape[-1]:
+        return torch.cat((rotate(states_BHTK[..., :width], rotation), states_BHTK[..., width:]), dim=-1)
     first, second = states_BHTK.chunk(2, dim=-1)
     return states_BHTK * cos + torch.cat((-second, first), dim=-1) * sin
 

@@ -21,9 +21,11 @@ class Recorded:
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
         hooks = state["_forward_hooks"].items()
-        kept = {key: hook for key, hook in hooks if getattr(hook, "__module__", None) != OutputRecorder.__module__}
+        hooks_to_copy = {
+            key: hook for key, hook in hooks if getattr(hook, "__module__", None) != OutputRecorder.__module__
+        }
         state = {name: value for name, value in state.items() if name != "_output_capturing_hooks_installed"}
-        return state | {"_forward_hooks": OrderedDict(kept)}
+        return state | {"_forward_hooks": OrderedDict(hooks_to_copy)}
 
     @torch.compiler.assume_constant_result
     def _install_recorders(self) -> bool:

@@ -75,8 +75,8 @@ def rename_cache(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
         caches = [cache for cache in caches if cache.get_seq_length() > 0] or caches[:1]
     if any(cache is not caches[0] for cache in caches):
         raise ValueError("Give either `cache` or `past_key_values`, which are two names of one argument: got both.")
-    rest = {key: value for key, value in kwargs.items() if key not in names}
-    return rest | {name: caches[0] if caches else None}
+    keywords = {key: value for key, value in kwargs.items() if key not in names}
+    return keywords | {name: caches[0] if caches else None}
 
 
 def takes_either_cache_name(function: _Function) -> _Function:
@@ -148,9 +148,9 @@ def special_tokens(settings: Any) -> SpecialTokens:
 
 def prepared_settings(model: Any, generation_config: Any, settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return the settings of a search as `generate` prepares them, and the keywords that are no settings."""
-    prepared, others = model._prepare_generation_config(generation_config, **settings)
-    model._prepare_special_tokens(prepared, True, device=model.device, batch_size=1)
-    return prepared, others
+    generation_settings, keywords = model._prepare_generation_config(generation_config, **settings)
+    model._prepare_special_tokens(generation_settings, True, device=model.device, batch_size=1)
+    return generation_settings, keywords
 
 
 def processors_of(model: Any, settings: Any) -> list[Any]:

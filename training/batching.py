@@ -160,11 +160,11 @@ def row_lengths(dataset: Any, columns: Sequence[str]) -> np.ndarray:
     """
     lengths = np.empty((len(columns), len(dataset)), dtype=np.int32)
     if isinstance(dataset, Dataset) and dataset.format["type"] != "custom":
-        done = 0
+        start = 0
         for batch in dataset.select_columns(list(columns)).with_format("arrow").iter(10_000):
             for side, column in zip(lengths, columns, strict=True):
-                side[done : done + len(batch)] = pyarrow.compute.list_value_length(batch[column])
-            done += len(batch)
+                side[start : start + len(batch)] = pyarrow.compute.list_value_length(batch[column])
+            start += len(batch)
     else:  # rows that are computed on access
         for index in range(len(dataset)):
             row = dataset[index]

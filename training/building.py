@@ -38,9 +38,9 @@ def starts_from_starter(args: ModelArguments, pairs: Pairs) -> bool:
     """Return whether the default is to begin from the included starter: for few pairs of short texts, without numeric
     columns, if the arguments choose neither a model nor a vocabulary.
     """
-    chosen = (args.from_scratch, args.model_name_or_path, args.preset, args.config_overrides, args.tokenizer_name,
+    choices = (args.from_scratch, args.model_name_or_path, args.preset, args.config_overrides, args.tokenizer_name,
               args.tokenizer_vocab_size)  # fmt: skip
-    if any(chosen) or pairs.args.streaming or pairs.columns.conditions or len(pairs) >= _STARTER_PAIRS:
+    if any(choices) or pairs.args.streaming or pairs.columns.conditions or len(pairs) >= _STARTER_PAIRS:
         return False
     lengths = [len(text.encode()) for text in pairs.texts()]
     return bool(np.quantile(lengths, 0.95) <= _STARTER_BYTES)
@@ -72,10 +72,10 @@ def build_tokenizer(
         shared: list[Any] = [None]
         if is_main_process:
             logger.info("Training a vocabulary on the training texts.")
-            trained = train_tokenizer(texts, vocab_size=args.tokenizer_vocab_size)
-            merged = sum(len(token) > 1 for token in trained.get_vocab()) - len(trained.all_special_tokens)
-            logger.info(f"The vocabulary has {len(trained):,} tokens, {merged:,} of them longer than a byte.")
-            shared = [trained]
+            tokenizer = train_tokenizer(texts, vocab_size=args.tokenizer_vocab_size)
+            num_merged = sum(len(token) > 1 for token in tokenizer.get_vocab()) - len(tokenizer.all_special_tokens)
+            logger.info(f"The vocabulary has {len(tokenizer):,} tokens, {num_merged:,} of them longer than a byte.")
+            shared = [tokenizer]
         (tokenizer,) = broadcast_object_list(shared)
     for token in ("pad", "eos"):
         if getattr(tokenizer, f"{token}_token_id") is None:

@@ -103,9 +103,11 @@ class TwoCyclesCallback(TrainerCallback):
         end = self._end_of_first(state.max_steps)
         if state.global_step != end:
             return
-        first = _scores(state, end)
-        if first.get("eval_exact_match") == 1.0 or first["eval_loss"] < self.least_loss:
-            logger.info(f"The validation loss is {first['eval_loss']:.4f} after the first cycle: training ends here.")
+        first_scores = _scores(state, end)
+        if first_scores.get("eval_exact_match") == 1.0 or first_scores["eval_loss"] < self.least_loss:
+            logger.info(
+                f"The validation loss is {first_scores['eval_loss']:.4f} after the first cycle: training ends here."
+            )
             control.should_training_stop = True
         elif state.is_world_process_zero:
             with atomic_write(self._weights_of_first) as path:
@@ -116,19 +118,21 @@ class TwoCyclesCallback(TrainerCallback):
             self.on_evaluate(args, state, control, model)
 
     def on_train_end(self, args, state, control, model=None, **kwargs):
-        first, last = (_scores(state, step) for step in (self._end_of_first(state.max_steps), state.max_steps))
-        was_better = first and last and first["eval_loss"] < last["eval_loss"]
+        first_scores, last_scores = (
+            _scores(state, step) for step in (self._end_of_first(state.max_steps), state.max_steps)
+        )
+        was_better = first_scores and last_scores and first_scores["eval_loss"] < last_scores["eval_loss"]
         if (
             was_better
-            and first["eval_exact_match"] - last["eval_exact_match"] > self.most_lost
+            and first_scores["eval_exact_match"] - last_scores["eval_exact_match"] > self.most_lost
             and self._weights_of_first.exists()
         ):
             logger.info(
-                f"The validation loss was {first['eval_loss']:.4f} after the first cycle and is {last['eval_loss']:.4f} "
+                f"The validation loss was {first_scores['eval_loss']:.4f} after the first cycle and is {last_scores['eval_loss']:.4f} "
                 "after the second, with fewer right pairs: the weights are those of the first."
             )
             load_model(weft_model(model), str(self._weights_of_first))
-            state.best_global_step = first["step"]
+            state.best_global_step = first_scores["step"]
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         if state.is_world_process_zero:
@@ -197,8 +201,8 @@ class ExpertStatisticsCallback(TrainerCallback):
         sums_LC = self._sums_LC.cpu().double()
         self._sums_LC.zero_()
         num_experts = (sums_LC.shape[1] - 3) // 2
-        load_LE, probs_LE, rest = sums_LC.split([num_experts, num_experts, 3], dim=1)
-        z_L, dropped_L, tokens_L = rest.unbind(dim=1)
+        load_LE, probs_LE, sums_of_layers = sums_LC.split([num_experts, num_experts, 3], dim=1)
+        z_L, dropped_L, tokens_L = sums_of_layers.unbind(dim=1)
         assigned_L = load_LE.sum(dim=1).clamp(min=1)
         tokens_L = tokens_L.clamp(min=1)
         shares_LE = load_LE / assigned_L[:, None]

@@ -76,8 +76,8 @@ def missing_files(checkpoint: str | os.PathLike, world_size: int = 1) -> list[st
     folder = Path(checkpoint)
     has_weights = (folder / SAFE_WEIGHTS_NAME).is_file() or (folder / SAFE_WEIGHTS_INDEX_NAME).is_file()
     random_states = [f"rng_state_{rank}.pth" for rank in range(world_size)] if world_size > 1 else ["rng_state.pth"]
-    needed = ["trainer_state.json", "optimizer.pt", "scheduler.pt", *random_states]
-    return [SAFE_WEIGHTS_NAME] * (not has_weights) + [name for name in needed if not (folder / name).is_file()]
+    names = ["trainer_state.json", "optimizer.pt", "scheduler.pt", *random_states]
+    return [SAFE_WEIGHTS_NAME] * (not has_weights) + [name for name in names if not (folder / name).is_file()]
 
 
 def find_checkpoint(args: WeftTrainingArguments) -> str | None:
@@ -165,13 +165,15 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
     if args.wants_resume or not entries:
         return
     if not args.overwrite_output_dir:
-        shown = ", ".join(entries[:5]) + (", ..." if len(entries) > 5 else "")
+        listing = ", ".join(entries[:5]) + (", ..." if len(entries) > 5 else "")
         raise ValueError(
-            f"--output-dir {folder} is not empty (it has {shown}): continue the run there with "
+            f"--output-dir {folder} is not empty (it has {listing}): continue the run there with "
             "--resume-from-checkpoint true, start again with --overwrite-output-dir, or choose another folder."
         )
     for name in inputs:
-        if name and any(Path(name).resolve().is_relative_to(old.resolve()) for old in checkpoints(folder)):
+        if name and any(
+            Path(name).resolve().is_relative_to(checkpoint.resolve()) for checkpoint in checkpoints(folder)
+        ):
             raise ValueError(
                 f"--overwrite-output-dir would remove {name}, which training reads: choose another --output-dir."
             )
@@ -183,9 +185,9 @@ def remove_checkpoints(folder: str | os.PathLike) -> None:
     Otherwise, this run could be resumed from one of the checkpoints by mistake, and the Trainer would add its scores
     to the old ones.
     """
-    for old in checkpoints(folder):
-        logger.info(f"Removing {old} of an earlier run (--overwrite-output-dir).")
-        shutil.rmtree(old)
+    for checkpoint in checkpoints(folder):
+        logger.info(f"Removing {checkpoint} of an earlier run (--overwrite-output-dir).")
+        shutil.rmtree(checkpoint)
     for name in (
         *(f"{split}_results.json" for split in ("all", "train", "eval", "test")),
         "generated_predictions.txt",
@@ -197,10 +199,10 @@ def remove_checkpoints(folder: str | os.PathLike) -> None:
 
 def how_to_resume(folder: str) -> str:
     """Return the sentence that an interrupted run ends with."""
-    saved = checkpoints(folder)
-    if not saved:
+    folders = checkpoints(folder)
+    if not folders:
         return f"No checkpoint of this run was saved yet in {folder}. --save-steps N saves one every N steps."
-    return f"The same command with --resume-from-checkpoint true continues from {saved[0]}."
+    return f"The same command with --resume-from-checkpoint true continues from {folders[0]}."
 
 
 def check_same_model(config: WeftConfig, checkpoint: str) -> None:
@@ -209,12 +211,12 @@ def check_same_model(config: WeftConfig, checkpoint: str) -> None:
     Raises:
         ValueError: fields differ. The message names them with both values.
     """
-    saved = WeftConfig.from_pretrained(checkpoint)
+    checkpoint_config = WeftConfig.from_pretrained(checkpoint)
     fields = [name for name in WeftConfig.__annotations__ if name in WeftConfig.field_names() - TRAINING_FIELDS]
     different = [
-        f"{name} ({getattr(saved, name)} in the checkpoint, {getattr(config, name)} now)"
+        f"{name} ({getattr(checkpoint_config, name)} in the checkpoint, {getattr(config, name)} now)"
         for name in fields
-        if getattr(saved, name) != getattr(config, name)
+        if getattr(checkpoint_config, name) != getattr(config, name)
     ]
     if different:
         raise ValueError(

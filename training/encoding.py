@@ -64,7 +64,7 @@ class PairEncoder:
         Raises:
             ValueError: as in the class, or no pairs are left.
         """
-        encoded = dataset.map(
+        columns_of_rows = dataset.map(
             partial(self, split),
             batched=True,
             with_indices=True,
@@ -72,8 +72,8 @@ class PairEncoder:
             num_proc=num_proc if num_proc and num_proc < len(dataset) else None,
             desc=f"Tokenizing {split}",
         )
-        self._report(split, dataset, encoded["row"][:] if len(encoded) else [])
-        return encoded.remove_columns("row")
+        self._report(split, dataset, columns_of_rows["row"][:] if len(columns_of_rows) else [])
+        return columns_of_rows.remove_columns("row")
 
     def stream(self, rows: IterableDataset, **order: Any) -> ShuffledStream:
         """Return pairs as a stream of batches, encoded while they are read. Rows are numbered in reading order.
@@ -98,16 +98,16 @@ class PairEncoder:
                 raise ValueError(
                     f"Row {rows[0]} of train has no column {name!r}; it has {', '.join(map(repr, batch))}."
                 )
-        encoded = self("train", batch, rows)
-        left_out = len(rows) - len(encoded.pop("row"))
-        if left_out and not self._has_warned:
+        columns_of_rows = self("train", batch, rows)
+        num_left_out = len(rows) - len(columns_of_rows.pop("row"))
+        if num_left_out and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                f"{left_out} of {len(rows)} pairs of the stream, from row {rows[0]} on, are skipped: they have an "
+                f"{num_left_out} of {len(rows)} pairs of the stream, from row {rows[0]} on, are skipped: they have an "
                 f"empty text{'' if self.truncate else f' or are too long ({_named(self.limits)})'}. Pairs skipped "
                 "later are not reported."
             )
-        return encoded
+        return columns_of_rows
 
     def __call__(self, split: str, batch: dict[str, list], rows: list[int]) -> dict[str, list]:
         """Encode columns of rows with these numbers. The result also has the `row` of each pair."""
@@ -120,9 +120,9 @@ class PairEncoder:
         )
         forbidden = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id} - {None}
         special = set(tokenizer.all_special_ids)
-        encoded: dict[str, list] = {"row": [], "input_ids": [], "labels": []}
+        columns_of_rows: dict[str, list] = {"row": [], "input_ids": [], "labels": []}
         if columns.conditions:
-            encoded["condition_values"] = []
+            columns_of_rows["condition_values"] = []
         for index, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
             labels = encode_target(tokenizer, target, self.start)
             if not forbidden.isdisjoint(labels[:-1]):
@@ -140,14 +140,14 @@ class PairEncoder:
                 )
             if len(source) > self.limits[0] or len(labels) > self.limits[1]:
                 continue
-            encoded["row"].append(row)
-            encoded["input_ids"].append(source)
-            encoded["labels"].append(labels)
+            columns_of_rows["row"].append(row)
+            columns_of_rows["input_ids"].append(source)
+            columns_of_rows["labels"].append(labels)
             if columns.conditions:
-                encoded["condition_values"].append(
+                columns_of_rows["condition_values"].append(
                     [finite_number(batch[name][index], split, row, name) for name in columns.conditions]
                 )
-        return encoded
+        return columns_of_rows
 
     def _report(self, split: str, dataset: Dataset, encoded_rows: list[int]) -> None:
         columns, limits = self.columns, _named(self.limits)

@@ -55,16 +55,16 @@ def load_file_stream(file: str, no_header: bool = False) -> IterableDataset:
     files = _matching(file)
     for name in files:
         check_file(name)
-    kind, first = _reader(files[0], no_header)
+    kind, first_settings = _reader(files[0], no_header)
     for name in files[1:]:
-        other_kind, other = _reader(name, no_header)
-        here, there = {"format": kind, **first}, {"format": other_kind, **other}
+        other_kind, other_settings = _reader(name, no_header)
+        here, there = {"format": kind, **first_settings}, {"format": other_kind, **other_settings}
         fields = [field for field in here if field != "features" and here[field] != there.get(field)]
         if fields:
             what = "; ".join(f"{field} {here[field]!r} and {there.get(field)!r}" for field in fields)
             raise ValueError(f"{files[0]} and {name} differ: {what}. Give files of one format, with the same columns.")
     try:
-        return load_dataset(kind, data_files=files, split="train", streaming=True, **first)
+        return load_dataset(kind, data_files=files, split="train", streaming=True, **first_settings)
     except (OSError, ValueError, pyarrow.ArrowInvalid) as error:
         raise ValueError(f"{file} cannot be read as {kind}: {error}") from error
 
@@ -99,13 +99,13 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         ValueError: the ending of the name is unknown, or the content does not have this format.
     """
     if Path(file).is_dir():
-        loaded = datasets.load_from_disk(file)
-        if isinstance(loaded, DatasetDict):
+        dataset = datasets.load_from_disk(file)
+        if isinstance(dataset, DatasetDict):
             raise ValueError(
-                f"{file} has the splits {list_names(loaded)}: give the folder of one, such as "
-                f"{Path(file, next(iter(loaded)))}."
+                f"{file} has the splits {list_names(dataset)}: give the folder of one, such as "
+                f"{Path(file, next(iter(dataset)))}."
             )
-        return loaded.flatten()
+        return dataset.flatten()
     check_exist(file, target_file)
     for name in filter(None, (file, target_file)):
         check_file(name)
@@ -135,8 +135,8 @@ def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
     encoding = _encoding(file)
     dialect = _separated(file, encoding) if kind == "csv" else _TabSeparated
     headless = no_header or kind == "txt"
-    first = _first_row(file, dialect, encoding, has_names=not headless)
-    names = _names(len(first)) if headless else first
+    first_row = _first_row(file, dialect, encoding, has_names=not headless)
+    names = _names(len(first_row)) if headless else first_row
     return "csv", {
         "sep": dialect.delimiter,
         "quoting": dialect.quoting,

@@ -293,14 +293,18 @@ def _write_report(
     trainer: WeftTrainer, rows: list[Row], pairs: Pairs, data: Mapping[str, Any], model: str | None
 ) -> TrainingReport:
     args, history = trainer.args, trainer.state.log_history
-    longer = f"--max-steps {2 * args.max_steps}" if args.max_steps > 0 else f"--epochs {2 * args.num_train_epochs:g}"
-    begun = "the included starter" if model == str(STARTER) else model or "random"
-    settings = {"weights to begin with": begun} | training_table(trainer)
-    facts, more = _facts(pairs, data), pairs.args.option_for_more
-    written = TrainingReport(str(args.output_dir), history, rows, facts, settings, longer, more)
+    command_for_longer = (
+        f"--max-steps {2 * args.max_steps}" if args.max_steps > 0 else f"--epochs {2 * args.num_train_epochs:g}"
+    )
+    origin = "the included starter" if model == str(STARTER) else model or "random"
+    settings = {"weights to begin with": origin} | training_table(trainer)
+    facts, option_for_more = _facts(pairs, data), pairs.args.option_for_more
+    training_report = TrainingReport(
+        str(args.output_dir), history, rows, facts, settings, command_for_longer, option_for_more
+    )
     if args.is_main_process:
-        written.save()
-    return written
+        training_report.save()
+    return training_report
 
 
 def _facts(pairs: Pairs, data: Mapping[str, Any]) -> dict[str, str]:

@@ -69,12 +69,12 @@ class Muon(torch.optim.AdamW):
     """
 
     def __init__(self, params: Iterable[dict[str, Any]], matrices: Iterable[nn.Parameter], **settings: Any):
-        chosen, groups = set(matrices), []
-        if any(isinstance(parameter, DTensor) for parameter in chosen):
+        matrix_set, groups = set(matrices), []
+        if any(isinstance(parameter, DTensor) for parameter in matrix_set):
             raise ValueError("Muon needs whole matrices, but this model is sharded over processes: leave --muon out.")
         for group in params:
             for is_matrix in (False, True):
-                parameters = [parameter for parameter in group["params"] if (parameter in chosen) == is_matrix]
+                parameters = [parameter for parameter in group["params"] if (parameter in matrix_set) == is_matrix]
                 groups.append({**group, "params": parameters, "is_matrix": is_matrix})
         super().__init__(groups, **settings)
 

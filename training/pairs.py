@@ -86,19 +86,19 @@ class Pairs:
     def _from_hub(self) -> dict[str, Any]:
         args = self.args
         try:
-            loaded = load_dataset(args.dataset_name, args.dataset_config_name, streaming=args.streaming)
+            dataset = load_dataset(args.dataset_name, args.dataset_config_name, streaming=args.streaming)
         except DatasetGenerationError as error:
             raise ValueError(
                 f"--dataset-name {args.dataset_name} cannot be read: {error.__cause__ or error}"
             ) from error
         splits: dict[str, Any] = {}
         for split, names in _HUB_SPLITS.items():
-            rows = next((loaded[name] for name in names if name in loaded), None)
+            rows = next((dataset[name] for name in names if name in dataset), None)
             if rows is not None:
                 in_memory = not (args.streaming and split == "train")
                 splits[split] = _in_memory(rows, args.max_eval_samples) if in_memory else rows
         if "train" not in splits:
-            raise ValueError(f"{args.dataset_name} has no split `train`; it has {list_names(loaded)}.")
+            raise ValueError(f"{args.dataset_name} has no split `train`; it has {list_names(dataset)}.")
         return splits
 
     def _split_stream(self, rows: IterableDataset) -> IterableDataset:
@@ -180,14 +180,14 @@ class Pairs:
             self.columns, tokenizer, self.limits(config), config.decoder_start_token_id, args.truncate
         )
         in_memory = self.held_out if args.streaming else {"train": self.train, **self.held_out}
-        encoded = {split: encoder.encode(split, rows, args.num_proc) for split, rows in in_memory.items()}
+        datasets_by_split = {split: encoder.encode(split, rows, args.num_proc) for split, rows in in_memory.items()}
         if args.streaming:
             return {
                 "train": encoder.stream(self.train, buffer_size=args.shuffle_buffer_size, seed=seed, name=self.origin),
-                **encoded,
+                **datasets_by_split,
             }
-        split_validation(encoded, args, seed)
-        return encoded
+        split_validation(datasets_by_split, args, seed)
+        return datasets_by_split
 
 
 def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int = 42) -> None:
@@ -260,25 +260,25 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
     """
     for name in filter(None, (args.source_column, args.target_column)):
         _check_column(name, dataset, origin)
-    free = [column for column in dataset.column_names if column not in args.condition_names]
-    source = args.source_column or ("source" if "source" in free and args.target_column != "source" else None)
-    target = args.target_column or ("target" if "target" in free and source != "target" else None)
-    others = [column for column in free if column not in (source, target)]
+    candidates = [column for column in dataset.column_names if column not in args.condition_names]
+    source = args.source_column or ("source" if "source" in candidates and args.target_column != "source" else None)
+    target = args.target_column or ("target" if "target" in candidates and source != "target" else None)
+    unnamed = [column for column in candidates if column not in (source, target)]
     num_missing = [source, target].count(None)
-    if len(others) < num_missing:
+    if len(unnamed) < num_missing:
         raise ValueError(
             f"{origin} needs a source column and a target column, and has {list_names(dataset.column_names)}: in a "
             "txt file, separate source and target by a tab, or give the targets as a second file "
             "(--train-target-file)."
         )
-    if num_missing and len(others) > num_missing:
-        first, second = (shlex.quote(name) for name in (source or others[-num_missing], target or others[-1]))
+    if num_missing and len(unnamed) > num_missing:
+        first, second = (shlex.quote(name) for name in (source or unnamed[-num_missing], target or unnamed[-1]))
         raise ValueError(
             f"{origin} has the columns {list_names(dataset.column_names)}: name the source and the target column, for "
             f"example --source-column {first} --target-column {second}."
         )
-    left = iter(others)
-    return Columns(source or next(left), target or next(left), tuple(args.condition_names))
+    names = iter(unnamed)
+    return Columns(source or next(names), target or next(names), tuple(args.condition_names))
 
 
 def trained_columns(model: str) -> dict[str, str]:

@@ -108,10 +108,10 @@ class TrainingPlan:
 
 def replaced(args: Any, **values: Any) -> Any:
     """Return a copy of training arguments with other values. (`dataclasses.replace` would derive all others again.)"""
-    planned = copy.copy(args)
+    arguments = copy.copy(args)
     for name, value in values.items():
-        setattr(planned, name, value)
-    return planned
+        setattr(arguments, name, value)
+    return arguments
 
 
 def facts_of(args: Any, train_dataset: Any, **facts: Any) -> RunFacts:

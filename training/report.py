@@ -38,7 +38,7 @@ class TrainingReport:
         facts: facts of the data.
         settings: settings of the training.
         longer: the option for twice the training.
-        more: the option for more pairs.
+        option_for_more: the option for more pairs.
         command: the command of this training.
     """
 
@@ -48,7 +48,7 @@ class TrainingReport:
     facts: dict[str, Any]
     settings: dict[str, Any]
     longer: str
-    more: str
+    option_for_more: str
     command: str = "weftformer train ..."
 
     def __str__(self) -> str:
@@ -75,11 +75,14 @@ class TrainingReport:
                 "The score is low. Train on more pairs:"
                 if not late
                 else "The score is low and no longer rose. Train on more pairs:",
-                f"{again} {self.more}",
+                f"{again} {self.option_for_more}",
             )
         if num_right < len(self.rows) and losses and losses[-1] > _RISE * min(losses):
             rise = f"The validation loss rose from {min(losses):.3g} to {losses[-1]:.3g}"
-            return f"{rise}: the model learns its pairs by heart. Train on more pairs:", f"{again} {self.more}"
+            return (
+                f"{rise}: the model learns its pairs by heart. Train on more pairs:",
+                f"{again} {self.option_for_more}",
+            )
         if len(self.rows) < _FEW:
             remedy = f"weftformer evaluate MORE-PAIRS.csv --model {shlex.quote(self.folder)}"
             return f"A score on {len(self.rows)} pairs is uncertain. Score the model on more pairs:", remedy
@@ -87,7 +90,7 @@ class TrainingReport:
 
     def _repr_html_(self) -> str:
         losses = {"training": self._curve("loss"), "validation": self._curve("eval_loss")}
-        scores = {shown: self._curve(f"eval_{name}") for name, shown in _SCORES.items()}
+        scores = {title: self._curve(f"eval_{name}") for name, title in _SCORES.items()}
         scores["exact match"] = [(epoch, 100 * share) for epoch, share in scores["exact match"]]
         return _template().render(
             name=Path(self.folder).name,
@@ -174,9 +177,9 @@ def _chart(curves: Mapping[str, Sequence[tuple[float, float]]], is_log: bool = F
     }
 
 
-def _marked(text: str, other: str) -> list[tuple[str, bool]]:
+def _marked(text: str, reference: str) -> list[tuple[str, bool]]:
     """Return the parts of a text in order, each with whether it differs from the other text."""
-    matcher = SequenceMatcher(None, text[:_COMPARED], other[:_COMPARED], autojunk=False)
+    matcher = SequenceMatcher(None, text[:_COMPARED], reference[:_COMPARED], autojunk=False)
     parts = [(text[start:end], kind != "equal") for kind, start, end, _, _ in matcher.get_opcodes() if end > start]
     return parts + [(text[_COMPARED:], False)] * (len(text) > _COMPARED)
 

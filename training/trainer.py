@@ -161,12 +161,12 @@ class WeftTrainer(ShardedModelTrainer):
             settings |= {"matrices": layer_matrices(self.model), "fused": False}
             self.optimizer_cls_and_kwargs = Muon, settings
         # a schedule-free optimizer warms up by itself: it would take a share of the steps for a number of steps
-        chosen, warmup = self.args, self.args.get_warmup_steps(self.state.max_steps)
-        self.args = replaced(chosen, warmup_steps=warmup)
+        args, warmup = self.args, self.args.get_warmup_steps(self.state.max_steps)
+        self.args = replaced(args, warmup_steps=warmup)
         try:
             return super().create_optimizer(*model)
         finally:
-            self.args = chosen
+            self.args = args
 
     def get_train_dataloader(self) -> DataLoader:
         budget = self._token_budget()
@@ -204,15 +204,15 @@ class WeftTrainer(ShardedModelTrainer):
             return super()._get_dataloader(dataset, *args, is_training=True, **kwargs)
         if isinstance(dataset, IterableDataset) and self.args.world_size > 1:
             dataset = list(dataset)  # accelerate would repeat or reorder rows of a stream without saying how many
-        chosen, loading = self.args, self.accelerator.dataloader_config
+        run_args, loading = self.args, self.accelerator.dataloader_config
         is_even, loading.even_batches = loading.even_batches, True  # otherwise processes wait for each other forever
         # "random" is the order of the rows in evaluation
-        strategy = chosen.train_sampling_strategy if chosen.prediction_loss_only else "random"
-        self.args = replaced(chosen, dataloader_drop_last=False, train_sampling_strategy=strategy)
+        strategy = run_args.train_sampling_strategy if run_args.prediction_loss_only else "random"
+        self.args = replaced(run_args, dataloader_drop_last=False, train_sampling_strategy=strategy)
         try:
             return super()._get_dataloader(dataset, *args, **kwargs)
         finally:
-            self.args, loading.even_batches = chosen, is_even
+            self.args, loading.even_batches = run_args, is_even
 
     def _stream_loader(self, stream: ShuffledStream, budget: int | None) -> DataLoader:
         args = self.args

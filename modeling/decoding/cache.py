@@ -99,11 +99,11 @@ class DecodingCache:
 
     def add(self, request: FastPathRequest) -> None:
         """Add the sources of a request, whose cache the prefill has filled. That cache is empty afterwards."""
-        written, source = take_states(request.self_attention_cache), take_states(request.cross_attention_cache)
-        is_own = self.beams == 1 or written.shape[4] <= self.own_prefix
-        states, _, lengths = gather_visible(written, request.prefix_mask, at_end=is_own)
+        prefill_states, source = take_states(request.self_attention_cache), take_states(request.cross_attention_cache)
+        is_own = self.beams == 1 or prefill_states.shape[4] <= self.own_prefix
+        states, _, lengths = gather_visible(prefill_states, request.prefix_mask, at_end=is_own)
         if self.is_returned:
-            self._whole = written, source, lengths
+            self._whole = prefill_states, source, lengths
         self.source.add(source, request.source_mask)
         first, total = self.sources, self.sources + len(lengths)
         rows = slice(first * self.beams, total * self.beams)
@@ -116,13 +116,13 @@ class DecodingCache:
                 self._blank_prefixes()
         if is_own:
             self._shift_right(columns - self.end)
-            own = self.suffixes[:, :, rows, :, self.end - columns : self.end]
+            target = self.suffixes[:, :, rows, :, self.end - columns : self.end]
             states = states.repeat_interleave(self.beams, dim=2) if self.beams > 1 else states
         else:
-            own = self.prefix[:, :, first:total, :, :columns]
+            target = self.prefix[:, :, first:total, :, :columns]
         self.suffixes[:, :, rows, :, : self.end] = 0  # masked, but NaN times 0 is NaN
         self.writers[rows, : self.end] = 0
-        own.copy_(states)
+        target.copy_(states)
         self.starts += [self.end - length * is_own for length in lengths]
         self.lengths += lengths
         if self.slots is not None:
@@ -139,8 +139,8 @@ class DecodingCache:
         if self.writers.ndim == 1:
             self.writers = torch.zeros(shape, dtype=torch.int32, device=self.device)
         elif self.writers.shape != shape:
-            more = [new - old for new, old in zip(shape, self.writers.shape, strict=True)]
-            self.writers = pad(self.writers, (0, more[1], 0, more[0]))
+            margins = [new - old for new, old in zip(shape, self.writers.shape, strict=True)]
+            self.writers = pad(self.writers, (0, margins[1], 0, margins[0]))
 
     def _shift_right(self, columns: int) -> None:
         """Shift the suffixes to the right, which frees columns in front of them."""
@@ -174,7 +174,9 @@ class DecodingCache:
         if not any(self.starts) and min(self.prefix_lengths, default=0) == self._width:
             return None
         numbers = [torch.arange(part.shape[4], device=self.device) for part in self.past()]
-        starts, ends = (torch.tensor(own, device=self.device)[:, None] for own in (self.starts, self.prefix_lengths))
+        starts, ends = (
+            torch.tensor(column, device=self.device)[:, None] for column in (self.starts, self.prefix_lengths)
+        )
         parts = [*(columns < ends for columns in numbers[:-1]), numbers[-1] >= starts]
         return torch.cat(parts, dim=1).repeat_interleave(self.beams, dim=0)[:, None, None]
 
@@ -197,8 +199,8 @@ class DecodingCache:
         """Count the token of each beam that was written to the next column."""
         rows = self.sources * self.beams
         if self.beams > 1:
-            own = torch.arange(self.beams, dtype=torch.int32, device=self.device)
-            self.writers[:rows].view(-1, self.beams, self.writers.shape[1])[:, :, self.end] = own
+            slots = torch.arange(self.beams, dtype=torch.int32, device=self.device)
+            self.writers[:rows].view(-1, self.beams, self.writers.shape[1])[:, :, self.end] = slots
         self.end += 1
         self.lengths = [length + 1 for length in self.lengths]
         if self.beams > 1 and self.end % self.SHARE_EVERY == 0:
@@ -207,13 +209,13 @@ class DecodingCache:
     def reorder(self, beam_idx: torch.Tensor) -> None:
         """Reorder the beams: rank i continues the beam that had rank `beam_idx[i]`."""
         parents = beam_idx.long() if self.slots is None else self.slots[beam_idx]
-        wanted = parents.tolist()
+        slots = parents.tolist()
         if self.end == 0:  # all tokens are in the shared prefix
             return
-        if len(set(wanted)) < len(wanted):
-            wanted = self._branch(wanted)
-            parents = torch.tensor(wanted, device=beam_idx.device)
-        self.slots = None if wanted == list(range(len(wanted))) else parents
+        if len(set(slots)) < len(slots):
+            slots = self._branch(slots)
+            parents = torch.tensor(slots, device=beam_idx.device)
+        self.slots = None if slots == list(range(len(slots))) else parents
 
     def batch_select_indices(self, sources: list[int]) -> None:
         """Keep the given sources: the new source i is the old `sources[i]`, which is i or at least `len(sources)`."""
@@ -232,17 +234,17 @@ class DecodingCache:
         self.source.batch_select_indices(sources)
         self._drop_columns()
 
-    def _branch(self, wanted: list[int]) -> list[int]:
+    def _branch(self, parents: list[int]) -> list[int]:
         """Return a slot for each rank: the one it continues, or a free one with a copy if an earlier rank has that."""
-        slots, taken, copies = wanted[:], set[int](), []
-        for first in range(0, len(wanted), self.beams):
+        slots, occupied_slots, copies = parents[:], set[int](), []
+        for first in range(0, len(parents), self.beams):
             source = range(first, first + self.beams)
-            free = iter(set(source).difference(wanted[first : first + self.beams]))
+            unused_slots = iter(set(source).difference(parents[first : first + self.beams]))
             for rank in source:
-                if wanted[rank] in taken:
-                    slots[rank] = next(free)
-                    copies.append((wanted[rank], slots[rank]))
-                taken.add(wanted[rank])
+                if parents[rank] in occupied_slots:
+                    slots[rank] = next(unused_slots)
+                    copies.append((parents[rank], slots[rank]))
+                occupied_slots.add(parents[rank])
         origins, targets = zip(*copies, strict=True)
         past = self.writers[:, : self.end]
         if self.device.type != "cpu":  # two copies of all columns take less time than many short ones
@@ -267,19 +269,19 @@ class DecodingCache:
         ends = (writers_BST == writers_BST[:, :1]).all(dim=1).sum(dim=-1).tolist()
         if len(set(self.starts)) == 1:
             ends = [min(ends)] * len(ends)
-        moved = [
+        moves = [
             (source, start, end - start)
             for source, (start, end) in enumerate(zip(self.starts, ends, strict=True))
             if end - start >= max(self.SHARE_EVERY // 2, (self.end - end) // 2)
         ]
-        if not moved:
+        if not moves:
             return
-        columns = max(self.prefix_lengths[source] + count for source, _, count in moved)
+        columns = max(self.prefix_lengths[source] + count for source, _, count in moves)
         self.prefix = _with_room(self.prefix, self.suffixes, self.sources, max(self._capacity, columns))
-        for source, start, count in moved:
+        for source, start, count in moves:
             first = self.prefix_lengths[source]
-            own = self.suffixes[:, :, source * self.beams, :, start : start + count]
-            self.prefix[:, :, source, :, first : first + count] = own
+            suffix = self.suffixes[:, :, source * self.beams, :, start : start + count]
+            self.prefix[:, :, source, :, first : first + count] = suffix
             self.prefix_lengths[source] += count
             self.starts[source] += count
         self._blank_prefixes()
@@ -290,22 +292,22 @@ class DecodingCache:
         drop = min(self.starts)
         if not drop:
             return
-        rest, rows = self.end - drop, self.sources * self.beams
+        width, rows = self.end - drop, self.sources * self.beams
         # a layer at a time: the copy of all of them would double the memory
         for states in (*self.suffixes[:, :, :rows].flatten(0, 1).movedim(3, 1), self.writers[:rows].movedim(1, 0)):
-            states[:rest] = states[drop : self.end].clone()
-        self.end, self.starts = rest, [start - drop for start in self.starts]
+            states[:width] = states[drop : self.end].clone()
+        self.end, self.starts = width, [start - drop for start in self.starts]
 
     def as_dynamic(self) -> EncoderDecoderCache:
         """Return the cache as transformers' own search would: one row for each beam, in the order of the ranks."""
         assert self._whole is not None
-        prefix, source, first = self._whole
-        written = self.lengths[0] - first[0]  # the same number of tokens for all sources, which joined together
-        suffixes = self.past()[-1][:, :, :, :, max(0, self.end - written) : self.end]
+        prefix, source, lengths = self._whole
+        num_tokens = self.lengths[0] - lengths[0]  # the same number of tokens for all sources, which joined together
+        suffixes = self.past()[-1][:, :, :, :, max(0, self.end - num_tokens) : self.end]
         parts = [prefix.repeat_interleave(self.beams, dim=2)]
-        if (shared := written - suffixes.shape[4]) > 0:
-            own = [self.prefix[:, :, row, :, start : start + shared] for row, start in enumerate(first)]
-            parts.append(torch.stack(own, dim=2).repeat_interleave(self.beams, dim=2))
+        if (shared := num_tokens - suffixes.shape[4]) > 0:
+            prefixes = [self.prefix[:, :, row, :, start : start + shared] for row, start in enumerate(lengths)]
+            parts.append(torch.stack(prefixes, dim=2).repeat_interleave(self.beams, dim=2))
         parts.append(suffixes if self.slots is None else suffixes.index_select(2, self.slots))
         halves = []
         for states in (torch.cat(parts, dim=4), source.repeat_interleave(self.beams, dim=2)):
@@ -379,13 +381,13 @@ def gather_visible(
 
     The shown states are the first of their row, or with `at_end` the last. Rows with fewer also have hidden ones.
     """
-    seen = None if mask is None else mask.bool()
-    if seen is None or seen.all():
+    visible = None if mask is None else mask.bool()
+    if visible is None or visible.all():
         columns = torch.arange(states.shape[4], device=states.device)[None]
         return states, columns, [states.shape[4]] * states.shape[2]
-    lengths = seen.sum(dim=-1)
+    lengths = visible.sum(dim=-1)
     longest = int(lengths.max())
-    columns = (seen if at_end else ~seen).long().argsort(dim=-1, stable=True)
+    columns = (visible if at_end else ~visible).long().argsort(dim=-1, stable=True)
     columns = columns[:, -longest:] if at_end else columns[:, :longest]
     index = columns[None, None, :, None, :, None]
     index = index.expand(*states.shape[:2], -1, states.shape[3], -1, states.shape[5])
@@ -397,11 +399,11 @@ def compaction_order(done: Sequence[bool]) -> list[int] | None:
 
     The last sources take the places of those that leave. All others stay where they are.
     """
-    left = len(done) - sum(done)
-    if left in (0, len(done)):
+    num_sources = len(done) - sum(done)
+    if num_sources in (0, len(done)):
         return None
-    behind = (source for source in range(left, len(done)) if not done[source])
-    return [next(behind) if done[source] else source for source in range(left)]
+    behind = (source for source in range(num_sources, len(done)) if not done[source])
+    return [next(behind) if done[source] else source for source in range(num_sources)]
 
 
 def rows_of(sources: list[int], rows: int) -> list[int]:
@@ -433,9 +435,9 @@ def _with_room(states: torch.Tensor, like: torch.Tensor, rows: int, columns: int
     sizes = states.shape[2], states.shape[4]
     if rows <= sizes[0] and columns <= sizes[1]:
         return states
-    wanted = [
-        size if asked <= size else max(asked, 2 * size) for size, asked in zip(sizes, (rows, columns), strict=True)
+    new_sizes = [
+        size if least <= size else max(least, 2 * size) for size, least in zip(sizes, (rows, columns), strict=True)
     ]
-    grown = like.new_empty(kinds, layers, wanted[0], heads, wanted[1], width)
-    grown[:, :, : sizes[0], :, : sizes[1]] = states
-    return grown
+    larger_states = like.new_empty(kinds, layers, new_sizes[0], heads, new_sizes[1], width)
+    larger_states[:, :, : sizes[0], :, : sizes[1]] = states
+    return larger_states

@@ -58,8 +58,8 @@ _IGNORED_ATTRIBUTES = frozenset(("gradient_checkpointing", "has_checked_values",
 
 def compiled_folder() -> Path:
     """Return the folder of compiled code: `WEFT_COMPILED_FOLDER`, or `weftformer/compiled` in the user's cache."""
-    if named := os.environ.get("WEFT_COMPILED_FOLDER"):
-        return Path(named)
+    if folder := os.environ.get("WEFT_COMPILED_FOLDER"):
+        return Path(folder)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(caches) / "weftformer" / "compiled"
 
@@ -118,10 +118,10 @@ class Package:
                 return False
             if str(tensor.dtype) != dtype or tensor.ndim != len(sizes):
                 return False
-            for size, wanted in zip(tensor.shape, sizes, strict=True):
-                if isinstance(wanted, str) and (size < 2 or symbols.setdefault(wanted, size) != size):
+            for size, symbol in zip(tensor.shape, sizes, strict=True):
+                if isinstance(symbol, str) and (size < 2 or symbols.setdefault(symbol, size) != size):
                     return False
-                if isinstance(wanted, int) and size != wanted:
+                if isinstance(symbol, int) and size != symbol:
                     return False
         return True
 
@@ -226,8 +226,8 @@ def _compile(folder: Path, key: str, build: Callable[[Path], None]) -> None:
     build(draft)
     draft.chmod(0o600)
     draft.rename(folder / f"{key}-{_hash_of_file(draft, key)}.pt2")
-    for unused in sorted(folder.glob("*.pt2"), key=lambda file: file.lstat().st_mtime)[:-MAX_PACKAGES]:
-        unused.unlink()
+    for file in sorted(folder.glob("*.pt2"), key=lambda file: file.lstat().st_mtime)[:-MAX_PACKAGES]:
+        file.unlink()
 
 
 def _hash_of_file(file: Path, key: str) -> str:

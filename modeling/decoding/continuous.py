@@ -77,13 +77,13 @@ def reason_against(model: Any, **settings: Any) -> str | None:
     kinds = (config.self_attention_position_type, config.cross_attention_position_type)
     if {"relative", "bucketed"}.intersection(kinds) or (rotary is not None and rotary.rope_type in GROWING_ROTARY):
         return "positions depend on the whole batch"
-    prepared = continuous_settings(model, settings)
-    if prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH):
+    generation_config = continuous_settings(model, settings)
+    if generation_config.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH):
         return "the mode is neither greedy search nor beam search"
-    if needs_more(model, prepared):
+    if needs_more(model, generation_config):
         return "the settings need processors or stopping criteria that do not support sources added later"
-    graphs = model.fast_path.graph_search(model) if special_tokens(prepared).ends is not None else None
-    if graphs is not None and graphs.packages(kind_of(prepared), False):
+    graphs = model.fast_path.graph_search(model) if special_tokens(generation_config).ends is not None else None
+    if graphs is not None and graphs.packages(kind_of(generation_config), False):
         return "compiled graphs write the texts of a batch"
     return None
 
@@ -112,9 +112,9 @@ class ContinuousSearch(Search):
 
     def __init__(self, model: Any, *, processors: Sequence[IncrementalProcessor] = (), **settings: Any):
         self.request = settings
-        prepared = continuous_settings(model, settings)
-        ends = special_tokens(prepared).ends
-        super().__init__(model, prepared, processors, [] if ends is None else [EosTokenCriteria(ends)])
+        search_settings = continuous_settings(model, settings)
+        ends = special_tokens(search_settings).ends
+        super().__init__(model, search_settings, processors, [] if ends is None else [EosTokenCriteria(ends)])
         self.may_leave = True
         if isinstance(self.texts, Greedy):
             self.texts.has_scores = True

@@ -283,26 +283,26 @@ def _graphs(model: Any) -> GraphSearch | str:
 
 def _search_settings(model: Any, generation_config: GenerationConfig | None, settings: dict[str, Any]) -> Any:
     """Return the settings of a search, with tensors of special tokens, or None if graphs do not support them."""
-    prepared, unknown = prepared_settings(model, generation_config, settings)
-    if prepared.max_new_tokens is not None:
-        prepared.max_length = prepared.max_new_tokens + 1
-    size, (start, ends, pad) = model.config.target_vocab_size, special_tokens(prepared)
+    search_settings, unknown_names = prepared_settings(model, generation_config, settings)
+    if search_settings.max_new_tokens is not None:
+        search_settings.max_length = search_settings.max_new_tokens + 1
+    size, (start, ends, pad) = model.config.target_vocab_size, special_tokens(search_settings)
     if (
-        unknown  # the plain path refuses these names
-        or prepared.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
-        or prepared.return_dict_in_generate
-        or prepared.num_return_sequences not in range(1, prepared.num_beams + 1)
-        or needs_more(model, prepared)
+        unknown_names  # the plain path refuses these names
+        or search_settings.get_generation_mode() not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
+        or search_settings.return_dict_in_generate
+        or search_settings.num_return_sequences not in range(1, search_settings.num_beams + 1)
+        or needs_more(model, search_settings)
         or ends is None
         # the plain path has its own errors for these
-        or any(getattr(prepared, name, None) for name in _REFUSED)
+        or any(getattr(search_settings, name, None) for name in _REFUSED)
         or not all(token.ndim == 0 and 0 <= int(token) < size for token in (start, pad))
         or 1 + len(ends) > size
-        or not isinstance(prepared.max_length, int)
-        or not 2 <= prepared.max_length < 2**62
+        or not isinstance(search_settings.max_length, int)
+        or not 2 <= search_settings.max_length < 2**62
     ):
         return None
-    return prepared
+    return search_settings
 
 
 def _compiled_request(
@@ -329,24 +329,27 @@ def _compiled_request(
     configs = {} if generation_config is None else vars(generation_config), vars(model.generation_config)
     if any(hasattr(value, "shape") for config in configs for value in config.values()):
         return "tokens are given as tensors"  # which `!=` does not compare
-    last = graphs.last
-    if last is None or last[0] != (configs, settings):
-        last = copy.deepcopy((configs, settings)), _search_settings(model, generation_config, settings)
-        graphs.last = last
-    prepared, config, mask = last[1], model.config, tensors[1]
-    if prepared is None:
+    last_request = graphs.last
+    if last_request is None or last_request[0] != (configs, settings):
+        last_request = copy.deepcopy((configs, settings)), _search_settings(model, generation_config, settings)
+        graphs.last = last_request
+    search_settings, config, mask = last_request[1], model.config, tensors[1]
+    if search_settings is None:
         return "the settings need more than greedy search or beam search"
-    mode = prepared.get_generation_mode()
-    if reason := reason_against_request(model, prepared, {}, mode, checks_model=False):
+    mode = search_settings.get_generation_mode()
+    if reason := reason_against_request(model, search_settings, {}, mode, checks_model=False):
         return reason
-    sizes = (input_ids.shape[1], config.max_source_positions), (prepared.max_length - 1, config.max_target_positions)
+    sizes = (
+        (input_ids.shape[1], config.max_source_positions),
+        (search_settings.max_length - 1, config.max_target_positions),
+    )
     if config.has_position_table and any(size > limit for size, limit in sizes):
         return "the position table is shorter than the texts"
     if mask is not None and not mask.any(dim=1).all():
         return "the mask hides a whole source"
-    if graphs.packages(kind_of(prepared), len(input_ids) == 1) is None:
+    if graphs.packages(kind_of(search_settings), len(input_ids) == 1) is None:
         return _NOT_COMPILED
-    return graphs, prepared
+    return graphs, search_settings
 
 
 def compiled_texts(
@@ -374,12 +377,12 @@ def decoder_for(
     """Return the name of the way in which `generate` writes a request, and why. The arguments are those of
     [`compiled_texts`].
     """
-    compiled = _compiled_request(model, input_ids, generation_config, processors, inputs)
-    if not isinstance(compiled, str):
+    compiled_request = _compiled_request(model, input_ids, generation_config, processors, inputs)
+    if not isinstance(compiled_request, str):
         return "compiled", "`weftformer compile` has compiled this search"
-    prepared, model_inputs = prepared_settings(model, generation_config, inputs)
-    reason = reason_against_request(model, prepared, model_inputs, prepared.get_generation_mode())
-    return ("cached", compiled) if reason is None else ("transformers", reason)
+    search_settings, model_inputs = prepared_settings(model, generation_config, inputs)
+    reason = reason_against_request(model, search_settings, model_inputs, search_settings.get_generation_mode())
+    return ("cached", compiled_request) if reason is None else ("transformers", reason)
 
 
 def fast_decoding(model: Any, enable: bool = True) -> Any:

@@ -94,30 +94,30 @@ class _Past:
 
     Args:
         shared: those that all rows of a text share (2, L, B, G, P, K).
-        own: those of each row after them (2, L, B, S, G, Q, K).
-        origins_W: the row of `own` that each row continues, None to leave `own` out.
+        branch: those of each row after them (2, L, B, S, G, Q, K).
+        origins_W: the row of `branch` that each row continues, None to leave `branch` out.
         suffixes: for each layer in turn, keys and values of all rows after them (B, G, T, S, K).
         column: the column of the new token in the suffixes.
     """
 
-    def __init__(self, shared, own, origins_W, suffixes: Sequence[torch.Tensor], column: torch.Tensor):
-        self.shared, self.own, self.origins_W = by_layer(shared), by_layer(own.flatten(2, 3)), origins_W
+    def __init__(self, shared, branch, origins_W, suffixes: Sequence[torch.Tensor], column: torch.Tensor):
+        self.shared, self.branch, self.origins_W = by_layer(shared), by_layer(branch.flatten(2, 3)), origins_W
         self.suffixes, self.column = list(suffixes), column
 
     def update(self, key: torch.Tensor, value: torch.Tensor, layer_idx: int) -> list[Any]:
         """Add a token of each row (W, G, 1, K). Return the keys and values of a layer."""
-        both = []
-        for kind, added in enumerate((key, value)):
+        keys_values = []
+        for kind, states in enumerate((key, value)):
             suffix = self.suffixes[2 * layer_idx + kind]
-            added_BSGK = added[:, :, 0].unflatten(0, (-1, suffix.shape[3]))
+            states_BSGK = states[:, :, 0].unflatten(0, (-1, suffix.shape[3]))
             # not `where`, which would compute the new states again for each column
-            suffix = suffix.index_copy(2, self.column.view(1), added_BSGK.transpose(1, 2)[:, :, None])
+            suffix = suffix.index_copy(2, self.column.view(1), states_BSGK.transpose(1, 2)[:, :, None])
             self.suffixes[2 * layer_idx + kind] = suffix
             parts = [self.shared[layer_idx][kind], suffix.flatten(2, 3)]
             if self.origins_W is not None:  # read in place, where inductor writes products as sums
-                parts.insert(1, self.own[layer_idx][kind].index_select(0, self.origins_W))
-            both.append(SharedStates.of(tuple(parts), key.shape[0]))
-        return both
+                parts.insert(1, self.branch[layer_idx][kind].index_select(0, self.origins_W))
+            keys_values.append(SharedStates.of(tuple(parts), key.shape[0]))
+        return keys_values
 
 
 class _Loop(nn.Module, ABC):
@@ -143,16 +143,16 @@ class _Loop(nn.Module, ABC):
         """Return the length, the cache and the state of texts that consist of the start token."""
         layers, texts, groups, _, width = keys_LBGMK.shape
         shared = keys_LBGMK.new_zeros(2, layers, texts, groups, _SHORTEST, width)
-        own = keys_LBGMK.new_zeros(2, layers, texts, self.num_beams, groups, _SHORTEST, width)
+        branch = keys_LBGMK.new_zeros(2, layers, texts, self.num_beams, groups, _SHORTEST, width)
         suffix = keys_LBGMK.new_zeros(2, layers, texts, groups, room, self.num_beams, width)
         length = keys_LBGMK.new_ones((), dtype=torch.long)
-        return [length, length - 1, length - 1, shared, own, suffix, *self._start(texts, start, fill, room)]
+        return [length, length - 1, length - 1, shared, branch, suffix, *self._start(texts, start, fill, room)]
 
     @abstractmethod
     def _start(self, texts: int, start: torch.Tensor, fill: int, room: int) -> list[torch.Tensor]:
         """Return the state of texts that consist of the start token, with room for more tokens."""
 
-    def forward(self, length, num_shared, first, shared, own, suffix, *others):
+    def forward(self, length, num_shared, first, shared, branch, suffix, *others):
         """Return the new length, the new state, and the suffixes (B, G, T, S, K) of each layer in turn.
 
         Args:
@@ -160,7 +160,7 @@ class _Loop(nn.Module, ABC):
             num_shared: the number of columns in use in `shared`.
             first: the position of the first column of the suffixes.
             shared: keys and values that all rows of a text share (2, L, B, G, P, K).
-            own: keys and values of each row after them (2, L, B, S, G, Q, K).
+            branch: keys and values of each row after them (2, L, B, S, G, Q, K).
             suffix: keys and values of the tokens after them but the last (2, L, B, G, T, S, K).
             others: the state; keys and values (L, B, G, M, K) and mask (B, M) of the source; ids of the end tokens
                 (E,), id of the pad token, and the largest number of tokens.
@@ -171,7 +171,7 @@ class _Loop(nn.Module, ABC):
         source_positions = positions_after_pads(source_mask_BM, source_mask_BM)
         columns_N, columns_P, columns_Q, columns_T = (
             torch.arange(size, device=shared.device)
-            for size in (others[0].shape[-1], shared.shape[4], own.shape[5], suffix.shape[4])
+            for size in (others[0].shape[-1], shared.shape[4], branch.shape[5], suffix.shape[4])
         )
         positions_T = (columns_T + first)[:, None].expand(-1, self.num_beams).flatten()
         parts = [(columns_P, columns_P < num_shared), (columns_Q + num_shared, columns_Q < first - num_shared)]
@@ -188,7 +188,7 @@ class _Loop(nn.Module, ABC):
             column = last - first
             state = self.begin(column, columns_T, *carried[:count])
             ids_W = self.last(last, *state)
-            past = _Past(shared, own, self.origins(*state), carried[count:], column)
+            past = _Past(shared, branch, self.origins(*state), carried[count:], column)
             cache = StepCache(past, by_layer(source), ids_W.shape[0])
             in_suffix = self.visible(columns_T <= column, *state)
             in_past = [is_used.expand(*in_suffix.shape[:3], -1) for _, is_used in parts]
@@ -231,15 +231,15 @@ class _Loop(nn.Module, ABC):
     def best(self, length: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the ids of the best texts of each source, best first (B, S, N), and their lengths (B, S)."""
 
-    def by_row(self, own: torch.Tensor, suffix: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
-        """Return the keys and values of `own` and of suffixes (2, L, B, S, G, T, K) that each row continues."""
+    def by_row(self, branch: torch.Tensor, suffix: torch.Tensor, *state: torch.Tensor) -> torch.Tensor:
+        """Return the keys and values of `branch` and of suffixes (2, L, B, S, G, T, K) that each row continues."""
         return suffix
 
     def next_block(
         self,
         place: tuple[int, int, int],
         shared: torch.Tensor,
-        own: torch.Tensor,
+        branch: torch.Tensor,
         suffix: torch.Tensor,
         state: list[torch.Tensor],
         room: int,
@@ -249,26 +249,26 @@ class _Loop(nn.Module, ABC):
 
         Args:
             place: the length, the number of shared columns and the first position of the suffixes.
-            shared, own, suffix, state: those of the block that is over, as the place is.
+            shared, branch, suffix, state: those of the block that is over, as the place is.
             room: the number of columns of ids.
             fill: the id in columns that are not written.
         """
         length, num_shared, first = place
         written = suffix[:, :, :, :, : length - 1 - first].movedim(5, 3)
-        own = self.by_row(own[:, :, :, :, :, : first - num_shared], written, *state)
-        ids_BSN = state[0][..., num_shared : length - 1].view(*own.shape[2:4], -1)
+        branch = self.by_row(branch[:, :, :, :, :, : first - num_shared], written, *state)
+        ids_BSN = state[0][..., num_shared : length - 1].view(*branch.shape[2:4], -1)
         is_same_BN = (ids_BSN == ids_BSN[:, :1]).all(dim=1)
         count = int(is_same_BN.long().cumprod(dim=1).sum(dim=1).min())
-        shared = torch.cat([shared[:, :, :, :, :num_shared], own[:, :, :, 0, :, :count]], dim=4)
-        own = own[:, :, :, :, :, count:]
-        shared, own = (pad(part, (0, 0, 0, max(0, _SHORTEST - part.shape[-2]))) for part in (shared, own))
+        shared = torch.cat([shared[:, :, :, :, :num_shared], branch[:, :, :, 0, :, :count]], dim=4)
+        branch = branch[:, :, :, :, :, count:]
+        shared, branch = (pad(part, (0, 0, 0, max(0, _SHORTEST - part.shape[-2]))) for part in (shared, branch))
         suffix = shared.new_zeros(*shared.shape[:4], _BLOCK, self.num_beams, shared.shape[5])
         state = [
             pad(part, (0, room - part.shape[-1]), value=fill) if dims[-1:] == "N" else part
             for part, dims in zip(self.restarted(state), self.state, strict=True)
         ]
         numbers = [torch.tensor(number, device=shared.device) for number in (length, num_shared + count, length - 1)]
-        return [*numbers, shared, own, suffix, *state]
+        return [*numbers, shared, branch, suffix, *state]
 
     def restarted(self, state: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return the state for new suffixes."""
@@ -369,9 +369,9 @@ class BeamGraph(_Loop):
         is_continued_BSTS = (state[2][..., None] == beams_S) & is_written_T[:, None]
         return is_continued_BSTS.flatten(2).flatten(0, 1)[:, None, None]
 
-    def by_row(self, own, suffix, *state):
+    def by_row(self, branch, suffix, *state):
         rows = []
-        for states, beams_BST in ((own, state[3][..., None]), (suffix, state[2][..., : suffix.shape[5]])):
+        for states, beams_BST in ((branch, state[3][..., None]), (suffix, state[2][..., : suffix.shape[5]])):
             rows.append(states.gather(3, beams_BST[None, None, :, :, None, :, None].expand(states.shape)))
         return torch.cat(rows, dim=5)
 
@@ -513,8 +513,8 @@ class GraphSearch:
         build = partial(self._build, graph, is_single) if compiles else None
         package = load_package(facts, self.config, self.device, build)
         if package is not None:
-            used = {key: tensors[key].detach() for key in package.code.get_constant_fqns()}
-            package.code.load_constants(used, check_full_update=True, user_managed=True)
+            weights = {key: tensors[key].detach() for key in package.code.get_constant_fqns()}
+            package.code.load_constants(weights, check_full_update=True, user_managed=True)
         return package
 
     def _build(self, graph: nn.Module, is_single: bool, file: Path) -> None:
@@ -530,15 +530,15 @@ class GraphSearch:
         """Export a graph for one text or for several, of any lengths from 2 on."""
         arguments = self._source(torch.full((1 if is_single else 3, 5), 3, device=self.device))
         dims: tuple[str, ...] = "BM", "BM", "BC"
-        any_length, free = torch.export.Dim.DYNAMIC, "MNPQTE" if is_single else "BMNPQTE"
+        any_length, letters_of_any_length = torch.export.Dim.DYNAMIC, "MNPQTE" if is_single else "BMNPQTE"
         if isinstance(graph, _Loop):
             _, keys, values = self.source(*arguments)
             zero = arguments[0].new_zeros(())
-            given = keys, values, arguments[1], zero.expand(4).contiguous(), zero, zero + 9
-            arguments = (*graph.start(keys, zero, 0, 7), *given)
+            search_arguments = keys, values, arguments[1], zero.expand(4).contiguous(), zero, zero + 9
+            arguments = (*graph.start(keys, zero, 0, 7), *search_arguments)
             dims = ("", "", "", "2LBGPK", "2LBSGQK", "2LBGTSK", *graph.state, "LBGMK", "LBGMK", "BM", "E", "", "")
         shapes = [
-            {dim: any_length for dim, letter in enumerate(letters) if letter in free}
+            {dim: any_length for dim, letter in enumerate(letters) if letter in letters_of_any_length}
             for letters, _ in zip(dims, arguments, strict=False)
         ]
         nested = (*shapes[:6], tuple(shapes[6:])) if isinstance(graph, _Loop) else tuple(shapes)
@@ -552,8 +552,8 @@ class GraphSearch:
         ids = input_ids.long() if input_ids.dtype == torch.int32 else input_ids
         mask = torch.ones_like(ids) if attention_mask is None else attention_mask
         mask = mask if mask.is_floating_point() else mask.long()
-        missing = max(0, 2 - ids.shape[1])
-        inputs = pad(ids, (0, missing)), pad(mask, (0, missing))
+        num_missing = max(0, 2 - ids.shape[1])
+        inputs = pad(ids, (0, num_missing)), pad(mask, (0, num_missing))
         features = self.config.num_condition_features
         if features and condition_values is None:
             condition_values = ids.new_zeros(len(ids), features)
@@ -585,13 +585,13 @@ class GraphSearch:
         logger.warning_once("The search runs as compiled code.")
         _, keys, values = of_source
         mask, settings_of_loop = inputs[1], (ends.repeat(2), pad_id, pad_id.new_tensor(longest))
-        length, num_shared, first, shared, own, suffix, *state = graph.start(
+        length, num_shared, first, shared, branch, suffix, *state = graph.start(
             keys, start, fill, min(longest, _BLOCK + 1)
         )
         numbers = torch.arange(len(input_ids), device=self.device)
         texts: dict[int, torch.Tensor] = {}
         while True:
-            past = length, num_shared, first, shared, own, suffix
+            past = length, num_shared, first, shared, branch, suffix
             carried = loop(*past, *state, keys, values, mask, *settings_of_loop)
             if carried is None:
                 return None
@@ -601,18 +601,18 @@ class GraphSearch:
                 return None
             has_ended = graph.has_ended(*state)
             is_over = bool(length == longest or has_ended.all())
-            kept = settings.num_return_sequences
+            num_texts = settings.num_return_sequences
             ids_BSN, lengths_BS = graph.best(length, *state)
-            texts |= zip(numbers.tolist(), ids_BSN[:, :kept, : int(lengths_BS[:, :kept].max())], strict=True)
+            texts |= zip(numbers.tolist(), ids_BSN[:, :num_texts, : int(lengths_BS[:, :num_texts].max())], strict=True)
             if is_over:
                 return stacked([texts[number] for number in range(len(texts))], fill)
             # a graph for several texts needs two
-            left = has_ended.long().argsort(stable=True)[: max(2, int((~has_ended).sum()))]
-            state = [part[left] if dims else part for part, dims in zip(state, graph.state, strict=True)]
-            numbers, keys, values, mask = numbers[left], keys[:, left], values[:, left], mask[left]
-            suffix = torch.stack([torch.stack(suffixes[::2]), torch.stack(suffixes[1::2])])[:, :, left]
+            rows = has_ended.long().argsort(stable=True)[: max(2, int((~has_ended).sum()))]
+            state = [part[rows] if dims else part for part, dims in zip(state, graph.state, strict=True)]
+            numbers, keys, values, mask = numbers[rows], keys[:, rows], values[:, rows], mask[rows]
+            suffix = torch.stack([torch.stack(suffixes[::2]), torch.stack(suffixes[1::2])])[:, :, rows]
             room = min(longest, int(length) + _BLOCK)
-            shared, own = shared[:, :, left], own[:, :, left]
-            length, num_shared, first, shared, own, suffix, *state = graph.next_block(
-                (int(length), int(num_shared), int(first)), shared, own, suffix, state, room, fill
+            shared, branch = shared[:, :, rows], branch[:, :, rows]
+            length, num_shared, first, shared, branch, suffix, *state = graph.next_block(
+                (int(length), int(num_shared), int(first)), shared, branch, suffix, state, room, fill
             )

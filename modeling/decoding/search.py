@@ -159,8 +159,8 @@ class Texts:
         drop = min(self.starts)
         for name in self.by_token:
             states = getattr(self, name)
-            more = torch.full_like(states, -1 if name.endswith("rows") else self.fill)
-            setattr(self, name, torch.cat([states[..., drop:], more[..., : drop or None]], dim=-1))
+            padding = torch.full_like(states, -1 if name.endswith("rows") else self.fill)
+            setattr(self, name, torch.cat([states[..., drop:], padding[..., : drop or None]], dim=-1))
         self.length -= drop
         self.starts = [begin - drop for begin in self.starts]
         self.limits = [limit - drop for limit in self.limits]
@@ -221,8 +221,8 @@ class Greedy(Texts):
             tokens_W = tokens_W.masked_fill(self.has_ended_W, self.fill)
         if self.has_scores:
             # from the model's own logits, so that forbidding tokens does not make the others likelier
-            own = logits_WV.log_softmax(dim=-1).gather(1, tokens_W[:, None])[:, 0]
-            self.scores_W = self.scores_W + own
+            log_probs = logits_WV.log_softmax(dim=-1).gather(1, tokens_W[:, None])[:, 0]
+            self.scores_W = self.scores_W + log_probs
         self.ids_WT[:, self.length] = tokens_W
         self.length += 1
         ended_W = self.has_ended_W
@@ -326,11 +326,11 @@ class Beams(Texts):
             top = totals.topk(self.candidates)
             return top.values, top.indices
         picks = torch.multinomial(totals.softmax(dim=-1), num_samples=self.candidates)
-        drawn = totals.gather(1, picks)
+        scores = totals.gather(1, picks)
         if not SORTS_SAMPLED_BEAMS:
-            return drawn, picks
-        drawn, order = drawn.sort(dim=-1, descending=True)
-        return drawn, picks.gather(1, order)
+            return scores, picks
+        scores, order = scores.sort(dim=-1, descending=True)
+        return scores, picks.gather(1, order)
 
     def _ends(self, parents_BC, tokens_BC, recorded) -> torch.Tensor:
         """Return which candidates end a text."""
@@ -346,38 +346,38 @@ class Beams(Texts):
             ends_BC = ends_BC | self.criteria(self._whole(texts, repeats), recorded).view_as(ends_BC)
         return ends_BC
 
-    def _grown(self, some: Any, parents, tokens) -> tuple[torch.Tensor, torch.Tensor]:
+    def _grown(self, sources: Any, parents, tokens) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the texts of some sources that continue `parents` with `tokens`, and the rows of their tokens."""
         texts, rows = (
-            states[some].gather(1, parents[:, :, None].expand(-1, -1, states.shape[2]))
+            states[sources].gather(1, parents[:, :, None].expand(-1, -1, states.shape[2]))
             for states in (self.running, self.running_rows)
         )
         texts[:, :, self.length] = tokens
-        rows[:, :, self.length] = parents + self.first_rows[some]
+        rows[:, :, self.length] = parents + self.first_rows[sources]
         return texts, rows
 
     def _end_some(self, top_BC, parents_BC, tokens_BC, ends_BC) -> None:
         """Update the best texts of the sources that have ended candidates, with transformers' own function."""
-        some = ends_BC.any(dim=1).nonzero()[:, 0]
-        texts, rows = self._grown(some, parents_BC[some], tokens_BC[some])
-        chosen = some.tolist()
+        sources = ends_BC.any(dim=1).nonzero()[:, 0]
+        texts, rows = self._grown(sources, parents_BC[sources], tokens_BC[sources])
+        source_numbers = sources.tolist()
         states = update_finished_beams(
-            self.model, sequences=self.best[some], beam_scores=self.best_scores[some],
-            beam_indices=self.best_rows[some],
-            is_sent_finished=self.has_ended[some], is_early_stop_heuristic_unsatisfied=self.can_improve[some],
-            topk_running_sequences=texts, topk_log_probs=top_BC[some], topk_running_beam_indices=rows,
-            next_token_hits_stopping_criteria=ends_BC[some],
+            self.model, sequences=self.best[sources], beam_scores=self.best_scores[sources],
+            beam_indices=self.best_rows[sources],
+            is_sent_finished=self.has_ended[sources], is_early_stop_heuristic_unsatisfied=self.can_improve[sources],
+            topk_running_sequences=texts, topk_log_probs=top_BC[sources], topk_running_beam_indices=rows,
+            next_token_hits_stopping_criteria=ends_BC[sources],
             top_num_beam_mask=torch.arange(self.candidates, device=top_BC.device) < self.count, num_beams=self.count,
-            cur_len=self.length, decoder_prompt_len=self._by_source([self.starts[source] for source in chosen]),
+            cur_len=self.length, decoder_prompt_len=self._by_source([self.starts[source] for source in source_numbers]),
             length_penalty=self.settings.length_penalty, early_stopping=self.settings.early_stopping,
         )  # fmt: skip
-        self.best[some], self.best_scores[some], self.best_rows[some], self.has_ended[some] = states
+        self.best[sources], self.best_scores[sources], self.best_rows[sources], self.has_ended[sources] = states
         self.any_ended = True
 
     def _done(self, ends_BC: torch.Tensor) -> list[bool]:
         """Return whether each source is done, by transformers' conditions."""
         settings = self.settings
-        asked_B = ends_BC.any(dim=1) | self.has_ended.any(dim=1)
+        may_end_B = ends_BC.any(dim=1) | self.has_ended.any(dim=1)
         can_improve = check_early_stop(
             self.model, is_early_stop_heuristic_unsatisfied=self.can_improve, running_beam_scores=self.running_scores,
             beam_scores=self.best_scores, is_sent_finished=self.has_ended, cur_len=self.length,
@@ -385,10 +385,10 @@ class Beams(Texts):
             early_stopping=settings.early_stopping, length_penalty=settings.length_penalty,
         )  # fmt: skip
         is_full_B = self.has_ended.all(dim=1) & (settings.early_stopping is True)
-        done_B = asked_B & (~can_improve[:, 0] | is_full_B | ends_BC.all(dim=1))
+        is_done_B = may_end_B & (~can_improve[:, 0] | is_full_B | ends_BC.all(dim=1))
         # a source that is done stays done, whatever tokens its rows get until it leaves
-        self.can_improve = self.can_improve & ~done_B[:, None]
-        return done_B.tolist()
+        self.can_improve = self.can_improve & ~is_done_B[:, None]
+        return is_done_B.tolist()
 
     def written(self, source: int) -> Written:
         """Return the output of a source."""
@@ -465,19 +465,19 @@ class Search:
         self._follow()
         if self.streamer is not None:
             self.streamer.put(self.texts.last().cpu())
-        kept = compaction_order(done) if self.may_leave else None
+        sources = compaction_order(done) if self.may_leave else None
         self.is_over = all(done)
-        written = []
-        if self.is_over or kept is not None:
-            written = [self.texts.written(source) for source, is_done in enumerate(done) if is_done]
-        if kept is not None:
-            self._select_sources(kept)
+        outputs = []
+        if self.is_over or sources is not None:
+            outputs = [self.texts.written(source) for source, is_done in enumerate(done) if is_done]
+        if sources is not None:
+            self._select_sources(sources)
         if not self.is_over:
             if self.rows_W is not None:
                 self.cache.reorder(self.rows_W)
             last_W1 = self.texts.last()[:, None]
             self.next_logits_WV = self.decoder.step(last_W1, self.cache).to(last_W1.device, torch.float32)
-        return written
+        return outputs
 
     def final_cache(self) -> EncoderDecoderCache | None:
         """Return the cache as transformers' own searches do, or None if it was not requested."""
@@ -549,20 +549,20 @@ def decode(
     sources.sort(key=lambda source: source.number)
     if streamer is not None:
         streamer.end()
-    kept = 1 if search.beams == 1 else settings.num_return_sequences
-    texts = stacked([source.sequences[:kept] for source in sources], search.texts.fill)
+    num_texts = 1 if search.beams == 1 else settings.num_return_sequences
+    texts = stacked([source.sequences[:num_texts] for source in sources], search.texts.fill)
     if search.beams > 1:
-        rows = stacked([source.rows[:kept] for source in sources if source.rows is not None], -1)
+        rows = stacked([source.rows[:num_texts] for source in sources if source.rows is not None], -1)
         length = int((rows >= 0).sum(dim=1).max())
         texts, rows = texts[:, :length], rows[:, :length]
-    prefixes = input_ids[:: search.beams].repeat_interleave(kept, dim=0)
+    prefixes = input_ids[:: search.beams].repeat_interleave(num_texts, dim=0)
     sequences = torch.cat([prefixes, texts], dim=1)
     if not settings.return_dict_in_generate:
         return sequences
     output = {"sequences": sequences, "scores": search.scores, "logits": search.logits, CACHE: search.final_cache()}
     if search.beams == 1:
         return GenerateEncoderDecoderOutput(**output)
-    scores = torch.cat([source.scores[:kept] for source in sources]) if settings.output_scores else None
+    scores = torch.cat([source.scores[:num_texts] for source in sources]) if settings.output_scores else None
     return GenerateBeamEncoderDecoderOutput(**output, sequences_scores=scores, beam_indices=rows)
 
 

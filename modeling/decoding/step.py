@@ -117,14 +117,14 @@ def attention_over_parts(
         mixed = _by_row(scaled_dot_product_attention(states, keys[0], values[0], mask, scale=scaling), beams)
         return mixed.reshape(rows, 1, heads, width), None
     query_WGRK = query_WGRK * scaling
-    scores = [_scores(query_WGRK, part) for part in keys]
-    joined = torch.cat(scores, dim=-1)
+    scores_by_part = [_scores(query_WGRK, part) for part in keys]
+    scores = torch.cat(scores_by_part, dim=-1)
     if mask is not None:
-        joined = joined.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else joined + mask
-    weights = joined.softmax(dim=-1, dtype=at_least_float32(joined.dtype))
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+    weights = scores.softmax(dim=-1, dtype=at_least_float32(scores.dtype))
     weights = threshold(weights, _NOTHING, 0.0).to(query.dtype)
-    by_part = torch.split(weights, [part.shape[-1] for part in scores], dim=-1)
-    summands = [_mixed(part, states) for part, states in zip(by_part, values, strict=True)]
+    weights_by_part = torch.split(weights, [part.shape[-1] for part in scores_by_part], dim=-1)
+    summands = [_mixed(part, states) for part, states in zip(weights_by_part, values, strict=True)]
     return reduce(torch.add, summands).reshape(rows, 1, heads, width), None
 
 
@@ -179,10 +179,10 @@ class _PartOfProduct(_Unhooked, nn.Linear):
 
 def twin(module: Any, kind: type | None = None, **attributes: Any) -> Any:
     """Return an object with the weights and submodules of a module, of another class or with other attributes."""
-    copied: Any = object.__new__(kind or type(module))
+    module_twin: Any = object.__new__(kind or type(module))
     # submodules as plain attributes: torch looks for those in `_modules` last
-    vars(copied).update(vars(module) | dict(module.named_children()) | attributes)
-    return copied
+    vars(module_twin).update(vars(module) | dict(module.named_children()) | attributes)
+    return module_twin
 
 
 def layer_of_step(layer: Any, joins: bool) -> Any:
@@ -192,14 +192,14 @@ def layer_of_step(layer: Any, joins: bool) -> Any:
         layer: the layer.
         joins: whether to project queries, keys and values in one product.
     """
-    own = layer.self_attn
+    self_attention = layer.self_attn
     projections: dict[str, Any] = {}
     # with a position table, values are projected from other states than queries and keys
-    if joins and own.position_table is None:
-        product = _Product([own.q_proj, own.k_proj, own.v_proj])
+    if joins and self_attention.position_table is None:
+        product = _Product([self_attention.q_proj, self_attention.k_proj, self_attention.v_proj])
         for number, name in enumerate(("q_proj", "k_proj", "v_proj")):
-            projections[name] = twin(getattr(own, name), _PartOfProduct, product=product, number=number)
-    attention = twin(own, _SelfAttention, implementation=own.implementation, **projections)
+            projections[name] = twin(getattr(self_attention, name), _PartOfProduct, product=product, number=number)
+    attention = twin(self_attention, _SelfAttention, implementation=self_attention.implementation, **projections)
     cross = layer.encoder_attn
     return twin(
         layer,
