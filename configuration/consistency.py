@@ -41,19 +41,18 @@ def _check_heads(config: Any) -> None:
             )
         if heads % key_value_heads:
             raise ValueError(
-                f"num_key_value_heads={key_value_heads} does not divide {stack}_attention_heads={heads}: "
-                "set it to a divisor of both stacks' heads, or to None."
+                f"num_key_value_heads={key_value_heads} does not divide {stack}_attention_heads={heads}: set it to a "
+                "divisor of both stacks' heads, or to None."
             )
         if config.uses_attention_positions("rotary") and head_dim % 2:
             raise ValueError(
-                f"The {stack}'s heads have the odd width {head_dim}, but rotary positions rotate pairs: choose "
-                "d_model, heads or `head_dim` so that the width is even, or another attention position type."
+                f"The {stack}'s heads have the odd width {head_dim}, but rotary positions rotate pairs: make it even "
+                "(d_model, heads or `head_dim`)."
             )
     if config.uses_attention_positions("rotary") and config.stack_heads(False)[2] != config.stack_heads(True)[2]:
         raise ValueError(
-            f"encoder_attention_heads={config.encoder_attention_heads} and decoder_attention_heads="
-            f"{config.decoder_attention_heads} give heads of different widths, but rotary positions need one width: "
-            "set `head_dim`, or give both stacks the same number of heads."
+            f"Rotary positions need heads of one width: encoder_attention_heads={config.encoder_attention_heads} and "
+            f"decoder_attention_heads={config.decoder_attention_heads} give two; set `head_dim`."
         )
 
 
@@ -88,9 +87,8 @@ def _check_rotated(rope: dict[str, Any], head_dim: int) -> None:
     least = 4 if rope["rope_type"] == "dynamic" else 2
     if factor > 1 or num_rotated % 2 or num_rotated < least:
         raise ValueError(
-            f"rope_parameters={rope!r} rotates {num_rotated} of the {head_dim} numbers of a head, but the number must be "
-            f"even and at least {least}: choose another `partial_rotary_factor` of at most 1, or another width of the "
-            "heads."
+            f"rope_parameters={rope!r} rotates {num_rotated} of the {head_dim} numbers of a head: choose a "
+            f"`partial_rotary_factor` of at most 1 for an even number of at least {least}."
         )
 
 
@@ -98,9 +96,8 @@ def _check_buckets(config: Any) -> None:
     buckets, distance = config.relative_attention_num_buckets, config.relative_attention_max_distance
     if config.uses_attention_positions("bucketed") and (buckets % 2 or distance <= buckets // 2):
         raise ValueError(
-            f"relative_attention_num_buckets={buckets} and relative_attention_max_distance={distance} do not fit "
-            "together: one half of the buckets is for one offset each, and the other half for larger offsets up to "
-            "the distance. Choose an even number of buckets, and a distance larger than half of that number."
+            f"relative_attention_num_buckets={buckets} with relative_attention_max_distance={distance}: choose an "
+            "even number of buckets, and a distance larger than half of it."
         )
 
 
@@ -109,9 +106,8 @@ def _check_layer_types(config: Any) -> None:
         types, layers = getattr(config, f"{stack}_mlp_layer_types"), getattr(config, f"{stack}_layers")
         if len(types) != layers:
             raise ValueError(
-                f"{stack}_mlp_layer_types has {len(types)} entries, but {stack}_layers is {layers}: give one entry "
-                "for "
-                'each layer, or one word ("dense" or "sparse") for all.'
+                f"{stack}_mlp_layer_types has {len(types)} entries, but {stack}_layers is {layers}: give one for each "
+                "layer, or one word for all."
             )
     if config.has_sparse_layers and config.num_experts_per_tok == 1 and config.norm_topk_prob:
         logger.warning_once(
@@ -120,8 +116,8 @@ def _check_layer_types(config: Any) -> None:
         )
     if config.num_experts_per_tok > config.num_experts:
         raise ValueError(
-            f"num_experts_per_tok={config.num_experts_per_tok} is more than num_experts={config.num_experts}: "
-            "a token cannot go to more experts than there are."
+            f"num_experts_per_tok={config.num_experts_per_tok} is more than num_experts={config.num_experts}: a token "
+            "cannot go to more experts than there are."
         )
 
 
@@ -129,8 +125,8 @@ def _check_vocabulary(config: Any) -> None:
     target = config.target_vocab_size
     if target != config.vocab_size and config.share_encoder_decoder_embeddings:
         raise ValueError(
-            f"vocab_size={config.vocab_size} and decoder_vocab_size={target} cannot share one table: "
-            "set share_encoder_decoder_embeddings=False, or leave decoder_vocab_size out."
+            f"vocab_size={config.vocab_size} and decoder_vocab_size={target} cannot share one table: set "
+            "share_encoder_decoder_embeddings=False, or leave decoder_vocab_size out."
         )
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
         value = getattr(config, name)
@@ -139,8 +135,8 @@ def _check_vocabulary(config: Any) -> None:
         for token in value if isinstance(value, list) else [value]:
             if token is not None and token >= limit:
                 raise ValueError(
-                    f"{name}={value} is not in the vocabulary of {limit} tokens (0 to {limit - 1}): "
-                    f"change `{name}` or the vocabulary size."
+                    f"{name}={value} is not in the vocabulary of {limit} tokens (0 to {limit - 1}): change `{name}` "
+                    "or the vocabulary size."
                 )
 
 
@@ -148,7 +144,6 @@ def _check_inferred_mask(config: Any) -> None:
     pad, ends = config.pad_token_id, config.eos_token_id
     if config.infer_attention_mask and (pad is None or pad in (ends if isinstance(ends, list) else [ends])):
         raise ValueError(
-            f"infer_attention_mask=True does not work with pad_token_id={pad} and eos_token_id={ends}: it needs an id "
-            "that is used only for padding. Change one of the ids, or leave infer_attention_mask out and pass the "
-            "mask."
+            f"infer_attention_mask=True needs an id only for padding: pad_token_id={pad}, eos_token_id={ends}. Change "
+            "one of them."
         )

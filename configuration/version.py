@@ -29,7 +29,7 @@ def without_version(fields: dict[str, Any]) -> dict[str, Any]:
     file_format, version = others.pop("weft_format", FORMAT), others.pop("weft_version", "unknown")
     if not isinstance(file_format, int) or isinstance(file_format, bool) or not 1 <= file_format <= FORMAT:
         raise ValueError(
-            f"The configuration has format {file_format!r} and was written by Weft {version}, but Weft {__version__} reads "
-            f"formats up to {FORMAT}: upgrade Weft with `pip install -U weftformer`."
+            f"Weft {version} wrote this configuration in format {file_format!r}, and Weft {__version__} reads formats "
+            f"up to {FORMAT}: pip install -U weftformer."
         )
     return others

@@ -60,8 +60,8 @@ def repeated_cache(cache: Cache, batch: int, repeats: int) -> Cache:
         return cache
     if rows != {batch}:
         raise ValueError(
-            f"The `cache` (`past_key_values`) has {', '.join(map(str, sorted(rows)))} rows, but must have {batch}, one "
-            f"for each source, or {batch * repeats}, one for each sequence: fill it with the same batch."
+            f"The `cache` (`past_key_values`) has {', '.join(map(str, sorted(rows)))} rows, but must have {batch} or "
+            f"{batch * repeats}: fill it with the same batch."
         )
     cache = copied_cache(cache)
     for layer in cache.layers:

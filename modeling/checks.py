@@ -128,8 +128,7 @@ def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
         ignored = "Use -100 for positions" if name == "labels" else "Only labels may contain -100, for positions"
         raise ValueError(
             f"`{name}` contains the id {low if low < 0 else high}, but the vocabulary has {vocab_size} tokens (0 to "
-            f"{vocab_size - 1}).{origin} Was the text encoded with this model's tokenizer? {ignored} that the loss "
-            "ignores."
+            f"{vocab_size - 1}): use this model's tokenizer.{origin} {ignored} that the loss ignores."
         )
 
 
@@ -170,8 +169,8 @@ def check_mask(mask: torch.Tensor | None, batch: int, heads: int, queries: int, 
     )  # fmt: skip
     if not is_allowed:
         raise ValueError(
-            f"`{name}` has shape {tuple(mask.shape)}, but must be ({batch}, {keys}), or 4-D "
-            f"({batch} or 1, {heads} or 1, {queries}, {keys}): one column for each position, cached ones included."
+            f"`{name}` has shape {tuple(mask.shape)}, but must be ({batch}, {keys}), cached positions included, or "
+            f"4-D ({batch} or 1, {heads} or 1, {queries}, {keys})."
         )
 
 
@@ -203,8 +202,7 @@ def check_positions(ids: torch.Tensor, limit: int, field: str, length: int | Non
         if tokens > limit:
             raise ValueError(
                 f"A sequence of {tokens} tokens is longer than the learned position table of {limit} rows "
-                f"(`{field}`): shorten it, or use a model with a longer table or with positions that have no limit "
-                "(rotary, sinusoidal, relative)."
+                f"(`{field}`): shorten it."
             )
     if low < 0 or high >= limit:
         raise ValueError(
@@ -232,8 +230,7 @@ def check_labels(labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> N
     if decoder_inputs is not None and decoder_inputs.shape[:2] != labels.shape:
         raise ValueError(
             f"`labels` has shape {tuple(labels.shape)}, but the decoder's input has shape "
-            f"{tuple(decoder_inputs.shape)}: give one label for each position of the input, or leave the input out "
-            "(it is then `labels` shifted right)."
+            f"{tuple(decoder_inputs.shape)}: make them equal, or leave the input out."
         )
 
 
@@ -250,7 +247,8 @@ def check_router_losses(config: WeftConfig, from_trainer: bool) -> None:
         raise ValueError(
             "The Trainer calls this sparse model without `labels`, so its routers would have no losses. With "
             "label_smoothing_factor, use weftformer.training.WeftTrainer, which passes the factor to the model. With "
-            f"compute_loss_func, override `WeftTrainer.compute_loss` instead and add your loss to the model's. {remedy}"
+            "compute_loss_func, override `WeftTrainer.compute_loss` instead and add your loss to the model's. "
+            f"{remedy}"
         )
     if not is_tracing():
         logger.warning_once(f"This sparse model is trained without `labels`, so its routers have no losses. {remedy}")

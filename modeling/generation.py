@@ -48,9 +48,8 @@ class RefuseNonFiniteScores(LogitsProcessor):
         """Read the record. Raise a ValueError if any scores so far were not finite."""
         if not all(map(bool, self._is_finite.values())):
             raise ValueError(
-                "The scores of the next token are NaN or infinite: the weights are damaged, or the dtype is too narrow "
-                "for them (try bfloat16 or float32), or every token is forbidden (by `suppress_tokens`, "
-                "`prefix_allowed_tokens_fn` and the like)."
+                "The scores of the next token are NaN or infinite: the weights are damaged, the dtype is too narrow "
+                "(try float32), or every token is forbidden."
             )
 
 
@@ -82,8 +81,8 @@ without_cudnn = _WithoutCuDNN()
 
 def _needs_package() -> Callable:
     raise ValueError(
-        'custom_generate="sqrt_length" comes with the installed package, but this model runs with the code beside its weights: '
-        "pip install weftformer, and import weftformer before loading the model."
+        'custom_generate="sqrt_length" needs the package: pip install weftformer, and import weftformer before '
+        "loading."
     )
 
 
@@ -97,10 +96,7 @@ class WeftGenerateBeamOutput(HasCache, GenerateBeamEncoderDecoderOutput):
     """The output of beam search, whose cache is both `cache` and `past_key_values`."""
 
 
-_OUTPUTS = {
-    GenerateEncoderDecoderOutput: WeftGenerateOutput,
-    GenerateBeamEncoderDecoderOutput: WeftGenerateBeamOutput,
-}
+_OUTPUTS = {GenerateEncoderDecoderOutput: WeftGenerateOutput, GenerateBeamEncoderDecoderOutput: WeftGenerateBeamOutput}
 
 
 class DecoderChoice(NamedTuple):
@@ -391,8 +387,8 @@ class WeftGenerationMixin(GenerationMixin):
         if layer is not None:
             # transformers would write it to the configuration, but no layer of this model reads it there
             raise ValueError(
-                f"assistant_early_exit={layer}: this model cannot skip layers. Use a smaller model as `assistant_model`, or "
-                "`prompt_lookup_num_tokens`, instead."
+                f"assistant_early_exit={layer}: this model cannot skip layers. Use a smaller model as "
+                "`assistant_model`, or `prompt_lookup_num_tokens`, instead."
             )
         model = self._with_target_vocabulary()
         return super(WeftGenerationMixin, model)._get_candidate_generator(*args, **kwargs)
@@ -408,8 +404,8 @@ class WeftGenerationMixin(GenerationMixin):
         # the decoder never reads the last token
         if self.config.has_position_table and length is not None and length - 1 > limit:
             raise ValueError(
-                f"A prefix of {prefix} tokens and max_new_tokens={length - prefix} do not fit the learned position table of "
-                f"{limit} rows (`max_target_positions`): use at most max_new_tokens={limit + 1 - prefix}."
+                f"A prefix of {prefix} tokens and max_new_tokens={length - prefix} do not fit the learned position "
+                f"table of {limit} rows: use at most max_new_tokens={limit + 1 - prefix}."
             )
 
     def prepare_inputs_for_generation(self, input_ids, **kwargs):

@@ -133,9 +133,8 @@ class LoadingMixin:
         if info["mismatched_keys"] and not any_size:
             name, shape, expected = min(info["mismatched_keys"])
             raise ValueError(
-                f"{source} has {name} of shape {tuple(shape)}, but the configuration requires {tuple(expected)}: "
-                "these are the weights of another configuration. (ignore_mismatched_sizes=True initializes such "
-                "weights at random.)"
+                f"{source} has {name} of shape {tuple(shape)}, but the configuration requires {tuple(expected)} "
+                "(ignore_mismatched_sizes=True loads it)."
             )
         if not (allow_missing_weights or wants_info or state_dict == {}):
             _refuse_subclass(model.config, cls, pretrained_model_name_or_path)
@@ -146,9 +145,8 @@ class LoadingMixin:
             heads = [name for name in unexpected if name.startswith("lm_head.") and hasattr(model, "lm_head")]
             if heads:
                 raise ValueError(
-                    f"{source} has another head than {cls.__name__} ({_some(heads)}), so the model would score "
-                    "differently. Load it with allow_missing_weights=True, replace its `lm_head`, and load the "
-                    "weights into it."
+                    f"{source} has another head than {cls.__name__} ({_some(heads)}): replace `lm_head` of a model "
+                    "loaded with allow_missing_weights=True, and load the weights into it."
                 )
         if (generation := getattr(model, "generation_config", None)) is not None:
             _check_token_ids(generation)
@@ -180,9 +178,9 @@ def _refuse_subclass(config: Any, cls: type, source: Any) -> None:
     auto_class, reference = subclass
     file, _, name = reference.rpartition("--")[2].partition(".")
     raise ValueError(
-        f"{source} was saved by the subclass {name}, whose code is in its {file}.py. Read that file, and run it with "
-        f"{auto_class}.from_pretrained(..., trust_remote_code=True), or call {name}.from_pretrained. "
-        "(allow_missing_weights=True loads what fits the class that you called.)"
+        f"{source} was saved by the subclass {name}: read its {file}.py, and load it with "
+        f"{auto_class}.from_pretrained(..., trust_remote_code=True) or {name}.from_pretrained (or "
+        "allow_missing_weights=True)."
     )
 
 
@@ -229,15 +227,13 @@ def may_be_new(model: Any, missing_names: set[str]) -> set[str]:
 def _refuse_missing(kind: str, source: str, missing: list[str], unexpected: list[str], any_size: bool) -> None:
     if missing and unexpected:
         raise ValueError(
-            f"{source} does not fit {kind}: it lacks {_some(missing)} and has {_some(unexpected)}. These are the "
-            "weights of another model or configuration. (allow_missing_weights=True initializes missing weights at "
-            "random.)"
+            f"{source} has other weights than {kind}: it lacks {_some(missing)} and has {_some(unexpected)} "
+            "(allow_missing_weights=True loads it)."
         )
     if missing and not any_size:
         raise ValueError(
-            f"{source} lacks {len(missing)} of the weights of {kind} ({_some(missing)}): the file is incomplete, or "
-            "the configuration is of a larger model. (allow_missing_weights=True initializes missing weights at "
-            "random.)"
+            f"{source} lacks {len(missing)} of the weights of {kind} ({_some(missing)}): the file is incomplete "
+            "(allow_missing_weights=True loads it)."
         )
 
 

@@ -76,8 +76,8 @@ def chunks_loss(lm_head: Any, requested: bool | None, training: bool) -> bool:
     if not is_plain:
         if requested:
             raise ValueError(
-                f"chunked_loss=True needs a plain linear head, but this head is a {type(lm_head).__name__} with "
-                f"weights of type {type(weight).__name__} (it has an adapter or is sharded). Leave `chunked_loss` out."
+                f"chunked_loss=True needs a plain linear head, not a {type(lm_head).__name__} with weights of type "
+                f"{type(weight).__name__}: leave it out."
             )
         return False
     return bool(training and lm_head.out_features >= _LARGE_VOCABULARY if requested is None else requested)

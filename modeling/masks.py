@@ -58,9 +58,9 @@ def refuse_lost_bias(config: WeftConfig) -> None:
         kind = getattr(config, field)
         if kind in ("relative", "bucketed") and not takes_bias(implementation):
             raise ValueError(
-                f'The attention implementation "{implementation}" does not support a relative bias ({field}="{kind}"): use '
-                '"sdpa", "flex_attention" or "eager", or register a function that has a parameter `position_bias` of shape '
-                "(batch, heads, queries, keys) and adds it to the scores."
+                f'The attention implementation "{implementation}" does not support a relative bias '
+                f'({field}="{kind}"): use "sdpa", "flex_attention" or "eager", or a function with a parameter '
+                "`position_bias`."
             )
 
 
@@ -101,7 +101,7 @@ def _user_mask(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype)
     if "flash" in implementation:
         raise ValueError(
             f'The attention implementation "{implementation}" does not support a 4-D mask: use "sdpa", "eager" or '
-            '"flex_attention" (`model.set_attn_implementation(...)`), or a mask of shape (batch, length).'
+            '"flex_attention", or a mask of shape (batch, length).'
         )
     if not mask_BHLM.is_floating_point():
         return mask_BHLM.bool() if implementation == "sdpa" else additive(mask_BHLM.bool(), dtype)
@@ -120,10 +120,7 @@ def key_mask_of(mask: torch.Tensor | None, batch: int) -> torch.Tensor | None:
 
 
 def decoder_mask(
-    config: WeftConfig,
-    inputs_embeds: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    cache: Cache | None,
+    config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, cache: Cache | None
 ):
     """Return the mask of the decoder's self-attention. It is causal unless `config.is_causal` is False."""
     refuse_lost_bias(config)

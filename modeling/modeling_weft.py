@@ -80,9 +80,7 @@ from .transformers_names import (
     merge_with_config_defaults,
     takes_either_cache_name,
 )
-from .transformers_names import (
-    initialization as init,
-)
+from .transformers_names import initialization as init
 
 logger = logging.get_logger(__name__)
 
@@ -270,12 +268,7 @@ class WeftDecoderLayer(ResidualLayer):
             residual = hidden_states
             hidden_states = self.pre_norm(self.encoder_attn_layer_norm, residual)
             hidden_states, _ = self.encoder_attn(
-                hidden_states,
-                encoder_hidden_states,
-                encoder_attention_mask,
-                cross_positions,
-                cache=cache,
-                **kwargs,
+                hidden_states, encoder_hidden_states, encoder_attention_mask, cross_positions, cache=cache, **kwargs
             )
             hidden_states = self.add_residual(self.encoder_attn_layer_norm, residual, hidden_states)
         residual = hidden_states
@@ -369,16 +362,14 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         }
         if part_names:
             raise ValueError(
-                f"This {type(self).__name__} was built with the {', '.join(sorted(part_names))} of the model around it: save "
-                f"that model, or build a subclass of {type(self).__name__} that sets these class attributes."
+                f"This {type(self).__name__} was built with the {', '.join(sorted(part_names))} of the model around "
+                f"it: save that model, or build a subclass of {type(self).__name__} that sets these class attributes."
             )
         for name, value in self._built_fields().items():
             if (field_value := getattr(self.config, name)) != value:
                 raise ValueError(
-                    f"The configuration has {name}={field_value!r}, but the model has {value!r}. If you changed the model, set "
-                    f"`model.config.{name}` to {value!r}. A model is not changed by editing its configuration: undo this, or "
-                    "load the weights into a new model of the edited configuration, as "
-                    f"`from_pretrained(..., {name}=...)` does."
+                    f"The configuration has {name}={field_value!r}, but the model has {value!r}: set "
+                    f"`model.config.{name}` to {value!r}, or load the weights by `from_pretrained(..., {name}=...)`."
                 )
 
     def _built_fields(self) -> dict[str, Any]:
@@ -396,8 +387,8 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         counts = {router.num_experts for router in self.routers()}  # experts may have been removed, too
         if len(counts) > 1:
             raise ValueError(
-                f"The layers have {', '.join(map(str, sorted(counts)))} experts, but a saved model has the same number in "
-                "all sparse layers (`num_experts`): remove as many experts from each."
+                f"The layers have {', '.join(map(str, sorted(counts)))} experts, but a saved model has the same "
+                "number in all sparse layers (`num_experts`): remove as many experts from each."
             )
         return fields | ({"num_experts": counts.pop()} if counts else {})
 
@@ -461,14 +452,15 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         uneven = [width for width in (config.d_model, *widths) if width % 8]
         if config.has_sparse_layers and uneven:
             raise ValueError(
-                f'experts_implementation="grouped_mm" needs d_model and the width of the experts to be multiples of 8 '
-                f'(rows of 16 bytes): got {uneven[0]}; use "eager" or "batched_mm", or change the width.'
+                'experts_implementation="grouped_mm" needs d_model and the width of the experts to be multiples of '
+                f'8: got {uneven[0]}; use "eager" or "batched_mm".'
             )
         # while a model is being built, it has no parameters yet
         dtype = next((parameter.dtype for parameter in self.parameters()), torch.get_default_dtype())
         if config.has_sparse_layers and dtype == torch.float64:
             raise ValueError(
-                'experts_implementation="grouped_mm" does not support float64; use "eager" or "batched_mm", or another dtype.'
+                'experts_implementation="grouped_mm" does not support float64; use "eager" or "batched_mm", or '
+                "another dtype."
             )
         return super()._grouped_mm_can_dispatch(*args, **kwargs)
 
@@ -957,8 +949,8 @@ class WeftDecoder(WeftStack):
         if is_given:
             if not (isinstance(past, int) and past == 0):
                 raise ValueError(
-                    "`position_ids` cannot be given with relative positions and a filled cache, which has no positions "
-                    "of its tokens: leave them out."
+                    "`position_ids` cannot be given with relative positions and a filled cache, which has no "
+                    "positions of its tokens: leave them out."
                 )
             ids_BT, mask_BT = (
                 None if values is None else nn.functional.pad(values, (0, length - new)) for values in positions
@@ -1138,8 +1130,8 @@ class WeftModel(WeftPreTrainedModel):
         """Return the default input of the decoder: `input_ids` shifted right. Raise a ValueError if there is none."""
         if self.config.has_two_vocabularies:
             raise ValueError(
-                "Give `decoder_input_ids` or `decoder_inputs_embeds`, or `labels` to a model with a head: the target has its "
-                "own vocabulary, so its ids do not default to `input_ids`."
+                "Give `decoder_input_ids`, `decoder_inputs_embeds` or `labels`: the target has its own vocabulary, "
+                "so its ids do not default to `input_ids`."
             )
         if input_ids is None:
             raise ValueError(

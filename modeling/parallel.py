@@ -14,11 +14,7 @@ import torch
 import transformers
 from torch import nn
 from transformers.distributed import DistributedConfig
-from transformers.distributed.tensor_parallel import (
-    ALL_PARALLEL_STYLES,
-    MoeExpertsParallel,
-    TensorParallelLayer,
-)
+from transformers.distributed.tensor_parallel import ALL_PARALLEL_STYLES, MoeExpertsParallel, TensorParallelLayer
 from transformers.integrations.tensor_parallel import replace_layer_number_by_wildcard
 
 from ..configuration.configuration_weft import WeftConfig
@@ -146,14 +142,14 @@ def check_sizes(config: WeftConfig, sizes: Any) -> None:
     for name in (*attention, "encoder_ffn_dim", "decoder_ffn_dim", "moe_intermediate_size"):
         if (value := getattr(config, name)) is not None and value % tp_size:
             raise ValueError(
-                f"tp_size={tp_size} does not divide {name}={value}: a process would have a part of a head or a "
-                "different width. Choose a `tp_size` that divides it, or split by `fsdp_size`, which takes any model."
+                f"tp_size={tp_size} does not divide {name}={value}: choose a `tp_size` that does, or split by "
+                "`fsdp_size`, which takes any model."
             )
     tied = [name for name in ("tie_word_embeddings", "share_encoder_decoder_embeddings") if getattr(config, name)]
     if tp_size > 1 and data_parallel_size(sizes) > 1 and tied:
         raise ValueError(
-            f"{tied[0]}=True does not work with both tp_size={tp_size} and fsdp_size={fsdp_size}: FSDP2 would treat "
-            "one table as several weights. Use one of the two sizes, or a model with both fields False."
+            f"{tied[0]}=True does not work with both tp_size={tp_size} and fsdp_size={fsdp_size}: use one of the "
+            "sizes, or a model with both fields False."
         )
     if ep_size > 1 and config.has_sparse_layers and config.num_experts % ep_size:
         raise ValueError(f"ep_size={ep_size} does not divide num_experts={config.num_experts}: choose one that does.")
@@ -161,9 +157,8 @@ def check_sizes(config: WeftConfig, sizes: Any) -> None:
         # each process would draw random numbers for the tokens of its own experts, and later draws, which must be the
         # same on all processes, would differ
         raise ValueError(
-            f"activation_dropout={config.activation_dropout} inside experts does not work with both tp_size={tp_size} "
-            f"and ep_size={ep_size}: pass `activation_dropout=0.0` (it changes nothing at inference), or split the "
-            "batch with `fsdp_size` instead."
+            f"activation_dropout={config.activation_dropout} inside experts does not work with tp_size={tp_size} and "
+            f"ep_size={ep_size}: pass 0.0, or split the batch with `fsdp_size`."
         )
 
 

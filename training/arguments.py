@@ -103,8 +103,8 @@ def refuse_other_engines(args: TrainingArguments) -> None:
     for name, value in (("DEEPSPEED", args.deepspeed), ("FSDP", args.fsdp)):
         if value or parse_flag_from_env(f"ACCELERATE_USE_{name}"):
             raise ValueError(
-                f"--{name.lower()}, or ACCELERATE_USE_{name}=true from the configuration of accelerate, is not "
-                "supported: shard the model by FSDP2 with torchrun and --distributed-config fsdp_size=<processes>."
+                f"--{name.lower()} (or ACCELERATE_USE_{name}=true) is not supported: shard the model by FSDP2 with "
+                "torchrun and --distributed-config fsdp_size=<processes>."
             )
 
 
@@ -115,7 +115,6 @@ def check_one_gpu(args: TrainingArguments) -> None:
     """
     if args.n_gpu > 1:
         raise ValueError(
-            f"One process cannot train on {args.n_gpu} GPUs: start one process for each GPU with `torchrun "
-            f"--nproc-per-node {args.n_gpu} -m weftformer train ...` (or routes train, or your own script), or choose "
-            "one GPU with CUDA_VISIBLE_DEVICES=0."
+            f"One process cannot train on {args.n_gpu} GPUs: start one for each with `torchrun --nproc-per-node "
+            f"{args.n_gpu} -m weftformer train ...`, or set CUDA_VISIBLE_DEVICES=0."
         )

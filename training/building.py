@@ -47,10 +47,7 @@ def starts_from_starter(args: ModelArguments, pairs: Pairs) -> bool:
 
 
 def build_tokenizer(
-    args: ModelArguments,
-    texts: Iterable[str],
-    is_main_process: bool = True,
-    checkpoint: str | None = None,
+    args: ModelArguments, texts: Iterable[str], is_main_process: bool = True, checkpoint: str | None = None
 ) -> PreTrainedTokenizerFast:
     """Load the tokenizer of the checkpoint, of `tokenizer_name`, or of the model, or train one.
 
@@ -190,14 +187,13 @@ def build_distributed_config(args: ModelArguments, training_args: WeftTrainingAr
         raise ValueError(
             f"distributed_config is for {processes} processes (dp_replicate_size={sizes.dp_replicate_size} x "
             f"fsdp_size={sizes.fsdp_size} x tp_size={sizes.tp_size}), and there are {training_args.world_size}: start "
-            f"it with torchrun --nproc_per_node {processes} -m weftformer train, or give sizes whose product is "
-            f"{training_args.world_size}."
+            f"it with torchrun --nproc_per_node {processes}."
         )
     is_cpu = training_args.device.type == "cpu"
     if is_cpu and sizes.tp_size > 1:
         raise ValueError(
-            f"distributed_config tp_size={sizes.tp_size}: the Trainer supports tensor parallelism only on GPUs, but "
-            "this run is on the CPU. Use fsdp_size (with ep_size for experts) instead."
+            f"distributed_config tp_size={sizes.tp_size}: the Trainer supports tensor parallelism only on GPUs. Use "
+            "fsdp_size (with ep_size for experts) instead."
         )
     if is_cpu and torch.accelerator.is_available():
         raise ValueError(
@@ -244,15 +240,15 @@ def _check_fit(config: WeftConfig, tokenizer: PreTrainedTokenizerBase, num_condi
     size = min(config.vocab_size, config.target_vocab_size)
     if len(tokenizer) > size:
         raise ValueError(
-            f"The tokenizer has {len(tokenizer)} tokens and the model {size}: ids past {size - 1} would have no "
-            "embedding. Use the tokenizer the model was trained with, or a model of this size."
+            f"The tokenizer has {len(tokenizer)} tokens and the model {size}: use the tokenizer the model was trained "
+            "with, or a model of this size."
         )
     for name in ("pad_token_id", "eos_token_id"):
         ids = getattr(config, name)
         if getattr(tokenizer, name) not in (ids if isinstance(ids, list) else [ids]):
             raise ValueError(
-                f"The tokenizer's {name} is {getattr(tokenizer, name)} and the model's is {ids}: use the tokenizer "
-                "the model was trained with, or change the model's by --config-overrides."
+                f"The tokenizer's {name} is {getattr(tokenizer, name)} and the model's is {ids}: use the model's "
+                "tokenizer, or change the id by --config-overrides."
             )
     features = config.num_condition_features
     if num_conditions and num_conditions != features:

@@ -167,8 +167,8 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
     if not args.overwrite_output_dir:
         listing = ", ".join(entries[:5]) + (", ..." if len(entries) > 5 else "")
         raise ValueError(
-            f"--output-dir {folder} is not empty (it has {listing}): continue the run there with "
-            "--resume-from-checkpoint true, start again with --overwrite-output-dir, or choose another folder."
+            f"--output-dir {folder} is not empty (it has {listing}): give --resume-from-checkpoint true, "
+            "--overwrite-output-dir, or another folder."
         )
     for name in inputs:
         if name and any(

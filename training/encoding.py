@@ -128,9 +128,8 @@ class PairEncoder:
             if not forbidden.isdisjoint(labels[:-1]):
                 token = tokenizer.convert_ids_to_tokens(next(i for i in labels if i in forbidden))
                 raise ValueError(
-                    f"Row {row} of {split} contains the special token {token!r} in column {columns.target!r}: the "
-                    "model would learn to stop or pad there. Remove it from the text "
-                    f"{batch[columns.target][index][:80]!r}."
+                    f"Row {row} of {split} contains the special token {token!r} in column {columns.target!r}: remove "
+                    f"it from the text {batch[columns.target][index][:80]!r}."
                 )
             if is_empty(batch[columns.source][index], batch[columns.target][index]):
                 continue

@@ -341,7 +341,7 @@ def _check_stream(
     if strategy != "random":
         raise ValueError(
             f"--train-sampling-strategy {strategy} needs all lengths before training begins, which a stream does not "
-            "have: use --max-tokens-per-batch instead, which groups the pairs of each shuffle buffer by length."
+            "have: use --max-tokens-per-batch instead."
         )
     if training_args.save_strategy == "epoch":
         logger.warning(

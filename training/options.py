@@ -210,8 +210,7 @@ class TrainingOptions:
 
     output_dir: str = common_option(None, "Folder for the model and its checkpoints.")
     overwrite_output_dir: bool = common_option(
-        False,
-        "Start again in an output_dir that is not empty. Its checkpoints are removed when training starts.",
+        False, "Start again in an output_dir that is not empty. Its checkpoints are removed when training starts."
     )
     resume_from_checkpoint: str | None = common_option(
         None,

@@ -153,9 +153,8 @@ class Pairs:
             limit, rows = getattr(self.args, f"max_{side}_length"), getattr(config, f"max_{side}_positions")
             if config.has_position_table and limit is not None and limit > rows:
                 raise ValueError(
-                    f"max_{side}_length={limit} is more than the model's max_{side}_positions={rows}, the rows of its "
-                    f"position table: give at most {rows}, or enlarge the table of a new model (--config-overrides "
-                    f"max_{side}_positions={limit})."
+                    f"max_{side}_length={limit} is more than the model's max_{side}_positions={rows}: give at most "
+                    f"{rows}, or a new model --config-overrides max_{side}_positions={limit}."
                 )
             limits.append(rows if limit is None else limit)
         return limits[0], limits[1]
@@ -221,8 +220,8 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
         size = int(share) if share >= 1 else max(1, round(rows * share))
     if size >= rows:
         raise ValueError(
-            f"validation_split would take {size} of {rows} training pairs: give a smaller value, a "
-            "--validation-file, or 0 for no evaluation."
+            f"validation_split would take {size} of {rows} training pairs: give a smaller value, a --validation-file, "
+            "or 0 for no evaluation."
         )
     groups: dict[int, list[int]] = {}
     for row, key in enumerate(keys):
@@ -267,9 +266,8 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
     num_missing = [source, target].count(None)
     if len(unnamed) < num_missing:
         raise ValueError(
-            f"{origin} needs a source column and a target column, and has {list_names(dataset.column_names)}: in a "
-            "txt file, separate source and target by a tab, or give the targets as a second file "
-            "(--train-target-file)."
+            f"{origin} needs a source column and a target column, and has {list_names(dataset.column_names)}: "
+            "separate them by a tab, or give --train-target-file."
         )
     if num_missing and len(unnamed) > num_missing:
         first, second = (shlex.quote(name) for name in (source or unnamed[-num_missing], target or unnamed[-1]))

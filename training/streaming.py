@@ -80,8 +80,8 @@ class ShuffledStream(IterableDataset):
                         batch = []
             if is_empty:
                 raise ValueError(
-                    f"{self.name} has no rows to train on: it is empty, or all rows are skipped because they are "
-                    f"empty, too short or too long. Each of {shares} processes and workers reads one row in {shares}."
+                    f"{self.name} has no rows to train on: each of {shares} processes and workers reads one row in "
+                    f"{shares}, without those that are empty, too short or too long."
                 )
 
     def _windows(self, epoch: int, shares: int) -> Iterator[tuple[int, pa.Table]]:

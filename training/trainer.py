@@ -177,8 +177,8 @@ class WeftTrainer(ShardedModelTrainer):
         dataset, collator = self.train_dataset, self.data_collator
         if not _has_rows(dataset):
             raise ValueError(
-                f"max_tokens_per_batch={budget} needs the lengths of all rows before training begins, and the train_dataset "
-                "is a stream: give a ShuffledStream (weftformer.training), or leave it out."
+                f"max_tokens_per_batch={budget} needs the lengths of all rows before training: give a ShuffledStream "
+                "(weftformer.training) as train_dataset, or leave it out."
             )
         if isinstance(dataset, Dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
@@ -313,8 +313,8 @@ class WeftTrainer(ShardedModelTrainer):
         names = [name for name, weight in self.model.named_parameters() if weight.requires_grad]
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         raise ValueError(
-            f"None of the {len(names)} trainable parameters ({shown}) has a gradient in the first step, so training "
-            "would change nothing: train parameters that the loss depends on, and detach nothing on the way to it."
+            f"None of the {len(names)} trainable parameters ({shown}) has a gradient in the first step: train "
+            "parameters that the loss depends on."
         )
 
     def _get_num_items_in_batch(self, batch_samples, device):
@@ -481,7 +481,7 @@ def _budget_batches(
     if lengths.max() > budget:
         raise ValueError(
             f"A pair of the stream has {lengths.max()} tokens on one side, more than max_tokens_per_batch={budget}: "
-            "raise it, or leave long pairs out (--max-source-length, --max-target-length)."
+            "raise it, or lower --max-source-length or --max-target-length."
         )
     sources, targets = lengths
     return iter(TokenBudgetSampler(sources, targets, budget, seed=int(rng.integers(2**31))))

@@ -102,8 +102,8 @@ class Package:
         self._process, threads = self._process or os.getpid(), torch.get_num_threads()
         if self._process != os.getpid() and threads > 1:  # it would wait for ever
             raise RuntimeError(
-                f"This process was forked after compiled code had run, and lacks its {threads} threads: start "
-                "processes with the method `spawn`, or call `torch.set_num_threads(1)` in this one."
+                f"This process was forked after compiled code had run with {threads} threads: start processes by "
+                "`spawn`, or call `torch.set_num_threads(1)`."
             )
         with self._lock:
             return self.code(*arguments)

@@ -33,12 +33,7 @@ from .step import GROWING_ROTARY
 
 logger = logging.get_logger(__name__)
 
-_MODES = (
-    GenerationMode.GREEDY_SEARCH,
-    GenerationMode.SAMPLE,
-    GenerationMode.BEAM_SEARCH,
-    GenerationMode.BEAM_SAMPLE,
-)
+_MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE)
 # Methods of the model that the plain path calls for each token, and the fast path does not.
 _ENTRIES = ("forward", "prepare_inputs_for_generation", "_update_model_kwargs_for_generation")
 # Where the modules of a decoder and their code are defined. The step runs attention through classes of its own and
