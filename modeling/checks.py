@@ -235,7 +235,7 @@ def check_labels(labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> N
 
 
 def check_router_losses(config: WeftConfig, from_trainer: bool) -> None:
-    """Raise a ValueError, or warn outside of a Trainer, if a training pass without labels leaves the router losses out."""
+    """Raise a ValueError if a Trainer leaves the router losses out, and warn if other code does."""
     weights = ("router_aux_loss_coef", "router_z_loss_coef")
     if not any(getattr(config, name) for name in weights):
         return

@@ -163,7 +163,7 @@ def _check_token_ids(generation: Any) -> None:
 
 
 def _subclass_of(config: Any, cls: type) -> tuple[str, str] | None:
-    """Return the Auto class and the reference to the class that saved a model, if it is a subclass that `cls` is not."""
+    """Return the Auto class and the reference to the subclass that saved a model, None if `cls` is this class."""
     for auto_class, reference in (getattr(config, "auto_map", None) or {}).items():
         file, _, name = str(reference).rpartition("--")[2].partition(".")
         if auto_class.startswith("AutoModel") and file != "modeling_weft":

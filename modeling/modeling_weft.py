@@ -469,8 +469,8 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         if enable and settings.get("use_reentrant", True) and self.config.has_sparse_layers:
             # reentrant checkpointing first runs the layers without gradients, so the recorded router logits have none
             logger.warning_once(
-                "Reentrant checkpointing would remove the gradients of the router losses. Layers are checkpointed with "
-                'use_reentrant=False instead. (gradient_checkpointing_kwargs={"use_reentrant": False} avoids this warning.)'
+                "Reentrant checkpointing would remove the gradients of the router losses, so layers are checkpointed with "
+                'use_reentrant=False (as gradient_checkpointing_kwargs={"use_reentrant": False} does).'
             )
             gradient_checkpointing_func = partial(checkpoint, **(settings | {"use_reentrant": False}))
         super()._set_gradient_checkpointing(enable, gradient_checkpointing_func, **kwargs)
@@ -1319,7 +1319,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         )
 
     def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Return the scores (..., vocabulary) of the decoder's states (..., D). All ways of decoding call this method."""
+        """Return the scores (..., vocabulary) of states (..., D). All ways of decoding call this method."""
         return self.lm_head(hidden_states)
 
     def save_pretrained(self, *args, **kwargs):

@@ -214,7 +214,7 @@ class _InDtype:
         return value.to(self.dtype) if isinstance(value, torch.Tensor) else value
 
 
-# The rows per expert from which one product for each expert pays on a CPU (measured for 3 to 64 experts, 256 to 768 wide).
+# The rows per expert from which one product for each expert pays on a CPU.
 _SORTED_ROWS = 64
 
 
@@ -225,8 +225,8 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
       when it is set, but the weights may become float64 later.
     - Under autocast, experts compute in its dtype, as linear layers do. torch's grouped products have no autocast, and
       transformers computes them in the dtype of the weights.
-    - In training on a CPU, products of many rows are computed expert by expert. torch's grouped products do the same there, but the
-      bias of each row is then gathered and added to its output, and its gradient is summed one number at a time.
+    - In training on a CPU, products of many rows are computed expert by expert. torch's grouped products do the same
+      there, but gather the bias of each row, and sum its gradient one number at a time.
     - "batched_mm" computes a step of decoding on an accelerator, as in transformers' `generate`. It is faster for few
       tokens, and unlike grouped products in fp32 it can be captured in a CUDA graph. transformers would set it in the
       configuration for the time of the loop, where concurrent calls would read it.

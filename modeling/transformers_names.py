@@ -7,7 +7,7 @@ file. Overrides of private methods accept any arguments, pass them on, and read 
 
 | change in transformers | since | handled by | needed until |
 | --- | --- | --- | --- |
-| the keyword and output field `past_key_values` is `cache` | 5.24 | `CACHE`, `takes_either_cache_name`, `HasCache` | 5.23 is dropped |
+| the keyword and output field `past_key_values` is `cache` | 5.24 | `CACHE` | 5.23 is dropped |
 | `DistributedConfig` has `dp_replicate_size` and `efsdp_size` | 5.23 | `parallel.check_release` | 5.22 is dropped |
 | `OutputRecorder` has `num_hidden_layers_key` | 5.23 | `layer_recorder` | 5.22 is dropped |
 | sampled beams are sorted | 5.24 | `SORTS_SAMPLED_BEAMS` | 5.23 is dropped |

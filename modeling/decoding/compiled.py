@@ -1,8 +1,8 @@
 """Compiled code, kept in files so that later processes load it instead of compiling.
 
 The name of a package is a hash of everything that it depends on, so a change of the model, versions, processor, GPU
-or number of threads compiles a new one. Loading a package runs its code, so the folder must be one that only its user may
-write to, and each name also has a hash of the content: a package that is damaged, or that stands under another's name,
+or number of threads compiles a new one. Loading a package runs its code, so the folder must be one that only its user
+may write to, and each name also has a hash of the content: a package that is damaged, or stands under another's name,
 is not loaded.
 """
 

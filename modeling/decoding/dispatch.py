@@ -75,8 +75,8 @@ _GRAPHS: WeakKeyDictionary[nn.Module, tuple[Any, GraphSearch | str]] = WeakKeyDi
 _INPUTS = ("input_ids", "attention_mask", "condition_values")
 _NO_EFFECT = (("synced_gpus", False), ("streamer", None), ("stopping_criteria", None))
 _SIMPLE = (bool, int, float, str, list)
-# Settings of decoder-only models, and of a search that transformers no longer has.
 _NOT_COMPILED = "this search is not compiled (`weftformer compile` does it)"
+# Settings of decoder-only models, and of a search that transformers no longer has.
 _REFUSED = ("prefill_chunk_size", "token_healing", "low_memory")
 # Other types of tensors may have no storage.
 _PLAIN_TENSORS = (nn.Parameter, torch.Tensor)
@@ -213,6 +213,10 @@ def reason_against_graphs(model: Any) -> str | None:
         return "the default dtype is not float32, or the default device is not a CPU"
     if rotary is not None and rotary.rope_type in GROWING_ROTARY:
         return "the model's positions change with the length of a text"
+    if (
+        type(model).compute_logits is not WeftForConditionalGeneration.compute_logits
+    ):  # the step calls it, a file cannot
+        return "the model's `compute_logits` is not Weft's own"
     if model.config.router_noise == "always":
         return "the model's routers are noisy in each call"
     return reason_against_model(model, with_encoder=True)

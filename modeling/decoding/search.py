@@ -360,7 +360,7 @@ class Beams(Texts):
         """Update the best texts of the sources that have ended candidates, with transformers' own function."""
         sources = ends_BC.any(dim=1).nonzero()[:, 0]
         texts, rows = self._grown(sources, parents_BC[sources], tokens_BC[sources])
-        source_numbers = sources.tolist()
+        starts = [self.starts[source] for source in sources.tolist()]
         states = update_finished_beams(
             self.model, sequences=self.best[sources], beam_scores=self.best_scores[sources],
             beam_indices=self.best_rows[sources],
@@ -368,7 +368,7 @@ class Beams(Texts):
             topk_running_sequences=texts, topk_log_probs=top_BC[sources], topk_running_beam_indices=rows,
             next_token_hits_stopping_criteria=ends_BC[sources],
             top_num_beam_mask=torch.arange(self.candidates, device=top_BC.device) < self.count, num_beams=self.count,
-            cur_len=self.length, decoder_prompt_len=self._by_source([self.starts[source] for source in source_numbers]),
+            cur_len=self.length, decoder_prompt_len=self._by_source(starts),
             length_penalty=self.settings.length_penalty, early_stopping=self.settings.early_stopping,
         )  # fmt: skip
         self.best[sources], self.best_scores[sources], self.best_rows[sources], self.has_ended[sources] = states

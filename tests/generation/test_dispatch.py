@@ -277,6 +277,7 @@ def test_a_method_that_computes_logits_is_followed(build, source, steps, before)
     tokens = model.generate(source, **settings)
     assert steps and not torch.equal(tokens, before)
     assert torch.equal(tokens, model.generate(source, use_cache=False, **settings))
+    assert "compute_logits" in dispatch.reason_against_graphs(model)  # a compiled file would be that of another class
 
 
 def test_another_search_in_transformers_takes_the_plain_path(build, source, steps, monkeypatch):
