@@ -34,7 +34,6 @@ from weftformer.scripts.sharing import add_sharing_options, is_shared, output_pl
 if TYPE_CHECKING:
     from weftformer.routes.files.targets import Target
     from weftformer.routes.judging import JudgedStep
-    from weftformer.routes.planning.settings import PlanSettings
     from weftformer.routes.stock.stock import Stock
     from weftformer.routes.tree import Route
 

@@ -4,8 +4,6 @@ those of endpoints.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import fields
@@ -14,8 +12,8 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from ..common import html
 from ..configuration.version import __version__
 from .endpoint import Endpoint, Task
 from .limits import Limits
@@ -33,8 +31,10 @@ def add_home(app: FastAPI, task: Task, endpoint: Endpoint, pages: Sequence[Endpo
         pages: the endpoints with pages of their own.
         limits: the bounds on requests, which the page lists.
     """
-    environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
-    template, script = environment.get_template("home.html"), (_FOLDER / "home.js").read_text(encoding="utf-8")
+    template, script = (
+        html.templates(_FOLDER).get_template("home.html"),
+        (_FOLDER / "home.js").read_text(encoding="utf-8"),
+    )
     # the page itself needs no key, and an example may be a text of the training data
     example = task.public_example if app.state.has_key else task.example
     texts = {
@@ -63,9 +63,8 @@ def add_page(app: FastAPI, endpoint: Endpoint) -> None:
 
 def page_response(text: str, script: str) -> HTMLResponse:
     """Return a page whose only script is the given one, and which contacts no other host."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        f"default-src 'none'; script-src {html.policy_hash(script)}; style-src 'unsafe-inline'; img-src data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return HTMLResponse(text, headers={"Content-Security-Policy": policy})

@@ -14,7 +14,7 @@ from ..common.options import request_fields
 from ..inference.texts import disable_padding
 from ..routes.drawing.svg import route_svg
 from ..routes.evaluation.round_trip import ForwardModel, load_forward
-from ..routes.judging import Judgement, library_of
+from ..routes.judging import JudgedStep, library_of
 from ..routes.pages.page import card_html, plan_html
 from ..routes.planning.expansion import last_rows, proposal_row
 from ..routes.planning.planner import RoutePlanner
@@ -320,14 +320,14 @@ def _plan_rows(
     """Return the plans with the names of their reactions, and drawings if requested. Equal routes share a drawing."""
 
     @cache
-    def drawing(route: Route, missing: tuple[str, ...] | None, judgements: tuple[Judgement, ...]) -> str:
-        return route_svg(route, missing=missing, judgements=judgements)
+    def drawing(route: Route, missing: tuple[str, ...] | None, steps: tuple[JudgedStep, ...]) -> str:
+        return route_svg(route, missing=missing, steps=steps)
 
     def entry(candidate: Candidate) -> dict[str, Any]:
         check_time(end)
         row = candidate.to_dict()
         if body.svg and candidate.route is not None:
-            row["svg"] = drawing(candidate.route, candidate.missing, candidate.judgements)
+            row["svg"] = drawing(candidate.route, candidate.missing, candidate.steps)
         return row
 
     rows = []

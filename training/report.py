@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache, cached_property
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from ..common import html
 from ..common.atomic import atomic_write
 from .metrics import Row, verdict, wrong_rows
 
@@ -92,20 +92,24 @@ class TrainingReport:
         losses = {"training": self._curve("loss"), "validation": self._curve("eval_loss")}
         scores = {title: self._curve(f"eval_{name}") for name, title in _SCORES.items()}
         scores["exact match"] = [(epoch, 100 * share) for epoch, share in scores["exact match"]]
-        return _template().render(
-            name=Path(self.folder).name,
-            verdict=self._verdict(0),
-            advice=self.advice,
-            charts=[("Loss (logarithmic)", _chart(losses, is_log=True)), ("Validation scores", _chart(scores))],
-            size=(_WIDTH, _HEIGHT),
-            num_wrong=len(self.wrong),
-            wrong=[
-                (row.source, _marked(row.expected, row.written), _marked(row.written, row.expected))
-                for row in self.wrong[:_SHOWN]
-            ],
-            outputs=OUTPUTS,
-            lengths=_by_length(self.rows),
-            tables={"Data": self.facts, "Settings": self.settings},
+        return (
+            html.templates(Path(__file__).parent)
+            .get_template(PAGE)
+            .render(
+                name=Path(self.folder).name,
+                verdict=self._verdict(0),
+                advice=self.advice,
+                charts=[("Loss (logarithmic)", _chart(losses, is_log=True)), ("Validation scores", _chart(scores))],
+                size=(_WIDTH, _HEIGHT),
+                num_wrong=len(self.wrong),
+                wrong=[
+                    (row.source, _marked(row.expected, row.written), _marked(row.written, row.expected))
+                    for row in self.wrong[:_SHOWN]
+                ],
+                outputs=OUTPUTS,
+                lengths=_by_length(self.rows),
+                tables={"Data": self.facts, "Settings": self.settings},
+            )
         )
 
     def save(self) -> None:
@@ -138,12 +142,6 @@ _HEAD = """<!DOCTYPE html>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>{title}</title>
 """
-
-
-@cache
-def _template() -> Template:
-    loader = FileSystemLoader(Path(__file__).parent)
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(PAGE)
 
 
 def _chart(curves: Mapping[str, Sequence[tuple[float, float]]], is_log: bool = False) -> dict[str, Any]:
