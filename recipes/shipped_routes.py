@@ -7,6 +7,8 @@ uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude paroutes-n1.jsonl.gz uspto
 uspto-50k-test.jsonl.gz held-out-2000.jsonl.gz` adds mapped reactions to the earlier library of 65,148 reactions of the
 known files, which rxnmapper has mapped. It leaves out what makes a molecule that the excluded routes make, and takes a
 core about an hour. With `--positions`, the same files are counted for the positions of aromatic substitutions instead.
+`--remove-doubtful` then removes transformations that pair the starting material of one example of a patent with the
+product of another, in ten minutes.
 
 The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision.
 They are still loaded in float32, in which CPUs compute faster. The cards (`README.md`) and `about.json` are written by
@@ -21,6 +23,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import torch
@@ -31,13 +34,19 @@ from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import atomic_write, write_json
 from weftformer.routes.chemistry.molecules import joined
 from weftformer.routes.chemistry.orientation import ORIENTATION, UNNAMED, Place, substitutions
+from weftformer.routes.chemistry.reactivity import vanished_group
+from weftformer.routes.chemistry.step import MappedStep
 from weftformer.routes.files import read_canonical
 from weftformer.routes.judging.library_files import SHIPPED, combined, named, read_rows
+from weftformer.routes.judging.ranker import RANKER, Ranker
+from weftformer.routes.judging.templates import mapped_reactants
+from weftformer.routes.judging.transformation import Transformation
 from weftformer.routes.shipped import STOCK
 from weftformer.routes.training.extraction import Record, build, core_of, extracted, is_sound, read_records, write
 from weftformer.scripts.cli import run_script
 
-LIBRARY, POSITIONS = STOCK.with_name(SHIPPED), STOCK.with_name(ORIENTATION)
+LIBRARY = STOCK.with_name(SHIPPED)
+POSITIONS = Path(str(files("weftformer.routes.chemistry").joinpath(ORIENTATION)))
 # A position is listed if so many substitutions could have taken it, and at most this share of them did.
 LEAST_REACTIONS, MOST_TAKEN = 30, 0.05
 
@@ -54,6 +63,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--reactions", type=Path, nargs="+", default=[], metavar="FILE", help="mapped reactions for the library")
     add("--known", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose reactions are in the library")
     add("--positions", action="store_true", help="count the positions of aromatic substitutions in --reactions")
+    add(
+        "--remove-doubtful",
+        action="store_true",
+        help="remove records from the library that no chemist would run, also from its ranker",
+    )
     add("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose molecules nothing may make")
     add("--library", type=Path, default=LIBRARY, metavar="FILE", help="file of the library (default: %(default)s)")
     return parser
@@ -138,6 +152,42 @@ def molecules_of(files: Iterable[Path]) -> set[str]:
     return {part.smiles for file in files for route in read_canonical(file) for part in route.sub_routes()}
 
 
+def remove_doubtful(library: Path) -> tuple[int, int]:
+    """Remove the transformations without a name whose examples replace a group by hydrogen that no reaction removes
+    (`vanished_group`), from a library and its ranker. Return their number, and that of their reactions.
+
+    Args:
+        library: the library. Its ranker is beside it.
+    """
+    rows, file = list(read_rows(library)), library.with_name(RANKER)
+    ranker = Ranker.load(file, [row.smarts for _, row in rows])
+    remaining = [place for place, (_, row) in enumerate(rows) if row.name is not None or not _is_doubtful(row)]
+    places = {place: number for number, place in enumerate(remaining)}
+    classes = torch.tensor([number for number, place in enumerate(ranker.places) if place in places])
+    tensors = {
+        name: tensor[classes].contiguous() if name.startswith("output.") or name == "places" else tensor
+        for name, tensor in ranker.tensors.items()
+    }
+    tensors["places"] = torch.tensor([places[place] for place in tensors["places"].tolist()], dtype=torch.int32)
+    remaining_rows = [rows[place] for place in remaining]
+    write(remaining_rows, library)
+    Ranker(tensors).save(file, [remaining_rows[place][1].smarts for place in tensors["places"].tolist()])
+    return len(rows) - len(remaining_rows), sum(row.count for _, row in rows) - sum(
+        row.count for _, row in remaining_rows
+    )
+
+
+def _is_doubtful(transformation: Transformation) -> bool:
+    """Return whether all examples of a transformation lose a group that no reaction removes."""
+    groups = []
+    for example in transformation.examples:
+        reactants, product = example.smiles.split(">>")
+        mapped = mapped_reactants(transformation.smarts, product, reactants)
+        if mapped is not None:
+            groups.append(vanished_group(MappedStep(product, mapped)))
+    return bool(groups) and None not in groups
+
+
 def write_stock(files: Iterable[Path], out: Path) -> int:
     """Write the starting materials of recorded routes, canonical and sorted, as gzipped SMILES, and count them."""
     leaves = sorted({leaf for file in files for route in read_canonical(file) for leaf in route.leaves()})
@@ -172,6 +222,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_model(*arguments.model)
     if arguments.stock_routes:
         print(f"{write_stock(arguments.stock_routes, arguments.out_stock):,} molecules are in {arguments.out_stock}.")
+    if arguments.remove_doubtful:
+        number, count = remove_doubtful(arguments.library)
+        print(f"{number:,} transformations of {count:,} reactions were removed from {arguments.library}.")
     if arguments.positions:
         number = write_positions(arguments.reactions, arguments.exclude, POSITIONS)
         print(f"{number:,} substitutions were counted for {POSITIONS}.")

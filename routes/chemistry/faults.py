@@ -12,7 +12,8 @@ from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 from ..tree import Route
-from .molecules import KNOWN, UNDEFINED, Molecule, is_among, missing_atoms, read_molecule
+from .molecules import KNOWN, UNDEFINED, Molecule, is_among, missing_atoms, read_molecule, structure
+from .strain import impossible_ring
 
 OXIDANT = "water, oxygen or an oxidant"
 # Reagents that routes leave out, by the heavy atoms that they supply to a product.
@@ -75,7 +76,7 @@ def step_fault(product: str, reactants: Sequence[str], above: Iterable[str] = ()
     path = (product, *above)
     supplied = reactants if rules is not None else with_equivalents(product, reactants)
     faults = [
-        None if read_molecule(product) else _unreadable(product),
+        _ring_fault(product) if read_molecule(product) else _unreadable(product),
         *(molecule_fault(smiles, path) for smiles in reactants),
         atoms_fault(product, tuple(supplied)),
     ]
@@ -87,6 +88,13 @@ def _unreadable(smiles: str) -> Fault:
     return Fault(f"{smiles} cannot be read{reason}", "readable")
 
 
+@lru_cache(KNOWN)
+def _ring_fault(smiles: str) -> Fault | None:
+    molecule = read_molecule(smiles)
+    reason = molecule and impossible_ring(structure(molecule.canonical))
+    return Fault(f"{smiles} cannot exist: {reason}", "readable") if reason else None
+
+
 def molecule_fault(smiles: str, path: Iterable[str]) -> Fault | None:
     """Return why a molecule cannot be a reactant, or None. `path` are the molecules that are made from it."""
     molecule = read_molecule(smiles)
@@ -95,7 +103,7 @@ def molecule_fault(smiles: str, path: Iterable[str]) -> Fault | None:
     for other in filter(None, map(read_molecule, path)):
         if is_among(molecule, [other]) or _holds(molecule, other):
             return Fault(f"{other.canonical} is made from itself", "acyclic")
-    return None
+    return _ring_fault(smiles)
 
 
 def _holds(molecule: Molecule, other: Molecule) -> bool:

@@ -12,6 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
+from rdkit import Chem
+
 from .groups import groups_of
 from .orientation import misdirection
 from .step import MappedStep
@@ -107,6 +109,22 @@ def racemisation(name: str | None, step: MappedStep) -> list[str]:
     return [rule.objection.reason for rule in _rules("stereo_rules") if rule.applies(name, step, ())]
 
 
+def vanished_group(step: MappedStep) -> str | None:
+    """Return a group that a step replaces by hydrogen, although no reaction does, or None.
+
+    Such a record pairs the starting material of another example with its product.
+    """
+    emptied = step.hydrogenated_atoms
+    if not emptied:
+        return None
+    for name, pattern in _removals().items():
+        for site, group in (atoms[:2] for atoms in step.reactants.GetSubstructMatches(pattern)):
+            for kept, lost in ((site, group), (group, site)):
+                if step.number(kept) in emptied and not step.is_in_product(lost):
+                    return name
+    return None
+
+
 def _other_sites(step: MappedStep) -> Iterator[Objection]:
     """Yield an objection if a halide reacts while the same halide stays at a site of higher rank."""
     for ranked in _table()["sites"]:
@@ -149,6 +167,11 @@ def _other_protecting_groups(step: MappedStep) -> Iterator[Objection]:
 @cache
 def _table() -> dict[str, Any]:
     return json.loads(files("weftformer.routes.chemistry").joinpath(REACTIVITY).read_text(encoding="utf-8"))
+
+
+@cache
+def _removals() -> dict[str, Any]:
+    return {name: Chem.MolFromSmarts(smarts) for name, smarts in _table()["removals"].items()}
 
 
 @cache

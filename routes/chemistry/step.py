@@ -73,6 +73,27 @@ class MappedStep:
                 changed.add(index)
         return changed
 
+    @cached_property
+    def hydrogenated_atoms(self) -> set[int]:
+        """The numbers of the product's atoms that have hydrogen in place of atoms that are not in the product, and no
+        other change.
+        """
+        before, numbers = {number: environment for number, *environment in self._before}, set[int]()
+        for number in self.changed_atoms & before.keys():
+            (old_bonds, old_hydrogens, _), (bonds, hydrogens, _) = before[number], self._after[number]
+            lost = {bond for bond in old_bonds if bond[0] not in self._after}
+            if hydrogens > old_hydrogens and lost and old_bonds - lost == bonds:
+                numbers.add(number)
+        return numbers
+
+    def number(self, index: int) -> int:
+        """Return the number of an atom of the reactants, 0 if it has none."""
+        return self.reactants.GetAtomWithIdx(index).GetAtomMapNum()
+
+    def is_in_product(self, index: int) -> bool:
+        """Return whether an atom of the reactants is in the product."""
+        return index in self._kept
+
     def reacts(self, group: str) -> bool:
         """Return whether a functional group of the reactants reacts: one of its atoms changes."""
         return bool(self._match(group)[0])

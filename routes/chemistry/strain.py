@@ -1,0 +1,86 @@
+"""Rings that cannot exist, or not long enough to be a starting material or an intermediate.
+
+Limits are those of isolated compounds (Smith, March's Advanced Organic Chemistry, 8th edition, Wiley 2020, section
+4.Q.iii): [5]metacyclophanes and [6]paracyclophanes are known, smaller ones are not. Double bonds at bridgeheads are
+known from nine ring atoms (bicyclo[3.3.1]non-1-ene; Bredt's rule), and lactams with their nitrogen there too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import combinations
+from typing import Any
+
+from rdkit import Chem
+
+# The numbers of atoms in the shortest known bridges over a benzene ring, by the bonds between their ends.
+_SHORTEST_BRIDGE = {2: 5, 3: 6}
+# The number of atoms of the smallest bicycle with a double bond at a bridgehead.
+_SMALLEST_ANTI_BREDT = 9
+
+
+def impossible_ring(molecule: Any) -> str | None:
+    """Return why a ring system of a molecule, an RDKit `Mol`, cannot exist, or None."""
+    rings = molecule.GetRingInfo().AtomRings()
+    if len(rings) < 2:
+        return None
+    for ring in rings:
+        is_benzene = len(ring) == 6 and all(molecule.GetAtomWithIdx(index).GetIsAromatic() for index in ring)
+        if is_benzene and _is_bridged_too_short(molecule, ring):
+            return "a bridge of so few atoms does not span a benzene ring"
+    for first, second in combinations(map(set, rings), 2):
+        shared = first & second
+        if len(shared) > 2 and len(first | second) < _SMALLEST_ANTI_BREDT:
+            for bridgehead in shared:
+                if reason := _at_bridgehead(molecule, bridgehead, first | second):
+                    return reason
+    return None
+
+
+def _is_bridged_too_short(molecule: Any, ring: tuple[int, ...]) -> bool:
+    for place, other in combinations(range(6), 2):
+        bonds = min(other - place, 6 - other + place)
+        shortest = _SHORTEST_BRIDGE.get(bonds)
+        if shortest and _bridge(molecule, ring[place], ring[other], set(ring), shortest - 1):
+            return True
+    return False
+
+
+def _bridge(molecule: Any, begin: int, end: int, ring: set[int], most: int) -> bool:
+    """Return whether at most `most` atoms outside aromatic rings connect two atoms of a ring."""
+    to_visit, visited = deque([(begin, 0)]), {begin}
+    while to_visit:
+        index, length = to_visit.popleft()
+        for neighbour in molecule.GetAtomWithIdx(index).GetNeighbors():
+            place = neighbour.GetIdx()
+            if place == end and length:
+                return True
+            if place not in ring | visited and length < most and not neighbour.GetIsAromatic():
+                visited.add(place)
+                to_visit.append((place, length + 1))
+    return False
+
+
+def _at_bridgehead(molecule: Any, index: int, bicycle: set[int]) -> str | None:
+    """Return what is wrong with a bridgehead of a small bicycle, or None."""
+    atom = molecule.GetAtomWithIdx(index)
+    inside = [neighbour for neighbour in atom.GetNeighbors() if neighbour.GetIdx() in bicycle]
+    if len(inside) < 3 or atom.GetIsAromatic():
+        return None
+    for neighbour in inside:
+        bond = molecule.GetBondBetweenAtoms(index, neighbour.GetIdx())
+        if bond.GetBondType() == Chem.BondType.DOUBLE:
+            return "a double bond at the bridgehead of so small a bicycle breaks Bredt's rule"
+        if atom.GetSymbol() == "N" and _is_acyl(neighbour):
+            return "the nitrogen of an amide is not at the bridgehead of so small a bicycle"
+    return None
+
+
+def _is_acyl(atom: Any) -> bool:
+    """Return whether an atom is the carbonyl group of an amide: one oxygen atom, one nitrogen atom and a carbon atom.
+
+    Ureas such as avibactam are known.
+    """
+    neighbours = sorted(neighbour.GetSymbol() for neighbour in atom.GetNeighbors())
+    is_double = any(bond.GetBondType() == Chem.BondType.DOUBLE for bond in atom.GetBonds())
+    return is_double and neighbours == ["C", "N", "O"]
