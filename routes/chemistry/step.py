@@ -75,14 +75,15 @@ class MappedStep:
 
     @cached_property
     def hydrogenated_atoms(self) -> set[int]:
-        """The numbers of the product's atoms that have hydrogen in place of atoms that are not in the product, and no
-        other change.
+        """The numbers of the product's carbon atoms that have hydrogen in place of atoms that are not in the product, and
+        no other change.
         """
         before, numbers = {number: environment for number, *environment in self._before}, set[int]()
         for number in self.changed_atoms & before.keys():
             (old_bonds, old_hydrogens, _), (bonds, hydrogens, _) = before[number], self._after[number]
             lost = {bond for bond in old_bonds if bond[0] not in self._after}
-            if hydrogens > old_hydrogens and lost and old_bonds - lost == bonds:
+            is_carbon = self.molecule.GetAtomWithIdx(number - 1).GetSymbol() == "C"
+            if is_carbon and hydrogens > old_hydrogens and lost and old_bonds - lost == bonds:
                 numbers.add(number)
         return numbers
 
