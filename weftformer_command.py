@@ -28,8 +28,8 @@ def call_with_parts(pickled: bytes) -> None:
 
 
 def main() -> int:
-    # Threads of OpenMP wait for each other by spinning, which takes the time of other processes on busy cores. It reads
-    # this when torch is imported.
+    # Threads of OpenMP wait for each other by spinning, which takes the time of other processes on busy cores. It
+    # reads this when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import_package = import_parts()
     from weftformer.scripts.cli import main as run_command

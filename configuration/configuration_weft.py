@@ -46,8 +46,8 @@ class WeftConfig(PreTrainedConfig):
             divides the heads of both stacks. Defaults to the number of attention heads of each stack. If the stacks
             differ, this field has the encoder's number when it is read, and in `get_text_config(decoder=True)` the
             decoder's.
-        head_dim: width of an attention head. Defaults to `d_model` divided by the heads of each stack, and is read like
-            `num_key_value_heads`.
+        head_dim: width of an attention head. Defaults to `d_model` divided by the heads of each stack, and is read
+            like `num_key_value_heads`.
         encoder_ffn_dim: inner width of the feed-forward in each encoder layer.
         decoder_ffn_dim: inner width of the feed-forward in each decoder layer.
         activation_function: activation of the feed-forward: a name in `transformers.activations.ACT2FN`.
@@ -64,8 +64,8 @@ class WeftConfig(PreTrainedConfig):
         final_norm: whether a norm follows the last layer of each stack. Defaults to `norm_first`.
         position_embedding_type: positions that are added to the token embeddings: `"learned"`, `"sinusoidal"` or
             `"none"`.
-        sinusoidal_layout: order of sines and cosines: `"interleaved"` as in Vaswani et al. 2017, `"concatenated"` as in
-            Marian, or `"fairseq"`, whose frequencies and first position differ a little.
+        sinusoidal_layout: order of sines and cosines: `"interleaved"` as in Vaswani et al. 2017, `"concatenated"` as
+            in Marian, or `"fairseq"`, whose frequencies and first position differ a little.
         max_source_positions: longest source. A hard limit for learned positions. For rotary positions, the length from
             which frequencies are scaled, if `rope_parameters` request scaling.
         max_target_positions: longest target, used like `max_source_positions`.
@@ -78,17 +78,17 @@ class WeftConfig(PreTrainedConfig):
             With `"dynamic"` and `"longrope"` it uses the frequencies of short sequences.
         rope_parameters: the rotary frequencies as in transformers: `rope_theta`, `rope_type` (`"default"`, `"linear"`,
             `"dynamic"`, `"yarn"`, `"longrope"`, `"llama3"` or `"proportional"`) with the parameters of that type, and
-            `partial_rotary_factor`, the share of each head that is rotated. `original_max_position_embeddings` defaults
-            to the encoder's `max_source_positions` and the decoder's `max_target_positions`. Defaults to `"default"`
-            with a `rope_theta` of 10000.0.
+            `partial_rotary_factor`, the share of each head that is rotated. `original_max_position_embeddings`
+            defaults to the encoder's `max_source_positions` and the decoder's `max_target_positions`. Defaults to
+            `"default"` with a `rope_theta` of 10000.0.
         relative_attention_max_distance: largest offset for `"relative"` and `"bucketed"` positions. Larger offsets
             count as this one.
         relative_attention_num_buckets: number of ranges of offsets for `"bucketed"` positions.
         dropout: dropout after the embeddings and after each sub-layer.
         attention_dropout: dropout of the attention weights.
         activation_dropout: dropout between the activation and the second projection of the feed-forward.
-        encoder_mlp_layer_types: `"dense"` or `"sparse"` for each encoder layer, or one of the two words for all layers.
-            Defaults to `"dense"`.
+        encoder_mlp_layer_types: `"dense"` or `"sparse"` for each encoder layer, or one of the two words for all
+            layers. Defaults to `"dense"`.
         decoder_mlp_layer_types: the same for the decoder layers. Defaults to `"dense"`.
         num_experts: number of experts in each sparse layer.
         num_experts_per_tok: number of experts that each token is sent to.
@@ -102,8 +102,8 @@ class WeftConfig(PreTrainedConfig):
         expert_capacity_factor: limit on the tokens of an expert in a batch, as in DirectMultiStep: factor * tokens *
             experts per token / experts. It counts pads and applies at inference too. Tokens beyond it are dropped.
             Defaults to no limit.
-        router_bias_update_rate: step size of the bias that balances the load of each expert (Wang et al. 2024), applied
-            after each step of the optimizer. 0 turns balancing off.
+        router_bias_update_rate: step size of the bias that balances the load of each expert (Wang et al. 2024),
+            applied after each step of the optimizer. 0 turns balancing off.
         router_aux_loss_coef: weight of the balance loss (Fedus et al. 2022) in the training loss.
         router_z_loss_coef: weight of the router z-loss (Zoph et al. 2022) in the training loss.
         output_router_logits: whether outputs contain the logits of the routers.

@@ -32,8 +32,8 @@ def read_weights(path: str | os.PathLike) -> Weights:
     """Read the tensors of a file, or of all weights files of a folder.
 
     Args:
-        path: a folder or one of these files: `.safetensors`; `.ckpt`, `.pt`, `.pth` or `.bin` from `torch.save`, with a
-            state dict, alone or under the key `state_dict`, `model_state_dict` or `model`; `.npz` with the paths of
+        path: a folder or one of these files: `.safetensors`; `.ckpt`, `.pt`, `.pth` or `.bin` from `torch.save`, with
+            a state dict, alone or under the key `state_dict`, `model_state_dict` or `model`; `.npz` with the paths of
             Haiku as names. The prefix `model.` of a Lightning checkpoint's keys is removed.
 
     Returns:

@@ -150,7 +150,8 @@ def heads_of(config: WeftConfig, target: str) -> Heads:
     return Heads(*config.stack_heads(is_decoder=".decoder." in target))
 
 
-def to_weft(weights: Mapping[str, torch.Tensor], table: KeyTable, config: WeftConfig, shapes: Mapping[str, Sequence[int]],
+def to_weft(
+    weights: Mapping[str, torch.Tensor], table: KeyTable, config: WeftConfig, shapes: Mapping[str, Sequence[int]],
             new: Iterable[str] = ()) -> TableResult:  # fmt: skip
     """Apply the table to a source's weights.
 

@@ -195,5 +195,7 @@ SOURCE = Source(
     model_types=tuple(_FAMILIES),
     part=base_model_part,
     generation=_generation,
-    training="Training differs: the bias of the head (final_logits_bias) and the embedding of the pad token are trained.",
+    training=(
+        "Training differs: the bias of the head (final_logits_bias) and the embedding of the pad token are trained."
+    ),
 )

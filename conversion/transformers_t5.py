@@ -103,7 +103,7 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
                     rename(f"{there}.{number}.{name}.{a}.weight", f"{here}.{ours}.{b}.weight", operation=change)
                 )
             rules.append(rename(f"{there}.{number}.layer_norm.weight", f"{here}.{ours}_layer_norm.weight"))
-        last = len(names)
+        last, first = len(names), f"{stack}.block.0.layer.0.SelfAttention"
         up = {"wi_0": "gate_proj", "wi_1": "up_proj"} if config.is_gated_act else {"wi": "up_proj"}
         rules += [
             rename(f"{there}.{last}.DenseReluDense.{a}.weight", f"{here}.mlp.{b}.weight")
@@ -112,7 +112,7 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
         rules += [
             rename(f"{there}.{last}.layer_norm.weight", f"{here}.final_layer_norm.weight"),
             rename(f"{stack}.final_layer_norm.weight", f"model.{stack}.layer_norm.weight"),
-            rename(f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", f"{here}.self_attn.relative_bias"),
+            rename(f"{first}.relative_attention_bias.weight", f"{here}.self_attn.relative_bias"),
         ]  # fmt: skip
     return rules
 

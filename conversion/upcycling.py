@@ -32,7 +32,8 @@ def upcycle(
     The weights of a token's experts sum to one, and no token is dropped. So before its first training step, the sparse
     model gives the same outputs as the dense model, with any router weights. With a single expert for each token, the
     weight is the expert's probability, or the router could not learn. The routers then begin with probabilities near
-    `1 / num_experts`, and the experts with outputs `num_experts` times as large, so that the outputs are nearly the same.
+    `1 / num_experts`, and the experts with outputs `num_experts` times as large, so that the outputs are nearly the
+    same.
 
     Args:
         model: a model with dense layers only. It is not changed.

@@ -254,7 +254,10 @@ def compare_ctranslate2(
     starts, ends = (torch.full((len(lengths), 1), token) for token in check_expressible(config))
     source_words, target_words = vocabularies(config, tokenizer)
     scored = translator.score_batch(
-        [[source_words[index] for index in row[:length]] for row, length in zip(sources.tolist(), _LENGTHS, strict=True)],
+        [
+            [source_words[index] for index in row[:length]]
+            for row, length in zip(sources.tolist(), _LENGTHS, strict=True)
+        ],
         [[target_words[index] for index in row] for row in targets.tolist()],
     )  # fmt: skip
     logits = model(
@@ -267,8 +270,8 @@ def compare_ctranslate2(
 def load_translator(
     model: WeftForConditionalGeneration, tokenizer: PreTrainedTokenizerBase | None = None, device: str = "cpu"
 ) -> Any:
-    """Load a model, which is on the CPU, into CTranslate2 on a device. Without a tokenizer, the ids of tokens are their
-    names.
+    """Load a model, which is on the CPU, into CTranslate2 on a device. Without a tokenizer, the ids of tokens are
+    their names.
     """
     import ctranslate2
 

@@ -62,10 +62,10 @@ class SearchGraph(nn.Module):
             input_ids (`torch.LongTensor` of shape `(1, source)`): ids of the source tokens, two at least.
             attention_mask (`torch.LongTensor` of shape `(1, source)`): 1 for source tokens and 0 for pads, at any
                 position.
-            space (`torch.LongTensor` of shape `(target,)`): any values. Its length, two at least, is the largest length
-                of the text with its start token.
-            condition_values (`torch.Tensor` of shape `(1, num_condition_features)`): the condition values, if the model
-                has any.
+            space (`torch.LongTensor` of shape `(target,)`): any values. Its length, two at least, is the largest
+                length of the text with its start token.
+            condition_values (`torch.Tensor` of shape `(1, num_condition_features)`): the condition values, if the
+                model has any.
 
         Returns:
             The ids of the text with its start token `(target,)`, and the number of its tokens `()`.

@@ -68,12 +68,12 @@ class Facts:
     omits it.
 
     Args:
-        metadata: fields of `huggingface_hub.ModelCardData`, such as `license`, `language`, `datasets` and `base_model`.
-            `tags` are added to those of the model. The `pipeline_tag` defaults to none, or to `"feature-extraction"`
-            for a model without a head: no pipeline of transformers 5 takes a text to a text.
+        metadata: fields of `huggingface_hub.ModelCardData`, such as `license`, `language`, `datasets` and
+            `base_model`. `tags` are added to those of the model. The `pipeline_tag` defaults to none, or to
+            `"feature-extraction"` for a model without a head: no pipeline of transformers 5 takes a text to a text.
         summary: one paragraph about the model.
-        is_routes: whether the model writes synthesis routes. Defaults to whether it has the special tokens of the route
-            vocabulary.
+        is_routes: whether the model writes synthesis routes. Defaults to whether it has the special tokens of the
+            route vocabulary.
         has_tokenizer: whether there is a tokenizer beside the weights.
         license_note: a remark on the licence.
         data: the data that the model was trained on.
@@ -204,7 +204,7 @@ def upcycled_card(model: WeftPreTrainedModel, name: str, dense: str, *, has_toke
         name,
         summary=f"The dense model {dense} as a mixture of experts. Each expert starts as a copy of its feed-forward.",
         has_tokenizer=has_tokenizer,
-        origin="Sparse upcycling ([arXiv:2212.05055](https://arxiv.org/abs/2212.05055)), with the dense model's outputs.",
+        origin="Sparse upcycling ([arXiv:2212.05055](https://arxiv.org/abs/2212.05055)), with equal outputs.",
         license_note=f"the licence of {dense} applies",
         data=f"The weights are those of {dense}. They were not trained as a mixture of experts yet.",
     )

@@ -158,7 +158,9 @@ def _is_of_family(kind: type) -> bool:
 
 
 def _auto_classes(model_class: type) -> set[str]:
-    """Return the names of the Auto classes that load a class: that of its base class, and the one it is registered for."""
+    """Return the names of the Auto classes that load a class: that of its base class, and the one it is registered
+    for.
+    """
     can_generate = any(kind.__name__ == "WeftForConditionalGeneration" for kind in model_class.__mro__)
     registered = getattr(model_class, "_auto_class", None)
     return {"AutoModelForSeq2SeqLM" if can_generate else "AutoModel"} | ({registered} if registered else set())

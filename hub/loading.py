@@ -109,8 +109,8 @@ def use_threads(model: Any, threads: int | None) -> None:
 
     Args:
         model: the model that computes.
-        threads: the number. None for OMP_NUM_THREADS if it is set, else for one thread for a small model, and torch's own
-            number for another.
+        threads: the number. None for OMP_NUM_THREADS if it is set, else for one thread for a small model, and torch's
+            own number for another.
     """
     threads = chosen_threads(model.num_parameters(), threads)
     if threads is not None:

@@ -154,15 +154,15 @@ class WeftGenerationMixin(GenerationMixin):
 
     @torch.no_grad()  # without it, `generate.__wrapped__` keeps gradients, as in transformers
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
-        r"""Generate target ids as `GenerationMixin.generate` does, in all of its modes. The following arguments are new
-        or differ:
+        r"""Generate target ids as `GenerationMixin.generate` does, in all of its modes. The following arguments are
+        new or differ:
 
         Args:
             attention_mask (`torch.Tensor` of shape `(batch, source)`, *optional*): 1 for source tokens and 0 for pads.
                 Defaults to a mask of the pads in the source. If there is no pad token, or it is also an end token, all
                 tokens count.
-            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*): numbers that scale
-                the learned vectors added at every source position.
+            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`, *optional*): numbers that
+                scale the learned vectors added at every source position.
             decoder_input_ids (`torch.LongTensor` of shape `(batch, prefix)`, *optional*): ids that each target begins
                 with. Shorter prefixes are padded on the left.
             decoder_attention_mask (`torch.Tensor` of shape `(batch, prefix)`, *optional*): 1 for the tokens of the
@@ -173,8 +173,8 @@ class WeftGenerationMixin(GenerationMixin):
                 only the sequences, `beam_indices` and, with `output_scores=True`, `sequences_scores`. The fast path
                 then keeps no step scores, logits or cache, and sources leave the batch when their search is over. The
                 plain path ignores this argument.
-            cache (`Cache`, *optional*): keys and values to continue from, as in an earlier output. `past_key_values` is
-                another name for it.
+            cache (`Cache`, *optional*): keys and values to continue from, as in an earlier output. `past_key_values`
+                is another name for it.
             custom_generate (`str` or `Callable`, *optional*): another search. `"sqrt_length"` is the beam search of
                 DirectMultiStep, in the installed package.
 
@@ -319,8 +319,8 @@ class WeftGenerationMixin(GenerationMixin):
         Args:
             sequences (`torch.LongTensor` of shape `(batch * num_return_sequences, length)`): the generated sequences.
             scores (`tuple` of `torch.FloatTensor` of shape `(batch * num_beams, vocabulary)`): scores of each step.
-            beam_indices (`torch.LongTensor` of shape `(batch * num_return_sequences, length)`, *optional*): the beam of
-                each token. Only beam search has it.
+            beam_indices (`torch.LongTensor` of shape `(batch * num_return_sequences, length)`, *optional*): the beam
+                of each token. Only beam search has it.
             normalize_logits (`bool`, *optional*, defaults to `False`): whether to apply a log-softmax to the scores
                 first.
 

@@ -91,8 +91,8 @@ class LoadingMixin:
     def from_pretrained(
         cls, pretrained_model_name_or_path, *model_args, allow_missing_weights: bool = False, **kwargs
     ):
-        r"""Load a model as `PreTrainedModel.from_pretrained` does. Missing weights raise an error, whereas transformers
-        warns and initializes them at random.
+        r"""Load a model as `PreTrainedModel.from_pretrained` does. Missing weights raise an error, whereas
+        transformers warns and initializes them at random.
 
         Two kinds of weights may be missing: the head, if the file is from a base model, and the biases of balanced
         routing. Missing weights also raise no error with `output_loading_info=True`, which lists them, or with an
@@ -101,7 +101,8 @@ class LoadingMixin:
         Args:
             pretrained_model_name_or_path (`str` or `os.PathLike`): a folder, or the name of a repository on the Hub.
             allow_missing_weights: initialize weights missing in the file at random, and skip weights unknown to the
-                model. `ignore_mismatched_sizes=True` also allows missing weights, unless the file has unknown ones too.
+                model. `ignore_mismatched_sizes=True` also allows missing weights, unless the file has unknown ones
+                too.
             **kwargs: further arguments of `PreTrainedModel.from_pretrained`.
 
         Returns:

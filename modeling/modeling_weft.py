@@ -469,7 +469,8 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         if enable and settings.get("use_reentrant", True) and self.config.has_sparse_layers:
             # reentrant checkpointing first runs the layers without gradients, so the recorded router logits have none
             logger.warning_once(
-                "Reentrant checkpointing would remove the gradients of the router losses, so layers are checkpointed with "
+                "Reentrant checkpointing would remove the gradients of the router losses, so layers are "
+                "checkpointed with "
                 'use_reentrant=False (as gradient_checkpointing_kwargs={"use_reentrant": False} does).'
             )
             gradient_checkpointing_func = partial(checkpoint, **(settings | {"use_reentrant": False}))
@@ -649,13 +650,14 @@ class WeftEncoder(WeftStack):
                 Without a mask every token counts, unless the configuration has `infer_attention_mask`, which masks the
                 pads. A mask may also have the shape `(batch, 1 or heads, source, source)`. It is then boolean, or is
                 added to the scores.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`): embeddings in place of `input_ids`.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch, source, d_model)`): embeddings in place of
+                `input_ids`.
             position_ids (`torch.LongTensor` of shape `(source,)` or `(batch, source)`, or a tuple): positions of the
                 tokens. Defaults to 0, 1, 2, ... from the first token on that the mask shows, which counts all pads but
                 those before it. A tuple has the positions and a mask of the same shape, False for tokens that have no
                 position.
-            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`): numbers that scale the learned
-                vectors added at every source position.
+            condition_values (`torch.Tensor` of shape `(batch, num_condition_features)`): numbers that scale the
+                learned vectors added at every source position.
 
         Returns:
             States of shape `(batch, source, d_model)`.
@@ -752,17 +754,18 @@ class WeftDecoder(WeftStack):
         Args:
             input_ids (`torch.LongTensor` of shape `(batch, target)`): ids of the target tokens that are not in the
                 cache yet. Give either these or `inputs_embeds`.
-            attention_mask (`torch.Tensor` of shape `(batch, cached + target)`): 1 for tokens and 0 for pads, the cached
-                ones included. A mask may also have the shape `(batch, 1 or heads, target, cached + target)`, as in
-                [`WeftEncoder.forward`].
+            attention_mask (`torch.Tensor` of shape `(batch, cached + target)`): 1 for tokens and 0 for pads, the
+                cached ones included. A mask may also have the shape `(batch, 1 or heads, target, cached + target)`, as
+                in [`WeftEncoder.forward`].
             encoder_hidden_states (`torch.FloatTensor` of shape `(batch, source, d_model)`): states that the decoder
                 attends to. Without them there is no cross-attention.
-            encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`): 1 for source positions that may be seen.
-                A mask may also have the shape `(batch, 1 or heads, target, source)`.
-            cache: keys and values of the previous tokens: an `EncoderDecoderCache`, or a cache of self-attention alone.
-                If it is omitted and `use_cache` is True, a new one is made and returned. `past_key_values` is another
-                name for it.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch, target, d_model)`): embeddings in place of `input_ids`.
+            encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`): 1 for source positions that may be
+                seen. A mask may also have the shape `(batch, 1 or heads, target, source)`.
+            cache: keys and values of the previous tokens: an `EncoderDecoderCache`, or a cache of self-attention
+                alone. If it is omitted and `use_cache` is True, a new one is made and returned. `past_key_values` is
+                another name for it.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch, target, d_model)`): embeddings in place of
+                `input_ids`.
             use_cache: whether to return keys and values. Defaults to the configuration's `use_cache`.
             position_ids (`torch.LongTensor` of shape `(target,)` or `(batch, target)`, or a tuple): positions of the
                 tokens, with a mask as in [`WeftEncoder.forward`]. Defaults to a count of the tokens that a 2-D
@@ -1055,8 +1058,8 @@ class WeftModel(WeftPreTrainedModel):
                 [`WeftDecoder.forward`], where these names have no `decoder_`.
             encoder_outputs: outputs of the encoder for this source, so that it does not run again.
             encoder_attention_mask (`torch.Tensor` of shape `(batch, source)`): 1 for source positions that the decoder
-                may see. A mask may also have the shape `(batch, 1 or heads, target, source)`. Defaults to the positions
-                that `attention_mask` shows.
+                may see. A mask may also have the shape `(batch, 1 or heads, target, source)`. Defaults to the
+                positions that `attention_mask` shows.
 
         Returns:
             States of the decoder of shape `(batch, target, d_model)`, the cache, states of the encoder, and the other
@@ -1194,8 +1197,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`): ids of the target tokens. Defaults to
                 `labels` shifted right, or without labels to `input_ids` shifted right, as in BART. A target with its
                 own vocabulary needs one of the two.
-            decoder_attention_mask, cache, decoder_inputs_embeds: see [`WeftDecoder.forward`], where these names have no
-                `decoder_`.
+            decoder_attention_mask, cache, decoder_inputs_embeds: see [`WeftDecoder.forward`], where these names have
+                no `decoder_`.
             encoder_outputs, encoder_attention_mask: see [`WeftModel.forward`].
             labels (`torch.LongTensor` of shape `(batch, target)`): target ids for the loss, with -100 for positions
                 that do not count.
@@ -1210,8 +1213,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 memory of a large vocabulary. None does so only where it pays: in training, with a vocabulary of 4,096
                 tokens or more and a plain head. [`WeftTrainer`] passes None by default.
             sum_router_counts: takes this batch's [`router_counts`] of shape `(layers, experts + 1)` and returns those
-                of all accumulated batches and processes. The router losses of this batch are then its summands of their
-                losses. [`WeftTrainer`] passes this function.
+                of all accumulated batches and processes. The router losses of this batch are then its summands of
+                their losses. [`WeftTrainer`] passes this function.
 
         Returns:
             The loss where labels are given, logits of shape `(batch, target, vocabulary)`, the cache, and the other

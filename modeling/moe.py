@@ -168,7 +168,8 @@ class ExpertsBase(nn.Module):
         """Yield the up projection, its bias, the down projection and its bias of each expert."""
 
         def split(name: str) -> Sequence[torch.Tensor | None]:
-            # the gradient of one `unbind` is one tensor; that of each `weight[expert]` would be as large as all experts
+            # the gradient of one `unbind` is one tensor; that of each `weight[expert]` would be as large as all
+            # experts
             return getattr(self, name).unbind() if hasattr(self, name) else [None] * self.num_experts
 
         up = "gate_up_proj" if self.has_gate else "up_proj"

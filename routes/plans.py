@@ -36,8 +36,8 @@ class Candidate:
     each reaction, in the order of `Route.steps`, the rank of its product among the predictions of a model that reads
     the reactants (`routes.evaluation.round_trip`): 0 if it is not among them, and None if the model cannot read them.
     Without a forward model, `forward_ranks` is None. `library` is the file of a user's own reactions with which the
-    steps are judged, besides the included ones. `judged` are the steps with their judgements, which are made once, when
-    the route is ranked or its `steps` are read, or which a file has.
+    steps are judged, besides the included ones. `judged` are the steps with their judgements, which are made once,
+    when the route is ranked or its `steps` are read, or which a file has.
     """
 
     text: str

@@ -25,7 +25,8 @@ SMILES_CHARACTERS = frozenset(string.ascii_letters + string.digits + "@+-[]()/\\
 # Names of columns with molecules, compared by `find_column`. The first that a table has is taken. PubChem's canonical
 # SMILES has no stereochemistry.
 SMILES_COLUMNS = (
-    "isomeric_smiles", "iso_smiles", "smiles", "canonical_smiles", "smiles_canonical", "target_smiles", "target", "structure", "mol",
+    "isomeric_smiles", "iso_smiles", "smiles", "canonical_smiles", "smiles_canonical", "target_smiles", "target",
+    "structure", "mol",
     "inchi",
 )  # fmt: skip
 # The number of an atom in a reaction. It is no part of the molecule.

@@ -67,8 +67,8 @@ def main(args: argparse.Namespace) -> int:
     planner = RoutePlanner(*load_model(args, "routes"))
     forward = load_forward(args.forward_model, args.device, args.dtype)
 
-    def show(found: Candidate) -> None:
-        print(json.dumps(proposal_row(found)) if args.json_lines else _described(found), flush=True)
+    def show(candidate: Candidate) -> None:
+        print(json.dumps(proposal_row(candidate)) if args.json_lines else _described(candidate), flush=True)
 
     finish = None if forward is None else forward.with_forward_ranks
     plan = planner.expand(args.smiles, args.number, settings, stock=stock, on_found=show, finish=finish)
@@ -76,12 +76,14 @@ def main(args: argparse.Namespace) -> int:
     return 0 if plan.candidates else 3
 
 
-def _described(found: Candidate) -> str:
+def _described(candidate: Candidate) -> str:
     """Describe a reaction in three lines: its judgement, its reactants, and what the stock says of them."""
-    [step] = found.steps
-    marks = [f"{'' if found.missing is None or leaf in found.missing else '• '}{leaf}" for leaf in step.reactants]
-    offers = [f"   {offer.smiles}: {offer.description}" for offer in found.offers]
-    return "\n".join([described_step(str(found.rank), step), f"   {' + '.join(marks)}", *offers])
+    [step] = candidate.steps
+    marks = [
+        f"{'' if candidate.missing is None or leaf in candidate.missing else '• '}{leaf}" for leaf in step.reactants
+    ]
+    offers = [f"   {offer.smiles}: {offer.description}" for offer in candidate.offers]
+    return "\n".join([described_step(str(candidate.rank), step), f"   {' + '.join(marks)}", *offers])
 
 
 def _ending(plan: Plan) -> list[str]:

@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> None:
     for reason, names in sorted(problems.items(), key=lambda item: -len(item[1])):
         more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
         print(f"{len(names):>10,}  left out: {reason}: {', '.join(names[:_SHOWN])}{more}")
-    reactions = sum(one.count for _, one in rows)
+    reactions = sum(transformation.count for _, transformation in rows)
     print(f"{reactions:,} reactions have {len(rows):,} different transformations. Saved to {args.output_file}.")
 
 

@@ -1,4 +1,6 @@
-"""Planners that know four routes by heart, trained in seconds (without RDKit, tests that ask for one are skipped); a browser."""
+"""Planners that know four routes by heart, trained in seconds (without RDKit, tests that ask for one are skipped); a
+browser.
+"""
 
 import gc
 import itertools
@@ -12,7 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-# Small tests are fastest on one thread: two on busy cores wait for each other. The processes that tests start inherit it.
+# Small tests are fastest on one thread: two on busy cores wait for each other. The processes that tests start inherit
+# it.
 os.environ["OMP_NUM_THREADS"] = "1"
 # Data sets are cached until the tests end, and never in the user's home.
 os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-cache-")
@@ -76,7 +79,8 @@ class RefuseDeprecated(logging.Handler):
 
 
 logging.getLogger("transformers").addHandler(RefuseDeprecated())
-# Trainer collects garbage before and after each run, which takes longer than a small run, to free the memory of devices.
+# Trainer collects garbage before and after each run, which takes longer than a small run, to free the memory of
+# devices.
 accelerate.utils.memory.gc = SimpleNamespace(collect=int)
 
 

@@ -31,7 +31,8 @@ def encode_checked(
     Args:
         tokenizer: any tokenizer. Only the error of a fast one names the unknown character.
         text: one text.
-        add_special_tokens: whether to add the special tokens of the tokenizer's template, which count for `max_length`.
+        add_special_tokens: whether to add the special tokens of the tokenizer's template, which count for
+            `max_length`.
         max_length: the largest number of tokens. Defaults to no limit.
 
     Raises:

@@ -32,7 +32,8 @@ _KEYS = ("'smiles':", "'children':")
 # fmt: off
 _TOKENS: tuple[str, ...] = (
     _BOS, "{", _KEYS[0], "'", "C", "O", "(", "=", ")", "c", "1", "2", "[", "N", "+", "]", "-", ",", _KEYS[1], "B", "r",
-    "}", _EOS, "l", "#", "n", "o", "3", "s", "S", "F", "I", "H", "P", "@", "4", "L", "i", "5", "/", "\\", "M", "g", "6",
+    "}", _EOS, "l", "#", "n", "o", "3", "s", "S", "F", "I", "H", "P", "@", "4", "L", "i", "5", "/", "\\", "M", "g",
+    "6",
     "7", "u", "K", "e", "Z", "a", "p", _MASK, _PAD,
 )
 # fmt: on
@@ -55,7 +56,8 @@ def build_route_tokenizer(vocabulary: str = "dms") -> PreTrainedTokenizerFast:
     has pads in its middle, so a mask of ones would be wrong, and the model infers the mask (`infer_attention_mask`).
 
     Args:
-        vocabulary: `"dms"` has the 53 tokens of DMS. `"weft"` has 25 more, which write every element, isotope and salt.
+        vocabulary: `"dms"` has the 53 tokens of DMS. `"weft"` has 25 more, which write every element, isotope and
+            salt.
 
     Returns:
         The tokenizer. If it is saved with `save_pretrained`, `AutoTokenizer` loads it without Weft.

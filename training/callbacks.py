@@ -128,7 +128,8 @@ class TwoCyclesCallback(TrainerCallback):
             and self._weights_of_first.exists()
         ):
             logger.info(
-                f"The validation loss was {first_scores['eval_loss']:.4f} after the first cycle and is {last_scores['eval_loss']:.4f} "
+                f"The validation loss was {first_scores['eval_loss']:.4f} after the first cycle and is "
+                f"{last_scores['eval_loss']:.4f} "
                 "after the second, with fewer right pairs: the weights are those of the first."
             )
             load_model(weft_model(model), str(self._weights_of_first))
@@ -156,7 +157,8 @@ class ExpertStatisticsCallback(TrainerCallback):
     """Logs statistics of the routers at each logging step, over all non-pad tokens since the last one, of all
     processes.
 
-    All loggers of the Trainer get five numbers for the model: the largest load of an expert (divided by the mean load),
+    All loggers of the Trainer get five numbers for the model: the largest load of an expert (divided by the mean
+        load),
     the number of experts without any assignment, and the means over layers of the share of assignments that were
     dropped because the expert was full, of the balance loss and of the z-loss, both without their coefficients. The
     `log_history` of the state also gets the load of each expert of a layer as `experts/<layer>/load`, a list of

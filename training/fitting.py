@@ -272,7 +272,8 @@ def _fit_pairs(
 
     metrics = TextMetrics(tokenizer)
     collator = PairCollator(tokenizer, pairs.limits(config), training_args.device, data_args.pad_to_multiple_of)
-    # the collator lacks the model: it makes its decoder inputs from the labels itself, and finds the pads of its sources
+    # the collator lacks the model: it makes its decoder inputs from the labels itself, and finds the pads of its
+    # sources
     trainer = fit(
         build,
         tokenizer,

@@ -266,7 +266,8 @@ class TrainingOptions:
     num_train_epochs: float | None = common_option(
         None,
         "Training epochs (default: 10, or more to reach 2,000 steps, up to 100; from the included starter 10, or "
-        "more to read 20,000 pairs, up to 20, and up to three times as many again if the validation loss is 0.01 or more).",
+        "more to read 20,000 pairs, up to 20, and up to three times as many again if the validation loss is 0.01 "
+        "or more).",
         aliases=["--epochs"],
     )
     per_device_train_batch_size: int = common_option(32, "Pairs in a batch, on each device.")

@@ -32,8 +32,8 @@ class Pairs:
     """The pairs that the arguments name: in memory, or with `args.streaming` the training pairs as a stream.
 
     Args:
-        args: the arguments. For a stream, `max_train_samples` and a `validation_split` of 1 or more are numbers of rows
-            at its beginning.
+        args: the arguments. For a stream, `max_train_samples` and a `validation_split` of 1 or more are numbers of
+            rows at its beginning.
         stream: training pairs, instead of those in the arguments.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The plan of a training run, decided before there is a Trainer, from the arguments and the sizes of model and data."""
+"""The plan of a training run, made before there is a Trainer, from the arguments and the sizes of model and data."""
 
 import copy
 import math
@@ -17,7 +17,8 @@ from .options import TrainingOptions
 _STEPS = 2_000
 # The fewest and most epochs of any run, and those from the included starter, which read this number of pairs.
 _EPOCHS, _STARTER_EPOCHS, _STARTER_ROWS = (10, 100), (10, 20), 20_000
-# The second cycle of the learning rate, if the first leaves enough to gain, is one to three times as long as the first.
+# The second cycle of the learning rate, if the first leaves enough to gain, is one to three times as long as the
+# first.
 _SECOND_CYCLE_ROWS = 60_000
 _STARTER_RATE, _TRAINED_RATE, _HIGHEST_RATE = 1e-3, 5e-5, 2e-3
 # With `auto_find_batch_size`, the token budget is lowered to 1 of this many parts at most.

@@ -13,9 +13,9 @@ from rdkit import Chem
 
 # A search for a drug-like part in a drug takes some hundreds. As many as this take a tenth of a second.
 MOST_COMPARISONS = 100_000
-# RDKit's search for a common substructure heeds its time limit, except while it fits a large ring into many others or a
-# large tree with many equal branches into another. It is not begun for such a ring with so many others, or for more pairs
-# of atoms: two molecules of 100 atoms.
+# RDKit's search for a common substructure heeds its time limit, except while it fits a large ring into many others or
+# a large tree with many equal branches into another. It is not begun for such a ring with so many others, or for more
+# pairs of atoms: two molecules of 100 atoms.
 _LARGE_RING, _MANY_RINGS, _MOST_PAIRS = 24, 8, 10_000
 
 

@@ -47,7 +47,8 @@ _BONDS = {Chem.BondType.SINGLE, Chem.BondType.DOUBLE, Chem.BondType.TRIPLE, Chem
 
 
 def parse(text: str) -> Chem.Mol:
-    """Return the molecule of a text, in the normal form of `normal_form`. Every molecule that is compared is read here.
+    """Return the molecule of a text, in the normal form of `normal_form`. Every molecule that is compared is read
+    here.
 
     Args:
         text: a SMILES, also in tokens with blanks between them, a CXSMILES or an InChI. Atom maps are removed. The
@@ -85,7 +86,8 @@ def parse(text: str) -> Chem.Mol:
         return molecule
     if any(bond.GetBondType() not in _BONDS for bond in molecule.GetBonds()):
         raise ValueError(
-            f"{_quoted(smiles)}: it has a dative or an undefined bond. Write it with charges, and the fragment bonds `~` of "
+            f"{_quoted(smiles)}: it has a dative or an undefined bond. Write it with charges, and the fragment "
+            "bonds `~` of "
             "RXN4Chemistry as dots."
         )
     return normalised(molecule)
@@ -138,7 +140,8 @@ def _apply_extension(molecule: Chem.Mol, smiles: str, extension: str) -> None:
     """Remove the stereochemistry of centres whose absolute configuration is unknown, and refuse polymers."""
     if any(group.GetProp("TYPE") in _POLYMERS for group in Chem.GetMolSubstanceGroups(molecule)):
         raise ValueError(
-            f"{_quoted(smiles)}: brackets make it the repeating unit of a polymer or part of a mixture. Give one molecule."
+            f"{_quoted(smiles)}: brackets make it the repeating unit of a polymer or part of a mixture. Give one "
+            "molecule."
         )
     if any(bond.GetStereo() in _AXIAL for bond in molecule.GetBonds()):
         _warn_of_axis(smiles)
@@ -306,8 +309,8 @@ class Molecule:
 
 
 def canonical_reaction(reactants: Iterable[str], product: str) -> str:
-    """Return the SMILES of a reaction, which does not depend on the order of the reactants. Molecules that RDKit cannot
-    read stay as they are.
+    """Return the SMILES of a reaction, which does not depend on the order of the reactants. Molecules that RDKit
+    cannot read stay as they are.
     """
     parts = sorted(part for smiles in reactants for part in canonical_or_given(smiles).split("."))
     return f"{'.'.join(parts)}>>{canonical_or_given(product)}"

@@ -24,7 +24,8 @@ class Place(NamedTuple):
 
     Args:
         bonds: the number of bonds to a substituent of the same benzene ring, or 0.
-        what: the name of the substituent, or with 0 the SMILES of a ring system in which the position has the number 1.
+        what: the name of the substituent, or with 0 the SMILES of a ring system in which the position has the number
+            1.
     """
 
     bonds: int

@@ -23,8 +23,8 @@ _IN_CARBOCYCLE = "in_carbocycle"
 _MOST_MATCHES = 32
 # The largest number of reactants of which each may come first.
 _MOST_ORDERED = 4
-# The numbers of elements that are in no molecule. They replace those of a product's atoms whose source is known, and of
-# a reactant's atoms that have supplied one.
+# The numbers of elements that are in no molecule. They replace those of a product's atoms whose source is known, and
+# of a reactant's atoms that have supplied one.
 _KNOWN, _SPENT = 118, 117
 # The number of pieces, beyond one of each reactant, into which a rearrangement takes its reactants apart.
 _MOST_MOVED = 2

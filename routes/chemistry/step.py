@@ -75,8 +75,8 @@ class MappedStep:
 
     @cached_property
     def hydrogenated_atoms(self) -> set[int]:
-        """The numbers of the product's carbon atoms that have hydrogen in place of atoms that are not in the product, and
-        no other change.
+        """The numbers of the product's carbon atoms that have hydrogen in place of atoms that are not in the product,
+        and no other change.
         """
         before, numbers = {number: environment for number, *environment in self._before}, set[int]()
         for number in self.changed_atoms & before.keys():

@@ -30,8 +30,8 @@ MAX_SIDE, MAX_PIXELS = 32_000, 80_000_000
 
 
 def route_svg(route: Route, *, missing: Iterable[str] | None = None, steps: Sequence[JudgedStep] | None = None) -> str:
-    """Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
-    common name, or else its class, if a recorded reaction has the same transformation .
+    """Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with
+    its common name, or else its class, if a recorded reaction has the same transformation.
 
     Purchasable starting materials are green with a check mark. Others are red with a cross and a dashed frame. They
     are grey without `missing`. The picture has a white background. It contains no `id`, script, font or address, so

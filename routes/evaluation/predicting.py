@@ -80,8 +80,8 @@ def predict(
 ) -> list[Prediction]:
     """Plan the targets, and write each plan to `sink` when it is done.
 
-    If all routes are single reactions and the model is told so, the library proposes reactions too, unless the settings
-    are `direct`.
+    If all routes are single reactions and the model is told so, the library proposes reactions too, unless the
+    settings are `direct`.
 
     Args:
         planner: the planner.

@@ -72,13 +72,13 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
             fields = about | {name: reaction[name] for name in _FIELDS}
             records.setdefault(step.last_reaction, (molecules, fields))[1]["routes"][candidate.rank] = None
     for (product, *reactants), fields in records.values():
-        made, used = _drawn(product), [_drawn(smiles) for smiles in reactants]
-        if made is None or None in used:
+        target, parts = _drawn(product), [_drawn(smiles) for smiles in reactants]
+        if target is None or None in parts:
             left_out.append(f"RDKit cannot read a molecule of {fields['reaction']}")
             continue
         drawn = rdChemReactions.ChemicalReaction()
-        drawn.AddProductTemplate(made)
-        for molecule in used:
+        drawn.AddProductTemplate(target)
+        for molecule in parts:
             drawn.AddReactantTemplate(molecule)
         data = "".join(f"$DTYPE {name}\n$DATUM {value}\n" for name, value in _in_lines(fields).items())
         yield f"$RFMT\n{rdChemReactions.ReactionToRxnBlock(drawn)}{data}"

@@ -48,8 +48,8 @@ def read_routes(path: str | os.PathLike[str]) -> Iterator[Route]:
     Args:
         path: either a file of lines or a file with one JSON document. Blank lines are skipped. Each other line is
             `{"route": {"smiles": ...}}` (with any further fields), `{"smiles": ...}`, a single reaction `{"product":
-            ..., "reactants": [...]}`, any form below as JSON, DirectMultiStep's text, or the reactions of a route as in
-            `routes.files.reaction_lines`. A document is a route, a list of routes, a list of lists of routes, or an
+            ..., "reactants": [...]}`, any form below as JSON, DirectMultiStep's text, or the reactions of a route as
+            in `routes.files.reaction_lines`. A document is a route, a list of routes, a list of lists of routes, or an
             object with the routes of each target by its name, as PaRoutes, AiZynthFinder, RetroCast, DirectMultiStep
             and Weft write them. A table with a header has a route in the column `route`, as JSON, or in the column
             `reactions`.

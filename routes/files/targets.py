@@ -106,7 +106,8 @@ def targets_in(
         if smiles_column is not None or (has_table_name and not _begins_with_smiles(first)):
             what = repr(smiles_column) if smiles_column else "with a name such as 'smiles'"
             raise ValueError(
-                f"{name} has no column {what}: its first line is {first.strip()[:200]!r}. Use --smiles-column to name the column."
+                f"{name} has no column {what}: its first line is {first.strip()[:200]!r}. Use --smiles-column to "
+                "name the column."
             )
         return _bounded(_of_lines(itertools.chain([first], lines)), name)
 

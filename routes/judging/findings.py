@@ -53,8 +53,8 @@ def findings(match: Match, product: str, reactants: str, library: Library) -> It
 
 
 def _rare(table: RareFeatures, features: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the features of a step that hardly any recorded reaction of the same kind has, with the number of those that
-    have it, and of those that were examined.
+    """Yield the features of a step that hardly any recorded reaction of the same kind has, with the number of those
+    that have it, and of those that were examined.
     """
     for kind, feature in features:
         counts = table.get(kind, {}).get(feature)

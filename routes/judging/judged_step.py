@@ -111,7 +111,7 @@ class JudgedStep:
 
     @property
     def is_misplaced(self) -> bool:
-        """Whether the route of the step comes last among equals, such as for an unusual position of an aromatic ring."""
+        """Whether the route of the step comes last among equals, such as for an unusual position of a ring."""
         return self._has("ranks lower")
 
     def _has(self, effect: Effect) -> bool:

@@ -222,7 +222,7 @@ def _sources(product: str, parts: Sequence[str]) -> Sources | None:
 
 
 def _recorded_otherwise(step: _Step, reagent: str | None, library: Library) -> Iterator[Finding]:
-    """Yield a note if the transformation is recorded with an oxidant that is not drawn, or with other stereochemistry."""
+    """Yield a note if the transformation is recorded with an oxidant that is not drawn, or with other centres."""
     canonical = [molecule.canonical for molecule in step.reactants]
     product, reactants = without_stereo(step.product.canonical), list(map(without_stereo, canonical))
     is_flat = (product, joined(reactants)) == (step.product.canonical, joined(canonical))

@@ -34,8 +34,8 @@ _DIFFERENCES = 1 << 11
 # An element with its count in the text of a difference.
 _ELEMENT = re.compile(r"([A-Z][a-z]?)(-?\d+)")
 
-# For each kind of reaction and each feature: the number of recorded reactions with it, and the number of those that were
-# examined.
+# For each kind of reaction and each feature: the number of recorded reactions with it, and the number of those that
+# were examined.
 RareFeatures = Mapping[str, Mapping[str, tuple[int, int]]]
 
 
@@ -149,8 +149,8 @@ class Library:
         return _Screen(row for row in self.rows() if self._is_users or row[1].count >= LEAST_PROPOSED)
 
     def _ranked(self, product: str) -> Iterable[tuple[Transformation, float]]:
-        """Return transformations whose patterns are in a product, a canonical SMILES, with their probabilities, the most
-        probable first.
+        """Return transformations whose patterns are in a product, a canonical SMILES, with their probabilities, the
+        most probable first.
         """
         if self.ranker is not None:
             return sorted(self._by_ranker(*self.ranker, product), key=lambda ranked: -ranked[1])
@@ -260,8 +260,8 @@ class Library:
 
     def match(self, product: str, reactants: Sequence[str], tries: Iterator[int] | None = None) -> Match | None:
         """Return the most common transformation that turns a product into its reactants, or None. Arguments and errors
-        are those of [`find`]. An item of `tries` is taken for each transformation that is applied; the search ends with
-        them.
+        are those of [`find`]. An item of `tries` is taken for each transformation that is applied; the search ends
+        with them.
         """
         canonical, canonical_reactants = canonical_smiles(product), joined(reactants)
         molecules, screen = (

@@ -29,8 +29,8 @@ _DEFAULTS: tuple[Any, ...] = (None, {}, None, ())
 
 @cache
 def shipped_library() -> Library:
-    """Return the library that the package includes: 255,752 reactions of USPTO-50K's training part, USPTO-15K, PaRoutes
-    n5 and parts of USPTO-full and USPTO-480K.
+    """Return the library that the package includes: 255,752 reactions of USPTO-50K's training part, USPTO-15K,
+    PaRoutes n5 and parts of USPTO-full and USPTO-480K.
     """
     library, ranker = (str(files("weftformer.routes.shipped").joinpath(name)) for name in (SHIPPED, RANKER))
     return load_library(library, ranker)
@@ -58,7 +58,8 @@ def _library_with(path: Path, changed: int) -> Library:
     for _, transformation in rows:
         if not _is_readable(transformation):
             raise ValueError(
-                f"{path}: RDKit cannot read the transformation {transformation.smarts[:80]!r}, its core or an example. "
+                f"{path}: RDKit cannot read the transformation {transformation.smarts[:80]!r}, its core or an "
+                "example. "
                 "Make the library anew with `weftformer routes library`."
             )
     return with_users_rows(included, rows, _digest(f"{included.version} ".encode() + path.read_bytes()))

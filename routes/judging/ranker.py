@@ -2,8 +2,8 @@
 and Waller 2017, doi 10.1002/chem.201605499).
 
 The order of the classes is the same on every machine and with every number of threads, because no sum is rounded: the
-second layer has whole numbers below 2**7, whose sums single precision holds exactly, and the first one has multiples of
-2**-24, whose sums double precision holds.
+second layer has whole numbers below 2**7, whose sums single precision holds exactly, and the first one has multiples
+of 2**-24, whose sums double precision holds.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Ranker:
 
     Args:
         tensors: `input.weight` of shape `(fragments, hidden)` and `input.bias`, in half precision, which give the
-            activations of the second layer in units of its weights; `output.weight` of shape `(classes, hidden)`, whole
-            numbers of eight bits; `output.scale` and `output.bias` of each class, in single precision; and `places`,
-            the place of each class in its library.
+            activations of the second layer in units of its weights; `output.weight` of shape `(classes, hidden)`,
+            whole numbers of eight bits; `output.scale` and `output.bias` of each class, in single precision; and
+            `places`, the place of each class in its library.
     """
 
     def __init__(self, tensors: dict[str, torch.Tensor]):

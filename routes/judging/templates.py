@@ -32,8 +32,8 @@ _LONE_PAIR = re.compile(r"\[(?:S|Se|Te|P|As)@")
 _STEREO = frozenset("@/\\")
 # The number of bits of the fingerprints, which quickly exclude patterns that a molecule cannot contain.
 _BITS = 1024
-# The number of neighbours of an atom beyond which a fingerprint takes too long: hours and all memory for a cluster of 14
-# atoms that are all bound to each other.
+# The number of neighbours of an atom beyond which a fingerprint takes too long: hours and all memory for a cluster of
+# 14 atoms that are all bound to each other.
 _MOST_NEIGHBOURS = 6
 
 

@@ -69,10 +69,10 @@ class Transformation:
         examples: a few of the reactions.
         name: its common name, such as "amide coupling", or None. It describes the kind of reaction that the structures
             show, not whether the reaction works or with which reagents.
-        kept: the number of these reactions whose reactants have a functional group that stays as it is, by group. Under
-            an empty name, the number of reactions that were examined.
-        core: the part of the template that [`Library.related`] compares: the atoms that change, the neighbours of those
-            that are heteroatoms, and the heteroatoms of functional groups. None if it is unknown.
+        kept: the number of these reactions whose reactants have a functional group that stays as it is, by group.
+            Under an empty name, the number of reactions that were examined.
+        core: the part of the template that [`Library.related`] compares: the atoms that change, the neighbours of
+            those that are heteroatoms, and the heteroatoms of functional groups. None if it is unknown.
         reagents: the most common sets of reagents that were recorded with these reactions. The first is empty, and has
             the number of reactions whose reagents were recorded.
     """

@@ -62,8 +62,8 @@ def routes_page(
     Args:
         plans: the result of `RoutePlanner.plan`, or of `Plan.from_dict` for a file of `weftformer routes plan --json`.
         title: the heading of the page.
-        about: the entries of the page's footer, as returned by `shipped.provenance`, before `"made with"` and `"date"`,
-            which default to the version of the package and today.
+        about: the entries of the page's footer, as returned by `shipped.provenance`, before `"made with"` and
+            `"date"`, which default to the version of the package and today.
 
     Returns:
         The whole HTML document.
@@ -72,7 +72,8 @@ def routes_page(
     script = script_of("share", "view", "buy", "page")
     # the policy allows the style and the script by their hashes, so that text from a model cannot add others
     policy = (
-        f"default-src 'none'; style-src {html.policy_hash(style)}; script-src {html.policy_hash(script)}; img-src data:; "
+        f"default-src 'none'; style-src {html.policy_hash(style)}; script-src {html.policy_hash(script)}; img-src "
+        "data:; "
         "base-uri 'none'; form-action 'none'"
     )
     shared: dict[str, str] = {}

@@ -115,14 +115,10 @@ def is_forbidden(product: str, reactants: Iterable[str], rules: Constraints) -> 
 @lru_cache(KNOWN)
 def _room(product: str, reactants: tuple[str, ...]) -> int | None:
     """Return the number of heavy atoms that further reactants may have, None if RDKit cannot read the product."""
-    made, *used = map(read_molecule, (product, *reactants))
-    if made is None:
+    molecule, *parts = map(read_molecule, (product, *reactants))
+    if molecule is None:
         return None
-    return (
-        sum(made.atoms.values())
-        + MOST_OTHER_ATOMS
-        - sum(sum(molecule.atoms.values()) for molecule in used if molecule)
-    )
+    return sum(molecule.atoms.values()) + MOST_OTHER_ATOMS - sum(sum(part.atoms.values()) for part in parts if part)
 
 
 class ConstrainedGrammar(LogitsProcessor):

@@ -95,8 +95,8 @@ def num_alternatives(step: Route, library: str | None = None) -> int:
 
 
 def proposal_row(candidate: Candidate) -> dict[str, Any]:
-    """Return a reaction for JSON: the fields of `Candidate.reactions` with its `rank` and `score`, and the `reactants`,
-    each with `in_stock` (None without a stock) and the data of the stock.
+    """Return a reaction for JSON: the fields of `Candidate.reactions` with its `rank` and `score`, and the
+    `reactants`, each with `in_stock` (None without a stock) and the data of the stock.
     """
     assert candidate.route is not None
     [about], missing = candidate.reactions or [], candidate.missing

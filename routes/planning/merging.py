@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 Reactants = tuple[str, ...]
 
-# The weights of the two log-probabilities, and the least log-probability of each source, which also stands for reactants
-# that the source does not propose: a conditional logit, fitted to 600 reactions that no table reports:
-# 300 of USPTO-full and 300 of USPTO-50K's validation part.
+# The weights of the two log-probabilities, and the least log-probability of each source, which also stands for
+# reactants that the source does not propose: a conditional logit, fitted to 600 reactions that no table reports: 300
+# of USPTO-full and 300 of USPTO-50K's validation part.
 _WEIGHTS, _LEAST = (0.6, 0.3), (-8.0, -6.0)
 
 

@@ -76,25 +76,24 @@ class WeftReactionModel(BackwardReactionModel):
 
     def _get_reactions(self, inputs: list[Molecule], num_results: int) -> list[Sequence[SingleProductReaction]]:
         smiles = [canonical_or_given(molecule.smiles) for molecule in inputs]
-        texts = [list(source_texts(self.model, self.tokenizer, one, self.settings)) for one in smiles]
-        candidates = iter(self._candidates([text for some in texts for text in some]))
+        texts = [list(source_texts(self.model, self.tokenizer, name, self.settings)) for name in smiles]
+        candidates = iter(self._candidates([text for variants in texts for text in variants]))
         reactions: list[Sequence[SingleProductReaction]] = []
-        for product, name, some in zip(inputs, smiles, texts, strict=True):
+        for product, name, variants in zip(inputs, smiles, texts, strict=True):
             probabilities: Counter[Reactants] = Counter()
-            for _ in some:
+            for _ in variants:
                 best: dict[Reactants, float] = {}
                 for candidate in next(candidates):
                     if candidate.route is not None and candidate.route.children:
                         reactants = tuple(sorted(child.smiles for child in candidate.route.children))
-                        best.setdefault(reactants, math.exp(max(candidate.score, _LEAST)) / len(some))
+                        best.setdefault(reactants, math.exp(max(candidate.score, _LEAST)) / len(variants))
                 probabilities.update(best)
-            found: dict[Reactants, float] = {}
-            found.update(probabilities.most_common())
+            shares: dict[Reactants, float] = dict(probabilities.most_common())
             if self.library is not None:
                 recorded = {step.reactants: -step.cost for step in library_steps(self.library, name)}
-                written = {reactants: math.log(share) for reactants, share in found.items()}
-                found = merged(recorded, written, own_reactants(self.library, name))
-            reactions.append([_reaction(product, *reaction) for reaction in list(found.items())[:num_results]])
+                proposals = {reactants: math.log(share) for reactants, share in shares.items()}
+                shares = merged(recorded, proposals, own_reactants(self.library, name))
+            reactions.append([_reaction(product, *reaction) for reaction in list(shares.items())[:num_results]])
         return reactions
 
     def _candidates(self, texts: Sequence[str]) -> list[list[Candidate]]:

@@ -170,8 +170,8 @@ class RoutePlanner:
         stock: Stock | None = None,
         batch_size: int | None = None,
     ) -> Iterator[tuple[int, Plan]]:
-        """Like [`expand`] for many molecules, but yield each when its search ends. A molecule that cannot be read has a
-        `Plan.problem`.
+        """Like [`expand`] for many molecules, but yield each when its search ends. A molecule that cannot be read has
+        a `Plan.problem`.
         """
         library_of(settings.library)
         requests = []

@@ -179,7 +179,8 @@ def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:
         return smiles, remarks
     if on_salt == "error":
         raise ValueError(
-            f"{target!r} is {smiles.count('.') + 1} molecules, a salt or a mixture: give one of them. `--on-salt strip` "
+            f"{target!r} is {smiles.count('.') + 1} molecules, a salt or a mixture: give one of them. `--on-salt "
+            "strip` "
             '(`on_salt="strip"` in Python) plans its largest organic part.'
         )
     part = largest_organic_part(smiles)
@@ -204,7 +205,8 @@ def _drawing_remarks(target: str, smiles: str) -> tuple[str, ...]:
     remarks = []
     if symbols := unpaired_electrons(smiles):
         remarks.append(
-            f"{smiles} has unpaired electrons ({', '.join(symbols)}): an atom in brackets has only the hydrogens that are "
+            f"{smiles} has unpaired electrons ({', '.join(symbols)}): an atom in brackets has only the hydrogens "
+            "that are "
             "written, such as [cH]."
         )
     if is_axially_chiral(target):
@@ -243,7 +245,8 @@ def _source_remarks(
         if settings.direct:
             raise
         return (
-            f"The model cannot read the target, so only recorded transformations were searched for the last step: {error}",
+            "The model cannot read the target, so only recorded transformations were searched for the last step: "
+            f"{error}",
         )
     return ()
 
@@ -301,7 +304,8 @@ def _materials(model: Any, starting_material: str | Sequence[str | None] | None,
         raise ValueError(f"{len(materials)} starting materials for {count} targets: give one for each.")
     if any(materials) and (reason := no_material_because(model)):
         raise ValueError(
-            f"{reason} Leave `starting_material` out. To require a starting material with any model, use `--required-leaf` "
+            f"{reason} Leave `starting_material` out. To require a starting material with any model, use "
+            "`--required-leaf` "
             "(`Constraints(required_leaf=...)` in Python)."
         )
     return materials
@@ -311,7 +315,7 @@ def no_material_because(model: Any) -> str | None:
     """Return why the model cannot read a starting material, as a sentence; None if it can, or if that is unknown."""
     room = model.config.max_source_positions
     if room <= PRODUCT_LENGTH:
-        return f"This model does not support a starting material: its source of {room} tokens has room only for the target."
+        return f"This model does not support a starting material: its {room} source tokens hold the target only."
     if about_routes(model).get("starting_material") is False:
         return "This model was trained without a starting material and does not support one."
     return None
@@ -338,7 +342,8 @@ def _steps(model: Any, n_steps: Any, count: int, is_bounded: bool) -> list[Seque
     bound = most_steps(model)
     if is_bounded and n_steps is not None and longest > bound:
         raise ValueError(
-            f"{longest} steps exceed the limit of this model, {bound}: it would generate until it has no positions left. "
+            f"{longest} steps exceed the limit of this model, {bound}: it would generate until it has no "
+            "positions left. "
             "`--no-limits` (`enforce_limits=False` in Python) removes the limit."
         )
     lowest, highest = about_routes(model).get("steps", (None, None))

@@ -214,10 +214,12 @@ class StockSearch:
     def _why_not(self) -> str:
         settings, search = self.request.settings, self._search
         kind = "recorded steps" if settings.evidence == "recorded" and search.solutions else "any steps"
-        expanded = f"{search.num_expanded(LIBRARY):,} molecules were expanded, {search.num_expanded(MODEL):,} of them by the model"
+        counts = [search.num_expanded(source) for source in (LIBRARY, MODEL)]
+        expanded = f"{counts[0]:,} molecules were expanded, {counts[1]:,} of them by the model"
         if self._ran_out_of_time:
             limit = f"{settings.time_limit:g} s"
-            return f"no route by {kind} to the stock was found in {limit}: {expanded}. Give it more time, or use a larger stock."
+            what = f"no route by {kind} to the stock was found in {limit}"
+            return f"{what}: {expanded}. Give it more time, or use a larger stock."
         if not search.is_exhausted:
             return f"no route by {kind} to the stock was found: {expanded}. Use more expansions or a larger stock."
         limit, end = "", "there are no other reactions"
@@ -242,8 +244,8 @@ def allowed(product: str, steps: Iterable[Step], rules: Constraints) -> Iterator
 
 
 def recorded_steps(smiles: str, settings: PlanSettings, most: int = LISTED_STEPS) -> Iterator[Step]:
-    """Yield those of the library's `most` most probable reactions that the settings allow: a user's own first, then the
-    cheapest.
+    """Yield those of the library's `most` most probable reactions that the settings allow: a user's own first, then
+    the cheapest.
     """
     return allowed(smiles, library_steps(judging.library_of(settings.library), smiles, most), settings.rules)
 

@@ -38,8 +38,8 @@ def provenance(
         num_stock: the number of molecules in the stock.
 
     Returns:
-        `model`, `figures` and `stock`, if known, for the argument `about` of `routes_page`. Only the included model has
-        figures.
+        `model`, `figures` and `stock`, if known, for the argument `about` of `routes_page`. Only the included model
+        has figures.
     """
     is_shipped = str(model) == str(MODEL)
     of_stock = [] if num_stock is None else [f"{num_stock:,} molecules"]

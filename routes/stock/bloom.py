@@ -10,7 +10,8 @@ from pathlib import Path
 
 from .offers import CATALOGUES
 
-# The header of a Bloom filter of molbloom: a mark, the version, the number of hashes and that of bits. molbloom trusts it.
+# The header of a Bloom filter of molbloom: a mark, the version, the number of hashes and that of bits. molbloom trusts
+# it.
 _BLOOM = struct.Struct("=5sBIQ")
 
 

@@ -343,12 +343,12 @@ class Stock:
 
 
 class BloomStock(Stock):
-    """A stock in a Bloom filter of molbloom (https://github.com/whitead/molbloom), such as the 9.2 million molecules in
-    stock of ZINC20.
+    """A stock in a Bloom filter of molbloom (https://github.com/whitead/molbloom), such as the 9.2 million molecules
+    in stock of ZINC20.
 
     A filter has no prices and does not know its size, and a few molecules that are not in it count as present: 0.03%
-    with `zinc-instock`, and 7% with `zinc-instock-mini`, which comes with molbloom. A molecule also matches its salts, but
-    not its tautomers.
+    with `zinc-instock`, and 7% with `zinc-instock-mini`, which comes with molbloom. A molecule also matches its salts,
+    but not its tautomers.
 
     Args:
         name: a `.bloom` file, or the name of a catalogue, which molbloom downloads once.

@@ -22,9 +22,9 @@ def training_pairs(
         permutations: the largest number of orders per route: the route as it is, and distinct random orders of its
             children. A route with fewer distinct orders gives fewer rows.
         aligned: the largest number of aligned texts per route, each from a different atom of the target. In these
-            texts, the part that does not react is written alike in product and reactants (see `routes.chemistry.alignment`;
-            needs RDKit). 0 keeps the molecules as they are. The reactants of an aligned text have one order, so
-            `permutations` must be 1.
+            texts, the part that does not react is written alike in product and reactants (see
+            `routes.chemistry.alignment`; needs RDKit). 0 keeps the molecules as they are. The reactants of an aligned
+            text have one order, so `permutations` must be 1.
         seed: the seed of all random choices.
 
     Returns:

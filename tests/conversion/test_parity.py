@@ -1,6 +1,7 @@
 """Every source: the original and the Weft model with its weights give the same outputs, gradients and texts.
 
-And the weights come back bit for bit. `references/` has the originals; what is peculiar to one source has a file of its own.
+And the weights come back bit for bit. `references/` has the originals; what is peculiar to one source has a file of
+its own.
 """
 
 import pytest

@@ -1,4 +1,6 @@
-"""Every Python block of README and the documentation runs, every command in it exists, and the pages are built without a warning."""
+"""Every Python block of README and the documentation runs, every command in it exists, and the pages are built without
+a warning.
+"""
 
 import importlib.util
 import os

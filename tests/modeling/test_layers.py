@@ -1,4 +1,6 @@
-"""Layers: places and rates of dropout, and norms. `tests/conversion/test_parity.py` compares whole layers with others'."""
+"""Layers: places and rates of dropout, and norms. `tests/conversion/test_parity.py` compares whole layers with
+others'.
+"""
 
 import pytest
 import torch

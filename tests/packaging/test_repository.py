@@ -1,4 +1,6 @@
-"""Facts that are written twice in the files around the code are the same in both places, and the package is imported once."""
+"""Facts that are written twice in the files around the code are the same in both places, and the package is imported
+once.
+"""
 
 import re
 import subprocess
@@ -64,8 +66,8 @@ def test_every_package_is_explained():
 
 
 def test_is_imported_once():
-    # pytest imports a repository root that is a package under the name of its folder, unless `confcutdir` keeps it out;
-    # that copy would register classes of its own under "weft"
+    # pytest imports a repository root that is a package under the name of its folder, unless `confcutdir` keeps it
+    # out; that copy would register classes of its own under "weft"
     files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
     assert [name for name, file in files.items() if file == str(ROOT / "__init__.py")] == ["weftformer"]
     assert AutoConfig.for_model("weft").__class__ is weftformer.WeftConfig

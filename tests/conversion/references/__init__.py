@@ -18,8 +18,8 @@ class Reference:
 
     Args:
         source: the name of its source in `SOURCES`.
-        module: the model, in eval mode, with random values everywhere: biases that start at zero and norms that start at
-            one would hide a mistake.
+        module: the model, in eval mode, with random values everywhere: biases that start at zero and norms that start
+            at one would hide a mistake.
         run: calls it, and returns its logits or its last states.
         inputs: the same call with Weft's names.
         settings: further arguments of `convert`.

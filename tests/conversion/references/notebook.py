@@ -1,6 +1,7 @@
 """The lecture notebook's transformer, written down from its formulas.
 
-One thing is not as published: the text normalises the output of the cross-attention alone. Its prose and its figure have
+One thing is not as published: the text normalises the output of the cross-attention alone. Its prose and its figure
+    have
 the residual around it, and so has this reference.
 """
 
@@ -19,7 +20,9 @@ BATCH, SOURCE_LENGTH, TARGET_LENGTH = 3, 11, 8
 
 
 def valid_length_mask(valid_lengths, keys):
-    """Lengths as a mask: (B,) as 0 and 1 of shape (B, keys), or one for each query, (B, L), as booleans (B, 1, L, keys)."""
+    """Lengths as a mask: (B,) as 0 and 1 of shape (B, keys), or one for each query, (B, L), as booleans (B, 1, L,
+    keys).
+    """
     mask = torch.arange(keys) < valid_lengths[..., None]
     return mask.long() if valid_lengths.ndim == 1 else mask[:, None]
 

@@ -140,7 +140,8 @@ def rope_of_50(own="rotary", cross="rotary") -> Reference:
     return reference(own, cross, attentions=attentions, activation=nn.ReLU(), overrides=fields)
 
 
-# Every pair of positions, and with them in turn every way to call and to build: orders and kinds of norms, biases, stacks.
+# Every pair of positions, and with them in turn every way to call and to build: orders and kinds of norms, biases,
+# stacks.
 CASES = {}
 for number, (own, cross) in enumerate(product(KINDS, (*KINDS, None))):
     options = {

@@ -10,7 +10,8 @@ from weftformer.routes.files.streams import write_plans
 
 retrocast = pytest.importorskip("retrocast", reason="the PyPI package retrocast is not installed")
 
-# Canonical in RDKit, which RetroCast makes all SMILES; a chiral centre, a double bond and a molecule used twice are there.
+# Canonical in RDKit, which RetroCast makes all SMILES; a chiral centre, a double bond and a molecule used twice are
+# there.
 ROUTES = [
     Route("COC(C)=O", (Route("CC(=O)O", (Route("CC=O"), Route("O"))), Route("CO"))),
     Route("COC(C)=O", (Route("CO"), Route("CC(=O)Cl", (Route("CC(=O)O"),)))),

@@ -105,7 +105,9 @@ REACTIONS = {
 
 
 class Proposals:
-    """Takes the place of a search of the model: a step ends the searches that have begun, with the reactions of a table."""
+    """Takes the place of a search of the model: a step ends the searches that have begun, with the reactions of a
+    table.
+    """
 
     is_continuous = True
 

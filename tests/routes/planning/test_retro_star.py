@@ -26,7 +26,9 @@ def network(seed):
 
 
 def all_routes(target, steps, bought):
-    """The costs of all routes: each molecule that is needed and not bought is made by one of its reactions, none from itself."""
+    """The costs of all routes: each molecule that is needed and not bought is made by one of its reactions, none from
+    itself.
+    """
     costs = []
     for choice in combinations(*([None, *steps[one]] for one in MOLECULES)):
         made = dict(zip(MOLECULES, choice, strict=True))
