@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Iterable
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
@@ -121,23 +122,15 @@ def _rearranged(product: Any, parts: list[Any], end: float) -> Sources | None:
     rest, remaining = Chem.RWMol(product), [Chem.RWMol(part) for part in parts]
     counts = [0] * len(parts)
     for _ in range(len(parts) + _MOST_MOVED):
-        _mark_carbocycles(rest)
-        largest: tuple[int, list[tuple[int, int]]] = (0, [])
-        for index, part in enumerate(remaining):
-            common = _common(rest, part, end)
-            if common is None:
-                return None
-            if len(common) > len(largest[1]):
-                largest = index, common
+        largest = _largest_piece(rest, remaining, range(len(parts)), end)
+        if largest is None:
+            return None
         index, pairs = largest
         if not pairs:
             break
         counts[index] += 1
-        for place, origin in pairs:
-            rest.GetAtomWithIdx(place).SetAtomicNum(_KNOWN)
-            rest.GetAtomWithIdx(place).SetIsAromatic(False)
-            remaining[index].GetAtomWithIdx(origin).SetAtomicNum(_SPENT)
-            remaining[index].GetAtomWithIdx(origin).SetIsAromatic(False)
+        _replace(rest, [place for place, _ in pairs], _KNOWN)
+        _replace(remaining[index], [origin for _, origin in pairs], _SPENT)
     for part, emptied in zip(parts, remaining, strict=True):
         before, after = (sum(atom.GetAtomicNum() == 6 for atom in side.GetAtoms()) for side in (part, emptied))
         if 0 < after < before:
@@ -146,6 +139,30 @@ def _rearranged(product: Any, parts: list[Any], end: float) -> Sources | None:
     if any(map(num_carbons, pieces)):
         return None
     return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(counts), pieces, None)
+
+
+def _largest_piece(
+    rest: Any, parts: list[Any], candidates: Iterable[int], end: float
+) -> tuple[int, list[tuple[int, int]]] | None:
+    """Return the index of the part that has the largest substructure in common with the rest of a product, and the
+    pairs of atoms, or None if that takes too long.
+    """
+    _mark_carbocycles(rest)
+    largest: tuple[int, list[tuple[int, int]]] = (0, [])
+    for index in candidates:
+        common = _common(rest, parts[index], end)
+        if common is None:
+            return None
+        if len(common) > len(largest[1]):
+            largest = index, common
+    return largest
+
+
+def _replace(molecule: Any, places: Iterable[int], number: int) -> None:
+    """Give atoms the number of an element that fits no other."""
+    for place in places:
+        molecule.GetAtomWithIdx(place).SetAtomicNum(number)
+        molecule.GetAtomWithIdx(place).SetIsAromatic(False)
 
 
 def _pieces(product: Any, rest: Any) -> tuple[str, ...]:
@@ -172,14 +189,9 @@ def _assigned(
         candidates = [index for index in range(len(parts)) if counts[index] < most_copies]
         if first is not None and not mapped:
             candidates = [first]
-        _mark_carbocycles(rest)
-        largest: tuple[int, list[tuple[int, int]]] = (0, [])
-        for index in candidates:
-            common = _common(rest, parts[index], end)
-            if common is None:
-                return None
-            if len(common) > len(largest[1]):
-                largest = index, common
+        largest = _largest_piece(rest, parts, candidates, end)
+        if largest is None:
+            return None
         index, pairs = largest
         if not pairs:
             break
@@ -187,8 +199,7 @@ def _assigned(
         source = Chem.Mol(parts[index])
         for place, origin in pairs:
             source.GetAtomWithIdx(origin).SetAtomMapNum(place + 1)
-            rest.GetAtomWithIdx(place).SetAtomicNum(_KNOWN)
-            rest.GetAtomWithIdx(place).SetIsAromatic(False)
+        _replace(rest, [place for place, _ in pairs], _KNOWN)
         mapped.append(source)
     wrong_centre = None
     if mapped:
