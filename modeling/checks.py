@@ -245,9 +245,8 @@ def check_router_losses(config: WeftConfig, from_trainer: bool) -> None:
     )
     if from_trainer:
         raise ValueError(
-            "The Trainer calls this sparse model without `labels`, so its routers would have no losses. With "
-            "label_smoothing_factor, use weftformer.training.WeftTrainer, which passes the factor to the model. With "
-            "compute_loss_func, override `WeftTrainer.compute_loss` instead and add your loss to the model's. "
+            "The Trainer calls this sparse model without `labels`, so its routers would have no losses. Use "
+            "weftformer.training.WeftTrainer, and override its `compute_loss` instead of passing compute_loss_func. "
             f"{remedy}"
         )
     if not is_tracing():

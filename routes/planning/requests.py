@@ -288,9 +288,8 @@ def _check_beams(tokenizer: Any, beams: int) -> None:
     limit = BEAMS_OF_A_TOKEN * len(tokenizer)
     if beams > limit:
         raise ValueError(
-            f"{beams:,} beams exceed the limit of {limit:,}, {BEAMS_OF_A_TOKEN} for each of the "
-            f"{len(tokenizer)} tokens of the vocabulary: time and memory grow with each beam, and 10 to 50 are usual. "
-            "`--no-limits` (`enforce_limits=False` in Python) removes the limit."
+            f"{beams:,} beams exceed the limit of {limit:,}: 10 to 50 are usual. `--no-limits` "
+            "(`enforce_limits=False` in Python) removes the limit."
         )
 
 
@@ -342,9 +341,8 @@ def _steps(model: Any, n_steps: Any, count: int, is_bounded: bool) -> list[Seque
     bound = most_steps(model)
     if is_bounded and n_steps is not None and longest > bound:
         raise ValueError(
-            f"{longest} steps exceed the limit of this model, {bound}: it would generate until it has no "
-            "positions left. "
-            "`--no-limits` (`enforce_limits=False` in Python) removes the limit."
+            f"{longest} steps exceed the limit of this model, {bound}. `--no-limits` "
+            "(`enforce_limits=False` in Python) removes the limit."
         )
     lowest, highest = about_routes(model).get("steps", (None, None))
     outside = sorted({number for steps in tried for number in steps if highest and not lowest <= number <= highest})
