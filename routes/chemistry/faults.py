@@ -12,6 +12,7 @@ from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 from ..tree import Route
+from .double_bonds import wrong_marks
 from .molecules import KNOWN, UNDEFINED, Molecule, is_among, missing_atoms, read_molecule, structure
 from .strain import impossible_ring
 
@@ -84,8 +85,8 @@ def step_fault(product: str, reactants: Sequence[str], above: Iterable[str] = ()
 
 
 def _unreadable(smiles: str) -> Fault:
-    reason = ": it has an R group or another undefined atom" if UNDEFINED.search(smiles) else ""
-    return Fault(f"{smiles} cannot be read{reason}", "readable")
+    reason = "it has an R group or another undefined atom" if UNDEFINED.search(smiles) else wrong_marks(smiles)
+    return Fault(f"{smiles} cannot be read{f': {reason}' if reason else ''}", "readable")
 
 
 @lru_cache(KNOWN)

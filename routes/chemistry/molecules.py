@@ -17,6 +17,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import rdMolDescriptors
 
 from ..tree import ATOM_MAP, SMILES_CHARACTERS, Route, joined_tokens
+from .double_bonds import wrong_marks
 from .normal_form import is_unusual, normalised
 
 _logger = logging.getLogger(__name__)
@@ -58,8 +59,9 @@ def parse(text: str) -> Chem.Mol:
     Raises:
         ValueError: RDKit cannot read the SMILES, or it is empty or longer than 2,000 characters, contains a character
             that no SMILES has, such as a line break, a number that is too large for an isotope, a charge or hydrogens,
-            an R group or another undefined atom, or a bond that is undefined or dative; or it is the repeating unit of
-            a polymer, or an InChIKey. The message quotes it, with the reason.
+            an R group or another undefined atom, or a bond that is undefined or dative; its marks of double bonds
+            contradict each other, or make a trans double bond in a ring of up to seven atoms; or it is the repeating
+            unit of a polymer, or an InChIKey. The message quotes it, with the reason.
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"{text[:80]!r}... has {len(text)} characters: at most {MOST_CHARACTERS} are allowed.")
@@ -67,19 +69,13 @@ def parse(text: str) -> Chem.Mol:
         return _of_inchi(inchi[0], is_key=inchi["key"] is not None)
     extended = _EXTENDED.fullmatch(text.strip())
     smiles, extension = extended.groups() if extended else (joined_tokens(text.strip()), "")
-    # RDKit stops reading at the first space or line break, passes over marks in front, and computes modulo a power of
-    # two
-    if wrong := sorted(set(smiles) - SMILES_CHARACTERS):
-        raise ValueError(f"{_quoted(smiles)}: it contains {wrong[0]!r}. Give the SMILES of one molecule.")
-    if number := _TOO_LARGE.search(smiles):
-        raise ValueError(f"{_quoted(smiles)}: the number in {number[0]!r} is too large.")
-    smiles = ATOM_MAP.sub("", smiles)
-    if UNDEFINED.search(smiles):
-        raise ValueError(f"{_quoted(smiles)}: it has an R group or another undefined atom. Give a whole molecule.")
+    smiles = _checked(smiles)
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles + extension, _parameters())
     if molecule is None or molecule.GetNumAtoms() == 0:
         raise ValueError(unreadable(smiles))
+    if reason := wrong_marks(smiles):
+        raise ValueError(f"{_quoted(smiles)}: {reason}.")
     if extension:
         _apply_extension(molecule, smiles, extension)
     elif not is_unusual(smiles) and _BOND_MARKS.isdisjoint(smiles):
@@ -91,6 +87,20 @@ def parse(text: str) -> Chem.Mol:
             "RXN4Chemistry as dots."
         )
     return normalised(molecule)
+
+
+def _checked(smiles: str) -> str:
+    """Return a SMILES without atom maps, after the checks that its text alone allows."""
+    # RDKit stops reading at the first space or line break, passes over marks in front, and computes modulo a power of
+    # two
+    if wrong := sorted(set(smiles) - SMILES_CHARACTERS):
+        raise ValueError(f"{_quoted(smiles)}: it contains {wrong[0]!r}. Give the SMILES of one molecule.")
+    if number := _TOO_LARGE.search(smiles):
+        raise ValueError(f"{_quoted(smiles)}: the number in {number[0]!r} is too large.")
+    smiles = ATOM_MAP.sub("", smiles)
+    if UNDEFINED.search(smiles):
+        raise ValueError(f"{_quoted(smiles)}: it has an R group or another undefined atom. Give a whole molecule.")
+    return smiles
 
 
 @lru_cache(KNOWN)  # a molecule is read more than once
