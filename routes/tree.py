@@ -23,10 +23,10 @@ from typing import Any
 # needs only one escape: a backslash is written twice.
 SMILES_CHARACTERS = frozenset(string.ascii_letters + string.digits + "@+-[]()/\\%=#$.:*~<>")
 # Names of columns with molecules, compared by `find_column`. The first that a table has is taken. PubChem's canonical
-# SMILES has no stereochemistry.
+# SMILES has no stereochemistry, and a SMILES beside a CXSMILES not its relative configurations.
 SMILES_COLUMNS = (
-    "isomeric_smiles", "iso_smiles", "smiles", "canonical_smiles", "smiles_canonical", "target_smiles", "target",
-    "structure", "mol",
+    "cxsmiles", "extended_smiles", "isomeric_smiles", "iso_smiles", "smiles", "canonical_smiles", "smiles_canonical",
+    "target_smiles", "target", "structure", "mol",
     "inchi",
 )  # fmt: skip
 # The number of an atom in a reaction. It is no part of the molecule.
@@ -47,6 +47,19 @@ def smiles_and_name(line: str) -> tuple[str, str]:
     assert parts is not None  # any text matches
     smiles, extension, name = parts.groups("")
     return smiles + extension, name.strip().strip('"')
+
+
+def with_whole_extension(row: list[str], column: int) -> list[str]:
+    """Join the cells of a CXSMILES that was written to a table without quotes: its extension may contain commas.
+
+    Args:
+        row: a row of a table.
+        column: the index of the cell where the SMILES begins.
+    """
+    if row[column].count("|") != 1:
+        return row
+    end = next((place for place in range(column + 1, len(row)) if "|" in row[place]), column)
+    return [*row[:column], ",".join(row[column : end + 1]), *row[end + 1 :]]
 
 
 def joined_tokens(text: str) -> str:

@@ -136,9 +136,34 @@ def tautomer_enumerator() -> Any:
 
 def is_axially_chiral(text: str) -> bool:
     """Return whether a CXSMILES is one of two atropisomers, which a SMILES does not tell apart."""
-    extended = _EXTENDED.fullmatch(text.strip())
-    molecule: Any = extended and Chem.MolFromSmiles("".join(extended.groups()), _parameters())
+    extended = _EXTENDED.fullmatch(text.strip()) if "|" in text else None
+    with rdBase.BlockLogs():
+        molecule: Any = extended and Chem.MolFromSmiles("".join(extended.groups()), _parameters())
     return bool(molecule) and any(bond.GetStereo() in _AXIAL for bond in molecule.GetBonds())
+
+
+@lru_cache(KNOWN // 16)
+def lost_configuration(text: str) -> str | None:
+    """Return a sentence about the stereocentres of a CXSMILES that [`parse`] reads as undefined, because only their
+    configurations relative to each other are known; None if there are none.
+    """
+    if "|" not in text or not (extended := _EXTENDED.fullmatch(text.strip())):
+        return None
+    smiles, extension = extended.groups()
+    with rdBase.BlockLogs():
+        molecule: Any = Chem.MolFromSmiles(smiles + extension, _parameters())
+    if molecule is None or not (centres := _relative_centres(molecule, extension)):
+        return None
+    number = f"its {len(centres)} stereocentres with it are" if len(centres) > 1 else "its stereocentre is"
+    return (
+        f"{smiles} has a relative configuration, or is a racemate (`&`, `o` or `r`): {number} read as undefined. "
+        "Give one stereoisomer without these marks to keep it."
+    )
+
+
+def noted_smiles(text: str) -> str:
+    """Return [`plain_smiles`], but keep the extension of a CXSMILES of which [`parse`] does not read all."""
+    return text.strip() if lost_configuration(text) or is_axially_chiral(text) else plain_smiles(text)
 
 
 def unpaired_electrons(smiles: str) -> list[str]:
@@ -155,14 +180,20 @@ def _apply_extension(molecule: Chem.Mol, smiles: str, extension: str) -> None:
         )
     if any(bond.GetStereo() in _AXIAL for bond in molecule.GetBonds()):
         _warn_of_axis(smiles)
+    for place in _relative_centres(molecule, extension):
+        molecule.GetAtomWithIdx(place).SetChiralTag(Chem.ChiralType.CHI_UNSPECIFIED)
+
+
+def _relative_centres(molecule: Chem.Mol, extension: str) -> list[int]:
+    """Return the stereocentres of which only the configuration relative to others is known."""
     absolute, relative = set[int](), set[int]()
     for group in molecule.GetStereoGroups():
         is_absolute = group.GetGroupType() == Chem.StereoGroupType.STEREO_ABSOLUTE
         (absolute if is_absolute else relative).update(atom.GetIdx() for atom in group.GetAtoms())
     if re.search(r"[|,]r[|,]", extension):
         relative = set(range(molecule.GetNumAtoms())) - absolute
-    for place in relative:
-        molecule.GetAtomWithIdx(place).SetChiralTag(Chem.ChiralType.CHI_UNSPECIFIED)
+    undefined = Chem.ChiralType.CHI_UNSPECIFIED
+    return [place for place in sorted(relative) if molecule.GetAtomWithIdx(place).GetChiralTag() != undefined]
 
 
 @cache

@@ -48,14 +48,14 @@ def _records(lines: Iterable[str]) -> Iterator[str]:
 def _read(record: str) -> SDRecord:
     from rdkit import Chem, rdBase
 
-    from .molecules import plain_smiles
+    from .molecules import noted_smiles
 
     # each record is parsed alone, so that an error in one affects neither its title nor the others
     with rdBase.BlockLogs():
         supplier = cast(Any, Chem).SDMolSupplier()
         supplier.SetData(record)
         molecule = next(iter(supplier), None)
-        smiles = "" if molecule is None else plain_smiles(_extended(Chem.RemoveHs(molecule)))
+        smiles = "" if molecule is None else noted_smiles(_extended(Chem.RemoveHs(molecule)))
     return SDRecord(smiles, record.partition("\n")[0].strip(), _fields(record.split("\n")))
 
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 from ...common.tables import Table, find_column, named_errors, read_table, text_of
 from ..chemistry.sd_files import SDRecord, read_sd_file
 from ..plans import Plan
-from ..tree import SMILES_COLUMNS, smiles_and_name
+from ..tree import SMILES_COLUMNS, smiles_and_name, with_whole_extension
 
 # Names of columns, and of fields of an SD file, in lower case. The first one that a file has is used.
 ID_COLUMNS = ("id", "target_id", "compound_id", "identifier", "name", "compound_name", "title", "key")
@@ -32,7 +32,8 @@ class Target:
 
     Args:
         id: its name in the file, or else its number, counted from 1.
-        smiles: the SMILES in the file. For an SD file, RDKit's SMILES of the record, empty if RDKit cannot read it.
+        smiles: the SMILES in the file. For an SD file, RDKit's SMILES of the record, empty if RDKit cannot read it. In
+            both, a CXSMILES where the plan has a remark about its extension.
         problem: the reason for a missing SMILES.
     """
 
@@ -135,6 +136,7 @@ def _of_table(table: Table, name: str, smiles_column: str | None, id_column: str
         missing = (smiles_column or "smiles") if column is None else id_column
         raise ValueError(f"{name} has no column {missing!r}: it has {', '.join(table.header)}.")
     for number, row in enumerate(table.rows, 1):
+        row = with_whole_extension(row, column)
         yield Target((label is not None and row[label]) or str(number), row[column])
 
 
@@ -153,7 +155,7 @@ def _parquet(file: IO[bytes], name: str) -> Table:
 
 
 def _of_lines(lines: Iterable[str]) -> Iterator[Target]:
-    from ..chemistry.molecules import plain_smiles  # needs RDKit
+    from ..chemistry.molecules import noted_smiles  # needs RDKit
 
     number = 0
     for line in lines:
@@ -164,7 +166,7 @@ def _of_lines(lines: Iterable[str]) -> Iterator[Target]:
         if number == 0 and smiles.lower() in SMILES_COLUMNS:
             continue  # a header
         number += 1
-        yield Target(label or str(number), plain_smiles(smiles))
+        yield Target(label or str(number), noted_smiles(smiles))
 
 
 def _of_sd_file(records: Iterable[SDRecord], id_column: str | None) -> Iterator[Target]:

@@ -31,6 +31,7 @@ from ..chemistry.molecules import (
     Molecule,
     canonical_smiles,
     joined,
+    lost_configuration,
     read_molecule,
     structure,
     without_stereo,
@@ -354,6 +355,7 @@ def _oddities(step: _Step, reactants: list[Molecule]) -> Iterator[Finding]:
         step: the step.
         reactants: those that supply atoms.
     """
+    yield from map(Finding, filter(None, map(lost_configuration, [step.given[0], *step.given[1]])))
     for smiles, count in Counter(canonical_smiles(part) for part in step.parts).items():
         if count > 1:
             yield Finding(f"{smiles} is used {count} times")

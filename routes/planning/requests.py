@@ -17,6 +17,7 @@ from ..chemistry.molecules import (
     drawn_smiles,
     is_axially_chiral,
     largest_organic_part,
+    lost_configuration,
     one_molecule,
     unpaired_electrons,
 )
@@ -209,6 +210,8 @@ def _drawing_remarks(target: str, smiles: str) -> tuple[str, ...]:
             "that are "
             "written, such as [cH]."
         )
+    if lost := lost_configuration(target):
+        remarks.append(lost)
     if is_axially_chiral(target):
         remarks.append(
             f"The axial chirality of {smiles} is not planned: the routes are to the mixture of atropisomers."

@@ -26,7 +26,7 @@ from ..chemistry.molecules import KNOWN, canonical_or_given, hash64, parse
 from ..tree import Route
 from .bloom import is_filter, open_filter
 from .offers import OWN, Offer
-from .tables import LOOK_AT, Entry, read_entries
+from .tables import LOOK_AT, Entry, read_entries, with_notes
 
 _logger = logging.getLogger(__name__)
 
@@ -98,7 +98,8 @@ class Stock:
 
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
-        self._fill(self._hashed([(name, math.nan, "", "", "") for name in names]))
+        entries = ((name, math.nan, "", "", "") for name in names)
+        self._fill(self._hashed(list(with_notes(entries, "stock"))))
 
     def _fill(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
         """Set the entries of the stock. `progress` is called with the number of entries in each chunk."""
@@ -177,7 +178,7 @@ class Stock:
     @classmethod
     def _read(cls, path: Path, workers: int, progress: bool, column: str | None) -> Stock:
         check_file(str(path))  # at once, because the entries of a bomb also take time
-        entries = read_entries(path, column)
+        entries = with_notes(read_entries(path, column), path)
         head = list(itertools.islice(entries, LOOK_AT))
         if not head:
             raise ValueError(f"{path} is empty: a stock contains one SMILES or InChIKey per line.")

@@ -11,6 +11,74 @@ from weftformer.routes.chemistry.molecules import canonical_smiles
 from weftformer.routes.files.targets import targets_in
 from weftformer.routes.planning.requests import one_target
 
+CIS = "C[C@H]1CCCC[C@H]1O"
+
+
+def sd_file(smiles: str, groups: str = "", version: str = "V3000") -> str:
+    """Return an SD file of a molecule, with stereo groups in place of those that RDKit writes."""
+    molecule = Chem.MolFromSmiles(smiles)
+    Chem.rdDepictor.Compute2DCoords(molecule)
+    block = Chem.MolToV3KMolBlock(molecule) if version == "V3000" else Chem.MolToMolBlock(molecule)
+    if groups:
+        collection = f"M  V30 BEGIN COLLECTION\nM  V30 {groups}\nM  V30 END COLLECTION\n"
+        block = block.replace("M  V30 END CTAB", f"{collection}M  V30 END CTAB")
+    return f"{block}$$$$\n"
+
+
+# Inputs that say what the configurations of stereocentres are relative to each other, or that they are racemic.
+RELATIVE = {
+    "a line": (f"{CIS} |&1:1,6| a\n", "x.smi"),
+    "one of two enantiomers": (f"{CIS} |o1:1,6|\n", "x.smi"),
+    "a racemate": (f"{CIS} |r|\ta\n", "x.smi"),
+    "one centre": ("C[C@H](N)c1ccccc1 |&1:1|\n", "x.smi"),
+    "mixed groups": (f"{CIS} |o1:1,&2:6|\n", "x.smi"),
+    "a table": (f'id,smiles\na,"{CIS} |&1:1,6|"\n', "x.csv"),
+    "a table without quotes": (f"smiles,id\n{CIS} |&1:1,6|,a\n", "x.csv"),
+    "a column of its own": (f'id,smiles,CXSMILES\na,{CIS},"{CIS} |o1:1,6|"\n', "x.csv"),
+    "tabs": (f"id\tcx_smiles\na\t{CIS} |&1:1,6|\n", "x.tsv"),
+    "STERAC": (sd_file(CIS, "MDLV30/STERAC1 ATOMS=(2 2 7)"), "x.sdf"),
+    "STEREL": (sd_file(CIS, "MDLV30/STEREL1 ATOMS=(2 2 7)"), "x.sdf"),
+    "STEREL of one centre": (sd_file("C[C@H](N)c1ccccc1", "MDLV30/STEREL1 ATOMS=(1 2)"), "x.sdf"),
+}
+
+
+@pytest.mark.parametrize(("text", "name"), RELATIVE.values(), ids=RELATIVE)
+def test_a_relative_configuration_is_remarked(tmp_path, caplog, text, name):
+    (target,) = targets_in(io.BytesIO(text.encode()), name)
+    assert target.id in ("a", "1") and target.problem is None
+    smiles, remarks = one_target(target.smiles, "error")
+    assert "@" not in smiles and "relative configuration" in remarks[0]
+    (tmp_path / name).write_text(text)
+    stock = Stock.from_file(tmp_path / name, cache=False, progress=False)
+    assert smiles in stock and CIS not in stock and "relative configuration" in caplog.text
+    assert str(stock).startswith("1 molecules")
+
+
+ABSOLUTE = {
+    "a line": (f"{CIS} |a:1,6| a\n", "x.smi"),
+    "an extension that says nothing of them": (f"{CIS} |$;;a;;;;;$| a\n", "x.smi"),
+    "a table": (f'id,smiles\na,"{CIS} |a:1,6|"\n', "x.csv"),
+    "STEABS": (sd_file(CIS, "MDLV30/STEABS ATOMS=(2 2 7)"), "x.sdf"),
+    "V2000": (sd_file(CIS, version="V2000"), "x.sdf"),
+    "nothing to lose": ("CC1CCCCC1O |&1:1,6|\n", "x.smi"),
+}
+
+
+@pytest.mark.parametrize(("text", "name"), ABSOLUTE.values(), ids=ABSOLUTE)
+def test_a_known_configuration_has_no_remark(tmp_path, caplog, text, name):
+    (target,) = targets_in(io.BytesIO(text.encode()), name)
+    smiles, remarks = one_target(target.smiles, "error")
+    assert remarks == () and smiles == canonical_smiles(CIS if "@" in text or name == "x.sdf" else "CC1CCCCC1O")
+    (tmp_path / name).write_text(text)
+    assert smiles in Stock.from_file(tmp_path / name, cache=False, progress=False) and not caplog.records
+
+
+def test_a_stock_in_python_and_a_judgement_remark_a_relative_configuration(caplog):
+    assert CIS not in Stock([f"{CIS} |&1:1,6|"]) and "relative configuration" in caplog.text
+    for step in (("CC1CCCCC1=O", [f"{CIS} |&1:1,6|"]), (f"{CIS} |o1:1,6|", ["CC1CCCCC1=O"])):
+        assert any("relative configuration" in remark for remark in judge(*step).remarks)
+
+
 WRONG_MARKS = {
     r"F/C(\Cl)=C/F": "contradict", r"F\C(/Cl)=C/F": "contradict", "F/C=C(/F)/Cl": "contradict",
     r"[H]\C(/C)=C/C": "contradict", "C/C=C/1CCCC/1": "contradict", "C/1=C/CCCCCC/1": "contradict",

@@ -73,11 +73,11 @@ def test_inchi_is_read_from_lists_and_tables():
         assert target.id == "ethanol" and canonical_smiles(target.smiles) == "CCO"
 
 
-def test_racemates_have_no_stereochemistry():
-    assert targets_in(b"C[C@H](N)CC |&1:1,r| a\n", "x.smi") == [Target("a", "CCC(C)N")]
+def test_racemates_keep_their_marks_for_a_remark():
+    assert targets_in(b"C[C@H](N)CC |&1:1,r| a\n", "x.smi") == [Target("a", "C[C@H](N)CC |&1:1,r|")]
     molecule = Chem.MolFromSmiles("C[C@H](N)CC |&1:1|")
     record = Chem.MolToV3KMolBlock(molecule) + "\n$$$$\n"
-    assert targets_in(record.encode(), "x.sdf") == [Target("1", "CCC(C)N")]
+    assert targets_in(record.encode(), "x.sdf") == [Target("1", "CC[C@H](C)N |&1:2|")]
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-le"])
