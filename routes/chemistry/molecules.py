@@ -18,7 +18,7 @@ from rdkit.Chem import rdMolDescriptors
 
 from ..tree import ATOM_MAP, SMILES_CHARACTERS, Route, joined_tokens
 from .double_bonds import wrong_marks
-from .normal_form import is_unusual, normalised
+from .normal_form import is_unusual, normalised, without_dative_bonds
 
 _logger = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ _ELEMENT = re.compile(r"([A-Z][a-z]?)(\d*)")
 _EXTENDED = re.compile(r"(\S+)(\s+\|[^|\n]*\|)[^\n]*")
 # An R group or another undefined atom. `R` begins no other element.
 UNDEFINED = re.compile(r"\*|R(?![abefghnu])|\[\d*[AXQM]\d*\]")
+_DATIVE = re.compile("->|<-")
 _BOND_MARKS = frozenset("~<>")
 # An InChI, or the hash of one.
 _INCHI = re.compile(r"InChI=1S?/\S+|(?:InChIKey=)?(?P<key>[A-Z]{14}-[A-Z]{10}-[A-Z])")
@@ -59,7 +60,7 @@ def parse(text: str) -> Chem.Mol:
     Raises:
         ValueError: RDKit cannot read the SMILES, or it is empty or longer than 2,000 characters, contains a character
             that no SMILES has, such as a line break, a number that is too large for an isotope, a charge or hydrogens,
-            an R group or another undefined atom, or a bond that is undefined or dative; its marks of double bonds
+            an R group or another undefined atom, or a bond that is undefined, or dative to a transition metal; its marks of double bonds
             contradict each other, or make a trans double bond in a ring of up to seven atoms; or it is the repeating
             unit of a polymer, or an InChIKey. The message quotes it, with the reason.
     """
@@ -72,6 +73,8 @@ def parse(text: str) -> Chem.Mol:
     smiles = _checked(smiles)
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles + extension, _parameters())
+    if _DATIVE.search(smiles) and not extension:
+        molecule = without_dative_bonds(smiles) or molecule
     if molecule is None or molecule.GetNumAtoms() == 0:
         raise ValueError(unreadable(smiles))
     if reason := wrong_marks(smiles):

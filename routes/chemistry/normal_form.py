@@ -3,7 +3,8 @@
 It is the form in which most recorded reactions write them. Sulfoxides, sulfoximines, phosphine oxides and ylides have
 double bonds; nitro groups, azides and N-oxides have charges; salts of metals have ions; organometallic compounds have
 bonds between carbon and metal, except those of sodium and heavier alkali metals; Grignard and organozinc reagents have
-halide ions, which many records leave out.
+halide ions, which many records leave out. Complexes of boranes and aluminium compounds with ethers, sulfides, amines and
+phosphines are two molecules, and the hydrogens of aluminium hydrides are bound.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ _METALS = (
     f"{_ALKALI}|Li|Be|Mg|Ca|Sr|Ba|Al|Ga|In|Tl|Sn|Pb|Bi|Sc|Ti|V|Cr|Mn|Fe|Co|Ni|Cu|Zn|Y|Zr|Nb|Mo|Tc|Ru|Rh|Pd|Ag|Cd|Hf|"
     "Ta|W|Re|Os|Ir|Pt|Au|Hg|La|Ce|Pr|Nd|Sm|Eu|Gd|Tb|Dy|Ho|Er|Tm|Yb|Lu"
 )
+# Atoms to which a dative bond is another notation of charges. Bonds to transition metals are not.
+_ACCEPTORS = frozenset({"B", "Al", "Ga", "In", "O", "S", "Se"})
 # Groups that have charges in the normal form too, and are common: they need no further look.
 _CHARGED = re.compile(
     r"\[NH[23]?\+\]|\[nH\+\]|C\(=O\)\[O-\]|\[(?:Na|K)\+\]|\[(?:Cl|Br|I)-\]|"
@@ -29,9 +32,12 @@ _UNUSUAL = re.compile(rf"[+-]\d*\]|\[\d*(?:{_METALS})(?![a-z])")
 _RULES = """\
 twice charged	[P,S,As,Se,Te;+2:1]-[O,N,C,S,Se;-1:2]>>[*+1:1]=[*+0:2]
 charged	[P,S,As,Se,Te,I;+1:1]-[O,N,C,S,Se;-1:2]>>[*+0:1]=[*+0:2]
-azide	[N,C;-1:1]-[N+1:2]#[N+0:3]>>[*+0:1]=[N+1:2]=[N-1:3]"""
+azide	[N,C;-1:1]-[N+1:2]#[N+0:3]>>[*+0:1]=[N+1:2]=[N-1:3]
+ylide of an enolate	[O;X1;-1:1]-[C:2]=[C:3]-[P,S,As;+1:4]>>[O+0:1]=[C:2]-[C:3]=[*+0:4]"""
 _CYANIDE = "$([CX2]#[NX1])"
 _PATTERNS = {
+    "complex": "[N,n,O,o,P,S,s,As,Se;+]-;!@[B,Al,Ga,In;-]",
+    "MIDA boronate": "[NX4+]-;@[B-](O)O",
     "alkali": f"[{_ALKALI}]-[#6]".replace("|", ","),
     "salt": f"[{_METALS};!$(*~[#6;!{_CYANIDE}]);!$(*=*)]-[N,n,O,o,F,P,S,Cl,Se,Br,I,{_CYANIDE}]".replace("|", ","),
     "reagent": "[Mg,Zn]-[F,Cl,Br,I]",
@@ -55,12 +61,60 @@ def _tools() -> tuple[Any, Any, dict[str, Any]]:
     return rdMolStandardize.Normalizer(), rules, {name: Chem.MolFromSmarts(text) for name, text in _PATTERNS.items()}
 
 
+def without_dative_bonds(smiles: str) -> Any:
+    """Return the molecule of a SMILES with `->` or `<-` to boron, aluminium, oxygen and the like, with charges instead
+    of these bonds, or None if RDKit cannot read it.
+    """
+    with rdBase.BlockLogs():
+        molecule: Any = Chem.MolFromSmiles(smiles, sanitize=False)
+        for bond in [] if molecule is None else molecule.GetBonds():
+            if bond.GetBondType() == Chem.BondType.DATIVE and bond.GetEndAtom().GetSymbol() in _ACCEPTORS:
+                bond.SetBondType(Chem.BondType.SINGLE)
+                for atom, change in ((bond.GetBeginAtom(), 1), (bond.GetEndAtom(), -1)):
+                    atom.SetFormalCharge(atom.GetFormalCharge() + change)
+        try:
+            return molecule and Chem.RemoveHs(molecule)
+        except Chem.MolSanitizeException:
+            return None
+
+
 def normalised(molecule: Any) -> Any:
     """Return the normal form of a molecule, an RDKit `Mol`. It has the same atoms."""
     normalizer, rules, patterns = _tools()
     with rdBase.BlockLogs():
-        ions = _with_ions(Chem.RWMol(molecule), patterns)
-        return Chem.MolFromSmiles(Chem.MolToSmiles(_bound(rules.normalize(normalizer.normalize(ions)), patterns)))
+        parts = _with_ions(_with_hydrides(_without_complexes(Chem.RWMol(molecule), patterns)), patterns)
+        return Chem.MolFromSmiles(Chem.MolToSmiles(_bound(rules.normalize(normalizer.normalize(parts)), patterns)))
+
+
+def _without_complexes(molecule: Any, patterns: dict[str, Any]) -> Any:
+    """Separate Lewis acids from their donors."""
+    pairs = {
+        match[:2] for kind in ("complex", "MIDA boronate") for match in molecule.GetSubstructMatches(patterns[kind])
+    }
+    for donor, acceptor in pairs:
+        molecule.RemoveBond(donor, acceptor)
+        _charge(molecule.GetAtomWithIdx(donor), -1)
+        _charge(molecule.GetAtomWithIdx(acceptor), 1)
+    return molecule
+
+
+def _with_hydrides(molecule: Any) -> Any:
+    """Bind hydride ions to aluminium."""
+    hydrides = [
+        atom
+        for atom in molecule.GetAtoms()
+        if (atom.GetAtomicNum(), atom.GetFormalCharge()) == (1, -1) and not atom.GetDegree()
+    ]
+    metals = [atom for atom in molecule.GetAtoms() if atom.GetSymbol() == "Al"] if hydrides else []
+    for metal in metals:
+        bound = metal.GetTotalNumHs(includeNeighbors=True)
+        while hydrides and (metal.GetFormalCharge() > 0 or (metal.GetFormalCharge() == 0 and bound == 3)):
+            hydride = hydrides.pop()
+            molecule.AddBond(metal.GetIdx(), hydride.GetIdx(), Chem.BondType.SINGLE)
+            _charge(metal, -1)
+            _charge(hydride, 1)
+            bound += 1
+    return molecule
 
 
 def _with_ions(molecule: Any, patterns: dict[str, Any]) -> Any:
@@ -74,7 +128,7 @@ def _with_ions(molecule: Any, patterns: dict[str, Any]) -> Any:
         if re.fullmatch(f"{_ALKALI}|Li|Mg|Ca", atom.GetSymbol()) and atom.GetDegree() == 0:
             for _ in range(atom.GetTotalNumHs()):
                 _charge(atom, 1)
-                _charge(molecule.GetAtomWithIdx(molecule.AddAtom(Chem.Atom(1))), -1)
+                molecule.AddAtom(Chem.AtomFromSmiles("[H-]"))
             atom.SetNumExplicitHs(0)
     Chem.SanitizeMol(molecule)
     return molecule
@@ -104,5 +158,7 @@ def _bound(molecule: Any, patterns: dict[str, Any]) -> Any:
 
 
 def _charge(atom: Any, change: int) -> None:
+    if not atom.GetNoImplicit():
+        atom.SetNumExplicitHs(atom.GetTotalNumHs())
+        atom.SetNoImplicit(True)
     atom.SetFormalCharge(atom.GetFormalCharge() + change)
-    atom.SetNoImplicit(True)

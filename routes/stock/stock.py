@@ -35,7 +35,7 @@ _INCHIKEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
 # salts.
 _Hashed = tuple[np.ndarray, np.ndarray, list[str], list[Any], int]
 # Increase this number when the hashes are computed in another way, so that older caches are not read.
-_CACHE_VERSION = 5
+_CACHE_VERSION = 6
 # The number of entries that a worker process gets at once.
 _CHUNK = 50
 

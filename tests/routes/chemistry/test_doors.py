@@ -110,3 +110,94 @@ def test_marks_of_double_bonds_that_cannot_be_are_refused(tmp_path, smiles, said
     for step in ((plain, ["CCO"]), ("CCO", [plain])):
         judged = judge(*step)
         assert judged.state == "fails" and said in judged.reason
+
+
+# A compound, and other notations of it.
+NOTATIONS = (
+    ("CCOCC.FB(F)F", "CC[O+](CC)[B-](F)(F)F", "CCO(CC)->B(F)(F)F", "FB(F)(F)<-O(CC)CC", "CC[O](CC)->[B](F)(F)F"),
+    ("B.CSC", "C[S+](C)[BH3-]", "CS(C)->B", "CS(C)->[BH3]", "[BH3-][S+](C)C"),
+    ("B.C1CCOC1", "[BH3-][O+]1CCCC1", "B<-O1CCCC1", "C1CCO(->[BH3])C1"),
+    ("B.c1ccncc1", "[BH3-][n+]1ccccc1", "c1ccn(->B)cc1", "c1ccn(->[BH3])cc1"),
+    ("B.CN(C)C", "C[N+](C)(C)[BH3-]", "CN(C)(C)->B", "C[N](C)(C)->[BH3]"),
+    ("B.CC(C)(C)N", "CC(C)(C)[NH2+][BH3-]", "CC(C)(C)[NH2]->[BH3]", "CC(C)(C)N->B"),
+    ("B.c1ccc(P(c2ccccc2)c2ccccc2)cc1", "[BH3-][P+](c1ccccc1)(c1ccccc1)c1ccccc1", "B<-P(c1ccccc1)(c1ccccc1)c1ccccc1"),
+    ("B.CCNCC", "CC[NH+](CC)[BH3-]"),
+    ("CO.FB(F)F", "C[OH+][B-](F)(F)F"),
+    ("CC#N.FB(F)F", "CC#[N+][B-](F)(F)F", "CC#N->B(F)(F)F"),
+    ("CCOCC.[Al+3].[Cl-].[Cl-].[Cl-]", "CCOCC.Cl[Al](Cl)Cl", "CC[O+](CC)[Al-](Cl)(Cl)Cl", "CCO(CC)->[Al](Cl)(Cl)Cl"),
+    ("C1CCOC1.[Al+3].[Cl-].[Cl-].[Cl-]", "C1CCOC1.Cl[Al](Cl)Cl", "Cl[Al-](Cl)(Cl)[O+]1CCCC1"),
+    ("CN(C)C.[Al+3].[H-].[H-].[H-]", "CN(C)C.[AlH3]", "C[N+](C)(C)[AlH3-]", "CN(C)(C)->[AlH3]"),
+    ("C[Al](C)C.C[Al](C)C.C1CN2CCN1CC2", "C[Al-](C)(C)[N+]12CC[N+](CC1)(CC2)[Al-](C)(C)C"),
+    ("CSC.BrB(Br)Br", "C[S+](C)[B-](Br)(Br)Br"),
+    ("ClB(Cl)Cl.CSC", "C[S+](C)[B-](Cl)(Cl)Cl"),
+    ("C[N+](C)(C)[O-]", "CN(C)(C)=O", "CN(C)(C)->O", "CN(C)(C)->[O]"),
+    ("[O-][n+]1ccccc1", "O=n1ccccc1", "O<-n1ccccc1", "c1ccn(->O)cc1", "[O]<-n1ccccc1"),
+    ("C[N+](=O)[O-]", "CN(=O)=O", "CN(=O)->O", "C[N+]([O-])=O", "C[N](=O)=O"),
+    ("CS(C)=O", "C[S+](C)[O-]", "CS(C)->O"),
+    ("CP(C)(C)=O", "CP(C)(C)->O", "C[P+](C)(C)[O-]"),
+    ("CS(C)(=O)=O", "CS(C)(->O)->O", "C[S+2](C)([O-])[O-]"),
+    ("CN=[N+]=[N-]", "CN=N#N", "C[N-][N+]#N", "CN=[N]#[N]"),
+    ("C=[N+]=[N-]", "C=N#N", "[CH2-][N+]#N"),
+    ("CCOC(=O)C=[N+]=[N-]", "CCOC(=O)[CH-][N+]#N", "CCOC(=O)C=N#N"),
+    ("CC[N+]#[C-]", "[C-]#[N+]CC"),
+    ("CC#[N+][O-]", "CC#N=O", "CC#N->O"),
+    ("C/C=[N+](/C)[O-]", "C/C=N(/C)=O"),
+    ("CON(=O)=O", "CO[N+](=O)[O-]"),
+    ("C=P(C)(C)C", "[CH2-][P+](C)(C)C"),
+    ("CC(=O)C=P(C)(C)C", "CC(=O)[CH-][P+](C)(C)C", "CC([O-])=C[P+](C)(C)C"),
+    (
+        "CCOC(=O)C=P(c1ccccc1)(c1ccccc1)c1ccccc1",
+        "CCOC(=O)[CH-][P+](c1ccccc1)(c1ccccc1)c1ccccc1",
+        "CCOC([O-])=C[P+](c1ccccc1)(c1ccccc1)c1ccccc1",
+    ),
+    ("C=S(C)C", "C[S+](C)[CH2-]"),
+    ("C=S(C)(C)=O", "C[S+](C)(=O)[CH2-]", "[CH2-][S+](C)(C)=O"),
+    ("CN=S(C)C", "C[S+](C)[N-]C"),
+    ("N=S(C)(C)=O", "C[S+](C)(=O)[NH-]", "C[S+](C)([NH-])=O", "C[S+](C)([O-])=N"),
+    ("CN=P(C)(C)C", "C[N-][P+](C)(C)C"),
+    ("O=Ic1ccccc1", "[O-][I+]c1ccccc1"),
+    ("CC(C)[N-]C(C)C.[Li+]", "CC(C)N([Li])C(C)C", "[Li]N(C(C)C)C(C)C"),
+    ("C[Si](C)(C)[N-][Si](C)(C)C.[K+]", "C[Si](C)(C)N([K])[Si](C)(C)C"),
+    ("[NH2-].[Na+]", "N[Na]", "[Na]N"),
+    ("CC(C)(C)[NH-].[Li+]", "CC(C)(C)N[Li]"),
+    ("CN([Ti](N(C)C)(N(C)C)N(C)C)C", "C[N-]C.C[N-]C.C[N-]C.C[N-]C.[Ti+4]"),
+    (
+        "CC1(C)CCCC(C)(C)[N-]1.[Cl-].[Li+].[Mg+2].[Cl-]",
+        "CC1(C)CCCC(C)(C)N1[Mg]Cl.[Li]Cl",
+        "CC1(C)CCCC(C)(C)N1[Mg]Cl.[Li+].[Cl-]",
+    ),
+    ("C[Si](C)(C)[N-][Si](C)(C)C.[Mg+2].[Br-]", "C[Si](C)(C)N([Mg]Br)[Si](C)(C)C"),
+    (
+        "C[Si](C)(C)[N-][Si](C)(C)C.C[Si](C)(C)[N-][Si](C)(C)C.[Zn+2]",
+        "C[Si](C)(C)N([Zn]N([Si](C)(C)C)[Si](C)(C)C)[Si](C)(C)C",
+    ),
+    ("[AlH4-].[Li+]", "[Al+3].[H-].[H-].[H-].[H-].[Li+]", "[Li+].[AlH3].[H-]"),
+    ("[2H][Al-]([2H])([2H])[2H].[Li+]", "[Al+3].[2H-].[2H-].[2H-].[2H-].[Li+]"),
+    ("CC(C)C[AlH]CC(C)C", "CC(C)C[Al+]CC(C)C.[H-]"),
+    ("C[N+]12CC(=O)O[B-]1(c1ccccc1)OC(=O)C2", "CN1CC(=O)OB(c2ccccc2)OC(=O)C1"),
+    ("[Na+].[OH-]", "O[Na]"),
+    ("[CH3-].[Na+]", "C[Na]"),
+    ("C[NH-].[Na+]", "[Na]NC"),
+)
+
+
+@pytest.mark.parametrize("spellings", NOTATIONS, ids=lambda spellings: spellings[0])
+def test_a_compound_is_one_molecule_of_a_stock_in_all_notations(tmp_path, spellings):
+    assert len({canonical_smiles(spelling) for spelling in spellings}) == 1
+    (tmp_path / "list.smi").write_text("CCO\n" + "".join(f"{spelling} name\n" for spelling in spellings))
+    rows = "".join(f'"{spelling}",{number}\n' for number, spelling in enumerate(spellings))
+    (tmp_path / "table.csv").write_text(f"smiles,id\nCCO,x\n{rows}")
+    for name in ("list.smi", "table.csv"):
+        stock = Stock.from_file(tmp_path / name, cache=False, progress=False, is_strict=True)
+        assert len(stock) == 2 and all(spelling in stock for spelling in spellings)
+    for kept in spellings:
+        assert set(spellings) - {kept} == {one for one in spellings if one in Stock([kept], is_strict=True)} - {kept}
+
+
+@pytest.mark.parametrize("spellings", NOTATIONS[:6], ids=lambda spellings: spellings[0])
+def test_a_complex_of_an_sd_file_is_one_molecule_of_a_stock(tmp_path, spellings):
+    for number, spelling in enumerate(spellings[:2]):
+        for version in ("V2000", "V3000"):
+            path = tmp_path / f"{number}{version}.sdf"
+            path.write_text(sd_file(spelling, version=version))
+            assert spellings[0] in Stock.from_file(path, cache=False, progress=False, is_strict=True)
