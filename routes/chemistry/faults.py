@@ -46,6 +46,8 @@ REAGENTS: dict[str, Mapping[str, int]] = {
 }
 # The largest number of further equivalents of reactants.
 _MOST_EQUIVALENTS = 3
+# The largest number of heavy atoms of a labelled reagent that may be used several times, with one carbon at most.
+_MOST_ATOMS_OF_A_REAGENT = 4
 # A carbanion, such as the ligand of a metallocene.
 _CARBANION = re.compile(r"\[[Cc]H?\d*-\]")
 # An atom with an isotope, in a SMILES that RDKit has written.
@@ -127,14 +129,14 @@ def _organic(parts: Iterable[str]) -> list[str]:
 def atoms_fault(product: str, reactants: tuple[str, ...]) -> Fault | None:
     """Return which atoms of the product neither the reactants nor a common reagent supplies, or None.
 
-    A reagent does not supply all atoms of a product, and no isotopes. Nothing is known of molecules that RDKit cannot
-    read.
+    A reagent that is not among the reactants does not supply all atoms of a product, and no isotopes. Nothing is known
+    of molecules that RDKit cannot read.
     """
     if not reactants:
         return Fault("no reactant", "atoms_supplied")
     molecule, missing = read_molecule(product), atoms_left(product, reactants)
-    if isotopes := isotopes_of([product]) - isotopes_of(reactants):
-        return Fault(f"{', '.join(sorted(isotopes))} missing", "atoms_supplied")
+    if isotopes := missing_isotopes(product, reactants):
+        return Fault(f"{', '.join(isotopes)} missing", "atoms_supplied")
     if molecule is None or not missing or (supplier(missing) is not None and missing != molecule.atoms):
         return None
     return Fault(", ".join(f"{count} {element}" for element, count in missing.items()) + " missing", "atoms_supplied")
@@ -166,6 +168,57 @@ def isotopes_of(smiles: Iterable[str]) -> Counter[str]:
     """Return the number of atoms of each isotope in molecules, such as `2H`."""
     canonical = (molecule.canonical for text in smiles if "[" in text and (molecule := read_molecule(text)))
     return Counter(isotope.title() for text in canonical for isotope in _ISOTOPE.findall(text))
+
+
+def missing_isotopes(product: str, reactants: Sequence[str]) -> list[str]:
+    """Return the isotopes of a product that the reactants do not supply, such as `2H`.
+
+    A small reagent supplies as many atoms as are needed, and so does one with a hydrogen isotope that is not bound to
+    carbon: a deuteride, deuterium gas, heavy water. All other molecules supply the atoms that they have.
+    """
+    lacking = isotopes_of([product]) - isotopes_of(reactants)
+    if not lacking:
+        return []
+    parts = _parts(reactants)
+    return sorted(isotope for isotope in lacking if not any(_supplies(part, isotope, product) for part in parts))
+
+
+def lost_isotopes(product: str, reactants: Sequence[str]) -> list[str]:
+    """Return the isotopes of which the product has fewer atoms than the reactants, except for those of reagents."""
+    needed, parts = isotopes_of([product]), _parts(reactants)
+    counts = isotopes_of(reactants)
+    for isotope in counts.keys() & needed.keys():
+        if any(_supplies(part, isotope, product) for part in parts):
+            counts[isotope] = 0
+    return sorted(counts - needed)
+
+
+def _parts(reactants: Sequence[str]) -> set[str]:
+    return {part for text in reactants if (molecule := read_molecule(text)) for part in molecule.canonical.split(".")}
+
+
+def _supplies(smiles: str, isotope: str, product: str) -> bool:
+    """Return whether a reagent supplies any number of atoms of an isotope. One carbon keeps its hydrogens."""
+    places = _isotope_places(smiles, isotope)
+    if any(place is None for place in places):
+        return True
+    molecule: Any = structure(smiles)
+    elements = [atom.GetSymbol() for atom in molecule.GetAtoms() if atom.GetAtomicNum() > 1]
+    if not places or len(elements) > _MOST_ATOMS_OF_A_REAGENT or elements.count("C") > 1:
+        return False
+    wanted = Counter(_isotope_places(read_molecule(product).canonical, isotope))  # type: ignore[union-attr]
+    return max(wanted.values()) <= max(Counter(places).values())
+
+
+@lru_cache(KNOWN // 16)
+def _isotope_places(smiles: str, isotope: str) -> tuple[int | None, ...]:
+    """Return the place of each atom of an isotope: of a hydrogen that of its carbon, None if it is bound to none."""
+    places = list[int | None]()
+    for atom in structure(smiles).GetAtoms():
+        if f"{atom.GetIsotope()}{atom.GetSymbol()}" == isotope:
+            around = [neighbour.GetIdx() for neighbour in atom.GetNeighbors() if neighbour.GetSymbol() == "C"]
+            places.append(atom.GetIdx() if atom.GetAtomicNum() > 1 else next(iter(around), None))
+    return tuple(places)
 
 
 def supplier(missing: Mapping[str, int]) -> str | None:

@@ -18,6 +18,8 @@ from ..chemistry.faults import (
     REAGENTS,
     atoms_left,
     isotopes_of,
+    lost_isotopes,
+    missing_isotopes,
     route_faults,
     step_fault,
     supplier,
@@ -123,6 +125,11 @@ class _Step:
         is_stereo_alone = flat in [without_stereo(molecule.canonical) for molecule in self.reactants]
         self.name = STEREO_ALONE if is_stereo_alone else None
 
+    def supplies_isotopes(self, reactant: Molecule) -> bool:
+        """Return whether the other reactants lack isotopes of the product."""
+        others = [molecule.canonical for molecule in self.reactants if molecule is not reactant]
+        return bool(missing_isotopes(self.product.canonical, others))
+
 
 def _judge_recorded(step: _Step, recorded: _Recorded, library: Library) -> JudgedStep:
     """Return the judgement of a step whose transformation is recorded."""
@@ -132,10 +139,14 @@ def _judge_recorded(step: _Step, recorded: _Recorded, library: Library) -> Judge
         molecule
         for molecule in step.reactants
         if needed.isdisjoint(map(parent_form, {molecule.canonical, *molecule.canonical.split(".")}))
+        and not step.supplies_isotopes(molecule)
     ]
+    product, reactants = step.product.canonical, recorded.reactants
+    if missing_isotopes(product, reactants):  # reagents supply them
+        product, *reactants = (_unlabelled(smiles)[0] for smiles in (product, *reactants))
     notes = [
         *(Finding(f"no atom of {molecule.canonical} is needed") for molecule in idle),
-        *findings(recorded.match, step.product.canonical, joined(recorded.reactants), library),
+        *findings(recorded.match, product, joined(reactants), library),
         *_oddities(step, [molecule for molecule in step.reactants if molecule not in idle]),
     ]
     return JudgedStep(
@@ -162,7 +173,11 @@ def _judge_unrecorded(step: _Step, search: _Search, library: Library) -> JudgedS
     notes += _recorded_otherwise(step, reagent, library)
     if origins is not None and support is None:
         spent = {smiles for smiles, count in zip(origins.reactants, origins.counts, strict=True) if count}
-        idle = [molecule for molecule in step.reactants if spent.isdisjoint(molecule.canonical.split("."))]
+        idle = [
+            molecule
+            for molecule in step.reactants
+            if spent.isdisjoint(molecule.canonical.split(".")) and not step.supplies_isotopes(molecule)
+        ]
         notes += [Finding(f"no atom of {molecule.canonical} is needed") for molecule in idle]
         if reagent is None or origins.largest > REAGENTS[reagent].get("C", 0):
             # the count of atoms already says that heteroatoms are there
@@ -364,6 +379,5 @@ def _oddities(step: _Step, reactants: list[Molecule]) -> Iterator[Finding]:
         with suppress(SearchTooLong):
             if structure(reactant.canonical).HasSubstructMatch(product, bounded_search(maxMatches=1)):
                 yield Finding(f"{reactant.canonical} contains the whole product")
-    isotopes = isotopes_of(molecule.canonical for molecule in reactants) - isotopes_of([step.product.canonical])
-    if isotopes:
-        yield Finding(f"isotopes not in the product: {', '.join(sorted(isotopes))}")
+    if isotopes := lost_isotopes(step.product.canonical, [molecule.canonical for molecule in reactants]):
+        yield Finding(f"isotopes not in the product: {', '.join(isotopes)}")

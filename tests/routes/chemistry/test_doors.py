@@ -201,3 +201,77 @@ def test_a_complex_of_an_sd_file_is_one_molecule_of_a_stock(tmp_path, spellings)
             path = tmp_path / f"{number}{version}.sdf"
             path.write_text(sd_file(spelling, version=version))
             assert spellings[0] in Stock.from_file(path, cache=False, progress=False, is_strict=True)
+
+
+NABD4, LIALD4 = "[2H][B-]([2H])([2H])[2H].[Na+]", "[2H][Al-]([2H])([2H])[2H].[Li+]"
+D2, D2O = "[2H][2H]", "[2H]O[2H]"
+# Labelled products, and the reactants with the reagent that supplies the label.
+LABELLED = {
+    "NaBD4 ketone": ("[2H]C(C)(O)c1ccccc1", ["CC(=O)c1ccccc1", NABD4]),
+    "NaBD4 aldehyde": ("[2H]C(O)c1ccccc1", ["O=Cc1ccccc1", NABD4]),
+    "NaBD4 ions": ("[2H]C(O)c1ccccc1", ["O=Cc1ccccc1", "[2H][B-]([2H])([2H])[2H]"]),
+    "LiAlD4 ester": ("[2H]C([2H])(O)c1ccccc1", ["CCOC(=O)c1ccccc1", LIALD4]),
+    "LiAlD4 ester ions": ("[2H]C([2H])(O)c1ccccc1", ["CCOC(=O)c1ccccc1", "[Al+3].[2H-].[2H-].[2H-].[2H-].[Li+]"]),
+    "LiAlD4 acid": ("[2H]C([2H])(O)c1ccccc1", ["O=C(O)c1ccccc1", LIALD4]),
+    "LiAlD4 amide": ("[2H]C([2H])(NC)c1ccccc1", ["CNC(=O)c1ccccc1", LIALD4]),
+    "LiAlD4 diester": ("[2H]C([2H])(O)CCC([2H])([2H])O", ["CCOC(=O)CCC(=O)OCC", LIALD4]),
+    "LiAlD4 nitrile": ("[2H]C([2H])(N)c1ccccc1", ["N#Cc1ccccc1", LIALD4]),
+    "BD3": ("[2H]C([2H])(O)c1ccccc1", ["O=C(O)c1ccccc1", "[2H]B([2H])[2H]"]),
+    "BD3 THF": ("[2H]C([2H])(O)c1ccccc1", ["O=C(O)c1ccccc1", "[2H]B([2H])[2H].C1CCOC1"]),
+    "NaBD3CN": ("[2H]C(c1ccccc1)N1CCCCC1", ["O=Cc1ccccc1", "C1CCNCC1", "[2H][B-]([2H])([2H])C#N.[Na+]"]),
+    "NaBD(OAc)3": ("[2H]C(c1ccccc1)N1CCCCC1", ["O=Cc1ccccc1", "C1CCNCC1", "[2H][B-](OC(C)=O)(OC(C)=O)OC(C)=O.[Na+]"]),
+    "D2 alkene": ("[2H]C(C)C([2H])c1ccccc1", ["CC=Cc1ccccc1", D2]),
+    "D2 alkyne 4": ("[2H]C([2H])(C)C([2H])([2H])c1ccccc1", ["CC#Cc1ccccc1", D2]),
+    "D2 aryl bromide": ("[2H]c1ccc(OC)cc1", ["COc1ccc(Br)cc1", D2]),
+    "BuLi/D2O": ("[2H]c1ccc(OC)cc1", ["COc1ccc(Br)cc1", D2O]),
+    "BuLi/MeOD": ("[2H]c1ccc(OC)cc1", ["COc1ccc(Br)cc1", "[2H]OC"]),
+    "K13CN alkyl": ("N#[13C]Cc1ccccc1", ["BrCc1ccccc1", "[K+].[13C-]#N"]),
+    "K13C15N": ("[15N]#[13C]Cc1ccccc1", ["BrCc1ccccc1", "[K+].[13C-]#[15N]"]),
+    "Cu13CN aryl": ("N#[13C]c1ccc(OC)cc1", ["Brc1ccc(OC)cc1", "[13C-]#N.[Cu+]"]),
+    "18O amide2": ("NC(=[18O])c1ccccc1", ["N#Cc1ccccc1", "[18OH2]"]),
+    "18O ester hydrolysis": ("[18OH]C(=O)c1ccccc1", ["COC(=O)c1ccccc1", "[18OH2]"]),
+    "H218O2 epoxide": ("c1ccc(C2C[18O]2)cc1", ["C=Cc1ccccc1", "[18OH][18OH]"]),
+    "15NH3": ("[15NH2]C(=O)c1ccccc1", ["O=C(Cl)c1ccccc1", "[15NH3]"]),
+    "NaBT4": ("[3H]C(O)c1ccccc1", ["O=Cc1ccccc1", "[3H][B-]([3H])([3H])[3H].[Na+]"]),
+    "T2": ("[3H]C(C)C([3H])c1ccccc1", ["CC=Cc1ccccc1", "[3H][3H]"]),
+    "Bu3SnD": ("[2H]c1ccc(OC)cc1", ["COc1ccc(Br)cc1", "[2H][Sn](CCCC)(CCCC)CCCC"]),
+    "Et3SiD": ("[2H]C(C)c1ccccc1", ["CC(O)c1ccccc1", "[2H][Si](CC)(CC)CC"]),
+    "18F alkyl": ("[18F]CCOc1ccccc1", ["Cc1ccc(S(=O)(=O)OCCOc2ccccc2)cc1", "[18F-].[K+]"]),
+}
+# The same without a recorded transformation.
+UNRECORDED = {
+    "LiAlD4 triester 6D": ("[2H]C([2H])(O)C(C([2H])([2H])O)C([2H])([2H])O", ["CCOC(=O)C(C(=O)OCC)C(=O)OCC", LIALD4]),
+    "H/D acetophenone": ("[2H]C([2H])([2H])C(=O)c1ccccc1", ["CC(=O)c1ccccc1", D2O]),
+    "TFA-d arene": ("[2H]c1c([2H])c(OC)c([2H])c([2H])c1OC", ["COc1ccc(OC)cc1", "[2H]OC(=O)C(F)(F)F"]),
+    "Grignard D2O": ("[2H]c1ccccc1", ["[Mg+]c1ccccc1", D2O]),
+    "two 13CN": ("N#[13C]CCC[13C]#N", ["BrCCCBr", "[K+].[13C-]#N"]),
+    "18O nitrile hydrolysis": ("[18OH]C(=[18O])c1ccccc1", ["N#Cc1ccccc1", "[18OH2]"]),
+    "18O sulfone": ("CS(=[18O])(=[18O])c1ccccc1", ["CSc1ccccc1", "[18OH][18OH]"]),
+    "13CO2 Grignard": ("O=[13C](O)c1ccccc1", ["[Mg+]c1ccccc1", "O=[13C]=O"]),
+    "CD3I twice": ("[2H]C([2H])([2H])N(c1ccccc1)C([2H])([2H])[2H]", ["Nc1ccccc1", "[2H]C([2H])([2H])I"]),
+}
+FROM_NOWHERE = {
+    "none": ("[2H]C(O)c1ccccc1", ["O=Cc1ccccc1"]),
+    "H": ("[2H]C(O)c1ccccc1", ["O=Cc1ccccc1", "[BH4-].[Na+]"]),
+    "mono": ("[2H]C([2H])([2H])Oc1ccccc1", ["Oc1ccccc1", "[2H]CI"]),
+    "13C2": ("[13CH3][13CH2]Oc1ccccc1", ["Oc1ccccc1", "[13CH3]CI"]),
+    "13C": ("N#[13C]Cc1ccccc1", ["BrCc1ccccc1", "[K+].[C-]#N"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("product", "reactants"), LABELLED.values(), ids=LABELLED)
+def test_a_labelled_reagent_reacts_like_the_reagent(product, reactants):
+    judged = judge(product, reactants)
+    assert judged.state == "precedented" and judged.precedents and judged.remarks == ()
+
+
+@pytest.mark.parametrize(("product", "reactants"), UNRECORDED.values(), ids=UNRECORDED)
+def test_a_labelled_reagent_supplies_its_isotope_whatever_the_reaction(product, reactants):
+    judged = judge(product, reactants)
+    assert judged.state != "fails" and not any("isotope" in remark for remark in judged.remarks)
+
+
+@pytest.mark.parametrize(("product", "reactants"), FROM_NOWHERE.values(), ids=FROM_NOWHERE)
+def test_an_isotope_does_not_come_from_nowhere(product, reactants):
+    judged = judge(product, reactants)
+    assert judged.state == "fails" and judged.reason in ("2H missing", "13C missing")
