@@ -1,19 +1,38 @@
-"""The reagents of recorded reactions: salts put together from their ions, and common names."""
+"""The reagents of recorded reactions: salts put together from their ions, common names, and roles."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from math import gcd
+from typing import Any, NamedTuple
 
 from rdkit import Chem, rdBase
 
-from .molecules import structure
+from .molecules import canonical_or_given, read_molecule, structure
 
 REAGENTS_FILE = "reagents.json"
 _NUM_CACHED = 1 << 14
+_SOLVENTS = ("water", "solvent")
+# The role of compounds without a name.
+_OTHER = "reagent"
+# What is in the flask for another reason than the reaction.
+_BESIDES = frozenset({"counter-ion", "work-up", "water"})
+_SALT_ACID = "acid of salts"
+# An acid beside one of these has only come with a salt, or neutralises the product.
+_NEUTRALISE = frozenset({"base", "coupling reagent"})
+_AMINE = "[$([NX3;!H0]),$([NX4+;!H0]);!$(N~[!#6;!#1]);!$(N-[a]);!$(N-[#6]=[O,S,N]);!$(N-C#N)]"
+
+
+class _Known(NamedTuple):
+    """What the table says of a compound: its name, and its role with the place of the role in the table."""
+
+    name: str
+    role: str
+    rank: int
 
 
 def compounds(agents: Iterable[str]) -> list[str]:
@@ -47,12 +66,65 @@ def compounds(agents: Iterable[str]) -> list[str]:
 
 def is_solvent(smiles: str) -> bool:
     """Return whether a compound is a common solvent."""
-    return smiles in _names("solvents")
+    return role_of(smiles) in _SOLVENTS
 
 
 def reagent_name(smiles: str) -> str:
     """Return the common name of a compound, or its SMILES. `smiles` is one that [`compounds`] returns."""
-    return _names("reagents").get(smiles) or _names("solvents").get(smiles, smiles)
+    known = _table().get(smiles)
+    return known.name if known else smiles
+
+
+def role_of(smiles: str) -> str:
+    """Return the role of a compound in most reactions, such as "base"; "reagent" if it is not in the table."""
+    known = _table().get(smiles)
+    return known.role if known else _OTHER
+
+
+def usual_sets(sets: Iterable[tuple[str, int]], product: str, reactants: Sequence[str]) -> list[tuple[list[str], int]]:
+    """Return sets of reagents as a chemist reads them: coupling reagents, catalysts, oxidants and reductants first, then
+    bases, acids and solvents.
+
+    Water, brine, drying agents and counter-ions are left out, and so are acids such as HCl if they come with the salt
+    of an amine: those beside a base or a coupling reagent, and all of a step that consumes an amine. Sets that are then
+    equal are one, with the sum of their numbers. Sets of solvents alone are last. If nothing is left, the sets stay.
+
+    Args:
+        sets: the compounds of each set, as [`compounds`] returns them with blanks between them, and its number.
+        product, reactants: SMILES of the step.
+    """
+    given = [(smiles.split(), number) for smiles, number in sets]
+    consumes_amine = _num_amines([product]) < _num_amines(reactants)
+    numbers = Counter[tuple[str, ...]]()
+    for smiles, number in given:
+        if kept := _kept(smiles, consumes_amine):
+            numbers[tuple(_in_order(kept))] += number
+    if not numbers:
+        return [(_in_order(smiles), number) for smiles, number in given]
+    merged = sorted(numbers.items(), key=lambda item: (all(map(is_solvent, item[0])), -item[1]))
+    return [(list(smiles), number) for smiles, number in merged]
+
+
+def _kept(smiles: Sequence[str], consumes_amine: bool) -> list[str]:
+    roles = set(map(role_of, smiles))
+    without = _BESIDES | {_SALT_ACID} if consumes_amine or roles & _NEUTRALISE else _BESIDES
+    return [one for one in smiles if role_of(one) not in without]
+
+
+def _in_order(smiles: Iterable[str]) -> list[str]:
+    table, other = _table(), next(known.rank for known in _table().values() if known.role == _OTHER)
+    return sorted(smiles, key=lambda one: (table[one].rank if one in table else other, one))
+
+
+def _num_amines(smiles: Iterable[str]) -> int:
+    """Return the number of basic amines with hydrogen."""
+    canonical = [canonical_or_given(one) for one in smiles if read_molecule(one)]
+    return sum(len(structure(one).GetSubstructMatches(_amine())) for one in canonical)
+
+
+@cache
+def _amine() -> Any:
+    return Chem.MolFromSmarts(_AMINE)
 
 
 def _salt(cation: str, anion: str) -> str:
@@ -73,15 +145,19 @@ def _charge(smiles: str) -> int:
 
 
 @cache
-def _names(kind: str) -> dict[str, str]:
-    """Return the common names by canonical SMILES. A name with a blank at its end is a second spelling."""
+def _table() -> dict[str, _Known]:
+    """Return the compounds by canonical SMILES. A name with a blank at its end is a second spelling."""
     table = json.loads(files("weftformer.routes.chemistry").joinpath(REAGENTS_FILE).read_text(encoding="utf-8"))
-    return {_canonical(smiles) or smiles: name.rstrip() for name, smiles in table[kind].items()}
+    return {
+        _canonical(smiles) or smiles: _Known(name.rstrip(), role, rank)
+        for rank, (role, compounds_of_role) in enumerate(table.items())
+        for name, smiles in compounds_of_role.items()
+    }
 
 
 @cache
 def _salts() -> dict[str, frozenset[str]]:
     """Return the ions of the compounds with a name that are salts, those of most ions first."""
-    ions = {smiles: frozenset(smiles.split(".")) for smiles in _names("reagents")}
+    ions = {smiles: frozenset(smiles.split(".")) for smiles in _table()}
     salts = [smiles for smiles, parts in ions.items() if len(parts) > 1 and any(map(_charge, parts))]
     return {smiles: ions[smiles] for smiles in sorted(salts, key=lambda smiles: -len(ions[smiles]))}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from ..chemistry.reagents import reagent_name
+from ..chemistry.reagents import reagent_name, usual_sets
 from .transformation import CLASSES, Example, ReagentSet
 
 State = Literal["precedented", "no precedent", "fails"]
@@ -129,13 +129,15 @@ class JudgedStep:
 
     @property
     def usual_reagents(self) -> str | None:
-        """The most common sets of reagents in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None."""
+        """The most common sets of reagents in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None. They are
+        those of `usual_sets`: the roles of compounds decide their order, and what else was in the flask is left out.
+        """
         if len(self.reagents) < 2:
             return None
         (_, total), *sets = self.reagents
         texts = list[str]()
-        for compounds, count in sets[:_SETS_IN_WORDS]:
-            names = ", ".join(map(reagent_name, compounds.split()))
+        for compounds, count in usual_sets(sets, self.product, self.reactants)[:_SETS_IN_WORDS]:
+            names = ", ".join(map(reagent_name, compounds))
             texts.append(f"{names} ({count:,})" if texts else f"{names} ({count:,} of {total:,})")
         return "; ".join(texts)
 
