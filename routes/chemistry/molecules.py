@@ -60,9 +60,9 @@ def parse(text: str) -> Chem.Mol:
     Raises:
         ValueError: RDKit cannot read the SMILES, or it is empty or longer than 2,000 characters, contains a character
             that no SMILES has, such as a line break, a number that is too large for an isotope, a charge or hydrogens,
-            an R group or another undefined atom, or a bond that is undefined, or dative to a transition metal; its marks of double bonds
-            contradict each other, or make a trans double bond in a ring of up to seven atoms; or it is the repeating
-            unit of a polymer, or an InChIKey. The message quotes it, with the reason.
+            an R group or another undefined atom, or a bond that is undefined, or dative to a transition metal; its
+            marks of double bonds contradict each other, or make a trans double bond in a ring of up to seven atoms; or
+            it is the repeating unit of a polymer, or an InChIKey. The message quotes it, with the reason.
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"{text[:80]!r}... has {len(text)} characters: at most {MOST_CHARACTERS} are allowed.")
