@@ -104,6 +104,6 @@ def _own(levels: dict[tuple[int, bool], bool]) -> bool:
 
 
 def _level_in(ring: set[int], levels: dict[tuple[int, bool], bool]) -> bool:
-    """Return whether the neighbour in a ring is above an end of a double bond. Another neighbour is on the other side."""
+    """Return whether the neighbour in a ring is above an end of a double bond. Any other neighbour is opposite."""
     (neighbour, _), level = next(iter(levels.items()))
     return level == (neighbour in ring)

@@ -3,8 +3,8 @@
 It is the form in which most recorded reactions write them. Sulfoxides, sulfoximines, phosphine oxides and ylides have
 double bonds; nitro groups, azides and N-oxides have charges; salts of metals have ions; organometallic compounds have
 bonds between carbon and metal, except those of sodium and heavier alkali metals; Grignard and organozinc reagents have
-halide ions, which many records leave out. Complexes of boranes and aluminium compounds with ethers, sulfides, amines and
-phosphines are two molecules, and the hydrogens of aluminium hydrides are bound.
+halide ions, which many records leave out. Complexes of boranes and aluminium compounds with ethers, sulfides, amines
+and phosphines are two molecules, and the hydrogens of aluminium hydrides are bound.
 """
 
 from __future__ import annotations

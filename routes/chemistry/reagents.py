@@ -82,11 +82,12 @@ def role_of(smiles: str) -> str:
 
 
 def usual_sets(sets: Iterable[tuple[str, int]], product: str, reactants: Sequence[str]) -> list[tuple[list[str], int]]:
-    """Return sets of reagents as a chemist reads them: coupling reagents, catalysts, oxidants and reductants first, then
-    bases, acids and solvents.
+    """Return sets of reagents as a chemist reads them: coupling reagents, catalysts, oxidants and reductants first,
+    then bases, acids and solvents.
 
     Water, brine, drying agents and counter-ions are left out, and so are acids such as HCl if they come with the salt
-    of an amine: those beside a base or a coupling reagent, and all of a step that consumes an amine. Sets that are then
+    of an amine: those beside a base or a coupling reagent, and all of a step that consumes an amine. Sets that are
+        then
     equal are one, with the sum of their numbers. Sets of solvents alone are last. If nothing is left, the sets stay.
 
     Args:

@@ -129,8 +129,9 @@ class JudgedStep:
 
     @property
     def usual_reagents(self) -> str | None:
-        """The most common sets of reagents in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None. They are
-        those of `usual_sets`: the roles of compounds decide their order, and what else was in the flask is left out.
+        """The most common sets of reagents in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None. They
+        are those of `usual_sets`: the roles of compounds decide their order, and what else was in the flask is left
+        out.
         """
         if len(self.reagents) < 2:
             return None
