@@ -12,7 +12,7 @@ from typing import Any, cast
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdMolHash
 
-from .molecules import KNOWN, tautomer_enumerator
+from .molecules import KNOWN, counter_ions, tautomer_enumerator
 
 # Forms without a name of their own.
 OTHER_SALT, OTHER_TAUTOMER = "another salt or charge form", "another tautomer"
@@ -55,8 +55,8 @@ def parent_form(smiles: str) -> str:
         smiles: the canonical SMILES.
 
     Returns:
-        The SMILES of the parent. A mixture of several molecules, besides the counterions and solvents in RDKit's list,
-        is its own parent. So is a salt whose remaining ion has neither carbon nor nitrogen.
+        The SMILES of the parent. A mixture of several molecules, besides the counterions and solvents in RDKit's list
+        and in `counter_ions.smi`, is its own parent. So is a salt whose remaining ion has neither carbon nor nitrogen.
     """
     if _is_plain(smiles):
         return smiles
@@ -65,8 +65,12 @@ def parent_form(smiles: str) -> str:
         molecule = Chem.MolFromSmiles(smiles)
         if "." in smiles:
             parts = set(Chem.MolToSmiles(remover.remove(molecule)).split("."))
+            if len(parts) > 1:
+                parts = {part for part in parts if _counter_ion(part) is None}
+            if len(parts) != 1:
+                return smiles
             molecule = Chem.MolFromSmiles(parts.pop())
-            if parts or not any(atom.GetAtomicNum() in (6, 7) for atom in molecule.GetAtoms()):
+            if not any(atom.GetAtomicNum() in (6, 7) for atom in molecule.GetAtoms()):
                 return smiles
         neutral = uncharger.uncharge(molecule)
     allowed = {index for (index,) in molecule.GetSubstructMatches(exchanges)}
@@ -78,12 +82,19 @@ def parent_form(smiles: str) -> str:
     return Chem.MolToSmiles(neutral if changed <= allowed else molecule)
 
 
+@lru_cache(KNOWN)
+def _counter_ion(smiles: str) -> str | None:
+    """Return the name of an organic counter-ion, in any of its charges and stereoisomers, or None for another one."""
+    with rdBase.BlockLogs():
+        neutral = _standardizer()[1].uncharge(Chem.MolFromSmiles(smiles))
+    return counter_ions().get(Chem.MolToSmiles(neutral, isomericSmiles=False))
+
+
 def salt_in_words(smiles: str, parent: str) -> str:
-    """Return the name of a form of a parent, such as "HCl salt"."""
-    parts = set(smiles.split("."))
-    names = {_SALTS[part] for part in parts if part in _SALTS}
-    is_named = len(names) == 1 and len(parts - set(_SALTS)) == 1 and _is_plain(parent)
-    return names.pop() if is_named else OTHER_SALT
+    """Return the name of a form of a parent, such as "HCl salt" or "salt with oxalic acid"."""
+    others = {part for part in smiles.split(".") if parent_form(part) != parent}
+    names = {_SALTS.get(part) or ((name := _counter_ion(part)) and f"salt with {name}") for part in others}
+    return (names.pop() if len(names) == 1 and _is_plain(parent) else None) or OTHER_SALT
 
 
 @lru_cache(KNOWN)

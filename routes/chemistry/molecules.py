@@ -315,7 +315,7 @@ def largest_organic_part(smiles: str) -> str:
     with rdBase.BlockLogs():
         neutral = rdMolStandardize.Uncharger().uncharge(molecule)
         parts = Chem.GetMolFrags(neutral, asMols=True)
-        drugs = [part for part in parts if Chem.MolToSmiles(part, isomericSmiles=False) not in _counter_ions()]
+        drugs = [part for part in parts if Chem.MolToSmiles(part, isomericSmiles=False) not in counter_ions()]
         mixture = Chem.MolFromSmiles(".".join(map(Chem.MolToSmiles, drugs or parts)))
         part = rdMolStandardize.LargestFragmentChooser(preferOrganic=True).choose(mixture)
         neutral = rdMolStandardize.Uncharger().uncharge(part)
@@ -323,10 +323,11 @@ def largest_organic_part(smiles: str) -> str:
 
 
 @cache
-def _counter_ions() -> frozenset[str]:
-    """Return the canonical SMILES of the counter-ions of pharmaceutical salts."""
+def counter_ions() -> dict[str, str]:
+    """Return the names of counter-ions by their canonical SMILES, neutral and without stereochemistry."""
     lines = files("weftformer.routes.chemistry").joinpath("counter_ions.smi").read_text(encoding="utf-8").splitlines()
-    return frozenset(Chem.CanonSmiles(line.split()[0]) for line in lines if not line.startswith("#"))
+    entries = (line.partition(" ")[::2] for line in lines if not line.startswith("#"))
+    return {Chem.CanonSmiles(smiles): name.partition(",")[0] for smiles, name in entries}
 
 
 @dataclass(frozen=True)

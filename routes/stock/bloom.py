@@ -32,7 +32,12 @@ def open_filter(name: str) -> Callable[[str], bool]:
     import molbloom
 
     if name in CATALOGUES and not Path(name).exists():
-        molbloom.buy("C", catalog=name)  # which downloads it
+        try:
+            molbloom.buy("C", catalog=name)  # which downloads it
+        except (OSError, ValueError) as error:
+            raise OSError(
+                f"{name}: its filter could not be downloaded ({error}). Use zinc-instock-mini, which is part of molbloom."
+            ) from error
         return partial(molbloom.buy, catalog=name)
     with Path(name).open("rb") as file:  # molbloom ends the process if there is no file
         header = file.read(_BLOOM.size)

@@ -5,6 +5,7 @@ import logging
 import os
 import pickle
 import re
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -149,6 +150,14 @@ FORMS = [
     ("CC(=O)CC(C)=O", "CC(=O)C=C(C)O", OTHER_TAUTOMER),
     ("O=C1CC=NN1", "Oc1cc[nH]n1", OTHER_TAUTOMER),
     ("C[C@H](N)C(=O)OC", "C[C@H](N)C(=O)OC.Cl", "HCl salt"),
+    ("CCN", "CCN.CCN.O=C(O)C(=O)O", "salt with oxalic acid"),
+    ("CCN", "CCN.O=C(O)[C@H](O)[C@@H](O)C(=O)O", "salt with tartaric acid"),
+    ("CCN", "CC[NH3+].O=C([O-])/C=C/C(=O)O", "salt with maleic or fumaric acid"),
+    ("CCN", "CC[NH3+].F[B-](F)(F)F", "salt with tetrafluoroboric acid"),
+    ("CCN", "CC[NH3+].O=C([O-])/C=C/C(=O)O.O", OTHER_SALT),
+    ("NCCCC[C@H](N)C(=O)O", "NCCCC[C@H](N)C(=O)O.Cl", "HCl salt"),  # an acid of salts itself
+    ("CC(=O)N[C@@H](C)C(=O)O", "CC(=O)N[C@@H](C)C(=O)O.C1CCC(NC2CCCCC2)CC1", "salt with dicyclohexylamine"),
+    ("CCCC(=O)O", "CCCC(=O)[O-].CCCC[N+](CCCC)(CCCC)CCCC", "salt with tetrabutylammonium"),
 ]
 DIFFERENT = [
     ("C[C@H](N)C(=O)OC", "C[C@@H](N)C(=O)OC.Cl"),
@@ -158,6 +167,8 @@ DIFFERENT = [
     ("CO", "C[O-].[Na+]"),  # a base
     ("[H-].[Na+]", "[Cl-].[Na+]"),
     ("CCN", "CCN.CCCCCCCCO"),  # a mixture
+    ("O=C(O)C(=O)O", "CCN.O=C(O)C(=O)O"),
+    ("C1CCC(NC2CCCCC2)CC1", "CCCC(=O)O.C1CCC(NC2CCCCC2)CC1"),
     ("C/C=C/C(C)=O", "C=CCC(C)=O"),  # hydrogens of carbon alone move
     ("CCC1=CC(=O)C=CC1=O", "C=Cc1cc(O)ccc1O"),  # hydrogens of carbon move to oxygen
     ("O=C1C=CC(=O)CC1", "Oc1ccc(O)cc1"),
@@ -244,6 +255,17 @@ def test_a_bloom_filter_is_a_stock(tmp_path):
     ) and "C12C3C4C1C5C2C3C45N=[N+]=[N-]" not in Stock.from_file("zinc-instock-mini")
     with pytest.raises(FileNotFoundError):
         Stock.from_file(tmp_path / "none.bloom")
+
+
+def test_a_catalogue_that_cannot_be_downloaded_is_named(monkeypatch):
+    molbloom = pytest.importorskip("molbloom")
+
+    def buy(smiles, catalog):
+        raise URLError("no internet")
+
+    monkeypatch.setattr(molbloom, "buy", buy)
+    with pytest.raises(OSError, match=r"^zinc-instock: .* downloaded \(.*no internet.*\). Use zinc-instock-mini"):
+        Stock.from_file("zinc-instock")
 
 
 @pytest.mark.parametrize(
