@@ -1,8 +1,8 @@
-"""Write the models and the stock of `weftformer.routes.shipped`.
+"""Write the models, the library and the stock of the benchmark of `weftformer.routes.shipped`.
 
 Run it with `python -m weftformer.recipes.shipped_routes --model runs/routes routes/shipped/weft-routes` for either
-model, and with `--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock, which is the starting materials of recorded
-routes. `--reactions uspto-full-part.jsonl.gz uspto-480k-part.jsonl.gz --known paroutes-n5.jsonl.gz
+model, and with `--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock `paroutes`, which is the starting materials of
+recorded routes. `shipped_stock` writes the included stock. `--reactions uspto-full-part.jsonl.gz uspto-480k-part.jsonl.gz --known paroutes-n5.jsonl.gz
 uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz
 uspto-50k-test.jsonl.gz held-out-2000.jsonl.gz` adds mapped reactions to the earlier library of 65,148 reactions of the
 known files, which rxnmapper has mapped. It leaves out what makes a molecule that the excluded routes make, and takes a
@@ -16,7 +16,6 @@ hand.
 """
 
 import argparse
-import gzip
 import json
 import multiprocessing
 import sys
@@ -31,7 +30,9 @@ from rdkit import Chem
 from transformers import AutoTokenizer
 
 from weftformer import WeftForConditionalGeneration
-from weftformer.common.atomic import atomic_write, write_json
+from weftformer.common.atomic import write_json
+from weftformer.recipes.shipped_stock import with_zinc
+from weftformer.recipes.shipped_stock import write as write_table
 from weftformer.routes.chemistry.molecules import joined
 from weftformer.routes.chemistry.orientation import ORIENTATION, UNNAMED, Place, substitutions
 from weftformer.routes.chemistry.reactivity import vanished_group
@@ -41,7 +42,7 @@ from weftformer.routes.judging.library_files import SHIPPED, combined, named, re
 from weftformer.routes.judging.ranker import RANKER, Ranker
 from weftformer.routes.judging.templates import mapped_reactants
 from weftformer.routes.judging.transformation import Transformation
-from weftformer.routes.shipped import STOCK
+from weftformer.routes.shipped import PAROUTES_STOCK, STOCK
 from weftformer.routes.training.extraction import Record, build, core_of, extracted, is_sound, read_records, write
 from weftformer.scripts.cli import run_script
 
@@ -59,7 +60,13 @@ def build_parser() -> argparse.ArgumentParser:
         "--model", type=Path, nargs=2, metavar=("FOLDER", "OUT"), help="trained model, and a folder for the stored one"
     )
     add("--stock-routes", type=Path, nargs="+", default=[], metavar="FILE", help="recorded routes with the stock")
-    add("--out-stock", type=Path, default=STOCK, metavar="FILE", help="file of the stock (default: %(default)s)")
+    add(
+        "--out-stock",
+        type=Path,
+        default=PAROUTES_STOCK,
+        metavar="FILE",
+        help="file of the stock (default: %(default)s)",
+    )
     add("--reactions", type=Path, nargs="+", default=[], metavar="FILE", help="mapped reactions for the library")
     add("--known", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose reactions are in the library")
     add("--positions", action="store_true", help="count the positions of aromatic substitutions in --reactions")
@@ -189,13 +196,17 @@ def _is_doubtful(transformation: Transformation) -> bool:
 
 
 def write_stock(files: Iterable[Path], out: Path) -> int:
-    """Write the starting materials of recorded routes, canonical and sorted, as gzipped SMILES, and count them."""
-    leaves = sorted({leaf for file in files for route in read_canonical(file) for leaf in route.leaves()})
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(out) as temporary:
-        # without a timestamp, so that the same molecules give the same file
-        temporary.write_bytes(gzip.compress("".join(f"{leaf}\n" for leaf in leaves).encode(), mtime=0))
-    return len(leaves)
+    """Write the starting materials of recorded routes with the numbers of steps that use them, and count them."""
+    uses = Counter(
+        child.smiles
+        for file in files
+        for route in read_canonical(file)
+        for step in route.steps()
+        for child in step.children
+        if not child.children
+    )
+    write_table(with_zinc(uses), out)
+    return len(uses)
 
 
 def write_model(source: Path, out: Path) -> None:

@@ -203,7 +203,7 @@ def take_shipped_model(arguments: argparse.Namespace) -> None:
     if getattr(arguments, "stock", STOCK) is None:
         arguments.stock = STOCK
         print(
-            "Stock: the starting materials of recorded routes (included in Weft). Use --stock for another.",
+            "Stock: molecules in ZINC20 or used by recorded reactions (included in Weft). Use --stock for another.",
             file=sys.stderr,
         )
 
@@ -222,7 +222,7 @@ def add_stock_options(add: Any, text: str) -> None:
 
 
 def read_stock(file: Path | None, is_shown: bool = True, *, column: str | None = None, is_strict: bool = False) -> Any:
-    """Read a stock with all cores, and describe it on stderr. The included stock is not cached.
+    """Read a stock with all cores, and describe it on stderr, but not the included one.
 
     Args:
         file: the file, or None for no stock.
@@ -238,7 +238,7 @@ def read_stock(file: Path | None, is_shown: bool = True, *, column: str | None =
     if file is None:
         return None
     if file == STOCK:
-        return Stock.from_file(file, progress=False, cache=False, is_strict=is_strict, column=column)
+        return Stock.from_file(file, progress=False, is_strict=is_strict, column=column)
     stock = Stock.from_file(file, workers=os.cpu_count() or 1, progress=is_shown, column=column, is_strict=is_strict)
     print(f"Stock: {stock}.", file=sys.stderr)
     return stock

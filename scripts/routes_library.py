@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
+    from weftformer.routes.shipped import stock_file
     from weftformer.training.options import check_exist
 
     if (args.aizynthfinder is None) == (args.reactions is None):
@@ -45,7 +46,7 @@ def check(args: argparse.Namespace) -> None:
         if args.output_file is not None:
             raise ValueError("--output-file is for a library of REACTIONS: --aizynthfinder names a folder.")
         if args.stock is not None:
-            check_exist(str(args.stock))
+            check_exist(str(stock_file(args.stock)))
         if args.aizynthfinder.exists() and not args.overwrite:
             raise FileExistsError(f"{args.aizynthfinder} exists: choose another folder, or use --overwrite.")
         return
@@ -85,9 +86,9 @@ def main(args: argparse.Namespace) -> None:
 def _write_for_aizynthfinder(args: argparse.Namespace) -> None:
     from weftformer.routes.files.targets import read_targets
     from weftformer.routes.judging import shipped_library
-    from weftformer.routes.shipped import STOCK
+    from weftformer.routes.shipped import STOCK, stock_file
     from weftformer.routes.training.aizynthfinder import write_aizynthfinder
 
-    molecules = [target.smiles for target in read_targets(args.stock or STOCK)]
+    molecules = [target.smiles for target in read_targets(stock_file(args.stock or STOCK))]
     write_aizynthfinder(shipped_library(), molecules, args.aizynthfinder)
     print(f"Saved for AiZynthFinder to {args.aizynthfinder}: aizynthcli --config {args.aizynthfinder / 'config.yml'}")

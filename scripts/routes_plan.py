@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_lines
 from weftformer.routes.plans import Plan
-from weftformer.routes.shipped import provenance
+from weftformer.routes.shipped import provenance, stock_file
 from weftformer.routes.stock.offers import CATALOGUES
 from weftformer.scripts.arguments import (
     add_export,
@@ -180,7 +180,7 @@ def check(args: argparse.Namespace) -> None:
     for word in args.targets:
         if word.endswith(_FILES) and Path(word).is_file():
             raise ValueError(f"{word} is a file: use --input-file {word} to read targets from it.")
-    if args.stock is not None and not args.stock.is_file() and str(args.stock) not in CATALOGUES:
+    if args.stock is not None and not stock_file(args.stock).is_file() and str(args.stock) not in CATALOGUES:
         raise ValueError(f"--stock {args.stock}: there is no such file.")
     if not is_shared(args):
         check_output(args.output_file, args.resume, args.overwrite)

@@ -29,6 +29,7 @@ from torch import _inductor, nn
 from transformers.utils import logging
 
 from ...common.atomic import atomic_write
+from ...common.folders import cache_folder
 from ..transformers_names import attention_implementation
 
 logger = logging.get_logger(__name__)
@@ -60,8 +61,7 @@ def compiled_folder() -> Path:
     """Return the folder of compiled code: `WEFT_COMPILED_FOLDER`, or `weftformer/compiled` in the user's cache."""
     if folder := os.environ.get("WEFT_COMPILED_FOLDER"):
         return Path(folder)
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(caches) / "weftformer" / "compiled"
+    return cache_folder("compiled")
 
 
 def has_compiled_folder() -> bool:

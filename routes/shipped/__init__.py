@@ -1,6 +1,7 @@
-"""The included models, one for routes and one for products, and the stock.
+"""The included models, one for routes and one for products, and the stocks.
 
-`python -m weftformer.recipes.shipped_routes` writes the weights and the stock.
+`python -m weftformer.recipes.shipped_routes` writes the weights and the stock of the benchmark PaRoutes, and
+`python -m weftformer.recipes.shipped_stock` the other one.
 """
 
 import json
@@ -11,7 +12,9 @@ from typing import Any
 _FOLDER = Path(__file__).parent
 MODEL = _FOLDER / "weft-routes"
 FORWARD_MODEL = _FOLDER / "weft-forward"
-STOCK = _FOLDER / "stock.smi.gz"
+STOCK = _FOLDER / "stock.csv.gz"
+# The starting materials of the recorded routes of PaRoutes, advanced intermediates among them. It has a name.
+PAROUTES_STOCK, PAROUTES = _FOLDER / "paroutes-stock.csv.gz", "paroutes"
 
 
 def about_model() -> dict[str, Any]:
@@ -25,6 +28,12 @@ def describe_model() -> str:
     """Return a line for a person: the name, training data and accuracy of the included route model."""
     about = about_model()
     return f"Model: {_name()}. It was trained on {about['trained_on']}. {about['figures']}"
+
+
+def stock_file(path: str | PathLike[str]) -> Path:
+    """Return the file of a stock: that of the name `paroutes`, if no file has it, or the path itself."""
+    path = Path(path)
+    return PAROUTES_STOCK if str(path) == PAROUTES and not path.exists() else path
 
 
 def provenance(

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 # The catalogues of molbloom: the molecules in stock of ZINC20, and a smaller filter of them with more mistakes.
 CATALOGUES = ("zinc-instock", "zinc-instock-mini")
+
+# The vendor of a molecule of an included stock that ZINC20 has in stock.
+ZINC = "ZINC20 in stock"
+
+# What is known of a molecule: somebody sells it, or recorded reactions use it.
+Kind = Literal["sold", "common"]
 
 # The vendor of a molecule that the user has.
 OWN = "your own store"
@@ -25,6 +32,9 @@ class Offer:
         unit: the unit of the price, as the file writes it.
         vendor: the vendor.
         catalogue_number: the catalogue number.
+        kind: `"sold"` for a molecule of your own stock, of a catalogue or of ZINC20. In an included stock, `"common"`
+            for others: recorded reactions use it, and that is all that is known.
+        reactions: the number of recorded reactions that use it, if an included stock has it.
     """
 
     smiles: str
@@ -34,13 +44,20 @@ class Offer:
     unit: str | None = None
     vendor: str | None = None
     catalogue_number: str | None = None
+    kind: Kind = "sold"
+    reactions: int | None = None
 
     @property
     def description(self) -> str:
-        """Form, price, vendor and catalogue number as a text for an order; empty if the stock has no such data."""
+        """Form, price, vendor and catalogue number as a text for an order, or that the molecule is common; empty if the
+        stock has no such data.
+        """
         price = None if self.price is None else price_in_words(self.price, self.unit)
         form = self.form and f"as {self.form}" + (f" ({self.sold_as})" if self.sold_as else "")
-        return ", ".join(filter(None, [form, price, self.vendor, self.catalogue_number]))
+        number = self.reactions or 0
+        common = f"common, used by {number:,} recorded reaction{'' if number == 1 else 's'}"
+        source = common if self.kind == "common" else None
+        return ", ".join(filter(None, [form, price, self.vendor, self.catalogue_number, source]))
 
 
 def price_in_words(price: float, unit: str | None) -> str:

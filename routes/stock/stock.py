@@ -18,15 +18,17 @@ import xxhash
 from rdkit import Chem, rdBase
 
 from ...common.atomic import atomic_write
+from ...common.folders import cache_folder
 from ...common.packed import check_file
 from ...common.progress import Progress
 from ...common.workers import WorkerProcesses
 from ..chemistry.forms import OTHER_SALT, OTHER_TAUTOMER, graph, parent_form, salt_in_words, tautomers
 from ..chemistry.molecules import KNOWN, canonical_or_given, hash64, parse
+from ..shipped import STOCK, stock_file
 from ..tree import Route
 from .bloom import is_filter, open_filter
-from .offers import OWN, Offer
-from .tables import LOOK_AT, Entry, read_entries, with_notes
+from .offers import OWN, Kind, Offer
+from .tables import LOOK_AT, NO_FIELDS, Entry, read_entries, with_notes
 
 _logger = logging.getLogger(__name__)
 
@@ -98,7 +100,7 @@ class Stock:
 
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
-        entries = ((name, math.nan, "", "", "") for name in names)
+        entries = ((name, math.nan, *NO_FIELDS) for name in names)
         self._fill(self._hashed(list(with_notes(entries, "stock"))))
 
     def _fill(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
@@ -138,12 +140,14 @@ class Stock:
         from columns or fields with such names.
 
         The file is read as gzip if its name ends in `.gz`. The hashes are cached beside the file
-        (`NAME.weft-stock.npz`). The cache is used until the file changes. Lines that are not molecules, or have a
+        (`NAME.weft-stock.npz`), those of included stocks in the user's cache. The cache is used until the file changes.
+        Lines that are not molecules, or have a
         SMILES of more than 2,000 characters, are counted in `num_bad`, and the first few of them are in `bad_lines`.
         Entries of several molecules are counted in `num_salts`.
 
         Args:
-            path: the file, or a Bloom filter: a `.bloom` file, or a catalogue of molbloom such as `zinc-instock`.
+            path: the file; or a Bloom filter, a `.bloom` file or a catalogue of molbloom such as `zinc-instock`; or
+                `paroutes`, the starting materials of the recorded routes of PaRoutes.
             workers: the number of processes that canonicalise SMILES. The processes are spawned, so a script that uses
                 more than one needs `if __name__ == "__main__":`.
             progress: whether to show a progress bar.
@@ -158,15 +162,15 @@ class Stock:
             ValueError: the file is not a list of molecules. The message quotes it.
             OSError: the file cannot be read.
         """
-        path = Path(path)
+        path = stock_file(path)
         if is_filter(path):
             return BloomStock(path, is_strict=is_strict)
-        cached = path.with_name(f"{path.name}.weft-stock.npz")
+        cached = _cache_of(path)
         stamp = json.dumps([_CACHE_VERSION, rdBase.rdkitVersion, path.stat().st_size, path.stat().st_mtime_ns, column])
-        stock = cls._from_cache(cached, stamp) if cache else None
+        stock = cls._from_cache(cached, stamp) if cache and cached else None
         if stock is None:
             stock = cls._read(path, workers, progress, column)
-            if cache:
+            if cache and cached:
                 stock._to_cache(cached, stamp)
         stock.is_strict, stock.path, stock.column = is_strict, path, column
         if stock.num_bad:
@@ -264,6 +268,7 @@ class Stock:
             **vars(self._notes) | {"text": np.frombuffer(self._notes.text, np.uint8)},
         }  # fmt: skip
         try:
+            known.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(known) as temporary, temporary.open("wb") as file:
                 np.savez(file, digest=np.array(_digest(arrays)), **arrays)  # type: ignore[arg-type]
         except OSError as error:
@@ -320,7 +325,7 @@ class Stock:
         return None
 
     def _noted_offer(self, smiles: str, name: str, form: str = "", sold_as: str = "") -> Offer:
-        price, (_, _, *details) = self._notes.get(hash64(name)) or (np.nan, [""] * 5)
+        price, (_, _, *details) = self._notes.get(hash64(name)) or (np.nan, ["", "", *NO_FIELDS])
         return _offer(smiles, (price, [form, sold_as, *details]))
 
     def missing(self, route: Route) -> list[str]:
@@ -402,6 +407,17 @@ def with_own(stock: Stock | None, own: Collection[str]) -> Stock | None:
     return stock
 
 
+def _cache_of(path: Path) -> Path | None:
+    """Return the file of the cache of a stock, None if there is no place for it."""
+    name = f"{path.name}.weft-stock.npz"
+    if path.parent != STOCK.parent:
+        return path.with_name(name)
+    try:  # the package belongs to all users, and there may be several of it
+        return cache_folder("stocks") / f"{hash64(str(path)):016x}-{name}"
+    except RuntimeError:
+        return None
+
+
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:
     """Return a digest of the arrays of a cache, with their names, types and shapes."""
     digest = xxhash.xxh3_128()
@@ -417,8 +433,12 @@ def _cached_offer(stock: Stock, smiles: str) -> Offer | None:
 
 
 def _offer(smiles: str, note: tuple[float, list[str]]) -> Offer:
-    form, sold_as, unit, vendor, number = (text or None for text in note[1])
-    return Offer(smiles, form, sold_as, None if np.isnan(note[0]) else note[0], unit, vendor, number)
+    price, (form, sold_as, *texts) = note
+    unit, vendor, number, kind, reactions = texts
+    return Offer(
+        smiles, form or None, sold_as or None, None if np.isnan(price) else price, unit or None, vendor or None,
+        number or None, cast(Kind, kind or "sold"), int(reactions) if reactions.isdecimal() else None,
+    )  # fmt: skip
 
 
 def _name_of(smiles: str, kind: str) -> str | None:

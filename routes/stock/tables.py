@@ -12,6 +12,7 @@ from ...common.tables import Table, find_column, named_errors, read_table, text_
 from ..chemistry.molecules import lost_configuration
 from ..chemistry.sd_files import SDRecord, read_sd_file
 from ..tree import SMILES_COLUMNS, smiles_and_name, with_whole_extension
+from .offers import ZINC
 
 _logger = logging.getLogger(__name__)
 
@@ -23,8 +24,12 @@ _NUMBERS = (
     "catalogue_number", "catalog_number", "catalogue_no", "catalog_no", "cat_no", "catalogue_id", "catalog_id", "sku",
     "product_number", "product_id", "product_code", "vendor_id", "supplier_code",
 )  # fmt: skip
-# The SMILES or InChIKey of an entry, its price (NaN if unknown), unit, vendor and catalogue number.
-Entry = tuple[str, float, str, str, str]
+# The columns of included stocks, with which an entry is sold or common.
+_REACTIONS, _IN_ZINC = "reactions", "zinc"
+# The SMILES or InChIKey of an entry, its price (NaN if unknown), unit, vendor, catalogue number, kind and number of
+# recorded reactions.
+Entry = tuple[str, float, str, str, str, str, str]
+NO_FIELDS = ("", "", "", "", "")
 # The number of lines that decide what a file contains. A file is refused if more than half of them are unreadable.
 LOOK_AT = 1000
 
@@ -49,16 +54,21 @@ def read_entries(path: Path, column: str | None) -> Iterator[Entry]:
             raise ValueError(f"{path} has no column {column!r}: its first line is {next(lines, '').strip()[:200]!r}.")
         if table is None:  # a list: the text after the SMILES is a name
             filled = (line.strip() for line in lines if line.strip())
-            yield from ((smiles_and_name(line)[0], math.nan, "", "", "") for line in filled)
+            yield from ((smiles_and_name(line)[0], math.nan, *NO_FIELDS) for line in filled)
             return
         currency = _column_like(table, _CURRENCIES, "currency")
         price = _column_like(table, _PRICES, "price", but=currency)
         unit = "" if price is None else _unit(table.header[price].lower())
         places = [table.column(columns), price, currency, table.column(_VENDORS), table.column(_NUMBERS)]
+        is_counted = {_REACTIONS, _IN_ZINC} <= set(table.header)
+        places += [table.header.index(name) if is_counted else None for name in (_REACTIONS, _IN_ZINC)]
         is_warned = False
         for row in table.rows:
             row = with_whole_extension(row, places[0]) if places[0] is not None else row
-            entry, cost, code, vendor, number = ("" if place is None else row[place] for place in places)
+            entry, cost, code, vendor, number, reactions, zinc = (
+                "" if place is None else row[place] for place in places
+            )
+            kind = "common" if is_counted and not zinc else ""
             amount = _price(cost)
             is_known = amount == amount
             if cost and not is_known and not is_warned:
@@ -67,7 +77,8 @@ def read_entries(path: Path, column: str | None) -> Iterator[Entry]:
                     "currency in a column 'currency'.", path, cost[:80],
                 )  # fmt: skip
                 is_warned = True
-            yield entry, amount, (code or unit) if is_known else "", vendor, number
+            vendor = vendor or (ZINC if zinc else "")
+            yield entry, amount, (code or unit) if is_known else "", vendor, number, kind, reactions
 
 
 def _table_of(records: Iterator[SDRecord]) -> Table:

@@ -1,5 +1,6 @@
 """The commands of README run and print what it shows except for figures."""
 
+import csv
 import gzip
 import json
 import re
@@ -12,6 +13,7 @@ from transformers import BartConfig, BartForConditionalGeneration
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES, convert
+from weftformer.routes.shipped import STOCK
 from weftformer.scripts import cli
 
 from .test_pages import ROOT, blocks
@@ -149,14 +151,15 @@ def test_figures_are_those_of_the_tables():
         assert f"{float(row('docs/results.md', best, column).split()[0]):.0f}" == percent
     drugs = re.findall(r"Of (\d+) approved drugs that were drawn at random, (\d+) were solved", planning)[0]
     results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert drugs[0] == "30" and f"included stock. {drugs[1]} were solved" in results
+    assert drugs[0] == "30" and f"the stock `paroutes`. {drugs[1]} were solved" in results
     targets, solved = re.findall(r"Of (\d+) recorded targets .* had seen, (\d+) were solved", planning)[0]
     assert row("docs/results.md", "| solved:", 1).startswith(f"{int(solved) / int(targets):.0%} [")
     assert f"this version ({targets} targets)" in results
     figures = json.loads((ROOT / "routes" / "shipped" / "weft-routes" / "about.json").read_text())["figures"]
     assert figures.startswith(f"Of {targets} recorded targets") and f" {solved} were solved" in figures
-    with gzip.open(ROOT / "routes" / "shipped" / "stock.smi.gz", "rt") as stock:
-        assert f"has {sum(1 for line in stock if line.strip()):,} molecules" in planning
+    with gzip.open(STOCK, "rt", encoding="utf-8", newline="") as stock:
+        rows = list(csv.DictReader(stock))
+    assert f"has {len(rows):,} molecules: {sum(bool(row['zinc']) for row in rows):,} in ZINC20" in planning
 
 
 def test_links_lead_somewhere():

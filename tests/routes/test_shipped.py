@@ -1,7 +1,9 @@
 """The included model: how its files are made, and the facts about it."""
 
+import csv
 import gzip
 import json
+from collections import Counter
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from weftformer.recipes import shipped_routes
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
 from weftformer.routes.evaluation.round_trip import ForwardModel
 from weftformer.routes.shipped import FORWARD_MODEL, MODEL, STOCK, about_model
+from weftformer.routes.stock.offers import Offer
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +23,7 @@ def shipped(planner_folder, known, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shipped")
     write_routes(folder / "known.jsonl", known)
     arguments = ["--model", planner_folder, folder / "model"]
-    arguments += ["--stock-routes", folder / "known.jsonl", "--out-stock", folder / "stock.smi.gz"]
+    arguments += ["--stock-routes", folder / "known.jsonl", "--out-stock", folder / "stock.csv.gz"]
     shipped_routes.main([str(word) for word in arguments])
     return folder
 
@@ -38,9 +41,11 @@ def test_weights_are_stored_in_half_and_plan_what_the_trained_model_plans(shippe
 
 
 def test_the_stock_is_the_starting_materials(shipped, known):
-    lines = gzip.decompress((shipped / "stock.smi.gz").read_bytes()).decode().split()
-    assert lines == sorted(set(lines))
-    stock = Stock.from_file(shipped / "stock.smi.gz", progress=False, cache=False)
+    with gzip.open(shipped / "stock.csv.gz", "rt", encoding="utf-8", newline="") as file:
+        rows = {row["smiles"]: int(row["reactions"]) for row in csv.DictReader(file)}
+    lines = list(rows)
+    assert lines == sorted(lines) and rows == Counter(leaf for route in known for leaf in route.leaves())
+    stock = Stock.from_file(shipped / "stock.csv.gz", progress=False, cache=False)
     assert len(stock) == len(lines) and not any(stock.missing(route) for route in known)
     assert stock.missing(Route("CCCCCCCCI", (Route("CCCCCCCCO"),))) == ["CCCCCCCCO"]
     assert [file.name for file in shipped.glob("*.npz")] == []
@@ -53,8 +58,13 @@ def test_what_comes_with_the_package():
         [("CC(=O)NCc1ccccc1", ("CC(=O)Cl", "NCc1ccccc1")), ("CC(=O)NCc1ccccc1", ("CCBr", "NCc1ccccc1"))]
     )
     assert likely and not unlikely
-    stock = Stock.from_file(STOCK, progress=False, cache=False)
-    assert len(stock) == 7615 and stock.num_bad == 0
+    stock, benchmark = (Stock.from_file(name, progress=False) for name in (STOCK, "paroutes"))
+    assert 10_000 < len(stock) < 60_000 and len(benchmark) == 7615 and stock.num_bad == benchmark.num_bad == 0
+    phosgene, sold = stock.offer("ClC(Cl)=O"), stock.offer("CCO")
+    assert phosgene.reactions > 100 and (sold.kind, sold.vendor) == ("sold", "ZINC20 in stock")
+    common = stock.offer("CNC(=O)CCl")
+    assert common == Offer("CNC(=O)CCl", kind="common", reactions=common.reactions) and common.reactions > 5
+    assert common.description == f"common, used by {common.reactions} recorded reactions"
     about, planner = about_model(), RoutePlanner.from_pretrained()
     assert planner.model.num_parameters() == about["parameters"]
     assert planner.model.generation_config.routes["starting_material"] is False

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from weftformer.routes.shipped import STOCK
+from weftformer.routes.shipped import PAROUTES_STOCK
 
 from . import Reference
 
@@ -38,8 +38,8 @@ def source_config() -> dict[str, Any]:
 
 def molecules(number: int) -> list[str]:
     """Return real molecules of different lengths, which the vocabulary knows."""
-    with gzip.open(STOCK, "rt") as lines:
-        texts = [line.split()[0] for line in lines if 12 <= len(line) <= 40]
+    with gzip.open(PAROUTES_STOCK, "rt") as lines:
+        texts = [smiles for line in lines if 12 <= len(smiles := line.partition(",")[0]) <= 40]
     known = source_config()["vocabulary"].keys()
     return [text for text in texts[:: len(texts) // (2 * number)] if known >= {*annalog().SRC.tokenize(text)}][:number]
 
