@@ -32,7 +32,7 @@ class Candidate:
     route that repeats a better one in another order shares its rank, and a text that is not a route has 0 (None in
     JSON). Routes with the same last reaction, the same reactants of the target, have the same number `group`, counted
     from 1 by their best rank. `missing` has the starting materials that are not in the stock, None without a stock or
-    a route. `offers` has the stock's data for the others: another form, a price, a vendor. `forward_ranks` has for
+    a route. `offers` has the stock's data for the others: another form, a price, a vendor, how common it is. `forward_ranks` has for
     each reaction, in the order of `Route.steps`, the rank of its product among the predictions of a model that reads
     the reactants (`routes.evaluation.round_trip`): 0 if it is not among them, and None if the model cannot read them.
     Without a forward model, `forward_ranks` is None. `library` is the file of a user's own reactions with which the
@@ -62,6 +62,18 @@ class Candidate:
     def finite_score(self) -> float | None:
         """The score, or None if it is infinite or unknown, which JSON cannot express."""
         return self.score if math.isfinite(self.score) else None
+
+    @property
+    def common(self) -> tuple[str, ...]:
+        """The starting materials of an included stock of which only is known that recorded reactions use them."""
+        return tuple(offer.smiles for offer in self.offers if offer.kind == "common")
+
+    @property
+    def sold(self) -> bool | None:
+        """Whether somebody sells all starting materials: they are in your own stock, a catalogue or ZINC20; None
+        without a stock.
+        """
+        return None if self.missing is None else not self.missing and not self.common
 
     def with_stock(self, stock: Stock | None) -> Candidate:
         """Return the candidate with the missing materials and the offers of this stock."""
@@ -164,6 +176,7 @@ class Candidate:
             "score": self.finite_score,
             "n_steps": self.n_steps,
             "purchasable": self.purchasable,
+            "sold": self.sold,
             "precedented": self.precedented,
             "evidence": self.evidence,
             "fails_because": self.fails_because,
@@ -404,8 +417,8 @@ def ranked(
         per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
         evidence: what routes need to solve a target, see [`Plan`]. "recorded" puts routes whose steps are all recorded
             first; among equals, those from molecules of the stock alone; among these, those with fewer detours, as in
-            [`~judging.count_detours`]. "any" compares the stock before the records. The score decides last, and alone
-            without it.
+            [`~judging.count_detours`]; among these, those whose starting materials are all sold. "any" compares the
+            stock before the records. The score decides last, and alone without it.
         per_step: let the score per step decide, because the whole score favours short texts.
         library: the file of a user's own reactions, see [`Candidate`].
     """
@@ -420,10 +433,10 @@ def ranked(
         if per_step and candidate.route is not None:
             cost /= max(1, candidate.route.num_reactions)
         is_unrecorded, is_not_bought = not candidate.precedented, not candidate.purchasable
-        detours = count_detours(candidate.steps)
+        detours, is_common = count_detours(candidate.steps), bool(candidate.common)
         if evidence == "any":
-            return fails, is_not_bought, is_unrecorded, detours, cost
-        return fails, is_unrecorded, is_not_bought, detours, cost
+            return fails, is_not_bought, is_unrecorded, detours, is_common, cost
+        return fails, is_unrecorded, is_not_bought, detours, is_common, cost
 
     return list(_numbered(sorted(best, key=place), per_reaction))
 

@@ -15,7 +15,8 @@ import json
 import random
 import re
 import string
-from collections.abc import Collection, Container, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,36 +234,39 @@ class Route:
             raise ValueError(f"expected {written[:200]!r}, found {text[:200]!r}")
         return route
 
-    def format_tree(self, missing: Collection[str] | None = None) -> str:
+    def format_tree(self, missing: Collection[str] | None = None, common: Collection[str] = ()) -> str:
         """Format the route as a tree for a terminal.
 
-        Each molecule has a line, with `•` in front of a starting material that is in stock. The last line counts the
-        reactions and the starting materials.
+        Each molecule has a line, with `•` in front of a starting material that is sold, and `◦` in front of one that
+        recorded reactions use. The last line counts the reactions and the starting materials.
 
         Args:
             missing: the starting materials that are not in stock, as in `Candidate.missing` and from
                 `Stock.missing(route)`. All others then are. `None` stands for no stock.
+            common: those in stock that are not known to be sold, as in `Candidate.common`.
 
         Returns:
             The lines, joined by line breaks.
         """
         leaves = self.leaves()
         stocked = set() if missing is None else set(leaves) - set(missing)
-        count, bought = self.num_reactions, sum(leaf in stocked for leaf in leaves)
-        lines = list(self._tree_lines("", "", stocked))
+        marks = {leaf: "◦ " if leaf in common else "• " for leaf in stocked}
+        count, bought = self.num_reactions, Counter(marks.get(leaf) for leaf in leaves)
+        lines = list(self._tree_lines("", "", marks))
         lines.append(
             f"{count} reaction{'' if count == 1 else 's'}, longest path {self.depth}; "
             f"{len(leaves)} starting material{'' if len(leaves) == 1 else 's'}"
-            + ("" if missing is None else f", • {bought} in stock")
+            + ("" if missing is None else f", • {bought['• ']} sold")
+            + (f", ◦ {bought['◦ ']} common" if bought["◦ "] else "")
         )
         return "\n".join(lines)
 
-    def _tree_lines(self, first: str, rest: str, stocked: Container[str]) -> Iterator[str]:
-        yield f"{first}{'' if self.children or self.smiles not in stocked else '• '}{self.smiles}"
+    def _tree_lines(self, first: str, rest: str, marks: Mapping[str, str]) -> Iterator[str]:
+        yield f"{first}{'' if self.children else marks.get(self.smiles, '')}{self.smiles}"
         for i, child in enumerate(self.children):
             last = i == len(self.children) - 1
             branch, below = ("└── ", "    ") if last else ("├── ", "│   ")
-            yield from child._tree_lines(rest + branch, rest + below, stocked)
+            yield from child._tree_lines(rest + branch, rest + below, marks)
 
 
 def _from_dict(data: Any, place: str, depth_left: int) -> Route:

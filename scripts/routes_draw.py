@@ -94,5 +94,7 @@ def write_drawings(
     for place, candidate in enumerate(pictured, start=1):
         if candidate is not None and candidate.route is not None:
             path = args.picture if len(pictured) == 1 else args.picture.with_stem(f"{args.picture.stem}-{place}")
-            save_picture(candidate.route, path, missing=candidate.missing, steps=candidate.steps)
+            save_picture(
+                candidate.route, path, missing=candidate.missing, steps=candidate.steps, common=candidate.common
+            )
             print(f"Drew a route to {candidate.route.smiles} in {path}.")

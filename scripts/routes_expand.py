@@ -80,7 +80,10 @@ def _described(candidate: Candidate) -> str:
     """Describe a reaction in three lines: its judgement, its reactants, and what the stock says of them."""
     [step] = candidate.steps
     marks = [
-        f"{'' if candidate.missing is None or leaf in candidate.missing else '• '}{leaf}" for leaf in step.reactants
+        leaf
+        if candidate.missing is None or leaf in candidate.missing
+        else f"{'◦' if leaf in candidate.common else '•'} {leaf}"
+        for leaf in step.reactants
     ]
     offers = [f"   {offer.smiles}: {offer.description}" for offer in candidate.offers]
     return "\n".join([described_step(str(candidate.rank), step), f"   {' + '.join(marks)}", *offers])

@@ -8,11 +8,12 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_lines
-from weftformer.routes.plans import Plan
+from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.shipped import provenance, stock_file
 from weftformer.routes.stock.offers import CATALOGUES
 from weftformer.scripts.arguments import (
@@ -134,7 +135,7 @@ def main(args: argparse.Namespace) -> int:
         return described(result.value, args.show)
 
     if len(targets) == 1:
-        task.on_first = _print_first
+        task.on_first = partial(_print_first, stock)
     with unfinished_rows(args, task, targets) as parts:
         for row in [] if parts is None else parts.rows(COMMAND, is_whole=False):
             plans[row["number"] - 1] = Plan.from_dict(row)
@@ -156,11 +157,9 @@ def _join(args: argparse.Namespace) -> int:
     return _status(Counter(row["state"] for row in parts.rows(COMMAND)))
 
 
-def _print_first(_: Any, route: Route) -> None:
-    print(
-        f"\nFirst purchasable route of recorded steps; the search continues:\n{route.format_tree(missing=())}",
-        flush=True,
-    )
+def _print_first(stock: Stock | None, _: Any, route: Route) -> None:
+    tree = route.format_tree((), Candidate("", 0.0, None, route).with_stock(stock).common)
+    print(f"\nFirst purchasable route of recorded steps; the search continues:\n{tree}", flush=True)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -270,11 +269,12 @@ def described(plan: Plan, count: int) -> str:
         facts = [f"rank {candidate.rank}", f"group {candidate.group}"]
         if candidate.missing is not None:
             facts.append(f"not in stock: {', '.join(candidate.missing)}" if candidate.missing else "purchasable")
+            facts += [f"{len(candidate.common)} common"] if candidate.common and candidate.purchasable else []
         if number := route.num_reactions:
             facts.append(f"{candidate.precedented_steps} of {number} step{'' if number == 1 else 's'} recorded")
         if candidate.fails_because:
             facts.append(f"fails: {candidate.fails_because}")
-        text.append(f"\n{', '.join(facts)}\n{route.format_tree(candidate.missing)}")
+        text.append(f"\n{', '.join(facts)}\n{route.format_tree(candidate.missing, candidate.common)}")
         text += [described_step(f"step {number}", step) for number, step in enumerate(candidate.steps, 1)]
         text += [f"buy {offer.smiles}: {offer.description}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []

@@ -107,7 +107,7 @@ def _file(plan: Plan, ending: str) -> Response:
         elif ending == ".html":
             save_page([plan], path)
         else:
-            save_picture(route, path, missing=candidate.missing, steps=candidate.steps)
+            save_picture(route, path, missing=candidate.missing, steps=candidate.steps, common=candidate.common)
         return Response(path.read_bytes(), media_type="application/octet-stream")
 
 

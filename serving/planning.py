@@ -320,14 +320,16 @@ def _plan_rows(
     """Return the plans with the names of their reactions, and drawings if requested. Equal routes share a drawing."""
 
     @cache
-    def drawing(route: Route, missing: tuple[str, ...] | None, steps: tuple[JudgedStep, ...]) -> str:
-        return route_svg(route, missing=missing, steps=steps)
+    def drawing(
+        route: Route, missing: tuple[str, ...] | None, steps: tuple[JudgedStep, ...], common: tuple[str, ...]
+    ) -> str:
+        return route_svg(route, missing=missing, steps=steps, common=common)
 
     def entry(candidate: Candidate) -> dict[str, Any]:
         check_time(end)
         row = candidate.to_dict()
         if body.svg and candidate.route is not None:
-            row["svg"] = drawing(candidate.route, candidate.missing, candidate.steps)
+            row["svg"] = drawing(candidate.route, candidate.missing, candidate.steps, candidate.common)
         return row
 
     rows = []

@@ -45,7 +45,8 @@ class Look:
 LOOKS = {
     "target": Look("#ffffff", "#334155", 1.8, "#334155", "target"),
     "intermediate": Look("#ffffff", "#dbe1e9", 1.2, "#475569", ""),
-    "in-stock": Look("#e8f6ed", "#2f9e5b", 1.5, "#17693a", "in stock", (((0.5, 5.0), (3.3, 8.0), (8.5, 1.5)),)),
+    "in-stock": Look("#e8f6ed", "#2f9e5b", 1.5, "#17693a", "sold", (((0.5, 5.0), (3.3, 8.0), (8.5, 1.5)),)),
+    "common": Look("#e9f1fd", "#4a7fc9", 1.5, "#1f4f94", "common", (((1.0, 4.5), (8.0, 4.5)),)),
     "missing": Look(
         "#fdecec", "#d64545", 1.5, "#a11f1f", "not in stock", (((1, 1), (8, 8)), ((1, 8), (8, 1))), (6.0, 4.0)
     ),
@@ -138,7 +139,10 @@ class Picture:
 
 
 def route_picture(
-    route: Route, missing: Iterable[str] | None = None, steps: Sequence[JudgedStep] | None = None
+    route: Route,
+    missing: Iterable[str] | None = None,
+    steps: Sequence[JudgedStep] | None = None,
+    common: Iterable[str] = (),
 ) -> Picture:
     """Draw the molecules of a route, and arrange them with their reactions.
 
@@ -147,12 +151,13 @@ def route_picture(
         missing: the starting materials that are not purchasable, as in `Candidate.missing`. All others then are.
         steps: its judged reactions, whose titles the arrows get, as in `Candidate.steps` (default: by the
             included library).
+        common: the others that are not known to be sold, as in `Candidate.common`.
 
     Returns:
         The picture.
     """
     tree, depictions = nodes(route), depict_route(route)
-    kinds = _kinds(tree, missing)
+    kinds = _kinds(tree, missing, common)
     labels = [_label(index, kind, depictions[index]) for index, kind in enumerate(kinds)]
     sizes = [_size(*parts) for parts in zip(depictions, kinds, labels, strict=True)]
     in_order = sorted((node for node in tree if node.step), key=lambda node: node.step)
@@ -176,17 +181,18 @@ def route_picture(
     )
 
 
-def _kinds(tree: list[Node], missing: Iterable[str] | None) -> list[str]:
+def _kinds(tree: list[Node], missing: Iterable[str] | None, common: Iterable[str]) -> list[str]:
     """Return the kind of each molecule, a key of `LOOKS`."""
-    absent = None if missing is None else {canonical_or_given(smiles) for smiles in missing}
+    known = dict.fromkeys(map(canonical_or_given, common), "common")
+    known |= dict.fromkeys(map(canonical_or_given, missing or ()), "missing")
     kinds = []
     for node in tree:
         if node.children:
             kinds.append("intermediate" if node.depth else "target")
-        elif absent is None:
+        elif missing is None:
             kinds.append("unknown")
         else:
-            kinds.append("missing" if canonical_or_given(node.route.smiles) in absent else "in-stock")
+            kinds.append(known.get(canonical_or_given(node.route.smiles), "in-stock"))
     return kinds
 
 

@@ -29,12 +29,18 @@ HEAD_WIDTH = 8.0
 MAX_SIDE, MAX_PIXELS = 32_000, 80_000_000
 
 
-def route_svg(route: Route, *, missing: Iterable[str] | None = None, steps: Sequence[JudgedStep] | None = None) -> str:
-    """Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with
-    its common name, or else its class, if a recorded reaction has the same transformation.
+def route_svg(
+    route: Route,
+    *,
+    missing: Iterable[str] | None = None,
+    steps: Sequence[JudgedStep] | None = None,
+    common: Iterable[str] = (),
+) -> str:
+    """Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
+    common name, or else its class, if a recorded reaction has the same transformation.
 
-    Purchasable starting materials are green with a check mark. Others are red with a cross and a dashed frame. They
-    are grey without `missing`. The picture has a white background. It contains no `id`, script, font or address, so
+    Starting materials that are sold are green with a check mark, and those that are common are blue with a line. Others
+    are red with a cross and a dashed frame. They are grey without `missing`. The picture has a white background. It contains no `id`, script, font or address, so
     one page can contain any number of pictures.
 
     Args:
@@ -43,15 +49,20 @@ def route_svg(route: Route, *, missing: Iterable[str] | None = None, steps: Sequ
             `Stock.missing(route)`. All others then are.
         steps: its judged reactions, whose titles the arrows get, as in `Candidate.steps` (default: by the
             included library).
+        common: the others that are not known to be sold, as in `Candidate.common`.
 
     Returns:
         A `<svg>` element.
     """
-    return picture_svg(route_picture(route, missing, steps))
+    return picture_svg(route_picture(route, missing, steps, common))
 
 
 def route_png(
-    route: Route, *, missing: Iterable[str] | None = None, steps: Sequence[JudgedStep] | None = None
+    route: Route,
+    *,
+    missing: Iterable[str] | None = None,
+    steps: Sequence[JudgedStep] | None = None,
+    common: Iterable[str] = (),
 ) -> bytes:
     """Draw the picture of `route_svg` as PNG, with two pixels per SVG pixel, or fewer if the image would be too large.
 
@@ -61,11 +72,12 @@ def route_png(
         route: as for `route_svg`.
         missing: as for `route_svg`.
         steps: as for `route_svg`.
+        common: as for `route_svg`.
 
     Returns:
         The contents of a PNG file.
     """
-    drawn = route_picture(route, missing, steps)
+    drawn = route_picture(route, missing, steps, common)
     scale = min(2.0, MAX_SIDE / max(drawn.width, drawn.height), math.sqrt(MAX_PIXELS / (drawn.width * drawn.height)))
     # Pillow's own font, so that a picture is the same on every machine, even on one without fonts
     font = ImageFont.load_default(LABEL_SIZE)
@@ -89,6 +101,7 @@ def save_picture(
     *,
     missing: Iterable[str] | None = None,
     steps: Sequence[JudgedStep] | None = None,
+    common: Iterable[str] = (),
 ) -> None:
     """Write the picture of a route atomically: readers see the old file or the complete new one.
 
@@ -97,6 +110,7 @@ def save_picture(
         path: a file name that ends in `.svg` or `.png`. Its folder must exist.
         missing: as for `route_svg`.
         steps: as for `route_svg`.
+        common: as for `route_svg`.
 
     Raises:
         ValueError: the name has another ending.
@@ -105,10 +119,10 @@ def save_picture(
     path = Path(path)
     check_picture(path)
     if path.suffix.lower() == ".svg":
-        svg = route_svg(route, missing=missing, steps=steps)
+        svg = route_svg(route, missing=missing, steps=steps, common=common)
         data = f'<?xml version="1.0" encoding="UTF-8"?>\n{svg}\n'.encode()
     else:
-        data = route_png(route, missing=missing, steps=steps)
+        data = route_png(route, missing=missing, steps=steps, common=common)
     with atomic_write(path) as temporary:
         temporary.write_bytes(data)
 

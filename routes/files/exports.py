@@ -20,8 +20,8 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     """Yield the molecules of the distinct routes of a plan, each once per role, as records of an SD file.
 
     A record has the fields `id` and `solved` (of the target), `smiles`, `role` (`target`, `intermediate` or `starting
-    material`), `in_stock` (of starting materials, if there is a stock) and `routes` (the ranks of the routes with the
-    molecule).
+    material`), `in_stock` and, if it is, `stock` (of starting materials, if there is a stock: `sold` or `common`) and
+    `routes` (the ranks of the routes with the molecule).
 
     Args:
         plan: the plan.
@@ -42,6 +42,8 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
             fields["routes"][candidate.rank] = None  # a dict keeps each rank once
             if candidate.missing is not None and (smiles, role) in bought:
                 fields["in_stock"] = smiles not in candidate.missing
+                if fields["in_stock"]:
+                    fields["stock"] = "common" if smiles in candidate.common else "sold"
     for fields in records.values():
         molecule = _drawn(fields["smiles"])
         if molecule is None:

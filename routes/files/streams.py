@@ -29,8 +29,8 @@ from .reaction_lines import to_reaction_line
 # (https://owasp.org/www-community/attacks/CSV_Injection). No SMILES of a molecule begins like this.
 _FORMULA = re.compile(r"[=+\-@\t\r](?![\d.,]+$)")
 CSV_COLUMNS = (
-    "id", "target", "solved", "rank", "group", "score", "n_steps", "purchasable", "precedented", "fails_because",
-    "missing", "reactions", "remarks", "route", "problem",
+    "id", "target", "solved", "rank", "group", "score", "n_steps", "purchasable", "sold", "precedented",
+    "fails_because", "missing", "reactions", "remarks", "route", "problem",
 )  # fmt: skip
 # The columns of a table with one line per target.
 SUMMARY_COLUMNS = (

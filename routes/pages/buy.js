@@ -3,8 +3,8 @@ import { copy, download } from "./share.js";
 
 // What the routes shown begin from.
 export const needs = () => [...document.querySelectorAll("[data-need]")];
-const STOCK = { "in-stock": "yes", missing: "no", unknown: "" };
-const OFFER = ["form", "sold_as", "price", "unit", "vendor", "catalogue_number"];
+const STOCK = { "in-stock": "sold", common: "common", missing: "no", unknown: "" };
+const OFFER = ["form", "sold_as", "price", "unit", "vendor", "catalogue_number", "reactions"];
 // A spreadsheet evaluates a cell that begins like this, unless it is a number. A leading quote makes it text.
 const FORMULA = /^[=+\-@\t\r](?![\d.,]+$)/;
 const plain = text => FORMULA.test(text) ? `'${text}` : text;
@@ -14,7 +14,7 @@ function table() {
     const numbers = [...row.querySelectorAll("a")].filter(link => !document.getElementById(link.hash.slice(1)).hidden);
     return [row.dataset.need, STOCK[row.className], numbers.map(link => link.textContent).join(" "), ...OFFER.map(name => row.dataset[name] ?? "")];
   });
-  return [["smiles", "in_stock", "routes", ...OFFER], ...rows];
+  return [["smiles", "stock", "routes", ...OFFER], ...rows];
 }
 const BUY = {
   copy: button => copy(table().slice(1).map(([smiles]) => smiles).join("\n"), button),

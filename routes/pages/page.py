@@ -159,7 +159,7 @@ def tree_html(candidate: Candidate, have: Sequence[str] = (), forbidden: Sequenc
     """
     assert candidate.route is not None
     leaves = list(dict.fromkeys(candidate.route.leaves()))
-    svg = picture_svg(route_picture(candidate.route, candidate.missing, candidate.steps), _SHOW)
+    svg = picture_svg(route_picture(candidate.route, candidate.missing, candidate.steps, candidate.common), _SHOW)
     drawn = _DrawnRoute(1, 1, candidate, candidate.route, leaves, Markup(svg), "recorded")
     values = {"have": have, "forbidden": forbidden, "looks": LOOKS, "sections": ()}
     return templates().get_template("tree.html").render(drawn=drawn, needs=_needs([drawn]), **values)
@@ -196,7 +196,7 @@ def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:
     """
     shown = []
     for candidate, route in plan.found[:most]:
-        picture = route_picture(route, candidate.missing, candidate.steps)
+        picture = route_picture(route, candidate.missing, candidate.steps, candidate.common)
         others = [num_alternatives(step, candidate.library) if has_builder else 0 for step in route.steps()]
         shown.append((candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}", others))
     return templates().get_template("plan.html").render(plan=plan, shown=shown, has_builder=has_builder)
@@ -249,7 +249,9 @@ class _DrawnRoute:
     def kind(self, leaf: str) -> str:
         """Return the status of a starting material, a key of `LOOKS`."""
         missing = self.candidate.missing
-        return "unknown" if missing is None else "missing" if leaf in missing else "in-stock"
+        if missing is None:
+            return "unknown"
+        return "missing" if leaf in missing else "common" if leaf in self.candidate.common else "in-stock"
 
 
 @dataclass(frozen=True)
@@ -340,7 +342,7 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
         portrait = None
     groups: dict[tuple[str, ...], _Group] = {}
     for rank, (candidate, route) in enumerate(plan.found, 1):
-        picture = route_picture(route, candidate.missing, candidate.steps)
+        picture = route_picture(route, candidate.missing, candidate.steps, candidate.common)
         key = tuple(sorted(canonical_or_given(child.smiles) for child in route.children))
         if key not in groups:
             groups[key] = _group(candidate, route, picture, shared)

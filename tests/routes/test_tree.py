@@ -118,11 +118,18 @@ def test_only_single_tokens_are_joined(line, smiles):
 
 @pytest.mark.parametrize(
     ("missing", "marked", "end"),
-    [(None, [], ""), ((), AMIDE.leaves(), ", • 3 in stock"), (["CC(=O)O"], AMIDE.leaves()[1:], ", • 2 in stock"),
-     (AMIDE.molecules(), [], ", • 0 in stock")],
+    [(None, [], ""), ((), AMIDE.leaves(), ", • 3 sold"), (["CC(=O)O"], AMIDE.leaves()[1:], ", • 2 sold"),
+     (AMIDE.molecules(), [], ", • 0 sold")],
 )  # fmt: skip
 def test_a_tree_marks_what_is_in_stock(missing, marked, end):
     *lines, last = AMIDE.format_tree(missing).splitlines()
     assert [line.split()[-1] for line in lines] == AMIDE.molecules()
     assert [line.split()[-1] for line in lines if "•" in line] == marked
     assert last == "2 reactions, longest path 2; 3 starting materials" + end
+
+
+def test_a_tree_marks_what_is_common():
+    missing, common, sold = AMIDE.leaves()
+    text = AMIDE.format_tree([missing], [common])
+    assert f" {missing}" in text and f"◦ {common}\n" in text and f"• {sold}\n" in text
+    assert text.endswith("3 starting materials, • 1 sold, ◦ 1 common")

@@ -67,7 +67,7 @@ def test_from_a_target_to_a_picture_of_a_route_that_can_be_bought(chain_folder, 
     assert run(chain_folder, *words, "--html", "a.html", "--picture", "a.svg") == 3
     out = capsys.readouterr().out
     assert "not in stock: NCc1ccccc1" in out and "not in stock" in (tmp_path / "a.svg").read_text()
-    assert "├── • CC(=O)O\n└── NCc1ccccc1\n" in out and "; 2 starting materials, • 1 in stock\n" in out
+    assert "├── • CC(=O)O\n└── NCc1ccccc1\n" in out and "; 2 starting materials, • 1 sold\n" in out
     assert rows_of(tmp_path / "a.jsonl")[0]["solved"] is False
     words = [*words, "--overwrite", "--num-routes", "1", "--time-limit", "30", "--json", "b.json"]
     words += ["--export", "b.sdf", "--export", "b.rdf.gz", "--export", "b.summary.csv"]

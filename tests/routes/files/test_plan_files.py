@@ -139,12 +139,15 @@ def test_molecules_and_reactions_for_other_programs(tmp_path):
     told = []
     for one in Chem.SDMolSupplier(str(tmp_path / "a.sdf")):
         fields = one.GetPropsAsDict(autoConvertStrings=False)
-        told.append((Chem.MolToSmiles(one), *map(fields.get, ("id", "role", "routes", "in_stock"))))
+        told.append((Chem.MolToSmiles(one), *map(fields.get, ("id", "role", "routes", "in_stock", "stock"))))
         assert fields["solved"] == str(fields["id"] == "the ester").lower()
     assert told[:6] == [
-        ("COC(C)=O", "the ester", "target", "1; 2", None), ("CC(=O)O", "the ester", "starting material", "1", "false"),
-        ("CO", "the ester", "starting material", "1; 2", "true"), ("CC(=O)O", "the ester", "intermediate", "2", None),
-        ("CC(C)O", "the ester", "starting material", "2", "true"), ("O", "the ester", "starting material", "2", "true"),
+        ("COC(C)=O", "the ester", "target", "1; 2", None, None),
+        ("CC(=O)O", "the ester", "starting material", "1", "false", None),
+        ("CO", "the ester", "starting material", "1; 2", "true", "sold"),
+        ("CC(=O)O", "the ester", "intermediate", "2", None, None),
+        ("CC(C)O", "the ester", "starting material", "2", "true", "sold"),
+        ("O", "the ester", "starting material", "2", "true", "sold"),
     ]  # fmt: skip
     assert told[6][:3] == (Chem.CanonSmiles(CHIRAL.smiles), "chiral", "target")  # its stereochemistry is drawn
     phenol = plan_of("COc1ccccc1", "ring", Route("COc1ccccc1", (Route("[O-]c1ccccc1.[Na+]"), Route("CI"))))
@@ -206,7 +209,7 @@ def test_text_table_and_page_say_which_materials_are_in_stock(tmp_path, source):
         write_plans(tmp_path / "plans", [plan], source)
         ((plan, _),) = read_plans(tmp_path / "plans")
     lines = [line for line in described(plan, 1).splitlines() if line.startswith(("├", "│", "└"))]
-    assert [line.split()[-1] for line in lines if "•" in line] == [BOUGHT] and "• 1 in stock" in described(plan, 1)
+    assert [line.split()[-1] for line in lines if "•" in line] == [BOUGHT] and "• 1 sold" in described(plan, 1)
     (row,) = table(tmp_path, [plan])
     assert set(row["missing"].split()) == set(ABSENT) and row["purchasable"] == "false"
     page = "".join(routes_page([plan]))

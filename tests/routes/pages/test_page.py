@@ -98,7 +98,7 @@ def test_summaries_of_routes_on_the_page():
     assert "Not planned. 'C1CC' is not a molecule that RDKit can read." in words and "No route was found." in words
     assert "3 targets · 2 distinct routes · 1 purchasable (all starting materials in stock)" in words
     assert "Target 1 of 3 CC(=O)NCc1ccccc1 Copy SMILES 2 routes, 1 purchasable" in words
-    assert "✕ not in stock CC(=O)Cl" in words and "✓ in stock N#Cc1ccccc1" in words
+    assert "✕ not in stock CC(=O)Cl" in words and "✓ sold N#Cc1ccccc1" in words
 
 
 def test_hostile_text_stays_text():

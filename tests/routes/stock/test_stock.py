@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 from rdkit import Chem
 
-from weftformer.routes import Candidate, Route, Stock
+from weftformer.routes import Candidate, Plan, Route, Stock
 from weftformer.routes.chemistry.forms import OTHER_SALT, OTHER_TAUTOMER
+from weftformer.routes.drawing.picture import route_picture
+from weftformer.routes.pages.page import routes_page
 from weftformer.routes.plans import ranked
 from weftformer.routes.stock import stock as stock_module
-from weftformer.routes.stock.offers import Offer
+from weftformer.routes.stock.offers import ZINC, Offer
+from weftformer.routes.stock.stock import with_own
+from weftformer.scripts.routes_plan import described
 
 # ethanol, benzene, acetic acid
 KEYS = ["LFQSCWFLJHTTHZ-UHFFFAOYSA-N", "UHOVQNZJYSORNB-UHFFFAOYSA-N", "QTBSBXVTEAMEQO-UHFFFAOYSA-N"]
@@ -226,6 +230,29 @@ def test_prices_vendors_and_numbers_are_kept(tmp_path):
         Candidate.from_dict(one.to_dict()) == Candidate.from_dict(older) == one
         and one.to_dict()["offers"][1]["form"] == "HCl salt"
     )
+
+
+def test_common_molecules_rank_behind_sold_ones(tmp_path):
+    (tmp_path / "list.csv").write_text("smiles,reactions,zinc\nCC(=O)Cl,392,\nCC(=O)O,57,1\nNCc1ccccc1,1,1\n")
+    for stock in (read(tmp_path / "list.csv"), read(tmp_path / "list.csv")):
+        assert [stock.offer(smiles) for smiles in ("CC(=O)Cl", "CC(=O)O")] == [
+            Offer("CC(=O)Cl", kind="common", reactions=392), Offer("CC(=O)O", vendor=ZINC, reactions=57)
+        ]  # fmt: skip
+    routes = [Route("CC(=O)NCc1ccccc1", (Route(acid), Route("NCc1ccccc1"))) for acid in ("CC(=O)Cl", "CC(=O)O")]
+    candidates = [Candidate("", -cost, 1, route) for cost, route in enumerate(routes)]
+    first, second = best = ranked(candidates, stock, evidence="recorded")
+    assert [one.route for one in best] == routes[::-1] and first.purchasable and second.purchasable
+    assert (first.sold, second.sold, second.common) == (True, False, ("CC(=O)Cl",))
+    assert ranked(candidates, with_own(stock, ["CC(=O)Cl"]), evidence="recorded")[0].route == routes[0]
+    assert Candidate.from_dict(second.to_dict()) == second and not second.to_dict()["sold"]
+    assert second.offers[0].description == "common, used by 392 recorded reactions"
+    assert [candidate.sold for candidate in candidates] == [None, None]
+    text = described(Plan("CC(=O)NCc1ccccc1", best), 2)
+    assert "purchasable, 1 common" in text and "◦ CC(=O)Cl\n" in text and "1 sold, ◦ 1 common" in text
+    kinds = [card.kind for card in route_picture(second.route, second.missing, second.steps, second.common).cards]
+    assert kinds == ["target", "common", "in-stock"]
+    page = routes_page([Plan("CC(=O)NCc1ccccc1", best)])
+    assert "✓ purchasable, 1 common" in page and '<li class="common">' in page and "392 recorded" in page
 
 
 def test_an_sd_file_is_a_stock(tmp_path):
