@@ -2,13 +2,13 @@
 
 Run it with `python -m weftformer.recipes.shipped_routes --model runs/routes routes/shipped/weft-routes` for either
 model, and with `--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock `paroutes`, which is the starting materials of
-recorded routes. `shipped_stock` writes the included stock. `--reactions uspto-full-part.jsonl.gz uspto-480k-part.jsonl.gz --known paroutes-n5.jsonl.gz
-uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz
-uspto-50k-test.jsonl.gz held-out-2000.jsonl.gz` adds mapped reactions to the earlier library of 65,148 reactions of the
-known files, which rxnmapper has mapped. It leaves out what makes a molecule that the excluded routes make, and takes a
-core about an hour. With `--positions`, the same files are counted for the positions of aromatic substitutions instead.
-`--remove-doubtful` then removes transformations that pair the starting material of one example of a patent with the
-product of another, in ten minutes.
+recorded routes. `shipped_stock` writes the included stock. `--reactions uspto-full-part.jsonl.gz
+uspto-480k-part.jsonl.gz --known paroutes-n5.jsonl.gz uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude
+paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz held-out-2000.jsonl.gz` adds mapped reactions to
+the earlier library of 65,148 reactions of the known files, which rxnmapper has mapped. It leaves out what makes a
+molecule that the excluded routes make, and takes a core about an hour. With `--positions`, the same files are counted
+for the positions of aromatic substitutions instead. `--remove-doubtful` then removes transformations that pair the
+starting material of one example of a patent with the product of another, in ten minutes.
 
 The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision.
 They are still loaded in float32, in which CPUs compute faster. The cards (`README.md`) and `about.json` are written by

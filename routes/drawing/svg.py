@@ -36,12 +36,12 @@ def route_svg(
     steps: Sequence[JudgedStep] | None = None,
     common: Iterable[str] = (),
 ) -> str:
-    """Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with its
-    common name, or else its class, if a recorded reaction has the same transformation.
+    """Draw a route as SVG: the target on the left, its reactants to the right, and an arrow for each reaction, with
+    its common name, or else its class, if a recorded reaction has the same transformation.
 
-    Starting materials that are sold are green with a check mark, and those that are common are blue with a line. Others
-    are red with a cross and a dashed frame. They are grey without `missing`. The picture has a white background. It contains no `id`, script, font or address, so
-    one page can contain any number of pictures.
+    Starting materials that are sold are green with a check mark, and those that are common are blue with a line.
+    Others are red with a cross and a dashed frame. They are grey without `missing`. The picture has a white
+    background. It contains no `id`, script, font or address, so one page can contain any number of pictures.
 
     Args:
         route: the route. A molecule that RDKit cannot read is shown as text.

@@ -36,7 +36,7 @@ def open_filter(name: str) -> Callable[[str], bool]:
             molbloom.buy("C", catalog=name)  # which downloads it
         except (OSError, ValueError) as error:
             raise OSError(
-                f"{name}: its filter could not be downloaded ({error}). Use zinc-instock-mini, which is part of molbloom."
+                f"{name}: its filter could not be downloaded ({error}). Use zinc-instock-mini, which needs nothing."
             ) from error
         return partial(molbloom.buy, catalog=name)
     with Path(name).open("rb") as file:  # molbloom ends the process if there is no file

@@ -49,8 +49,8 @@ class Offer:
 
     @property
     def description(self) -> str:
-        """Form, price, vendor and catalogue number as a text for an order, or that the molecule is common; empty if the
-        stock has no such data.
+        """Form, price, vendor and catalogue number as a text for an order, or that the molecule is common; empty if
+        the stock has no such data.
         """
         price = None if self.price is None else price_in_words(self.price, self.unit)
         form = self.form and f"as {self.form}" + (f" ({self.sold_as})" if self.sold_as else "")

@@ -140,10 +140,10 @@ class Stock:
         from columns or fields with such names.
 
         The file is read as gzip if its name ends in `.gz`. The hashes are cached beside the file
-        (`NAME.weft-stock.npz`), those of included stocks in the user's cache. The cache is used until the file changes.
-        Lines that are not molecules, or have a
-        SMILES of more than 2,000 characters, are counted in `num_bad`, and the first few of them are in `bad_lines`.
-        Entries of several molecules are counted in `num_salts`.
+        (`NAME.weft-stock.npz`), those of included stocks in the user's cache. The cache is used until the file
+        changes. Lines that are not molecules, or have a SMILES of more than 2,000 characters, are counted in
+        `num_bad`, and the first few of them are in `bad_lines`. Entries of several molecules are counted in
+        `num_salts`.
 
         Args:
             path: the file; or a Bloom filter, a `.bloom` file or a catalogue of molbloom such as `zinc-instock`; or
