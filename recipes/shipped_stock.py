@@ -105,8 +105,8 @@ def _pattern(smarts: str) -> Chem.Mol:
 
 def size_of(molecule: Chem.Mol) -> int:
     """Return the number of heavy atoms besides protecting groups."""
-    found = (atoms * len(molecule.GetSubstructMatches(_pattern(group))) for group, atoms in GROUPS.items())
-    return molecule.GetNumHeavyAtoms() - sum(found)
+    protected = (atoms * len(molecule.GetSubstructMatches(_pattern(group))) for group, atoms in GROUPS.items())
+    return molecule.GetNumHeavyAtoms() - sum(protected)
 
 
 def is_listed(entry: Entry, num_made: int) -> bool:

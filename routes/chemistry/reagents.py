@@ -71,14 +71,14 @@ def is_solvent(smiles: str) -> bool:
 
 def reagent_name(smiles: str) -> str:
     """Return the common name of a compound, or its SMILES. `smiles` is one that [`compounds`] returns."""
-    known = _table().get(smiles)
-    return known.name if known else smiles
+    compound = _table().get(smiles)
+    return compound.name if compound else smiles
 
 
 def role_of(smiles: str) -> str:
     """Return the role of a compound in most reactions, such as "base"; "reagent" if it is not in the table."""
-    known = _table().get(smiles)
-    return known.role if known else _OTHER
+    compound = _table().get(smiles)
+    return compound.role if compound else _OTHER
 
 
 def usual_sets(sets: Iterable[tuple[str, int]], product: str, reactants: Sequence[str]) -> list[tuple[list[str], int]]:
@@ -87,40 +87,42 @@ def usual_sets(sets: Iterable[tuple[str, int]], product: str, reactants: Sequenc
 
     Water, brine, drying agents and counter-ions are left out, and so are acids such as HCl if they come with the salt
     of an amine: those beside a base or a coupling reagent, and all of a step that consumes an amine. Sets that are
-        then
-    equal are one, with the sum of their numbers. Sets of solvents alone are last. If nothing is left, the sets stay.
+    then equal are one, with the sum of their numbers. Sets of solvents alone are last. If nothing is left, the sets
+    stay.
 
     Args:
         sets: the compounds of each set, as [`compounds`] returns them with blanks between them, and its number.
         product, reactants: SMILES of the step.
     """
-    given = [(smiles.split(), number) for smiles, number in sets]
+    recorded = [(smiles.split(), number) for smiles, number in sets]
     consumes_amine = _num_amines([product]) < _num_amines(reactants)
     numbers = Counter[tuple[str, ...]]()
-    for smiles, number in given:
-        if kept := _kept(smiles, consumes_amine):
-            numbers[tuple(_in_order(kept))] += number
+    for smiles, number in recorded:
+        if reagents := _reagents_of(smiles, consumes_amine):
+            numbers[tuple(_in_order(reagents))] += number
     if not numbers:
-        return [(_in_order(smiles), number) for smiles, number in given]
+        return [(_in_order(smiles), number) for smiles, number in recorded]
     merged = sorted(numbers.items(), key=lambda item: (all(map(is_solvent, item[0])), -item[1]))
     return [(list(smiles), number) for smiles, number in merged]
 
 
-def _kept(smiles: Sequence[str], consumes_amine: bool) -> list[str]:
+def _reagents_of(smiles: Sequence[str], consumes_amine: bool) -> list[str]:
+    """Return the compounds of a set without work-up and the acid of a salt."""
     roles = set(map(role_of, smiles))
     without = _BESIDES | {_SALT_ACID} if consumes_amine or roles & _NEUTRALISE else _BESIDES
-    return [one for one in smiles if role_of(one) not in without]
+    return [compound for compound in smiles if role_of(compound) not in without]
 
 
 def _in_order(smiles: Iterable[str]) -> list[str]:
-    table, other = _table(), next(known.rank for known in _table().values() if known.role == _OTHER)
-    return sorted(smiles, key=lambda one: (table[one].rank if one in table else other, one))
+    table = _table()
+    other = next(compound.rank for compound in table.values() if compound.role == _OTHER)
+    return sorted(smiles, key=lambda text: (table[text].rank if text in table else other, text))
 
 
 def _num_amines(smiles: Iterable[str]) -> int:
     """Return the number of basic amines with hydrogen."""
-    canonical = [canonical_or_given(one) for one in smiles if read_molecule(one)]
-    return sum(len(structure(one).GetSubstructMatches(_amine())) for one in canonical)
+    canonical = [canonical_or_given(text) for text in smiles if read_molecule(text)]
+    return sum(len(structure(text).GetSubstructMatches(_amine())) for text in canonical)
 
 
 @cache
