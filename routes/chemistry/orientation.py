@@ -99,6 +99,11 @@ def position_counts() -> Mapping[str, Mapping[str, tuple[int, int]]]:
     return _table()["unseen"]
 
 
+def may_be_misdirected(name: str | None) -> bool:
+    """Return whether [`misdirection`] knows a transformation: a quick test, before substitutions are looked for."""
+    return name is None or name in _table()["directing"]["steps"]
+
+
 def misdirection(name: str | None, steps: Iterable[Substitution]) -> str | None:
     """Return why an electrophile does not enter a benzene ring where a step says, or None.
 
@@ -110,8 +115,6 @@ def misdirection(name: str | None, steps: Iterable[Substitution]) -> str | None:
         steps: the aromatic substitutions of the step.
     """
     directing = _table()["directing"]
-    if name is not None and name not in directing["steps"]:
-        return None
     for substitution in steps:
         if substitution.kind not in directing["kinds"] and name not in directing["always"]:
             continue

@@ -87,6 +87,11 @@ class MappedStep:
                 numbers.add(number)
         return numbers
 
+    @cached_property
+    def loses_atoms(self) -> bool:
+        """Whether atoms of the reactants are not in the product."""
+        return len(self._kept) < len(self._before)
+
     def number(self, index: int) -> int:
         """Return the number of an atom of the reactants, 0 if it has none."""
         return self.reactants.GetAtomWithIdx(index).GetAtomMapNum()
