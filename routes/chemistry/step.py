@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from rdkit import Chem
@@ -43,7 +43,7 @@ class MappedStep:
 
     @cached_property
     def _after(self) -> dict[int, list[Any]]:
-        return {number: environment for number, *environment in _environments(structure(self.product))}
+        return _of_product(self.product)
 
     @cached_property
     def _before(self) -> list[tuple[Any, ...]]:
@@ -133,17 +133,26 @@ class MappedStep:
 
     def _match(self, group: str) -> tuple[list[Atoms], list[Atoms]]:
         """Return the atoms of a group where it reacts, and where it stays."""
-        if group not in self._matches:
+        places = self._matches.get(group)
+        if places is None:
             matches = () if self.reactants is None else self.reactants.GetSubstructMatches(patterns()[group])
-            changed = [atoms for atoms in matches if not self._changed.isdisjoint(atoms)]
-            stays = [atoms for atoms in matches if self._changed.isdisjoint(atoms) and self._kept.issuperset(atoms)]
-            self._matches[group] = changed, stays
-        return self._matches[group]
+            places = self._matches[group] = [], []
+            for atoms in matches:
+                if not self._changed.isdisjoint(atoms):
+                    places[0].append(atoms)
+                elif self._kept.issuperset(atoms):
+                    places[1].append(atoms)
+        return places
 
     @cached_property
     def substitutions(self) -> list[Substitution]:
         """The aromatic substitutions that could have taken another position."""
         return [] if self.reactants is None else list(substitutions(self.molecule, self.reactants))
+
+
+@lru_cache(16)  # a product has many proposals
+def _of_product(smiles: str) -> dict[int, list[Any]]:
+    return {number: environment for number, *environment in _environments(structure(smiles))}
 
 
 def _environments(molecule: Any, from_maps: bool = False) -> list[tuple[int, set[tuple[int, Any]], int, int]]:
