@@ -93,7 +93,8 @@ def objections(
             yield rule.objection
     if may_be_misdirected(name) and (reason := misdirection(name, step.substitutions)):
         yield Objection(reason)
-    yield from _other_protecting_groups(step)
+    if name is None or name in _table()["deprotections"]:
+        yield from _other_protecting_groups(step)
     if not only_refusing:
         yield from _other_sites(step)
 
