@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache, lru_cache
-from importlib.resources import files
-from typing import Any
 
 from rdkit import Chem
 
 from .molecules import KNOWN, structure
+from .tables import table, table_patterns
 
 GROUPS = "groups.json"
 
 
-@cache
-def groups_table() -> dict[str, Any]:
-    """Return the table of groups and of the rules about them."""
-    return json.loads(files("weftformer.routes.chemistry").joinpath(GROUPS).read_text(encoding="utf-8"))
-
-
-@cache
 def patterns() -> dict[str, Chem.Mol]:
     """Return the pattern of each functional group, by its name."""
-    return {name: Chem.MolFromSmarts(smarts) for name, smarts in groups_table()["groups"].items()}
+    return table_patterns(GROUPS, "groups")
 
 
 @cache
 def counted_groups() -> tuple[str, ...]:
     """Return the names of the groups that a library counts beside its transformations."""
-    table = groups_table()
-    return tuple(name for name in table["groups"] if name not in table["uncounted"])
+    return tuple(name for name in table(GROUPS)["groups"] if name not in table(GROUPS)["uncounted"])
 
 
 @lru_cache(KNOWN)
@@ -53,4 +43,4 @@ def unstable_kind(smiles: str) -> str | None:
 
 @cache
 def _unstable() -> list[tuple[str, list[Chem.Mol]]]:
-    return [(row["why"], list(map(Chem.MolFromSmarts, row["smarts"]))) for row in groups_table()["unstable"]]
+    return [(row["why"], list(map(Chem.MolFromSmarts, row["smarts"]))) for row in table(GROUPS)["unstable"]]

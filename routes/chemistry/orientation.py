@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from rdkit import Chem
+
+from .tables import table, table_patterns
 
 ORIENTATION = "orientation.json"
 _BENZENE = 6
@@ -96,12 +95,12 @@ def position_counts() -> Mapping[str, Mapping[str, tuple[int, int]]]:
     """Return, for each kind of substitution, the positions that are hardly ever taken, with the number of recorded
     reactions that took them and the number of those that could have.
     """
-    return _table()["unseen"]
+    return table(ORIENTATION)["unseen"]
 
 
 def may_be_misdirected(name: str | None) -> bool:
     """Return whether [`misdirection`] knows a transformation: a quick test, before substitutions are looked for."""
-    return name is None or name in _table()["directing"]["steps"]
+    return name is None or name in table(ORIENTATION)["directing"]["steps"]
 
 
 def misdirection(name: str | None, steps: Iterable[Substitution]) -> str | None:
@@ -114,7 +113,7 @@ def misdirection(name: str | None, steps: Iterable[Substitution]) -> str | None:
         name: the common name of the transformation.
         steps: the aromatic substitutions of the step.
     """
-    directing = _table()["directing"]
+    directing = table(ORIENTATION)["directing"]
     for substitution in steps:
         if substitution.kind not in directing["kinds"] and name not in directing["always"]:
             continue
@@ -212,17 +211,7 @@ def _drawn(atom: Any, system: list[Any]) -> str:
 def _substituents(molecule: Any) -> dict[int, str]:
     """Return the names of the substituents of aromatic carbon atoms, by the index of these atoms."""
     names: dict[int, str] = {}
-    for name, pattern in _patterns().items():
+    for name, pattern in table_patterns(ORIENTATION, "substituents").items():
         for ring_atom, *_ in molecule.GetSubstructMatches(pattern):
             names.setdefault(ring_atom, name)
     return names
-
-
-@cache
-def _table() -> dict[str, Any]:
-    return json.loads(files("weftformer.routes.chemistry").joinpath(ORIENTATION).read_text(encoding="utf-8"))
-
-
-@cache
-def _patterns() -> dict[str, Any]:
-    return {name: Chem.MolFromSmarts(smarts) for name, smarts in _table()["substituents"].items()}

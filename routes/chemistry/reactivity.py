@@ -6,20 +6,17 @@ protecting groups with the conditions that remove them, and sites of halides by 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib.resources import files
-from typing import Any, Literal, NamedTuple
-
-from rdkit import Chem
+from typing import Literal, NamedTuple
 
 from .groups import groups_of
 from .orientation import may_be_misdirected, misdirection
 from .step import MappedStep
+from .tables import table, table_patterns
 
 REACTIVITY = "reactivity.json"
-# What removes all groups that acid removes. It is named beside others only.
+# It removes whatever acid removes, so a reason that has acid leaves it out.
 _BROMIDE = "boron tribromide"
 Effect = Literal["refuses", "ranks lower", "note"]
 
@@ -93,7 +90,7 @@ def objections(
             yield rule.objection
     if may_be_misdirected(name) and (reason := misdirection(name, step.substitutions)):
         yield Objection(reason)
-    if name is None or name in _table()["deprotections"]:
+    if name is None or name in table(REACTIVITY)["deprotections"]:
         yield from _other_protecting_groups(step)
     if not only_refusing:
         yield from _other_sites(step)
@@ -122,17 +119,17 @@ def vanished_group(step: MappedStep) -> str | None:
     emptied = step.hydrogenated_atoms
     if not emptied:
         return None
-    for name, pattern in _removals().items():
+    for name, pattern in table_patterns(REACTIVITY, "removals").items():
         for site, group in (atoms[:2] for atoms in step.reactants.GetSubstructMatches(pattern)):
-            for kept, lost in ((site, group), (group, site)):
-                if step.number(kept) in emptied and not step.is_in_product(lost):
+            for atom, substituent in ((site, group), (group, site)):
+                if step.number(atom) in emptied and not step.is_in_product(substituent):
                     return name
     return None
 
 
 def _other_sites(step: MappedStep) -> Iterator[Objection]:
     """Yield an objection if a halide reacts while the same halide stays at a site of higher rank."""
-    for ranked in _table()["sites"]:
+    for ranked in table(REACTIVITY)["sites"]:
         for rank, site in enumerate(ranked[1:], 1):
             if not step.reacts(site):
                 continue
@@ -145,38 +142,29 @@ def _other_sites(step: MappedStep) -> Iterator[Objection]:
 def _other_protecting_groups(step: MappedStep) -> Iterator[Objection]:
     """Yield an objection if the conditions that remove a protecting group remove another one that stays.
 
-    A group whose removal leaves the other one in some conditions is fine, if that is slower there, the reader has to
-    know, if both leave alike, the order is not clear, and if the other one always leaves first, the step is refused.
+    A condition that leaves the other group alone raises nothing. If there is none, a condition that removes the other
+    group more slowly is a note. Equal rates rank the route lower. If the other group is always removed first, the step
+    is refused.
     """
     if "." in step.mapped or not step.loses_atoms:
         return
-    table: dict[str, dict[str, float]] = _table()["protecting_groups"]
-    removed = [name for name in table if step.leaves(name)]
+    rates: dict[str, dict[str, float]] = table(REACTIVITY)["protecting_groups"]
+    removed = [name for name in rates if step.leaves(name)]
     if not removed:
         return
-    staying = [name for name in table if step.stays(name) and name not in removed]
+    staying = [name for name in rates if step.stays(name) and name not in removed]
     for group in removed:
         for other in staying:
-            margins = [rate - table[other].get(condition, 0) for condition, rate in table[group].items()]
-            if any(condition not in table[other] for condition in table[group]):
+            if not rates[group].keys() <= rates[other].keys():
                 continue
-            conditions = " or ".join(name for name in table[group] if "acid" not in table[group] or name != _BROMIDE)
+            margins = [rate - rates[other][condition] for condition, rate in rates[group].items()]
+            conditions = " or ".join(name for name in rates[group] if "acid" not in rates[group] or name != _BROMIDE)
             if max(margins) > 0:
                 yield Objection(f"{conditions} also removes the {other}: it has to be mild", "note")
             elif max(margins) == 0:
                 yield Objection(f"{conditions} also removes the {other}", "ranks lower")
             else:
                 yield Objection(f"{conditions} removes the {other} first")
-
-
-@cache
-def _table() -> dict[str, Any]:
-    return json.loads(files("weftformer.routes.chemistry").joinpath(REACTIVITY).read_text(encoding="utf-8"))
-
-
-@cache
-def _removals() -> dict[str, Any]:
-    return {name: Chem.MolFromSmarts(smarts) for name, smarts in _table()["removals"].items()}
 
 
 @cache
@@ -193,5 +181,5 @@ def _rules(kind: str) -> list[_Rule]:
             Objection(row["why"], row.get("effect", "refuses")),
             *(frozenset(row.get(key, ())) for key in conditions),
         )
-        for row in _table()[kind]
+        for row in table(REACTIVITY)[kind]
     ]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
-from importlib.resources import files
 from math import gcd
 from typing import Any, NamedTuple
 
 from rdkit import Chem, rdBase
 
 from .molecules import canonical_or_given, read_molecule, structure
+from .tables import table
 
 REAGENTS_FILE = "reagents.json"
 _NUM_CACHED = 1 << 14
@@ -28,7 +27,7 @@ _AMINE = "[$([NX3;!H0]),$([NX4+;!H0]);!$(N~[!#6;!#1]);!$(N-[a]);!$(N-[#6]=[O,S,N
 
 
 class _Known(NamedTuple):
-    """What the table says of a compound: its name, and its role with the place of the role in the table."""
+    """A compound of the table: its name, and its role with the place of the role in the table."""
 
     name: str
     role: str
@@ -114,9 +113,9 @@ def _reagents_of(smiles: Sequence[str], consumes_amine: bool) -> list[str]:
 
 
 def _in_order(smiles: Iterable[str]) -> list[str]:
-    table = _table()
-    other = next(compound.rank for compound in table.values() if compound.role == _OTHER)
-    return sorted(smiles, key=lambda text: (table[text].rank if text in table else other, text))
+    known = _table()
+    other = next(compound.rank for compound in known.values() if compound.role == _OTHER)
+    return sorted(smiles, key=lambda text: (known[text].rank if text in known else other, text))
 
 
 def _num_amines(smiles: Iterable[str]) -> int:
@@ -150,10 +149,9 @@ def _charge(smiles: str) -> int:
 @cache
 def _table() -> dict[str, _Known]:
     """Return the compounds by canonical SMILES. A name with a blank at its end is a second spelling."""
-    table = json.loads(files("weftformer.routes.chemistry").joinpath(REAGENTS_FILE).read_text(encoding="utf-8"))
     return {
         _canonical(smiles) or smiles: _Known(name.rstrip(), role, rank)
-        for rank, (role, compounds_of_role) in enumerate(table.items())
+        for rank, (role, compounds_of_role) in enumerate(table(REAGENTS_FILE).items())
         for name, smiles in compounds_of_role.items()
     }
 
