@@ -2,9 +2,8 @@
 
 transformers copies the files of a custom model into one flat folder, and follows only imports within it. So the files
 of `configuration` and `modeling`, and `common/rules.py`, are written into one folder here, and their imports are
-rewritten. They contain the
-model and the plain path of decoding. The fast path and the splitting over processes come only with the installed
-package: they use many private names of transformers, which a later version may not have.
+rewritten. They contain the model and the plain path of decoding. The fast path and the splitting over processes come
+only with the installed package: they use many private names of transformers, which a later version may not have.
 `modeling/transformers_names.py` imports the other private names.
 
 A model of a subclass travels with the file of that class and the files that it imports, rewritten in the same way.

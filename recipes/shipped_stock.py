@@ -1,16 +1,13 @@
 """Write the included stock of `weftformer.routes.shipped`.
 
 `python -m weftformer.recipes.shipped_stock uspto-*.jsonl.gz` writes a table of molecules that suppliers list, from
-recorded
-reactions: `reactions` counts those that use the molecule, in any salt or charge, and `zinc` is 1 if molbloom's filter
-    of
-the molecules in stock of ZINC20 has it. 7% of the molecules that are not in stock count as present there.
+recorded reactions: `reactions` counts those that use the molecule, in any salt or charge, and `zinc` is 1 if
+molbloom's filter of the molecules in stock of ZINC20 has it. 7% of the molecules that are not in stock count as
+present there.
 
-A molecule is kept if it is small for the number of reactions that use it: the thresholds below are from reading
-    samples
-of 200 by eye, with the share of each size that the filter has. Of the last sample, 94% were taken for molecules
-that suppliers list. It takes a core ten minutes. Add `--sample 200` to
-print molecules for another reading.
+A molecule is kept if it is small for the number of reactions that use it. The thresholds below are from reading
+samples of 200 by eye, with the share of each size that the filter has. Of the last sample, 94% were taken for
+molecules that suppliers list. It takes a core ten minutes. Add `--sample 200` to print molecules for another reading.
 """
 
 import argparse

@@ -34,11 +34,10 @@ class Candidate:
     from 1 by their best rank. `missing` has the starting materials that are not in the stock, None without a stock or
     a route. `offers` has the stock's data for the others: another form, a price, a vendor, how common it is.
     `forward_ranks` has for each reaction, in the order of `Route.steps`, the rank of its product among the predictions
-    of a model that reads
-    the reactants (`routes.evaluation.round_trip`): 0 if it is not among them, and None if the model cannot read them.
-    Without a forward model, `forward_ranks` is None. `library` is the file of a user's own reactions with which the
-    steps are judged, besides the included ones. `judged` are the steps with their judgements, which are made once,
-    when the route is ranked or its `steps` are read, or which a file has.
+    of a model that reads the reactants (`routes.evaluation.round_trip`): 0 if it is not among them, and None if the
+    model cannot read them. Without a forward model, `forward_ranks` is None. `library` is the file of a user's own
+    reactions with which the steps are judged, besides the included ones. `judged` has the steps with their judgements:
+    those of a file, or those made once, when the route is ranked or its `steps` are read.
     """
 
     text: str

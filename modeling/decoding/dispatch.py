@@ -213,9 +213,8 @@ def reason_against_graphs(model: Any) -> str | None:
         return "the default dtype is not float32, or the default device is not a CPU"
     if rotary is not None and rotary.rope_type in GROWING_ROTARY:
         return "the model's positions change with the length of a text"
-    if (
-        type(model).compute_logits is not WeftForConditionalGeneration.compute_logits
-    ):  # the step calls it, a file cannot
+    # a compiled file cannot call a method that replaces it
+    if type(model).compute_logits is not WeftForConditionalGeneration.compute_logits:
         return "the model's `compute_logits` is not Weft's own"
     if model.config.router_noise == "always":
         return "the model's routers are noisy in each call"
@@ -240,9 +239,8 @@ class _State:
             self.objects += (type(module), *attributes.values(), *tensors)
             places += len(attributes["_forward_hooks"]), len(attributes["_forward_pre_hooks"])
             for tensor in tensors:
-                if (
-                    type(tensor) in _PLAIN_TENSORS
-                ):  # with the layout, which `weight.data = weight.data.t()` changes alone
+                if type(tensor) in _PLAIN_TENSORS:
+                    # the layout too: `weight.data = weight.data.t()` changes nothing else
                     places.append((tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()))
         self.values = (
             places,

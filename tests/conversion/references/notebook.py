@@ -1,8 +1,7 @@
 """The lecture notebook's transformer, written down from its formulas.
 
 One thing is not as published: the text normalises the output of the cross-attention alone. Its prose and its figure
-    have
-the residual around it, and so has this reference.
+have the residual around it, and so has this reference.
 """
 
 import math

@@ -1,8 +1,7 @@
 """The English-to-Persian tutorial's transformer, written down from its formulas.
 
 One thing is not as published: the text hands the decoder's own stream to the cross-attention as keys and values, so
-    that
-the source is never read. Its prose, figure and formulas take them from the encoder, and so does this reference.
+that the source is never read. Its prose, figure and formulas take them from the encoder, and so does this reference.
 """
 
 import math
