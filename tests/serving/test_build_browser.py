@@ -242,8 +242,8 @@ def test_a_session_is_saved_opened_and_exported(serve, tmp_path):
         page.locator("#buy summary").click()
         page.wait_for_timeout(1500)  # Chromium refuses more than ten downloads in a row without a pause
         table = saved("buy.csv", lambda: page.get_by_role("button", name="Save as CSV").click()).read_text()
-        assert f"{ACID},yes,,,,5.0,USD,,'{HOSTILE}" in table and page.locator("img").count() == 0
-        assert f"{AMINE},yes,,,,,,your own store" in table
+        assert f"{ACID},sold,,,,5.0,USD,,'{HOSTILE}" in table and page.locator("img").count() == 0
+        assert f"{AMINE},sold,,,,,,your own store" in table
         other = server.tab("build")
         other.locator("#file").set_input_files(file)
         expect(molecule(other, AMINE)).to_be_visible()
