@@ -119,7 +119,8 @@ class _Step:
         assert all(molecules), "a step whose molecules cannot be read has a fault"
         self.given = product, reactants
         self.product: Molecule = molecules[0]  # type: ignore[assignment]
-        self.reactants: list[Molecule] = molecules[1:]  # type: ignore[assignment]
+        # sorted, so that findings do not depend on the order given
+        self.reactants: list[Molecule] = sorted(filter(None, molecules[1:]), key=lambda molecule: molecule.canonical)
         self.parts = with_equivalents(product, reactants)  # SMILES of the reactants, as often as they are needed
         flat = without_stereo(self.product.canonical)
         is_stereo_alone = flat in [without_stereo(molecule.canonical) for molecule in self.reactants]
@@ -371,7 +372,7 @@ def _oddities(step: _Step, reactants: list[Molecule]) -> Iterator[Finding]:
         reactants: those that supply atoms.
     """
     yield from map(Finding, filter(None, map(lost_configuration, [step.given[0], *step.given[1]])))
-    for smiles, count in Counter(canonical_smiles(part) for part in step.parts).items():
+    for smiles, count in sorted(Counter(canonical_smiles(part) for part in step.parts).items()):
         if count > 1:
             yield Finding(f"{smiles} is used {count} times")
     product = structure(step.product.canonical)
