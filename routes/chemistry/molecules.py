@@ -242,8 +242,14 @@ def canonical_or_given(smiles: str) -> str:
 
 
 def plain_smiles(text: str) -> str:
-    """Return a SMILES without blanks: the text itself, or the canonical SMILES of a CXSMILES or of tokens."""
-    return canonical_or_given(text) if " " in text.strip() else text
+    """Return a SMILES without blanks: the text itself, or the canonical SMILES of a CXSMILES or of tokens. A
+    configuration of the CXSMILES that is not read is logged.
+    """
+    if " " not in text.strip():
+        return text
+    if lost := lost_configuration(text):
+        _logger.warning("%s", lost)
+    return canonical_or_given(text)
 
 
 def unreadable(smiles: str) -> str:
@@ -294,7 +300,7 @@ def one_molecule(smiles: str) -> str:
     Raises:
         ValueError: as in [`canonical_smiles`], or the SMILES contains several molecules.
     """
-    canonical = canonical_smiles(smiles)
+    canonical = canonical_smiles(plain_smiles(smiles))
     if "." in canonical:
         raise ValueError(f"{smiles!r} is {canonical.count('.') + 1} molecules, a salt or a mixture: give one of them.")
     return canonical

@@ -83,7 +83,7 @@ class Constraints:
     def __post_init__(self) -> None:
         # canonical, and hashable when lists were given
         if self.required_leaf is not None or self.forbidden:
-            from ..chemistry.molecules import canonical_reaction, canonical_smiles, one_molecule
+            from ..chemistry.molecules import canonical_reaction, canonical_smiles, one_molecule, plain_smiles
         if self.required_leaf is not None:
             object.__setattr__(self, "required_leaf", one_molecule(self.required_leaf))
         forbidden = []
@@ -92,7 +92,7 @@ class Constraints:
             if arrow:
                 forbidden.append(canonical_reaction([canonical_smiles(reactants)], canonical_smiles(product)))
             else:
-                forbidden.append(canonical_smiles(smiles))
+                forbidden.append(canonical_smiles(plain_smiles(smiles)))
         object.__setattr__(self, "forbidden", tuple(forbidden))
         object.__setattr__(self, "forbidden_substructures", tuple(self.forbidden_substructures))
         for smarts in self.forbidden_substructures:
@@ -208,8 +208,9 @@ class PlanSettings:
     def __post_init__(self) -> None:
         check_options(self)
         if self.have:
-            from ..chemistry.molecules import canonical_smiles
-        object.__setattr__(self, "have", tuple(sorted(canonical_smiles(smiles) for smiles in self.have)))
+            from ..chemistry.molecules import canonical_smiles, plain_smiles
+        have = sorted(canonical_smiles(plain_smiles(smiles)) for smiles in self.have)
+        object.__setattr__(self, "have", tuple(have))
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise NotAllowed("time_limit", self.time_limit, "give a number of seconds above 0.")
         if not self.grammar and not self.rules.is_empty:

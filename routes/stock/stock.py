@@ -23,21 +23,21 @@ from ...common.packed import check_file
 from ...common.progress import Progress
 from ...common.workers import WorkerProcesses
 from ..chemistry.forms import OTHER_SALT, OTHER_TAUTOMER, graph, parent_form, salt_in_words, tautomers
-from ..chemistry.molecules import KNOWN, canonical_or_given, hash64, parse
+from ..chemistry.molecules import KNOWN, canonical_or_given, hash64, lost_configuration, parse
 from ..shipped import STOCK, stock_file
 from ..tree import Route
 from .bloom import is_filter, open_filter
 from .offers import OWN, Kind, Offer
-from .tables import LOOK_AT, NO_FIELDS, Entry, read_entries, with_notes
+from .tables import LOOK_AT, NO_FIELDS, Entry, read_entries
 
 _logger = logging.getLogger(__name__)
 
 _INCHIKEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
-# The hashes of some entries and of their graphs, the entries that are not molecules, the notes, and the number of
-# salts.
-_Hashed = tuple[np.ndarray, np.ndarray, list[str], list[Any], int]
+# The hashes of some entries and of their graphs, the entries that are not molecules, the notes, the number of salts,
+# and what is not read of configurations.
+_Hashed = tuple[np.ndarray, np.ndarray, list[str], list[Any], int, list[str]]
 # Increase this number when the hashes are computed in another way, so that older caches are not read.
-_CACHE_VERSION = 6
+_CACHE_VERSION = 7
 # The number of entries that a worker process gets at once.
 _CHUNK = 50
 
@@ -100,14 +100,16 @@ class Stock:
 
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
-        entries = ((name, math.nan, *NO_FIELDS) for name in names)
-        self._fill(self._hashed(list(with_notes(entries, "stock"))))
+        entries = [(name, math.nan, *NO_FIELDS) for name in names]
+        self._fill(self._hashed(entries))
+        self._warn_of_flattened("stock")
 
     def _fill(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
         """Set the entries of the stock. `progress` is called with the number of entries in each chunk."""
         self._notes, self.num_salts, self.num_bad, self.bad_lines = _Notes(), 0, 0, list[str]()
+        self.num_flattened, self.flattened = 0, ""
         parts, graphs = list[np.ndarray](), list[np.ndarray]()
-        for hashes, some_graphs, wrong, notes, salts in chunks:
+        for hashes, some_graphs, wrong, notes, salts, losses in chunks:
             parts.append(hashes)
             graphs.append(some_graphs)
             for note in notes:
@@ -115,6 +117,8 @@ class Stock:
             self.num_salts += salts
             self.num_bad += len(wrong)
             self.bad_lines += wrong[: 5 - len(self.bad_lines)]
+            self.num_flattened += len(losses)
+            self.flattened = self.flattened or next(iter(losses), "")
             if progress is not None:
                 progress(len(hashes) + len(wrong))
             if len(parts) > 100_000:
@@ -143,7 +147,7 @@ class Stock:
         (`NAME.weft-stock.npz`), those of included stocks in the user's cache. The cache is used until the file
         changes. Lines that are not molecules, or have a SMILES of more than 2,000 characters, are counted in
         `num_bad`, and the first few of them are in `bad_lines`. Entries of several molecules are counted in
-        `num_salts`.
+        `num_salts`, and those whose configuration is relative or racemic, which is not read, in `num_flattened`.
 
         Args:
             path: the file; or a Bloom filter, a `.bloom` file or a catalogue of molbloom such as `zinc-instock`; or
@@ -177,12 +181,13 @@ class Stock:
             first = "; ".join(repr(line) for line in stock.bad_lines)
             lines = "1 line is not a molecule" if stock.num_bad == 1 else f"{stock.num_bad:,} lines are not molecules"
             _logger.warning("%s: %s. The first of them: %s.", path, lines, first)
+        stock._warn_of_flattened(path)
         return stock
 
     @classmethod
     def _read(cls, path: Path, workers: int, progress: bool, column: str | None) -> Stock:
         check_file(str(path))  # at once, because the entries of a bomb also take time
-        entries = with_notes(read_entries(path, column), path)
+        entries = read_entries(path, column)
         head = list(itertools.islice(entries, LOOK_AT))
         if not head:
             raise ValueError(f"{path} is empty: a stock contains one SMILES or InChIKey per line.")
@@ -217,7 +222,14 @@ class Stock:
         hashes = np.array([hash64(name) for name, *_ in entries_by_name], dtype=np.uint64)
         graphs = [hash64(graph(name)) for name, *_ in entries_by_name] if self.kind == "smiles" else []
         salts = sum("." in name for name, *_ in entries_by_name)
-        return [(hashes, np.array(graphs, dtype=np.uint64), wrong, notes, salts)]
+        losses = list(filter(None, (lost_configuration(entry) for entry, *_ in entries)))
+        return [(hashes, np.array(graphs, dtype=np.uint64), wrong, notes, salts, losses)]
+
+    def _warn_of_flattened(self, name: object) -> None:
+        if self.num_flattened:
+            _logger.warning(
+                "%s: entries with a relative configuration: %d. %s", name, self.num_flattened, self.flattened
+            )
 
     def _noted(self, name: str, price: float, about: Sequence[str]) -> Iterator[tuple[int, float, list[str]]]:
         """Yield the notes of an entry: price, unit, vendor and number by its name and, for a salt, also by its
@@ -244,6 +256,7 @@ class Stock:
             )
             stock.num_bad, stock.bad_lines = int(arrays["num_bad"]), [str(line) for line in arrays["bad_lines"]]
             stock.num_salts = int(arrays["num_salts"])
+            stock.num_flattened, stock.flattened = int(arrays["num_flattened"]), str(arrays["flattened"])
             return stock if stock._is_sound() else None
         except Exception:  # there is no cache yet, or it is damaged, for which numpy and zipfile have many errors
             return None  # read the file itself
@@ -265,6 +278,7 @@ class Stock:
             "stamp": np.array(stamp), "kind": np.array(self.kind), "hashes": self._hashes, "graphs": self._graphs,
             "num_bad": np.array(self.num_bad), "bad_lines": np.array(self.bad_lines, dtype=np.str_),
             "num_salts": np.array(self.num_salts),
+            "num_flattened": np.array(self.num_flattened), "flattened": np.array(self.flattened),
             **vars(self._notes) | {"text": np.frombuffer(self._notes.text, np.uint8)},
         }  # fmt: skip
         try:
@@ -368,7 +382,7 @@ class BloomStock(Stock):
 
     def __init__(self, name: str | Path, *, is_strict: bool = False):
         self.kind, self.is_strict, self.name = "smiles", is_strict, str(name)
-        self.num_bad, self.num_salts, self.bad_lines = 0, 0, list[str]()
+        self.num_bad, self.num_salts, self.bad_lines, self.num_flattened = 0, 0, list[str](), 0
         self._contains = open_filter(self.name)
 
     def __reduce__(self) -> Any:  # a filter has no state that can be pickled

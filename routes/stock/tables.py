@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...common.tables import Table, find_column, named_errors, read_table, text_of
-from ..chemistry.molecules import lost_configuration
 from ..chemistry.sd_files import SDRecord, read_sd_file
 from ..tree import SMILES_COLUMNS, smiles_and_name, with_whole_extension
 from .offers import ZINC
@@ -32,16 +31,6 @@ Entry = tuple[str, float, str, str, str, str, str]
 NO_FIELDS = ("", "", "", "", "")
 # The number of lines that decide what a file contains. A file is refused if more than half of them are unreadable.
 LOOK_AT = 1000
-
-
-def with_notes(entries: Iterable[Entry], name: object) -> Iterator[Entry]:
-    """Yield entries, with a warning for the first one whose relative configuration is not read."""
-    is_warned = False
-    for entry in entries:
-        if not is_warned and "|" in entry[0] and (lost := lost_configuration(entry[0])):
-            _logger.warning("%s: %s This is the first entry of its kind.", name, lost)
-            is_warned = True
-        yield entry
 
 
 def read_entries(path: Path, column: str | None) -> Iterator[Entry]:

@@ -8,8 +8,10 @@ from rdkit import Chem
 from weftformer.routes import Stock, judge
 from weftformer.routes.chemistry.double_bonds import wrong_marks
 from weftformer.routes.chemistry.molecules import canonical_smiles
+from weftformer.routes.files.formats import Part, parts_of
 from weftformer.routes.files.targets import targets_in
 from weftformer.routes.planning.requests import one_target
+from weftformer.routes.planning.settings import Constraints, PlanSettings
 
 CIS = "C[C@H]1CCCC[C@H]1O"
 
@@ -50,8 +52,33 @@ def test_a_relative_configuration_is_remarked(tmp_path, caplog, text, name):
     assert "@" not in smiles and "relative configuration" in remarks[0]
     (tmp_path / name).write_text(text)
     stock = Stock.from_file(tmp_path / name, cache=False, progress=False)
-    assert smiles in stock and CIS not in stock and "relative configuration" in caplog.text
+    assert smiles in stock and CIS not in stock and "relative configuration: 1" in caplog.text
     assert str(stock).startswith("1 molecules")
+
+
+def test_a_cached_stock_remarks_a_relative_configuration(tmp_path, caplog):
+    (tmp_path / "x.smi").write_text(f"{CIS} |&1:1,6|\nCCO\n{CIS} |o1:1,6|\n")
+    first = Stock.from_file(tmp_path / "x.smi", progress=False)
+    caplog.clear()
+    again = Stock.from_file(tmp_path / "x.smi", progress=False)
+    assert vars(again).keys() == vars(first).keys() and again.flattened == first.flattened
+    assert "relative configuration: 2" in caplog.text and "has a relative configuration" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda smiles: PlanSettings(have=(smiles,)).have,
+        lambda smiles: Constraints(forbidden=(smiles,)).forbidden,
+        lambda smiles: (Constraints(required_leaf=smiles).required_leaf,),
+        lambda smiles: tuple(part.route.smiles for part in parts_of({"smiles": smiles}, "", Part(""))),
+    ],
+    ids=["have", "forbidden", "required leaf", "route file"],
+)
+def test_a_setting_and_a_route_file_remark_a_relative_configuration(caplog, use):
+    assert use(f"{CIS} |&1:1,6|") == ("CC1CCCCC1O",) and "relative configuration" in caplog.text
+    caplog.clear()
+    assert use(CIS) == (canonical_smiles(CIS),) and not caplog.records
 
 
 ABSOLUTE = {
