@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache, lru_cache
 
 from rdkit import Chem
@@ -10,11 +11,23 @@ from .molecules import KNOWN, structure
 from .tables import table, table_patterns
 
 GROUPS = "groups.json"
+# The elements at the beginning of an atom of a pattern, such as `[Cl,Br,I;...]`. They are not aromatic.
+_ELEMENTS = re.compile(r"\[([A-Z][a-z]?(?:,[A-Z][a-z]?)*)[;&]")
 
 
 def patterns() -> dict[str, Chem.Mol]:
     """Return the pattern of each functional group, by its name."""
     return table_patterns(GROUPS, "groups")
+
+
+@cache
+def elements_of(group: str) -> frozenset[str]:
+    """Return the symbols of the elements of a group that is one atom with an environment, such as a halide. Return
+    none for other groups.
+    """
+    pattern = patterns()[group]
+    elements = _ELEMENTS.match(Chem.MolToSmarts(pattern)) if pattern.GetNumAtoms() == 1 else None
+    return frozenset(elements[1].split(",") if elements else ())
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 
 from rdkit import Chem
 
-from .groups import patterns
+from .groups import elements_of, patterns
 from .molecules import structure
 from .orientation import Substitution, substitutions
 
@@ -74,6 +74,10 @@ class MappedStep:
         return changed
 
     @cached_property
+    def _changed_elements(self) -> set[str]:
+        return {self.reactants.GetAtomWithIdx(index).GetSymbol() for index in self._changed}
+
+    @cached_property
     def hydrogenated_atoms(self) -> set[int]:
         """The numbers of the product's carbon atoms that have hydrogen in place of atoms that are not in the product,
         and no other change.
@@ -102,6 +106,9 @@ class MappedStep:
 
     def reacts(self, group: str) -> bool:
         """Return whether a functional group of the reactants reacts: one of its atoms changes."""
+        elements = elements_of(group)
+        if elements and elements.isdisjoint(self._changed_elements):
+            return False  # to match the pattern would take longer
         return bool(self._match(group)[0])
 
     def stays(self, group: str) -> bool:

@@ -207,6 +207,7 @@ class Library:
         canonical = canonical_smiles(product)
         first = {} if self.users is None else dict(self.users.propose(canonical, most))
         proposed, total = dict[tuple[str, ...], float](), 0.0
+        steps = dict[str, MappedStep]()  # templates that overlap give the same step
         for transformation, share in self._ranked(canonical):
             if total >= _ENOUGH or len(first.keys() | proposed.keys()) >= most:
                 break
@@ -216,7 +217,7 @@ class Library:
                 if any(read_molecule(part) is None for part in outcome.split(".")):
                     continue
                 reactants = tuple(joined(outcome.split(".")).split("."))
-                step = MappedStep(canonical, mapped)
+                step = steps.setdefault(mapped, MappedStep(canonical, mapped))
                 if canonical not in reactants and refusal(transformation.name, step) is None:
                     proposed[reactants] = proposed.get(reactants, 0.0) + share / len(derived)
         best = max(proposed.values(), default=0.0)
