@@ -1,6 +1,6 @@
 """Recorded templates: what they derive from a product, and quick tests of where they fit.
 
-Templates are those of rdchiral (Coley et al. 2019, doi 10.1021/acs.jcim.9b00286). RDKit applies those without
+Templates are those of rdchiral (Coley et al. 2019, doi 10.1021/acs.jcim.9b00286). RDKit applies those that concern no
 stereochemistry, with the same outcomes, faster.
 """
 
@@ -30,6 +30,7 @@ _RDCHIRAL = threading.Lock()
 _LONE_PAIR = re.compile(r"\[(?:S|Se|Te|P|As)@")
 # The characters of SMILES and SMARTS with stereochemistry.
 _STEREO = frozenset("@/\\")
+_MARK = re.compile(r"@+|[/\\]")
 # The number of bits of the fingerprints, which quickly exclude patterns that a molecule cannot contain.
 _BITS = 1024
 # The number of neighbours of an atom beyond which a fingerprint takes too long: hours and all memory for a cluster of
@@ -45,10 +46,9 @@ def outcomes(smarts: str, product: str) -> dict[str, str]:
         smarts: the template as reaction SMARTS, from the product to the reactants.
         product: canonical SMILES.
     """
-    is_flat = _STEREO.isdisjoint(smarts + product)
     try:
         with rdBase.BlockLogs():
-            if is_flat and (flat := _flat_outcomes(smarts, product)) is not None:
+            if _STEREO.isdisjoint(smarts) and (flat := _outcomes_of_rdkit(smarts, product)) is not None:
                 return flat
             with _RDCHIRAL:
                 reactants, mapped = rdchiralRun(_template(smarts), _prepared(product), return_mapped=True)
@@ -139,13 +139,17 @@ def _forward(smarts: str) -> Any:
     return reaction
 
 
-def _flat_outcomes(smarts: str, product: str) -> dict[str, str] | None:
-    """Return what rdchiral finds for a template and a product without stereochemistry, faster.
+def _outcomes_of_rdkit(smarts: str, product: str) -> dict[str, str] | None:
+    """Return what rdchiral finds for a template without stereochemistry, faster.
 
-    Return None if RDKit loses atoms or bonds that rdchiral restores, as where a ring opens.
+    Return None where RDKit differs: it loses atoms or bonds that rdchiral restores, as where a ring opens; atoms with
+    a configuration change; or an outcome has other configurations than the product, because a stereocentre
+    becomes symmetric.
     """
     reaction, more_atoms, more_bonds = _reaction(smarts)
-    molecule = structure(product)
+    molecule, num_marks = structure(product), len(_MARK.findall(product))
+    if num_marks and _changes_configuration(reaction.GetReactantTemplate(0), product):
+        return None
     size = molecule.GetNumAtoms() + more_atoms, molecule.GetNumBonds() + more_bonds
     reactants = dict[str, str]()
     for parts in reaction.RunReactants((molecule,)):
@@ -160,13 +164,43 @@ def _flat_outcomes(smarts: str, product: str) -> dict[str, str] | None:
         smiles = ".".join(sorted(filter(None, fragments)))
         if None in fragments or smiles in reactants:  # equivalent atoms have matched
             continue
-        for part in parts:
-            for place in range(part.GetNumAtoms()):
-                atom = part.GetAtomWithIdx(place)
-                if atom.HasProp("react_atom_idx"):
-                    atom.SetAtomMapNum(atom.GetIntProp("react_atom_idx") + 1)
-        reactants[smiles] = ".".join(map(Chem.MolToSmiles, parts))
+        if num_marks and len(_MARK.findall(smiles)) != num_marks:
+            return None
+        reactants[smiles] = ".".join(map(_mapped_smiles, parts))
     return dict(sorted(reactants.items()))
+
+
+def _mapped_smiles(part: Any) -> str:
+    """Return the SMILES of a part of an outcome with the numbers of the product's atoms, counted from 1."""
+    for place in range(part.GetNumAtoms()):
+        atom = part.GetAtomWithIdx(place)
+        if atom.HasProp("react_atom_idx"):
+            atom.SetAtomMapNum(atom.GetIntProp("react_atom_idx") + 1)
+    return Chem.MolToSmiles(part)
+
+
+def _changes_configuration(pattern: Any, product: str) -> bool:
+    """Return whether a pattern matches with a changing atom a stereocentre, or an end of a double bond with a
+    configuration.
+    """
+    # only atoms that change have a charge in the templates of rdchiral, which may be 0
+    changing = [atom.GetIdx() for atom in pattern.GetAtoms() if re.search("[+-]", atom.GetSmarts())]
+    places = _with_configuration(product)
+    matches = structure(product).GetSubstructMatches(pattern, uniquify=False)
+    return any(atoms[index] in places for atoms in matches for index in changing or range(len(atoms)))
+
+
+@lru_cache(_MOLECULES)
+def _with_configuration(product: str) -> frozenset[int]:
+    """Return the indices of the stereocentres, and of the ends of double bonds with a configuration."""
+    molecule, places = structure(product), set[int]()
+    for atom in molecule.GetAtoms():
+        if atom.GetChiralTag() != Chem.ChiralType.CHI_UNSPECIFIED:
+            places.add(atom.GetIdx())
+    for bond in molecule.GetBonds():
+        if bond.GetStereo() != Chem.BondStereo.STEREONONE:
+            places |= {bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()}
+    return frozenset(places)
 
 
 @lru_cache(_FRAGMENTS)

@@ -267,6 +267,12 @@ def test_the_whole_functional_group_counts(product, reactants, remark):
         "COc1ccc(NC(=O)c2ccc(CN3CCN(C)CC3)cc2)cc1-c1cccnc1",
         "CC(C)(C)OC(=O)N1CCN(c2ccc(C(F)(F)F)cn2)CC1",
         "CCOC(=O)c1ccc2c(c1)CCN2S(C)(=O)=O",
+        # with stereocentres and double bonds elsewhere, or where a template reacts or makes them symmetric
+        "COc1ccc(NC(=O)[C@@H]2CCCN2C(=O)OC(C)(C)C)cc1",
+        "COC(=O)/C=C/c1ccc(OC[C@H](O)CNC(C)C)cc1",
+        "N[C@@H](CO)COc1ccccc1",
+        r"C/C(=N\OCC(=O)O)c1ccc(C(=O)N(C)C)cc1",
+        "CNC(=O)c1ccc([S@](C)=O)cc1",
     ],
 )
 def test_templates_without_stereochemistry_give_what_rdchiral_gives(monkeypatch, product):
@@ -283,8 +289,18 @@ def test_templates_without_stereochemistry_give_what_rdchiral_gives(monkeypatch,
 
     fast = [outcomes(one) for one in common]
     assert any(fast)
-    monkeypatch.setattr(templates, "_flat_outcomes", lambda smarts, product: None)
+    monkeypatch.setattr(templates, "_outcomes_of_rdkit", lambda smarts, product: None)
     assert [outcomes(one) for one in common] == fast
+
+
+def test_a_template_without_stereochemistry_says_nothing_of_a_stereocentre_whose_bonds_change():
+    template = "[C:2]-[CH;D3;+0:1](-[NH;D2;+0:5]-[c:4])-[C:3]>>I-[CH;D3;+0:1](-[C:2])-[C:3].[c:4]-[NH2;D1;+0:5]"
+    assert [*templates.outcomes(template, "CCC(Nc1ccccc1)C(=O)OC")] == ["CCC(I)C(=O)OC.Nc1ccccc1"]
+    assert templates.outcomes(template, "CC[C@H](Nc1ccccc1)C(=O)OC") == {}
+    without_charges = template.replace(";+0", "")  # which rdchiral never writes
+    assert templates.outcomes(without_charges, "CC[C@H](Nc1ccccc1)C(=O)OC") == {}
+    far_centre = "C[C@H](O)CCC(Nc1ccccc1)C(=O)OC"
+    assert [*templates.outcomes(template, far_centre)] == ["COC(=O)C(I)CC[C@H](C)O.Nc1ccccc1"]
 
 
 @pytest.mark.parametrize(
