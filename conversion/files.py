@@ -80,9 +80,8 @@ def _read_file(file: Path) -> Weights:
         name = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and (name or "reduce" in str(error).lower()):
             raise ValueError(
-                f"{file} contains more than tensors{f' (a {name[1]})' if name else ''}, and loading the rest could "
-                "run arbitrary code, so Weft does not load it. If you trust the file, load it yourself and save only "
-                "`model.state_dict()`."
+                f"{file} contains more than tensors{f' (a {name[1]})' if name else ''}, which could run arbitrary "
+                "code, so Weft does not load it. Save only `model.state_dict()`."
             ) from error
         why = "" if isinstance(error, pickle.UnpicklingError) else f" ({str(error).partition(chr(10))[0]})"
         raise ValueError(

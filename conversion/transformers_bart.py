@@ -94,8 +94,7 @@ def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
     if source_config["second_expert_policy"] != "all":
         raise ValueError(
             f"second_expert_policy={source_config['second_expert_policy']!r} draws the second expert at random, also "
-            "at "
-            'inference: only "all" is supported.'
+            'at inference: only "all" is supported.'
         )
     if source_config["moe_eval_capacity_token_fraction"] < 1.0:
         raise ValueError(

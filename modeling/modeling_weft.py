@@ -469,9 +469,8 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         if enable and settings.get("use_reentrant", True) and self.config.has_sparse_layers:
             # reentrant checkpointing first runs the layers without gradients, so the recorded router logits have none
             logger.warning_once(
-                "Reentrant checkpointing would remove the gradients of the router losses, so layers are "
-                "checkpointed with "
-                'use_reentrant=False (as gradient_checkpointing_kwargs={"use_reentrant": False} does).'
+                "Reentrant checkpointing would remove the gradients of the router losses, so layers are checkpointed "
+                'with use_reentrant=False (as gradient_checkpointing_kwargs={"use_reentrant": False} does).'
             )
             gradient_checkpointing_func = partial(checkpoint, **(settings | {"use_reentrant": False}))
         super()._set_gradient_checkpointing(enable, gradient_checkpointing_func, **kwargs)

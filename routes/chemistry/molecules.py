@@ -85,17 +85,15 @@ def parse(text: str) -> Chem.Mol:
         return molecule
     if any(bond.GetBondType() not in _BONDS for bond in molecule.GetBonds()):
         raise ValueError(
-            f"{_quoted(smiles)}: it has a dative or an undefined bond. Write it with charges, and the fragment "
-            "bonds `~` of "
-            "RXN4Chemistry as dots."
+            f"{_quoted(smiles)}: it has a dative or an undefined bond. Write it with charges, and the fragment bonds "
+            "`~` of RXN4Chemistry as dots."
         )
     return normalised(molecule)
 
 
 def _checked(smiles: str) -> str:
     """Return a SMILES without atom maps, after the checks that its text alone allows."""
-    # RDKit stops reading at the first space or line break, passes over marks in front, and computes modulo a power of
-    # two
+    # RDKit stops reading at the first blank, passes over marks in front, and computes modulo a power of two
     if wrong := sorted(set(smiles) - SMILES_CHARACTERS):
         raise ValueError(f"{_quoted(smiles)}: it contains {wrong[0]!r}. Give the SMILES of one molecule.")
     if number := _TOO_LARGE.search(smiles):

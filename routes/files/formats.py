@@ -120,8 +120,7 @@ def _in_members(data: dict[str, Any], name: str | None, place: str, around: Part
         if not members and not any(field in data for field in ("smiles", "failure", *WRAPPERS)):
             raise ValueError(
                 f"{place or 'route'}: not a route: it has none of the fields smiles, path, {', '.join(WRAPPERS)}. "
-                "RetroCast (pip install retrocast) converts results of ASKCOS, DreamRetro, RetroChimera, SynLlama and "
-                "Ursa."
+                "RetroCast (pip install retrocast) converts the results of other planners."
             )
     for key, value in members.items():
         where = f"{place}[{key!r}]"

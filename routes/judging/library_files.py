@@ -59,8 +59,7 @@ def _library_with(path: Path, changed: int) -> Library:
         if not _is_readable(transformation):
             raise ValueError(
                 f"{path}: RDKit cannot read the transformation {transformation.smarts[:80]!r}, its core or an "
-                "example. "
-                "Make the library anew with `weftformer routes library`."
+                "example. Make the library anew with `weftformer routes library`."
             )
     return with_users_rows(included, rows, _digest(f"{included.version} ".encode() + path.read_bytes()))
 

@@ -72,9 +72,8 @@ def routes_page(
     script = script_of("share", "view", "buy", "page")
     # the policy allows the style and the script by their hashes, so that text from a model cannot add others
     policy = (
-        f"default-src 'none'; style-src {html.policy_hash(style)}; script-src {html.policy_hash(script)}; img-src "
-        "data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src {html.policy_hash(style)}; script-src {html.policy_hash(script)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     shared: dict[str, str] = {}
     sections = [_section(number, plan, shared) for number, plan in enumerate(plans, 1)]

@@ -180,9 +180,8 @@ def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:
         return smiles, remarks
     if on_salt == "error":
         raise ValueError(
-            f"{target!r} is {smiles.count('.') + 1} molecules, a salt or a mixture: give one of them. `--on-salt "
-            "strip` "
-            '(`on_salt="strip"` in Python) plans its largest organic part.'
+            f"{target!r} is {smiles.count('.') + 1} molecules, a salt or a mixture: give one of them. "
+            '`--on-salt strip` (`on_salt="strip"` in Python) plans its largest organic part.'
         )
     part = largest_organic_part(smiles)
     return part, (
@@ -207,8 +206,7 @@ def _drawing_remarks(target: str, smiles: str) -> tuple[str, ...]:
     if symbols := unpaired_electrons(smiles):
         remarks.append(
             f"{smiles} has unpaired electrons ({', '.join(symbols)}): an atom in brackets has only the hydrogens "
-            "that are "
-            "written, such as [cH]."
+            "that are written, such as [cH]."
         )
     if lost := lost_configuration(target):
         remarks.append(lost)
@@ -307,8 +305,7 @@ def _materials(model: Any, starting_material: str | Sequence[str | None] | None,
     if any(materials) and (reason := no_material_because(model)):
         raise ValueError(
             f"{reason} Leave `starting_material` out. To require a starting material with any model, use "
-            "`--required-leaf` "
-            "(`Constraints(required_leaf=...)` in Python)."
+            "`--required-leaf` (`Constraints(required_leaf=...)` in Python)."
         )
     return materials
 

@@ -197,8 +197,7 @@ class Stock:
         if len(unreadable) > len(head) / 2:
             raise ValueError(
                 f"{path} is not a stock: {len(unreadable)} of its first {len(head)} lines are neither SMILES nor "
-                f"InChIKeys, the first of them {unreadable[0][:80]!r}. Give one molecule per line, or a table with a "
-                "column 'smiles' or 'inchikey'. Use --stock-column for a column with another name."
+                f"InChIKeys, the first of them {unreadable[0][:80]!r}. Name the column with --stock-column."
             )
         stock = cls([], kind)
         lines = itertools.chain(head, entries)
