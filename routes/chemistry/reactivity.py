@@ -72,9 +72,7 @@ class _Rule(NamedTuple):
         )
 
 
-def objections(
-    name: str | None, step: MappedStep, bystanders: Sequence[str] = (), only_refusing: bool = False
-) -> Iterator[Objection]:
+def objections(name: str | None, step: MappedStep, bystanders: Sequence[str] = ()) -> Iterator[Objection]:
     """Yield what speaks against a step, although recorded reactions have its transformation: another group than theirs
     reacts, a group elsewhere in the molecules would react first, or an arene reacts where its substituents do not
     direct.
@@ -83,7 +81,6 @@ def objections(
         name: the common name of the transformation.
         step: the step.
         bystanders: SMILES of molecules that are there and do not react.
-        only_refusing: whether to look for objections that refuse the step only, which takes less time.
     """
     for rule in _rules_of(name):
         if rule.applies(name, step, bystanders):
@@ -92,16 +89,13 @@ def objections(
         yield Objection(reason)
     if name is None or name in table(REACTIVITY)["deprotections"]:
         yield from _other_protecting_groups(step)
-    if not only_refusing:
-        yield from _other_sites(step)
+    yield from _other_sites(step)
 
 
 def refusal(name: str | None, step: MappedStep, bystanders: Sequence[str] = ()) -> str | None:
     """Return the first of the [`objections`] that refuses a step, or None."""
-    for objection in objections(name, step, bystanders, only_refusing=True):
-        if objection.effect == "refuses":
-            return objection.reason
-    return None
+    refusals = (o.reason for o in objections(name, step, bystanders) if o.effect == "refuses")
+    return next(refusals, None)
 
 
 def racemisation(name: str | None, step: MappedStep) -> list[str]:
