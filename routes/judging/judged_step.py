@@ -166,8 +166,6 @@ class JudgedStep:
             "reason": self.reason,
             "remarks": list(self.remarks),
             "findings": [finding._asdict() for finding in self.findings],
-            "is_objected": self.is_objected,
-            "is_misplaced": self.is_misplaced,
             "support": self.support,
             "reagents": self.usual_reagents,
             "reagent_sets": [compounds._asdict() for compounds in self.reagents],
