@@ -44,7 +44,7 @@ class _Rule(NamedTuple):
         without: groups that do not react.
         reacting: groups that react, such as the nucleophile.
         forms: groups that the step makes.
-        elsewhere: groups that stay as they are.
+        elsewhere: groups that stay as they are, and are not equivalent to one that reacts.
         beside: the same, in the molecule of a partner.
     """
 
@@ -65,7 +65,7 @@ class _Rule(NamedTuple):
             and (not self.forms or any(map(step.forms, self.forms)))
             and (
                 not self.elsewhere
-                or any(map(step.stays, self.elsewhere))
+                or any(map(step.competes, self.elsewhere))
                 or any(not self.elsewhere.isdisjoint(groups_of(smiles)) for smiles in bystanders)
             )
             and (not self.beside or any(step.stays_beside(group, self.partner) for group in self.beside))

@@ -115,6 +115,21 @@ class MappedStep:
         """Return whether a functional group is in the product as it was."""
         return bool(self._match(group)[1])
 
+    def competes(self, group: str) -> bool:
+        """Return whether a group that could have reacted stays: none that is equivalent to one that reacts, of which
+        an excess decides.
+        """
+        reacting, staying = self._match(group)
+        if not (reacting and staying):
+            return bool(staying)
+        taken = {self._symmetry_classes[index] for atoms in reacting for index in atoms}
+        return any(taken.isdisjoint(self._symmetry_classes[index] for index in atoms) for atoms in staying)
+
+    @cached_property
+    def _symmetry_classes(self) -> list[int]:
+        ranks: Any = Chem.CanonicalRankAtoms(self.reactants, breakTies=False, includeAtomMaps=False)
+        return list(ranks)
+
     def leaves(self, group: str) -> bool:
         """Return whether a group of the reactants reacts and one of its atoms is not in the product."""
         return any(not self._kept.issuperset(atoms) for atoms in self._match(group)[0])

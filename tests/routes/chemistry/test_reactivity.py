@@ -21,6 +21,8 @@ REFUSED = {
     "methyl ester before acetate": ("CC(=O)OCCCC(=O)O", ["CC(=O)OCCCC(=O)OC"]),
     "tert-butyl ester before Boc": (f"{BOC}NCCC(=O)O", [f"{BOC}NCCC(=O)OC(C)(C)C"]),
     "NBS beside an aniline": ("Nc1ccc(CBr)cc1", ["Cc1ccc(N)cc1", NBS]),
+    "an ester beside a ketone": ("COC(=O)c1ccc(C(C)(C)O)cc1", ["COC(=O)c1ccc(C(C)=O)cc1", "C[Mg]Br"]),
+    "one of two different acids": ("O=C(O)CCC(C)C(=O)Nc1ccccc1", ["CC(CCC(=O)O)C(=O)O", "Nc1ccccc1"]),
     "mCPBA beside a sulfide": ("c1ccc(SCC2CO2)cc1", ["C=CCSc1ccccc1", MCPBA]),
     "mCPBA beside an amine": ("C1CCN(CC2CO2)CC1", ["C=CCN1CCCCC1", MCPBA]),
     "a borate beside an aldehyde": ("O=Cc1ccc(B(O)O)cc1", ["O=Cc1ccc(Br)cc1", BORATE]),
@@ -32,6 +34,8 @@ UNCLEAR = {
     "Boc on the hindered amine": (f"{BOC}N1CCCCC1CN", ["NCC1CCCCN1", f"{BOC}OC(=O)OC(C)(C)C"]),
     "position 2 of a quinazoline": ("Clc1nc(NCc2ccccc2)nc2ccccc12", ["Clc1nc(Cl)c2ccccc2n1", "NCc1ccccc1"]),
     "position 2 of a nitropyrimidine": ("CNc1ncc([N+](=O)[O-])c(Cl)n1", ["O=[N+]([O-])c1cnc(Cl)nc1Cl", "CN"]),
+    "benzylation of Boc-serine": (f"{BOC}N[C@@H](COCc1ccccc1)C(=O)O", [f"{BOC}N[C@@H](CO)C(=O)O", "BrCc1ccccc1"]),
+    "an alcohol with an amine": ("CCN(Cc1ccccc1)Cc1cccnc1", ["CCO", "c1ccc(CNCc2cccnc2)cc1"]),
     "position 3 of a pyridine": ("CNc1ccc(Br)nc1", ["Brc1ccc(Br)nc1", "CN"]),
 }
 MILD = {
@@ -50,8 +54,18 @@ FINE = {
     "NBS beside a nitrile": ("N#Cc1ccc(CBr)c(Cl)c1", ["Cc1ccc(C#N)cc1Cl", NBS]),
     "epoxide of an ether": ("c1ccc(OCC2CO2)cc1", ["C=CCOc1ccccc1", MCPBA]),
     "a borate beside an ether": ("COc1ccc(B(O)O)cc1", ["COc1ccc(Br)cc1", BORATE]),
+    "an amine beside a trifluoromethyl group": (
+        "CC(C)C[C@H](NC(c1ccc(C(=O)N2CCN(C)CC2)cc1)C(F)(F)F)C(=O)NCC#N",
+        ["CC(C)C[C@H](NC(c1ccc(C(=O)O)cc1)C(F)(F)F)C(=O)NCC#N", "CN1CCNCC1"],
+    ),
+    "one amine of piperazine": ("O=C(c1ccccc1)N1CCNCC1", ["O=C(O)c1ccccc1", "C1CNCCN1"]),
+    "one acid of suberic acid": ("O=C(O)CCCCCCC(=O)Nc1ccccc1", ["O=C(O)CCCCCCC(=O)O", "Nc1ccccc1"]),
+    "an aldehyde beside an ester": (
+        "COC(=O)c1ccc(C(O)c2ccc(F)cc2)cc1", ["COC(=O)c1ccc(C=O)cc1", "Fc1ccc([Mg]Br)cc1"],
+    ),
+    "an alcohol on a fluoronaphthalene": ("CCOc1cccc2ccccc12", ["CCO", "Fc1cccc2ccccc12"]),
     "a ring that closes": ("COc1ccc2c(c1)C(=O)CCC2", ["COc1ccc(CCCC(=O)O)cc1"]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("product", "reactants"), REFUSED.values(), ids=REFUSED)
