@@ -56,8 +56,7 @@ class Contender:
 class Case:
     """The inputs and settings of generation. Here, random weights write texts of a fixed length.
 
-    Sources have `source` tokens, of which `real` are non-pad tokens. The pads are in the middle. The first `prefix`
-    tokens of the target are given, the start token included.
+    Sources have `source` tokens, of which `real` are non-pad tokens. The pads are in the middle.
     """
 
     # whether a text may end before it has `new_tokens`
@@ -69,7 +68,6 @@ class Case:
     new_tokens: int = 500
     source: int = 280
     real: int = 60
-    prefix: int = 1
 
     @property
     def name(self) -> str:
@@ -94,12 +92,7 @@ class Case:
         source = torch.randint(1, END, (self.batch, self.source), generator=generator)
         half = self.real // 2
         source[:, half : self.source // 2] = source[:, self.source // 2 + self.real - half :] = PAD
-        batch = {"input_ids": source, "attention_mask": (source != PAD).long()}
-        if self.prefix > 1:
-            prefix = torch.randint(1, END, (self.batch, self.prefix), generator=generator)
-            prefix[:, 0] = START
-            batch["decoder_input_ids"] = prefix
-        return [batch]
+        return [{"input_ids": source, "attention_mask": (source != PAD).long()}]
 
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         """Yield the peer, Weft on the plain path, on the fast path and with a compiled search, and CTranslate2."""
@@ -136,7 +129,7 @@ class Case:
     def generating(
         self, model: Any, batches: list[Any], folder: str | Path = os.devnull, **extra: Any
     ) -> Callable[[], Tokens]:
-        """Return a function that generates with a model. Texts have neither the prefix nor what follows their end.
+        """Return a function that generates with a model. Texts have no start token, and nothing after their end.
 
         Args:
             model, batches: the model and the inputs of `generate`.
@@ -150,7 +143,7 @@ class Case:
             texts: Tokens = []
             for batch in batches:
                 with patch.dict(os.environ, {"WEFT_COMPILED_FOLDER": str(folder)}):
-                    ids = model.generate(**batch, **settings)[:, self.prefix :]
+                    ids = model.generate(**batch, **settings)[:, 1:]
                 has_ended = torch.isin(ids, ends).cumsum(dim=1) > 0
                 texts += [row[~ended].tolist() for row, ended in zip(ids, has_ended, strict=True)]
             return texts
@@ -158,8 +151,7 @@ class Case:
         return run
 
     def translating(self, model: Any, tokenizer: Any, batches: list[Any]) -> Callable[[], Tokens]:
-        """Return a function that generates with CTranslate2, whose sources have no pads and whose lengths include the
-        prefix.
+        """Return a function that generates with CTranslate2, whose sources have no pads.
 
         Without pads in the middle, source tokens have other positions, so it does the same work but writes other
         tokens.
@@ -167,23 +159,19 @@ class Case:
         translator = load_translator(model, tokenizer)
         source, target = vocabularies(model.config, tokenizer)
         ids = {word: index for index, word in enumerate(target)}
-        num_forced = self.prefix - 1
         works = []
         for batch in batches:
             rows = zip(batch["input_ids"], batch["attention_mask"], strict=True)
-            words = [[source[index] for index in row[mask.bool()].tolist()] for row, mask in rows]
-            prefix = batch["decoder_input_ids"][:, 1:].tolist() if num_forced else None
-            works.append((words, prefix and [[target[index] for index in row] for row in prefix]))
-        length = num_forced + self.new_tokens
+            works.append([[source[index] for index in row[mask.bool()].tolist()] for row, mask in rows])
 
         def run() -> Tokens:
             texts: Tokens = []
-            for words, prefix in works:
+            for words in works:
                 results = translator.translate_batch(
-                    words, target_prefix=prefix, beam_size=self.beams, max_decoding_length=length,
-                    min_decoding_length=0 if self.may_end else length, length_penalty=float(self.may_end),
+                    words, beam_size=self.beams, max_decoding_length=self.new_tokens,
+                    min_decoding_length=0 if self.may_end else self.new_tokens, length_penalty=float(self.may_end),
                 )  # fmt: skip
-                texts += [[ids[word] for word in result.hypotheses[0][num_forced:]] for result in results]
+                texts += [[ids[word] for word in result.hypotheses[0]] for result in results]
             return texts
 
         return run

@@ -97,7 +97,6 @@ class TranslationCase(FileCase, Case):
     may_end: ClassVar[bool] = True
 
     new_tokens: int = 100
-    prefix: int = 1
     sources: int = 32
 
     @property

@@ -27,10 +27,6 @@ _PREFIX_IN_MODEL = {
 HEADS = ("encoder_attention_heads", "decoder_attention_heads")
 
 
-def _whole_model(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
-    return WeftForConditionalGeneration, ""
-
-
 def base_model_part(weights: Mapping[str, torch.Tensor]) -> tuple[type[WeftPreTrainedModel], str]:
     """Return Weft's class, and the prefix `model.` if the file is from a model without a head, whose keys lack it.
 
@@ -65,7 +61,10 @@ class Source:
     table: Callable[[WeftConfig, Mapping[str, Any]], KeyTable]
     model_types: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
-    part: Callable[[Mapping[str, torch.Tensor]], tuple[type[WeftPreTrainedModel], str]] = _whole_model
+    part: Callable[[Mapping[str, torch.Tensor]], tuple[type[WeftPreTrainedModel], str]] = lambda weights: (
+        WeftForConditionalGeneration,
+        "",
+    )
     generation: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda source_config: {}
     tokenizer: Callable[[Mapping[str, Any]], PreTrainedTokenizerBase | None] = lambda source_config: None
     training: str = ""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..hub.loading import load_generator, use_threads
-from ..inference.lines import Answer, Line, answer_row, answer_rows, window_of, windows
+from ..inference.lines import Answer, Line, answer_row, answer_window, window_of, windows
 from ..inference.texts import TextTask
 from ..routes.files.targets import Target
 from ..routes.planning.settings import PlanSettings
@@ -203,9 +204,14 @@ class GenerateTask(_ModelTask):
     def __call__(
         self, items: Sequence[tuple[int, Line]], watch: Callable[[], None] | None = None
     ) -> Iterator[list[Result]]:
-        settings = self.task.settings(**self.settings)
-        rows = answer_rows(self.task, items, settings, self.batch_size, self.seed, self.with_scores)
-        yield [Result(*item, row["state"], row) for item, row in zip(items, rows, strict=True)]
+        settings, start = self.task.settings(**self.settings), time.monotonic()
+        answers = answer_window(self.task, items, settings, self.batch_size, self.seed, self.with_scores)
+        seconds, results = (time.monotonic() - start) / len(items), list[Result]()
+        for (index, line), answer in zip(items, answers, strict=True):
+            state = "done" if answer.problem is None else "refused"
+            row = {"number": index + 1, "state": state, "seconds": seconds}
+            results.append(Result(index, line, state, row | answer_row(answer, settings.candidates)))
+        yield results
 
     def failed(self, index: int, item: Line, reason: str) -> Result:
         row = answer_row(Answer(item.text, problem=reason), self.settings["candidates"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -70,25 +69,6 @@ def windows(items: Iterable[tuple[int, Line]], batch_size: int | None) -> Iterat
     size = window_of(batch_size)
     for _, window in itertools.groupby(items, key=lambda item: item[0] // size):
         yield list(window)
-
-
-def answer_rows(
-    task: TextTask,
-    items: Sequence[tuple[int, Line]],
-    settings: TextSettings,
-    batch_size: int | None,
-    seed: int,
-    with_scores: bool,
-) -> list[dict[str, Any]]:
-    """Return an object for each line of a window: its number, its state, its share of the seconds, and the texts."""
-    start = time.monotonic()
-    answers = answer_window(task, items, settings, batch_size, seed, with_scores)
-    seconds = (time.monotonic() - start) / len(items)
-    return [
-        {"number": index + 1, "state": "done" if answer.problem is None else "refused", "seconds": seconds}
-        | answer_row(answer, settings.candidates)
-        for (index, _), answer in zip(items, answers, strict=True)
-    ]
 
 
 def answer_row(answer: Answer, candidates: int) -> dict[str, Any]:

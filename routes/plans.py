@@ -213,10 +213,7 @@ class Candidate:
             rank=data.get("rank") or 0,
             group=data.get("group") or 0,
             forward_ranks=tuple(step["forward_rank"] for step in data["reactions"]) if is_predicted else None,
-            # older files say whether a price is the lower end of a range
-            offers=tuple(
-                Offer(**{k: offer[k] for k in offer if k != "is_lowest"}) for offer in data.get("offers") or ()
-            ),
+            offers=tuple(Offer(**offer) for offer in data.get("offers") or ()),
             judged=None if route is None else _judged(route, data.get("reactions") or []),
         )
 

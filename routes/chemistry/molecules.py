@@ -255,8 +255,6 @@ def unreadable(smiles: str) -> str:
 
     All threads share the log with the reason: if two of them read it at once, one may get none.
     """
-    if not hasattr(rdBase, "CaptureErrorLog"):  # an older RDKit
-        return f"{_quoted(smiles)}."
     with rdBase.CaptureErrorLog() as log:
         Chem.MolFromSmiles(smiles)
     first = next(iter(log.messages.splitlines()), "")

@@ -195,7 +195,7 @@ class StockSearch:
         settings, solutions = self.request.settings, self._solutions()
         remarks = stock_remarks(self._stock, self.request.target)
         is_solved = any(solution.is_recorded or settings.evidence == "any" for solution in solutions)
-        nearest = [] if is_solved or settings.rules.only_purchasable else self._nearest()
+        nearest = [] if is_solved or settings.rules.only_purchasable else self._search.unfinished(_UNFINISHED)
         candidates = [
             Candidate(solution.route.to_string(), -solution.cost, solution.route.depth, solution.route)
             for solution in [*nearest, *solutions][: settings.num_routes]
@@ -206,10 +206,6 @@ class StockSearch:
         if candidates:
             return candidates, [*remarks, reason[0].upper() + reason[1:]]
         return [nothing_found(reason)], remarks
-
-    def _nearest(self) -> list[Solution]:
-        """Return the unfinished routes that come nearest to the stock."""
-        return self._search.unfinished(_UNFINISHED)
 
     def _why_not(self) -> str:
         settings, search = self.request.settings, self._search

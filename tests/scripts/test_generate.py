@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from weftformer.distributed import tasks
 from weftformer.hub import loading
 from weftformer.hub.loading import load_generator
 from weftformer.inference import TextTask, lines
@@ -100,7 +101,7 @@ def test_an_interrupted_run_resumes_to_the_same(folder, tmp_path, monkeypatch, c
     words = ["--json-lines", "--no-progress", *(["--sample", "--seed", 3] if sampled else ["--beams", 2])]
     (tmp_path / "in.txt").write_text("\n".join(LINES))
     assert run(folder, "--input-file", "in.txt", "--output-file", "whole.jsonl", *words) == 0
-    answer, windows = lines.answer_window, []
+    answer, windows = tasks.answer_window, []
 
     def fail_later(task, items, *arguments):
         windows.append(items[0][0])
@@ -108,7 +109,7 @@ def test_an_interrupted_run_resumes_to_the_same(folder, tmp_path, monkeypatch, c
             raise RuntimeError("a fault")
         return answer(task, items, *arguments)
 
-    monkeypatch.setattr(lines, "answer_window", fail_later)
+    monkeypatch.setattr(tasks, "answer_window", fail_later)
     words = ["--input-file", "in.txt", "--output-file", "out.jsonl", *words]
     with pytest.raises(RuntimeError):
         run(folder, *words)

@@ -11,65 +11,14 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from weftformer.tokenization import build_route_tokenizer, encode_route, encode_source, source_text
 
-# The published vocabulary as id -> token, written a second time on purpose: these ids are in other people's
-# checkpoints. fmt: off
-PUBLISHED = {
-    0: "<SOS>",
-    1: "{",
-    2: "'smiles':",
-    3: "'",
-    4: "C",
-    5: "O",
-    6: "(",
-    7: "=",
-    8: ")",
-    9: "c",
-    10: "1",
-    11: "2",
-    12: "[",
-    13: "N",
-    14: "+",
-    15: "]",
-    16: "-",
-    17: ",",
-    18: "'children':",
-    19: "B",
-    20: "r",
-    21: "}",
-    22: "?",
-    23: "l",
-    24: "#",
-    25: "n",
-    26: "o",
-    27: "3",
-    28: "s",
-    29: "S",
-    30: "F",
-    31: "I",
-    32: "H",
-    33: "P",
-    34: "@",
-    35: "4",
-    36: "L",
-    37: "i",
-    38: "5",
-    39: "/",
-    40: "\\",
-    41: "M",
-    42: "g",
-    43: "6",
-    44: "7",
-    45: "u",
-    46: "K",
-    47: "e",
-    48: "Z",
-    49: "a",
-    50: "p",
-    51: "J",
-    52: " ",
-}
-# fmt: on
-IDS = {token: index for index, token in PUBLISHED.items()}
+# The published vocabulary in the order of its ids, written a second time on purpose: these ids are in other people's
+# checkpoints.
+PUBLISHED = [
+    "<SOS>", "{", "'smiles':", "'", "C", "O", "(", "=", ")", "c", "1", "2", "[", "N", "+", "]", "-", ",",
+    "'children':", "B", "r", "}", "?", "l", "#", "n", "o", "3", "s", "S", "F", "I", "H", "P", "@", "4", "L", "i",
+    "5", "/", "\\", "M", "g", "6", "7", "u", "K", "e", "Z", "a", "p", "J", " ",
+]  # fmt: skip
+IDS = {token: index for index, token in enumerate(PUBLISHED)}
 SMILES = ["CCO", "Cl", "BrCCBr", "N[C@@H](C)C(=O)O", "F/C=C\\F", "[O-][N+](=O)c1ccccc1", "C[Si](C)(C)C#N", "[Mg]Br"]
 ROUTE = "{'smiles':'CCO','children':[{'smiles':'C=C'},{'smiles':'O','children':[{'smiles':'[H][H]'}]}]}"
 
@@ -118,7 +67,7 @@ def test_equals_reference_and_decodes_back(tokenizer, text):
 def test_equals_reference_on_random_text(tokenizer):
     # Not only well-formed text: broken keys, quotes in odd places, and the one-character special tokens.
     rng = random.Random(0)
-    pieces = [token for token in PUBLISHED.values() if token != "<SOS>"] + ["'smiles'", "'children'"]
+    pieces = [token for token in PUBLISHED if token != "<SOS>"] + ["'smiles'", "'children'"]
     for _ in range(500):
         text = "".join(rng.choices(pieces, k=rng.randint(0, 60)))
         try:
