@@ -230,13 +230,12 @@ def _common(product: Any, part: Any, end: float) -> list[tuple[int, int]] | None
             in_product, in_part = (molecule.GetSubstructMatches(pattern, search) for molecule in (product, part))
         except SearchTooLong:
             return None
-        for origins in in_part:
-            for places in in_product:
-                pairs = list(zip(places, origins, strict=True))
-                if all(
-                    _may_become(product.GetAtomWithIdx(place), part.GetAtomWithIdx(origin)) for place, origin in pairs
-                ):
-                    return pairs
+        ways = [list(zip(places, origins, strict=True)) for origins in in_part for places in in_product]
+        after, before = _surroundings(product), _surroundings(part)
+        ways.sort(key=lambda pairs: -sum(after[place] == before[origin] for place, origin in pairs))
+        for pairs in ways:
+            if all(_may_become(product.GetAtomWithIdx(place), part.GetAtomWithIdx(origin)) for place, origin in pairs):
+                return pairs
         return []
     # RDKit finds no single atoms
     by_element = {atom.GetAtomicNum(): atom.GetIdx() for atom in part.GetAtoms()}
@@ -244,3 +243,8 @@ def _common(product: Any, part: Any, end: float) -> list[tuple[int, int]] | None
         if atom.GetAtomicNum() in by_element:
             return [(atom.GetIdx(), by_element[atom.GetAtomicNum()])]
     return []
+
+
+def _surroundings(molecule: Any) -> list[tuple[int, int]]:
+    """Return the hydrogens and the number of neighbours of each atom. Most atoms of a step keep both."""
+    return [(atom.GetTotalNumHs(), atom.GetDegree()) for atom in molecule.GetAtoms()]
