@@ -46,6 +46,7 @@ class _Rule(NamedTuple):
         forms: groups that the step makes.
         elsewhere: groups that stay as they are, and are not equivalent to one that reacts.
         beside: the same, in the molecule of a partner.
+        molecules: the least number of molecules that react. A rule about two says nothing of a ring that closes.
     """
 
     objection: Objection
@@ -56,10 +57,12 @@ class _Rule(NamedTuple):
     forms: frozenset[str]
     elsewhere: frozenset[str]
     beside: frozenset[str]
+    molecules: int
 
     def applies(self, name: str | None, step: MappedStep, bystanders: Sequence[str]) -> bool:
         return (
             (not self.steps or name in self.steps)
+            and step.mapped.count(".") + 1 >= self.molecules
             and all(not groups or any(map(step.reacts, groups)) for groups in (self.partner, self.reacting))
             and not any(map(step.reacts, self.without))
             and (not self.forms or any(map(step.forms, self.forms)))
@@ -169,11 +172,13 @@ def _rules_of(name: str | None) -> list[_Rule]:
 
 @cache
 def _rules(kind: str) -> list[_Rule]:
-    conditions = ("steps", "with", "without", "reacting", "forms", "elsewhere", "beside")
+    conditions = ("steps", "without", "reacting", "forms", "elsewhere", "beside")
     return [
         _Rule(
-            Objection(row["why"], row.get("effect", "refuses")),
-            *(frozenset(row.get(key, ())) for key in conditions),
+            objection=Objection(row["why"], row.get("effect", "refuses")),
+            partner=frozenset(row.get("with", ())),
+            molecules=row.get("molecules", 1),
+            **{key: frozenset(row.get(key, ())) for key in conditions},
         )
         for row in table(REACTIVITY)[kind]
     ]

@@ -14,7 +14,12 @@ _SMALLEST_TRANS_RING = 8
 # The number of ways to map equivalent atoms that are tried.
 _MOST_MAPPINGS = 64
 
-Change = Literal["kept", "changed", "inverted", "defined"]
+# Carbon atoms of sugars and the like whose bonds to one heteroatom break by way of a cation, and of hemiacetals, which
+# open by themselves.
+_ANOMERIC = Chem.MolFromSmarts("[CX4;R;$(C([OX2;R])[O,N,S,F,Cl,Br,I])]")
+_HEMIACETAL = Chem.MolFromSmarts("[CX4;R;$(C([OX2;R])[OX2H])]")
+
+Change = Literal["kept", "anomeric", "changed", "inverted", "defined"]
 
 
 class StereoComparison(NamedTuple):
@@ -22,11 +27,14 @@ class StereoComparison(NamedTuple):
 
     Args:
         centres: for a stereocentre whose neighbours stay the same atoms, `"inverted"` or `"defined"`, if there is one.
-        is_kept: whether every stereocentre and double bond of the product is that of the reactants.
+        is_kept: whether every stereocentre and double bond of the product is that of the reactants, except for
+            anomeric centres that react.
+        is_anomeric: whether there is such a centre.
     """
 
     centres: str | None
     is_kept: bool
+    is_anomeric: bool = False
 
 
 def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: str) -> StereoComparison:
@@ -63,7 +71,7 @@ def _compare(product: Chem.Mol, reactants: Chem.Mol, numbers: dict[int, int]) ->
     before = _Side(reactants, numbers)
     changes = [*_centres(after, before), *_double_bonds(after, before)]
     wrong = next((change for change in ("inverted", "defined") if change in changes), None)
-    return StereoComparison(wrong, set(changes) <= {"kept"})
+    return StereoComparison(wrong, set(changes) <= {"kept", "anomeric"}, "anomeric" in changes)
 
 
 class _Side:
@@ -75,6 +83,10 @@ class _Side:
         stereo = list(Chem.FindPotentialStereo(molecule))
         self.centres = {info.centeredOn for info in stereo if info.type == Chem.StereoType.Atom_Tetrahedral}
         self.bonds = {info.centeredOn for info in stereo if info.type == Chem.StereoType.Bond_Double}
+
+    def matches(self, place: int, pattern: Any) -> bool:
+        """Return whether an atom matches a pattern of one atom."""
+        return (place,) in self.molecule.GetSubstructMatches(pattern)
 
     def label(self, place: int) -> int:
         """Return the number of an atom, or a negative one if it is not in the product."""
@@ -123,7 +135,10 @@ def _centres(after: _Side, before: _Side) -> Iterator[Change]:
         new_hand, old_hand = after.handedness(place), before.handedness(old)
         if new_hand is None and (old_hand is None or place not in after.centres):
             continue
-        if sorted(after.around(place)) != sorted(before.around(old)) or new_hand is None:
+        has_other_neighbours = sorted(after.around(place)) != sorted(before.around(old))
+        if before.matches(old, _HEMIACETAL) or (has_other_neighbours and before.matches(old, _ANOMERIC)):
+            yield "anomeric"
+        elif has_other_neighbours or new_hand is None:
             yield "changed"
         elif old_hand is None:
             yield "defined" if old in before.centres else "changed"

@@ -150,6 +150,8 @@ def _judge_recorded(step: _Step, recorded: _Recorded, library: Library) -> Judge
         *findings(recorded.match, product, joined(reactants), library),
         *_oddities(step, [molecule for molecule in step.reactants if molecule not in idle]),
     ]
+    if recorded.is_anomeric:
+        notes.append(Finding("an anomeric centre reacts: expect a mixture of anomers, or choose conditions for one"))
     return JudgedStep(
         *step.given,
         precedents=transformation.count,
@@ -165,12 +167,15 @@ def _judge_unrecorded(step: _Step, search: _Search, library: Library) -> JudgedS
     """Return the judgement of a step whose transformation is not recorded, or is refused."""
     product, parts = step.product.canonical, step.parts
     reagent, origins = supplier(atoms_left(step.given[0], parts)), _sources(product, parts)
-    if reason := _impossible(step, search.wrong_centre, reagent, origins):
+    wrong_centre = search.wrong_centre or (None if origins is None else origins.wrong_centre)
+    is_resolution = step.name is not None and wrong_centre == "defined"
+    if reason := _impossible(step, None if is_resolution else wrong_centre, reagent, origins):
         return JudgedStep(*step.given, name=step.name, findings=(Finding(reason, "fails"),))
     support, support_in_words = (None, None) if search.refusals else _support(step.given[0], parts, library)
     notes = [] if reagent is None else [Finding(f"reagent not drawn: {reagent}")]
     notes += [] if support_in_words is None else [Finding(support_in_words)]
     notes += search.refusals
+    notes += [Finding("half of a racemate at most, by resolution", "ranks lower")] if is_resolution else []
     notes += _recorded_otherwise(step, reagent, library)
     if origins is not None and support is None:
         spent = {smiles for smiles, count in zip(origins.reactants, origins.counts, strict=True) if count}
@@ -220,10 +225,8 @@ def _in_words(transformation: Transformation) -> str:
 
 def _impossible(step: _Step, wrong_centre: str | None, reagent: str | None, origins: Sources | None) -> str | None:
     """Return why a step that nothing recorded supports does not work, or None."""
-    if origins is not None:
-        wrong_centre = wrong_centre or origins.wrong_centre
-        if origins.largest > max(1, REAGENTS[reagent].get("C", 0) if reagent else 0):
-            return f"no reactant supplies {max(origins.pieces, key=len)} of the product"
+    if origins is not None and origins.largest > max(1, REAGENTS[reagent].get("C", 0) if reagent else 0):
+        return f"no reactant supplies {max(origins.pieces, key=len)} of the product"
     if wrong_centre is not None:
         return f"a stereocentre is {wrong_centre}, but none of its bonds changes"
     for molecule in (step.product, *step.reactants):
@@ -261,10 +264,11 @@ def _recorded_otherwise(step: _Step, reagent: str | None, library: Library) -> I
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A recorded transformation of a step, and its reactants without reagents."""
+    """A recorded transformation of a step, its reactants without reagents, and whether an anomeric centre reacts."""
 
     match: Match
     reactants: list[str]
+    is_anomeric: bool = False
 
 
 @dataclass
@@ -298,21 +302,21 @@ def _search(product: str, reactants: Sequence[str], library: Library) -> _Search
 def _search_as_drawn(product: str, reactants: Sequence[str], library: Library) -> _Search:
     search = _Search()
     for parts, bystanders in _without_reagents(product, reactants):
-        match = library.match(product, parts)
+        match, is_anomeric = library.match(product, parts), False
         if match is None and (flat := _without_labels(product, parts)) is not None:
             flat_product, flat_parts, labelled_product, labelled_reactants = flat
             match = library.match(flat_product, flat_parts)
             if match is not None:
                 comparison = compare(labelled_product, labelled_reactants, match.step.mapped)
                 search.wrong_centre = search.wrong_centre or comparison.centres
-                match = match if comparison.is_kept else None
+                match, is_anomeric = match if comparison.is_kept else None, comparison.is_anomeric
         if match is None:
             continue
         if (finding := refusal(match, bystanders)) is not None:
             if finding not in search.refusals:
                 search.refusals.append(finding)
         elif search.recorded is None or match.transformation.count > search.recorded.match.transformation.count:
-            search.recorded = _Recorded(match, parts)
+            search.recorded = _Recorded(match, parts, is_anomeric)
             if not bystanders:
                 break
     return search

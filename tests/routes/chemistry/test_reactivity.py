@@ -10,6 +10,7 @@ from weftformer.routes.chemistry.groups import patterns
 from weftformer.routes.chemistry.reactivity import REACTIVITY
 
 TABLE = json.loads(files("weftformer.routes.chemistry").joinpath(REACTIVITY).read_text(encoding="utf-8"))
+CONDITIONS = ("with", "without", "reacting", "forms", "elsewhere", "beside")
 TBS = "[Si](C)(C)C(C)(C)C"
 TRITYL = "C(c1ccccc1)(c1ccccc1)c1ccccc1"
 BOC = "CC(C)(C)OC(=O)"
@@ -64,6 +65,9 @@ FINE = {
         "COC(=O)c1ccc(C(O)c2ccc(F)cc2)cc1", ["COC(=O)c1ccc(C=O)cc1", "Fc1ccc([Mg]Br)cc1"],
     ),
     "an alcohol on a fluoronaphthalene": ("CCOc1cccc2ccccc12", ["CCO", "Fc1cccc2ccccc12"]),
+    "an imide that closes": ("O=C1c2ccccc2C(=O)N1c1ccccc1", ["O=C(O)c1ccccc1C(=O)Nc1ccccc1"]),
+    "a succinimide that closes": ("O=C1CCC(=O)N1c1ccccc1", ["O=C(O)CCC(=O)Nc1ccccc1"]),
+    "a glycoside of a lactol": ("COC1CCCCO1", ["OC1CCCCO1", "CO"]),
     "a ring that closes": ("COc1ccc2c(c1)C(=O)CCC2", ["COc1ccc(CCCC(=O)O)cc1"]),
 }  # fmt: skip
 
@@ -96,7 +100,7 @@ def test_the_other_way_round_is_fine(product, reactants):
 def test_the_table_names_groups_that_exist():
     names = {name for ranked in TABLE["sites"] for name in ranked} | set(TABLE["protecting_groups"])
     for rule in (*TABLE["rules"], *TABLE["stereo_rules"]):
-        assert rule.keys() <= {"steps", "with", "without", "reacting", "forms", "elsewhere", "beside", "why", "effect"}
-        for condition in ("with", "without", "reacting", "forms", "elsewhere", "beside"):
+        assert rule.keys() <= {*CONDITIONS, "steps", "molecules", "why", "effect"}
+        for condition in CONDITIONS:
             names.update(rule.get(condition, ()))
     assert names <= patterns().keys()

@@ -413,6 +413,34 @@ def test_two_transformations_of_the_same_atom_do_not_support_a_step():
     assert judge("O=CCC(C)CCC(=O)O", ["OCCC(C)CCC=O", "O"], library).support == "two at once"
 
 
+SUGAR = "C[C@H]1O{}[C@H](OC(C)=O)[C@@H]1OC(C)=O"
+NUCLEOSIDE, CYTOSINE = "Nc1nc(=O)n(cc1F)[C@@H]1O[C@H](C)[C@@H](OC(C)=O)[C@H]1OC(C)=O", "Nc1nc(=O)[nH]cc1F"
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "state", "said"),
+    [
+        (NUCLEOSIDE, [SUGAR.format("[C@@H](OC(C)=O)"), CYTOSINE], "precedented", "mixture of anomers"),
+        (NUCLEOSIDE, [SUGAR.format("[C@H](OC(C)=O)"), CYTOSINE], "precedented", "mixture of anomers"),
+        (NUCLEOSIDE, ["C[C@H]1OC(OC(C)=O)[C@H](OC(C)=O)[C@H]1OC(C)=O", CYTOSINE], "fails", "stereocentre is inverted"),
+        ("CO[C@@H]1CCCCO1", ["O[C@H]1CCCCO1", "CO"], "precedented", "mixture of anomers"),
+        # an acetal keeps its configuration if it does not react
+        ("CO[C@@H]1CC[C@H](O)CO1", ["CO[C@H]1CC[C@H](OCc2ccccc2)CO1"], "fails", "stereocentre is inverted"),
+        ("C[C@H](N)c1ccccc1", ["CC(N)c1ccccc1"], "no precedent", "half of a racemate at most"),
+        ("C[C@H](N)c1ccccc1", ["C[C@@H](N)c1ccccc1"], "fails", "stereocentre is inverted"),
+    ],
+)
+def test_anomeric_centres_and_racemates_are_no_inversions(product, reactants, state, said):
+    step = judge(product, reactants)
+    assert step.state == state and said in " ".join(finding.text for finding in step.findings)
+
+
+def test_atoms_that_keep_their_neighbours_are_mapped_to_each_other():
+    tricycle, aldehyde = "C[C@@H]1CCO[C@H]2Cn3cc(C(=O)O)c(=O)c(OC)c3C(=O)N12", "COC(=O)c1c(OC)c(=O)c(C(=O)O)cn1CC=O"
+    assert judge(tricycle, [aldehyde, "C[C@@H](N)CCO"]).state == "no precedent"
+    assert "stereocentre is inverted" in (judge(tricycle, [aldehyde, "C[C@H](N)CCO"]).reason or "")
+
+
 def test_findings_do_not_depend_on_the_order_of_the_reactants():
     product, used = "CC(=O)c1ncc(F)cc1F", ["N#Cc1ncc(F)cc1F", "[Br-]", "[CH3][Mg+]", "[NH4+]", "[Br-]", "[NH4+]"]
     findings = judge(product, used).findings
