@@ -20,6 +20,9 @@ NOTHING_FOUND = "no route was found: "
 TIME_IS_OVER = "the time limit was reached"
 # The number of reasons that are given if searches have different ones.
 _MOST_REASONS = 3
+# The cost of a route with a starting material that is common but perhaps not sold: it stands behind one of sold
+# materials that is at least 1 / e times as probable.
+_COMMON_COST = 1.0
 
 
 @dataclass(frozen=True)
@@ -414,8 +417,8 @@ def ranked(
         per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
         evidence: what routes need to solve a target, see [`Plan`]. "recorded" puts routes whose steps are all recorded
             first; among equals, those from molecules of the stock alone; among these, those with fewer detours, as in
-            [`~judging.count_detours`]; among these, those whose starting materials are all sold. "any" compares the
-            stock before the records. The score decides last, and alone without it.
+            [`~judging.count_detours`]. "any" compares the stock before the records. The score decides last, where a
+            route whose starting materials are not all sold costs 1 more. Without it, the score decides alone.
         per_step: let the score per step decide, because the whole score favours short texts.
         library: the file of a user's own reactions, see [`Candidate`].
     """
@@ -429,11 +432,13 @@ def ranked(
             return fails, cost
         if per_step and candidate.route is not None:
             cost /= max(1, candidate.route.num_reactions)
+        if candidate.common:
+            cost += _COMMON_COST
         is_unrecorded, is_not_bought = not candidate.precedented, not candidate.purchasable
-        detours, is_common = count_detours(candidate.steps), bool(candidate.common)
+        detours = count_detours(candidate.steps)
         if evidence == "any":
-            return fails, is_not_bought, is_unrecorded, detours, is_common, cost
-        return fails, is_unrecorded, is_not_bought, detours, is_common, cost
+            return fails, is_not_bought, is_unrecorded, detours, cost
+        return fails, is_unrecorded, is_not_bought, detours, cost
 
     return list(_numbered(sorted(best, key=place), per_reaction))
 

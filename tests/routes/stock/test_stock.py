@@ -5,6 +5,7 @@ import logging
 import os
 import pickle
 import re
+from dataclasses import replace
 from urllib.error import URLError
 
 import numpy as np
@@ -235,10 +236,12 @@ def test_common_molecules_rank_behind_sold_ones(tmp_path):
             Offer("CC(=O)Cl", kind="common", reactions=392), Offer("CC(=O)O", vendor=ZINC, reactions=57)
         ]  # fmt: skip
     routes = [Route("CC(=O)NCc1ccccc1", (Route(acid), Route("NCc1ccccc1"))) for acid in ("CC(=O)Cl", "CC(=O)O")]
-    candidates = [Candidate("", -cost, 1, route) for cost, route in enumerate(routes)]
+    candidates = [Candidate("", -0.9 * cost, 1, route) for cost, route in enumerate(routes)]
     first, second = best = ranked(candidates, stock, evidence="recorded")
     assert [one.route for one in best] == routes[::-1] and first.purchasable and second.purchasable
     assert (first.sold, second.sold, second.common) == (True, False, ("CC(=O)Cl",))
+    improbable = [candidates[0], replace(candidates[1], score=-1.1)]
+    assert [one.route for one in ranked(improbable, stock, evidence="recorded")] == routes
     assert ranked(candidates, with_own(stock, ["CC(=O)Cl"]), evidence="recorded")[0].route == routes[0]
     assert Candidate.from_dict(second.to_dict()) == second and not second.to_dict()["sold"]
     assert second.offers[0].description == "common, used by 392 recorded reactions"
