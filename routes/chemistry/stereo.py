@@ -54,9 +54,12 @@ def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: str) -> StereoCompar
         places = reactants.GetSubstructMatches(pattern, bounded_search(uniquify=False, maxMatches=_MOST_MAPPINGS))
     except SearchTooLong:
         return StereoComparison(None, False)
-    comparisons = (_compare(product, reactants, dict(zip(atoms, numbers, strict=True))) for atoms in places)
+    after, before = _Side(product), _Side(reactants)
+    after.number({atom.GetIdx(): atom.GetIdx() + 1 for atom in product.GetAtoms()})
     best: StereoComparison | None = None
-    for comparison in comparisons:  # equivalent atoms are mapped as they fit best
+    for atoms in places:  # equivalent atoms are mapped as they fit best
+        before.number(dict(zip(atoms, numbers, strict=True)))
+        comparison = _compare(after, before)
         if best is None or _badness(comparison) < _badness(best):
             best = comparison
     return best or StereoComparison(None, False)
@@ -66,9 +69,7 @@ def _badness(comparison: StereoComparison) -> tuple[bool, bool]:
     return comparison.centres is not None, not comparison.is_kept
 
 
-def _compare(product: Chem.Mol, reactants: Chem.Mol, numbers: dict[int, int]) -> StereoComparison:
-    after = _Side(product, {atom.GetIdx(): atom.GetIdx() + 1 for atom in product.GetAtoms()})
-    before = _Side(reactants, numbers)
+def _compare(after: _Side, before: _Side) -> StereoComparison:
     changes = [*_centres(after, before), *_double_bonds(after, before)]
     wrong = next((change for change in ("inverted", "defined") if change in changes), None)
     return StereoComparison(wrong, set(changes) <= {"kept", "anomeric"}, "anomeric" in changes)
@@ -77,16 +78,20 @@ def _compare(product: Chem.Mol, reactants: Chem.Mol, numbers: dict[int, int]) ->
 class _Side:
     """A side of a step: a molecule, the number of each atom, and which atoms and bonds may have stereochemistry."""
 
-    def __init__(self, molecule: Any, numbers: dict[int, int]):
-        self.molecule, self.numbers = molecule, numbers
-        self.places = {number: place for place, number in numbers.items() if number}
-        stereo = list(Chem.FindPotentialStereo(molecule))
+    def __init__(self, molecule: Any):
+        # a copy, because RDKit appends to the notes on rings with each call, so that each takes longer than the last
+        self.molecule: Any = Chem.Mol(molecule)
+        stereo = list(Chem.FindPotentialStereo(self.molecule))
         self.centres = {info.centeredOn for info in stereo if info.type == Chem.StereoType.Atom_Tetrahedral}
         self.bonds = {info.centeredOn for info in stereo if info.type == Chem.StereoType.Bond_Double}
+        self.anomeric, self.hemiacetals = (
+            {place for (place,) in self.molecule.GetSubstructMatches(pattern)} for pattern in (_ANOMERIC, _HEMIACETAL)
+        )
 
-    def matches(self, place: int, pattern: Any) -> bool:
-        """Return whether an atom matches a pattern of one atom."""
-        return (place,) in self.molecule.GetSubstructMatches(pattern)
+    def number(self, numbers: dict[int, int]) -> None:
+        """Set the numbers of the atoms."""
+        self.numbers = numbers
+        self.places = {number: place for place, number in numbers.items() if number}
 
     def label(self, place: int) -> int:
         """Return the number of an atom, or a negative one if it is not in the product."""
@@ -136,7 +141,7 @@ def _centres(after: _Side, before: _Side) -> Iterator[Change]:
         if new_hand is None and (old_hand is None or place not in after.centres):
             continue
         has_other_neighbours = sorted(after.around(place)) != sorted(before.around(old))
-        if before.matches(old, _HEMIACETAL) or (has_other_neighbours and before.matches(old, _ANOMERIC)):
+        if old in before.hemiacetals or (has_other_neighbours and old in before.anomeric):
             yield "anomeric"
         elif has_other_neighbours or new_hand is None:
             yield "changed"
