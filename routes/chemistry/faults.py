@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..tree import Route
 from .double_bonds import wrong_marks
+from .groups import unstable_kind
 from .molecules import KNOWN, UNDEFINED, Molecule, is_among, missing_atoms, read_molecule, structure
 from .strain import impossible_ring
 
@@ -79,7 +80,7 @@ def step_fault(product: str, reactants: Sequence[str], above: Iterable[str] = ()
     path = (product, *above)
     supplied = reactants if rules is not None else with_equivalents(product, reactants)
     faults = [
-        _ring_fault(product) if read_molecule(product) else _unreadable(product),
+        _existence_fault(product) if read_molecule(product) else _unreadable(product),
         *(molecule_fault(smiles, path) for smiles in reactants),
         atoms_fault(product, tuple(supplied)),
     ]
@@ -92,10 +93,15 @@ def _unreadable(smiles: str) -> Fault:
 
 
 @lru_cache(KNOWN)
-def _ring_fault(smiles: str) -> Fault | None:
+def _existence_fault(smiles: str) -> Fault | None:
+    """Return why nobody can have a molecule, or None."""
     molecule = read_molecule(smiles)
-    reason = molecule and impossible_ring(structure(molecule.canonical))
-    return Fault(f"{smiles} cannot exist: {reason}", "readable") if reason else None
+    if molecule is None:
+        return None
+    if reason := impossible_ring(structure(molecule.canonical)):
+        return Fault(f"{smiles} cannot exist: {reason}", "readable")
+    kind = unstable_kind(molecule.canonical)
+    return Fault(f"{molecule.canonical} is unstable: {kind}", "readable") if kind else None
 
 
 def molecule_fault(smiles: str, path: Iterable[str]) -> Fault | None:
@@ -106,7 +112,7 @@ def molecule_fault(smiles: str, path: Iterable[str]) -> Fault | None:
     for other in filter(None, map(read_molecule, path)):
         if is_among(molecule, [other]) or _holds(molecule, other):
             return Fault(f"{other.canonical} is made from itself", "acyclic")
-    return _ring_fault(smiles)
+    return _existence_fault(smiles)
 
 
 def _holds(molecule: Molecule, other: Molecule) -> bool:

@@ -50,7 +50,7 @@ class Constraints:
     """Rules for the routes of a search. The first four apply by default; a user chooses the others.
 
     Args:
-        readable: molecules are SMILES that RDKit reads.
+        readable: molecules are SMILES that RDKit reads, of molecules that can exist and be isolated.
         acyclic: no molecule is made from itself.
         atoms_supplied: the reactants of a reaction have every heavy atom of its product, except those of one common
             reagent (`faults.REAGENTS`).

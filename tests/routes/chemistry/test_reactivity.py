@@ -24,12 +24,14 @@ REFUSED = {
     "NBS beside an aniline": ("Nc1ccc(CBr)cc1", ["Cc1ccc(N)cc1", NBS]),
     "an ester beside a ketone": ("COC(=O)c1ccc(C(C)(C)O)cc1", ["COC(=O)c1ccc(C(C)=O)cc1", "C[Mg]Br"]),
     "one of two different acids": ("O=C(O)CCC(C)C(=O)Nc1ccccc1", ["CC(CCC(=O)O)C(=O)O", "Nc1ccccc1"]),
+    "demethylation beside an epoxide": ("Oc1cccc(C2CO2)c1", ["COc1cccc(C2CO2)c1"]),
     "mCPBA beside a sulfide": ("c1ccc(SCC2CO2)cc1", ["C=CCSc1ccccc1", MCPBA]),
     "mCPBA beside an amine": ("C1CCN(CC2CO2)CC1", ["C=CCN1CCCCC1", MCPBA]),
     "a borate beside an aldehyde": ("O=Cc1ccc(B(O)O)cc1", ["O=Cc1ccc(Br)cc1", BORATE]),
     "an alcohol on a bare aryl chloride": ("CC(N)COc1c(C)cccc1C", ["CC(N)CO", "Cc1cccc(C)c1Cl"]),
 }
 UNCLEAR = {
+    "a chloroformate on an arene": ("CCOC(=O)c1ccc(OC)cc1", ["CCOC(=O)Cl", "COc1ccccc1"]),
     "MOM off, Boc kept": (f"{BOC}Nc1ccc(O)cc1", ["COCOc1ccc(NC(=O)OC(C)(C)C)cc1"]),
     "Boc off, MOM kept": ("COCOc1ccc(CN)cc1", ["COCOc1ccc(CNC(=O)OC(C)(C)C)cc1"]),
     "Boc on the hindered amine": (f"{BOC}N1CCCCC1CN", ["NCC1CCCCN1", f"{BOC}OC(=O)OC(C)(C)C"]),

@@ -437,6 +437,15 @@ def test_anomeric_centres_and_racemates_are_no_inversions(product, reactants, st
     assert step.state == state and said in " ".join(finding.text for finding in step.findings)
 
 
+@pytest.mark.parametrize(
+    ("product", "reactant"),
+    [("OCCl", "CC(=O)OCCl"), ("NC(O)C(=O)Nc1ccccc1", "CC(C)(C)OC(=O)NC(O)C(=O)Nc1ccccc1"), ("C=O", "OCO")],
+)
+def test_a_recorded_step_of_an_unstable_molecule_fails(product, reactant):
+    step = judge(product, [reactant])
+    assert step.state == "fails" and "is unstable" in step.reason
+
+
 def test_a_step_can_be_judged_often():
     # RDKit took longer each time it looked for the stereocentres of the shared molecule: after a hundred times, it hung
     molecule = structure("CC(C)S(=O)(=O)NC[C@H]1CC[C@H](NC(=O)OC(C)(C)C)CC1")

@@ -9,6 +9,7 @@ import torch
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.routes import NO_CONSTRAINTS, Constraints, Route, Stock
 from weftformer.routes.chemistry.faults import REAGENTS
+from weftformer.routes.chemistry.groups import unstable_kind
 from weftformer.routes.chemistry.molecules import canonical_or_given, canonical_route, missing_atoms, read_molecule
 from weftformer.routes.planning import constraints
 from weftformer.routes.planning import model_search as search
@@ -108,7 +109,8 @@ def lacks(step):
 def keeps(rules, text, stock=None):
     """The rules as one reads them, for a whole route."""
     route = Route.from_string(text)
-    if rules.readable and not all(map(read_molecule, route.molecules())):
+    parsed = list(map(read_molecule, route.molecules()))
+    if rules.readable and not all(molecule and not unstable_kind(molecule.canonical) for molecule in parsed):
         return False
     if rules.acyclic and repeats(route, ()):
         return False
