@@ -151,7 +151,9 @@ def test_figures_are_those_of_the_tables():
         assert f"{float(row('docs/results.md', best, column).split()[0]):.0f}" == percent
     drugs = re.findall(r"Of (\d+) approved drugs that were drawn at random, (\d+) were solved", planning)[0]
     results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert drugs[0] == "30" and f"the stock `paroutes`. {drugs[1]} were solved" in results
+    assert (
+        drugs[0] == "60" and results.count("Sixty drugs") == 1 and f"included stock. {drugs[1]} are solved" in results
+    )
     targets, solved = re.findall(r"Of (\d+) recorded targets .* had seen, (\d+) were solved", planning)[0]
     assert row("docs/results.md", "| solved:", 1).startswith(f"{int(solved) / int(targets):.0%} [")
     assert f"this version ({targets} targets)" in results
