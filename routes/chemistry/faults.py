@@ -94,7 +94,7 @@ def _unreadable(smiles: str) -> Fault:
 
 @lru_cache(KNOWN)
 def _existence_fault(smiles: str) -> Fault | None:
-    """Return why nobody can have a molecule, or None."""
+    """Return why a molecule cannot exist or be isolated, or None."""
     molecule = read_molecule(smiles)
     if molecule is None:
         return None

@@ -141,7 +141,7 @@ def _centres(after: _Side, before: _Side) -> Iterator[Change]:
         if new_hand is None and (old_hand is None or place not in after.centres):
             continue
         has_other_neighbours = sorted(after.around(place)) != sorted(before.around(old))
-        if old in before.hemiacetals or (has_other_neighbours and old in before.anomeric):
+        if (has_other_neighbours and old in before.anomeric) or (new_hand != old_hand and old in before.hemiacetals):
             yield "anomeric"
         elif has_other_neighbours or new_hand is None:
             yield "changed"

@@ -150,7 +150,7 @@ def _judge_recorded(step: _Step, recorded: _Recorded, library: Library) -> Judge
         *_oddities(step, [molecule for molecule in step.reactants if molecule not in idle]),
     ]
     if recorded.is_anomeric:
-        notes.append(Finding("an anomeric centre reacts: expect a mixture of anomers, or choose conditions for one"))
+        notes.append(Finding("an anomeric centre changes: expect a mixture of anomers"))
     return JudgedStep(
         *step.given,
         precedents=transformation.count,
@@ -174,7 +174,8 @@ def _judge_unrecorded(step: _Step, search: _Search, library: Library) -> JudgedS
     notes = [] if reagent is None else [Finding(f"reagent not drawn: {reagent}")]
     notes += [] if support_in_words is None else [Finding(support_in_words)]
     notes += search.refusals
-    notes += [Finding("half of a racemate at most, by resolution", "ranks lower")] if is_resolution else []
+    if is_resolution:
+        notes.append(Finding("a resolution: at most half of a racemate becomes one enantiomer", "ranks lower"))
     notes += _recorded_otherwise(step, reagent, library)
     if origins is not None and support is None:
         spent = {smiles for smiles, count in zip(origins.reactants, origins.counts, strict=True) if count}
@@ -260,7 +261,7 @@ def _recorded_otherwise(step: _Step, reagent: str | None, library: Library) -> I
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A recorded transformation of a step, its reactants without reagents, and whether an anomeric centre reacts."""
+    """A recorded transformation of a step, its reactants without reagents, and whether an anomeric centre changes."""
 
     match: Match
     reactants: list[str]

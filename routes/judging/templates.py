@@ -30,6 +30,7 @@ _RDCHIRAL = threading.Lock()
 _LONE_PAIR = re.compile(r"\[(?:S|Se|Te|P|As)@")
 # The characters of SMILES and SMARTS with stereochemistry.
 _STEREO = frozenset("@/\\")
+# The mark of a stereocentre, or of a bond beside a double bond.
 _MARK = re.compile(r"@+|[/\\]")
 # The number of bits of the fingerprints, which quickly exclude patterns that a molecule cannot contain.
 _BITS = 1024

@@ -426,9 +426,11 @@ NUCLEOSIDE, CYTOSINE = "Nc1nc(=O)n(cc1F)[C@@H]1O[C@H](C)[C@@H](OC(C)=O)[C@H]1OC(
         (NUCLEOSIDE, [SUGAR.format("[C@H](OC(C)=O)"), CYTOSINE], "precedented", "mixture of anomers"),
         (NUCLEOSIDE, ["C[C@H]1OC(OC(C)=O)[C@H](OC(C)=O)[C@H]1OC(C)=O", CYTOSINE], "fails", "stereocentre is inverted"),
         ("CO[C@@H]1CCCCO1", ["O[C@H]1CCCCO1", "CO"], "precedented", "mixture of anomers"),
+        # a hemiacetal that does not react has no remark, in either configuration
+        ("O[C@@H]1C[C@@H](O)CCO1", ["O[C@@H]1C[C@@H](OC(C)=O)CCO1"], "precedented", ""),
         # an acetal keeps its configuration if it does not react
         ("CO[C@@H]1CC[C@H](O)CO1", ["CO[C@H]1CC[C@H](OCc2ccccc2)CO1"], "fails", "stereocentre is inverted"),
-        ("C[C@H](N)c1ccccc1", ["CC(N)c1ccccc1"], "no precedent", "half of a racemate at most"),
+        ("C[C@H](N)c1ccccc1", ["CC(N)c1ccccc1"], "no precedent", "at most half of a racemate"),
         ("C[C@H](N)c1ccccc1", ["C[C@@H](N)c1ccccc1"], "fails", "stereocentre is inverted"),
     ],
 )
