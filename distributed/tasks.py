@@ -7,11 +7,9 @@ itself. A task yields results, which a command keeps in memory, and a job writes
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..hub.loading import load_generator, use_threads
@@ -92,7 +90,7 @@ class PlanTask(_ModelTask):
     """Plans targets, as `weftformer routes plan` does. Its results are plans.
 
     Args:
-        settings: the settings of the search and the ranking. The file of a user's own library travels with the task.
+        settings: the settings of the search and the ranking.
         conditions: `n_steps`, `starting_material` and `stock`, as in [`RoutePlanner.stream`].
         forward_model: as in [`load_forward`].
         on_first: as in [`RoutePlanner.stream`].
@@ -105,10 +103,6 @@ class PlanTask(_ModelTask):
     command, unit = "routes plan", "targets"
     window = 1  # targets need not stay together, as lines that are sampled do
 
-    def __post_init__(self) -> None:
-        library = self.settings.library
-        self._library = None if library is None else Path(library).read_bytes()
-
     def name(self, item: Target) -> str:
         """Return a text that distinguishes a target from others."""
         return f"{item.id}\t{item.smiles}"
@@ -119,20 +113,10 @@ class PlanTask(_ModelTask):
         from ..routes.evaluation.round_trip import load_forward
         from ..routes.planning.planner import RoutePlanner
 
-        self._write_library()
         self._planner = RoutePlanner(*self._generator("routes"))
         self._forward = load_forward(self.forward_model, self.loading.get("device"), self.loading.get("dtype", "auto"))
         # the settings, which are the same for all targets, are checked with any target
         self._planner.requests(["C"], self.settings, on_error="skip", **self.conditions)
-
-    def _write_library(self) -> None:
-        """Write the file of the library on a machine that does not have it."""
-        file = Path(self.settings.library or "")
-        if self._library is None or (file.is_file() and file.read_bytes() == self._library):
-            return
-        copy = Path(tempfile.mkdtemp(prefix="weft-library-")) / file.name
-        copy.write_bytes(self._library)
-        self.settings = replace(self.settings, library=str(copy))
 
     def __call__(
         self, items: Sequence[tuple[int, Target]], watch: Callable[[], None] | None = None

@@ -36,11 +36,10 @@ from weftformer.recipes.shipped_stock import write as write_table
 from weftformer.routes.chemistry.molecules import joined
 from weftformer.routes.chemistry.orientation import ORIENTATION, UNNAMED, Place, substitutions
 from weftformer.routes.chemistry.reactivity import vanished_group
-from weftformer.routes.chemistry.step import MappedStep
 from weftformer.routes.files import read_canonical
 from weftformer.routes.judging.library_files import SHIPPED, combined, named, read_rows
 from weftformer.routes.judging.ranker import RANKER, Ranker
-from weftformer.routes.judging.templates import mapped_reactants
+from weftformer.routes.judging.templates import mapped_step
 from weftformer.routes.judging.transformation import Transformation
 from weftformer.routes.shipped import PAROUTES_STOCK, STOCK
 from weftformer.routes.training.extraction import Record, build, core_of, extracted, is_sound, read_records, write
@@ -189,9 +188,9 @@ def _is_doubtful(transformation: Transformation) -> bool:
     groups = []
     for example in transformation.examples:
         reactants, product = example.smiles.split(">>")
-        mapped = mapped_reactants(transformation.smarts, product, reactants)
-        if mapped is not None:
-            groups.append(vanished_group(MappedStep(product, mapped)))
+        step = mapped_step(transformation.smarts, product, reactants)
+        if step is not None:
+            groups.append(vanished_group(step))
     return bool(groups) and None not in groups
 
 

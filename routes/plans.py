@@ -1,13 +1,18 @@
-"""The result of a search for a target: ranked candidates, including texts that are not routes."""
+"""The result of a search for a target: ranked candidates, including texts that are not routes.
+
+These are records: what they say of their routes was computed when the routes were ranked.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ..common.words import counted
 from .stock.offers import Offer, price_in_words, price_sum
 from .tree import Route
 
@@ -20,9 +25,8 @@ NOTHING_FOUND = "no route was found: "
 TIME_IS_OVER = "the time limit was reached"
 # The number of reasons that are given if searches have different ones.
 _MOST_REASONS = 3
-# The cost of a route with a starting material that is common but perhaps not sold: it stands behind one of sold
-# materials that is at least 1 / e times as probable.
-_COMMON_COST = 1.0
+# The title of the routes that come last.
+IDEAS = "Ideas: a step of each of these routes is not recorded"
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,8 @@ class Candidate:
     JSON). Routes with the same last reaction, the same reactants of the target, have the same number `group`, counted
     from 1 by their best rank. `missing` has the starting materials that are not in the stock, None without a stock or
     a route. `offers` has the stock's data for the others: another form, a price, a vendor, how common it is.
-    `forward_ranks` has for each reaction, in the order of `Route.steps`, the rank of its product among the predictions
-    of a model that reads the reactants (`routes.evaluation.round_trip`): 0 if it is not among them, and None if the
-    model cannot read them. Without a forward model, `forward_ranks` is None. `library` is the file of a user's own
-    reactions with which the steps are judged, besides the included ones. `judged` has the steps with their judgements:
-    those of a file, or those made once, when the route is ranked or its `steps` are read.
+    `steps` has the reactions with their judgements, in the order of `Route.steps`. [`~ranking.rank`] fills in what a
+    search does not know: `steps`, `missing`, `offers`, `rank` and `group`.
     """
 
     text: str
@@ -51,10 +52,8 @@ class Candidate:
     missing: tuple[str, ...] | None = None
     rank: int = 0
     group: int = 0
-    forward_ranks: tuple[int | None, ...] | None = None
     offers: tuple[Offer, ...] = ()
-    library: str | None = None
-    judged: tuple[JudgedStep, ...] | None = field(default=None, compare=False, repr=False)
+    steps: tuple[JudgedStep, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def purchasable(self) -> bool | None:
@@ -78,10 +77,10 @@ class Candidate:
         """
         return None if self.missing is None else not self.missing and not self.common
 
-    def with_stock(self, stock: Stock | None) -> Candidate:
+    def with_stock(self, stock: Stock) -> Candidate:
         """Return the candidate with the missing materials and the offers of this stock."""
-        if stock is None or self.route is None:
-            return replace(self, missing=None, offers=())
+        if self.route is None:
+            return self
         return replace(self, missing=tuple(stock.missing(self.route)), offers=tuple(stock.offers(self.route)))
 
     @property
@@ -99,32 +98,15 @@ class Candidate:
         return f"{total} for {len(priced)} of {number} starting materials, one listed pack of each"
 
     @property
-    def feasibility(self) -> float | None:
-        """The share of reactions whose product is among the predictions of the forward model; None without a forward
-        model or without reactions.
-        """
-        return sum(map(bool, self.forward_ranks)) / len(self.forward_ranks) if self.forward_ranks else None
+    def num_predicted(self) -> int:
+        """The number of reactions whose product is among the predictions of the forward model."""
+        return sum(bool(step.forward_rank) for step in self.steps)
 
     @property
-    def steps(self) -> tuple[JudgedStep, ...]:
-        """The reactions with their judgements, in the order of `Route.steps`; empty without a route.
-
-        Raises:
-            ImportError: rdchiral is not installed.
-        """
-        if self.route is None:
-            return ()
-        if self.judged is None:
-            from .judging import judge_route, library_of  # needs rdchiral
-
-            # so that copies of the candidate have the steps too
-            object.__setattr__(self, "judged", judge_route(self.route, library_of(self.library)))
-        assert self.judged is not None
-        if self.forward_ranks is None:
-            return self.judged
-        return tuple(
-            replace(step, forward_rank=rank) for step, rank in zip(self.judged, self.forward_ranks, strict=True)
-        )
+    def feasibility(self) -> float | None:
+        """The share of these reactions; None without a forward model, or if it can read no reaction."""
+        is_known = any(step.forward_rank is not None for step in self.steps)
+        return self.num_predicted / len(self.steps) if is_known else None
 
     @property
     def fails_because(self) -> str | None:
@@ -133,14 +115,19 @@ class Candidate:
         return "; ".join(dict.fromkeys(reasons)) or None
 
     @property
-    def precedented_steps(self) -> int:
+    def num_recorded(self) -> int:
         """The number of reactions that are recorded."""
-        return sum(step.state == "precedented" for step in self.steps)
+        return sum(step.evidence == "recorded" for step in self.steps)
 
     @property
-    def precedented(self) -> bool | None:
+    def is_recorded(self) -> bool | None:
         """Whether every reaction is recorded; None without a route."""
-        return None if self.route is None else self.precedented_steps == self.route.num_reactions
+        return None if self.route is None else self.num_recorded == self.route.num_reactions
+
+    @property
+    def recorded_in_words(self) -> str:
+        """The number of recorded reactions as a text, such as `2 of 3 steps recorded`."""
+        return f"{self.num_recorded} of {counted(len(self.steps), 'step')} recorded"
 
     @property
     def evidence(self) -> Evidence | None:
@@ -180,7 +167,7 @@ class Candidate:
             "n_steps": self.n_steps,
             "purchasable": self.purchasable,
             "sold": self.sold,
-            "precedented": self.precedented,
+            "precedented": self.is_recorded,
             "evidence": self.evidence,
             "fails_because": self.fails_because,
             "feasibility": self.feasibility,
@@ -196,14 +183,13 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Candidate:
-        """Read the result of `to_dict`. Files of earlier versions lack judgements, so their steps are judged again.
+        """Read the result of `to_dict`. Files of earlier versions lack judgements, so their steps are judged now.
 
         Raises:
             ImportError: rdchiral is not installed.
             KeyError, TypeError, ValueError: `data` is something else.
         """
         missing, score = data.get("missing"), data["score"]
-        is_predicted = data.get("feasibility") is not None
         route = None if data.get("route") is None else Route.from_dict(data["route"])
         return cls(
             text=data["text"],
@@ -215,28 +201,27 @@ class Candidate:
             missing=None if missing is None else tuple(missing),
             rank=data.get("rank") or 0,
             group=data.get("group") or 0,
-            forward_ranks=tuple(step["forward_rank"] for step in data["reactions"]) if is_predicted else None,
             offers=tuple(Offer(**offer) for offer in data.get("offers") or ()),
-            judged=None if route is None else _judged(route, data.get("reactions") or []),
+            steps=() if route is None else _steps_of(route, data.get("reactions") or []),
         )
 
 
-def _judged(route: Route, rows: list[dict[str, Any]]) -> tuple[JudgedStep, ...] | None:
-    """Return the steps of a route from `Candidate.reactions`, or None for a file of an earlier version.
+def _steps_of(route: Route, rows: list[dict[str, Any]]) -> tuple[JudgedStep, ...]:
+    """Return the steps of a route from `Candidate.reactions`, or judge them for a file of an earlier version.
 
     Raises:
         KeyError, TypeError, ValueError: the rows are not those of this route.
     """
+    from .judging import JudgedStep, judge_route  # needs rdchiral
+
     if not any("findings" in row for row in rows):
-        return None
+        return judge_route(route)
     if len(rows) != route.num_reactions:
         raise ValueError(f"{len(rows)} reactions are given for a route of {route.num_reactions}")
-    from .judging import JudgedStep  # needs rdchiral
-
-    steps = []
-    for step, row in zip(route.steps(), rows, strict=True):
-        steps.append(JudgedStep.from_dict(row, step.smiles, tuple(child.smiles for child in step.children)))
-    return tuple(steps)
+    steps = zip(route.steps(), rows, strict=True)
+    return tuple(
+        JudgedStep.from_dict(row, step.smiles, tuple(child.smiles for child in step.children)) for step, row in steps
+    )
 
 
 @dataclass(frozen=True)
@@ -259,7 +244,7 @@ class Plan:
     evidence: str = "recorded"
     library: str | None = None
 
-    @property
+    @cached_property
     def distinct(self) -> list[Candidate]:
         """The candidates that are routes, best first, without repetitions in another order."""
         distinct: dict[Route, Candidate] = {}
@@ -292,7 +277,7 @@ class Plan:
             return "no route"
         return "unfinished" if self.solved is False else "done"
 
-    @property
+    @cached_property
     def solved(self) -> bool | None:
         """Whether a route starts from the stock alone, no step fails, and each has the required evidence; None if that
         is unknown, because there was no stock.
@@ -302,7 +287,7 @@ class Plan:
             return None
         return any(candidate.solves(self.evidence) for candidate in routes)
 
-    @property
+    @cached_property
     def ideas(self) -> list[Candidate]:
         """The distinct routes with a step that lacks the required evidence. They follow all others."""
         if self.evidence != "recorded":
@@ -335,7 +320,7 @@ class Plan:
             "routes": len(routes),
             "groups": len({route.group for route in routes}),
             "purchasable": None if None in purchasable or not routes else sum(map(bool, purchasable)),
-            "precedented": sum(route.precedented is True for route in routes),
+            "precedented": sum(route.is_recorded is True for route in routes),
             "failing": sum(route.fails_because is not None for route in routes),
             "best_score": routes[0].finite_score if routes else None,
             "seconds": self.seconds,
@@ -396,69 +381,3 @@ def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
         if key not in best or candidate.score > best[key].score:
             best[key] = candidate
     return [*best.values(), *failed]
-
-
-def ranked(
-    candidates: Iterable[Candidate],
-    stock: Stock | None = None,
-    *,
-    per_reaction: int | None = None,
-    evidence: str | None = None,
-    per_step: bool = False,
-    library: str | None = None,
-) -> list[Candidate]:
-    """Return candidates best first, numbered, grouped by their last reaction, and compared with a stock.
-
-    Routes with a step that fails come last.
-
-    Args:
-        candidates: in any order.
-        stock: the purchasable molecules.
-        per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
-        evidence: what routes need to solve a target, see [`Plan`]. "recorded" puts routes whose steps are all recorded
-            first; among equals, those from molecules of the stock alone; among these, those with fewer detours, as in
-            [`~judging.count_detours`]. "any" compares the stock before the records. The score decides last, where a
-            route whose starting materials are not all sold costs 1 more. Without it, the score decides alone.
-        per_step: let the score per step decide, because the whole score favours short texts.
-        library: the file of a user's own reactions, see [`Candidate`].
-    """
-    from .judging import count_detours
-
-    best = [replace(candidate.with_stock(stock), library=library) for candidate in candidates]
-
-    def place(candidate: Candidate) -> tuple[Any, ...]:
-        fails, cost = candidate.fails_because is not None, -candidate.score
-        if evidence is None:
-            return fails, cost
-        if per_step and candidate.route is not None:
-            cost /= max(1, candidate.route.num_reactions)
-        if candidate.common:
-            cost += _COMMON_COST
-        is_unrecorded, is_not_bought = not candidate.precedented, not candidate.purchasable
-        detours = count_detours(candidate.steps)
-        if evidence == "any":
-            return fails, is_not_bought, is_unrecorded, detours, cost
-        return fails, is_unrecorded, is_not_bought, detours, cost
-
-    return list(_numbered(sorted(best, key=place), per_reaction))
-
-
-def _numbered(candidates: list[Candidate], per_reaction: int | None) -> Iterator[Candidate]:
-    """Yield the candidates with rank and group, without the surplus routes of a group."""
-    ranks: dict[Route, int | None] = {}
-    groups: dict[tuple[str, ...], int] = {}
-    members: Counter[int] = Counter()
-    for candidate in candidates:
-        if candidate.route is None:
-            yield replace(candidate, rank=0, group=0)
-            continue
-        reactants = tuple(sorted(child.smiles for child in candidate.route.children))
-        group = groups.setdefault(reactants, len(groups) + 1)
-        key = candidate.route.canonical()
-        if key not in ranks:
-            is_kept = per_reaction is None or members[group] < per_reaction
-            ranks[key] = 1 + sum(members.values()) if is_kept else None
-            members[group] += is_kept
-        rank = ranks[key]
-        if rank is not None:
-            yield replace(candidate, rank=rank, group=group)

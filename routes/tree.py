@@ -20,6 +20,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..common.words import counted
+
 # The characters that RDKit and PaRoutes write. A quote, brace, comma or space is not among them, so the text form
 # needs only one escape: a backslash is written twice.
 SMILES_CHARACTERS = frozenset(string.ascii_letters + string.digits + "@+-[]()/\\%=#$.:*~<>")
@@ -154,6 +156,11 @@ class Route:
         return [*(part for child in self.children for part in child.steps()), self]
 
     @property
+    def reactants(self) -> tuple[str, ...]:
+        """The SMILES of the reactants of the last reaction, sorted."""
+        return tuple(sorted(child.smiles for child in self.children))
+
+    @property
     def last_reaction(self) -> str:
         """The last reaction, `reactant.reactant>>product`."""
         return ".".join(child.smiles for child in self.children) + ">>" + self.smiles
@@ -254,8 +261,7 @@ class Route:
         count, bought = self.num_reactions, Counter(marks.get(leaf) for leaf in leaves)
         lines = list(self._tree_lines("", "", marks))
         lines.append(
-            f"{count} reaction{'' if count == 1 else 's'}, longest path {self.depth}; "
-            f"{len(leaves)} starting material{'' if len(leaves) == 1 else 's'}"
+            f"{counted(count, 'reaction')}, longest path {self.depth}; {counted(len(leaves), 'starting material')}"
             + ("" if missing is None else f", • {bought['• ']} sold")
             + (f", ◦ {bought['◦ ']} common" if bought["◦ "] else "")
         )

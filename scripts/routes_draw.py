@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from weftformer.common.words import counted
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.routes.shipped import provenance
@@ -37,6 +38,7 @@ def main(args: argparse.Namespace) -> None:
         ValueError, OSError: an argument does not fit, the file contains no route, or a file cannot be read or written.
     """
     from weftformer.routes.drawing.svg import check_picture
+    from weftformer.routes.ranking import complete
 
     if args.html is None and args.picture is None and not args.export:
         raise ValueError("Nothing to write: give --html FILE, --picture FILE or --export FILE.")
@@ -49,10 +51,7 @@ def main(args: argparse.Namespace) -> None:
     if limit is not None and len(rows) > limit:
         print(f"Only the routes of the first {limit} targets are drawn: raise --limit for more.")
     plans = [plan for plan, _ in rows[:limit]]
-    if stock is not None:
-        plans = [
-            replace(plan, candidates=[candidate.with_stock(stock) for candidate in plan.candidates]) for plan in plans
-        ]
+    plans = [replace(plan, candidates=[complete(candidate, stock) for candidate in plan.candidates]) for plan in plans]
     if not any(plan.distinct for plan in plans) and not (is_planned and args.picture is None):
         raise ValueError(f"{args.routes} contains no route.")
     known: dict[str, Any] = next((row["settings"] for _, row in rows if isinstance(row.get("settings"), dict)), {})
@@ -83,7 +82,7 @@ def write_drawings(
 
         save_page(plans, args.html, about=about, **page)
         number = sum(len(plan.distinct) for plan in plans)
-        print(f"Drew {number} route{'s' * (number != 1)} in {args.html}.")
+        print(f"Drew {counted(number, 'route')} in {args.html}.")
     for file in args.export:
         export(file, plans)
         print(f"Saved {file}.")

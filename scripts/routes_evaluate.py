@@ -92,7 +92,12 @@ def main(args: argparse.Namespace) -> None:
     for name, predictions in columns.items():
         routes, plans, materials = zip(*predictions, strict=True)
         results[name] = evaluate(
-            plans, routes, starting_materials=materials, stock=stock, ks=args.ks, library=settings.library
+            plans,
+            routes,
+            starting_materials=materials,
+            stock=stock,
+            ks=args.ks,
+            library=settings.library and settings.transformations,
         )
         if failed := [plan for plan in plans if plan.problem is not None]:
             what = f"{len(failed)} of {len(plans)} targets not planned, counted as not found"

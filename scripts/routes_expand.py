@@ -19,7 +19,6 @@ from weftformer.scripts.arguments import (
     take_shipped_model,
 )
 from weftformer.scripts.plan_options import plan_settings
-from weftformer.scripts.routes_plan import described_step
 
 if TYPE_CHECKING:
     from weftformer.routes.plans import Candidate, Plan
@@ -86,13 +85,13 @@ def _described(candidate: Candidate) -> str:
         for leaf in step.reactants
     ]
     offers = [f"   {offer.smiles}: {offer.description}" for offer in candidate.offers]
-    return "\n".join([described_step(str(candidate.rank), step), f"   {' + '.join(marks)}", *offers])
+    return "\n".join([step.words(str(candidate.rank)), f"   {' + '.join(marks)}", *offers])
 
 
 def _ending(plan: Plan) -> list[str]:
     """Return the number of reactions, those whose product the forward model predicts, and the remarks."""
-    ranks = {one.rank: one.forward_ranks[0] for one in plan.candidates if one.forward_ranks}
-    predicted = [f"{rank} (rank {place})" for rank, place in ranks.items() if place]
+    ranks = ((candidate.rank, candidate.steps[0].forward_rank) for candidate in plan.candidates)
+    predicted = [f"{number} (rank {rank})" for number, rank in ranks if rank]
     notes = [f"note: {remark}" for remark in plan.remarks]
     notes += [f"predicted back: {', '.join(predicted)}"] if predicted else []
     return [f"reactions that make {plan.target}: {len(plan.candidates)}", *notes]

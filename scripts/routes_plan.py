@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weftformer.common.words import counted
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_lines
-from weftformer.routes.plans import Candidate, Plan
+from weftformer.routes.plans import IDEAS, Candidate, Plan
 from weftformer.routes.shipped import provenance, stock_file
 from weftformer.routes.stock.offers import CATALOGUES
 from weftformer.scripts.arguments import (
@@ -34,7 +35,6 @@ from weftformer.scripts.sharing import add_sharing_options, is_shared, output_pl
 
 if TYPE_CHECKING:
     from weftformer.routes.files.targets import Target
-    from weftformer.routes.judging import JudgedStep
     from weftformer.routes.stock.stock import Stock
     from weftformer.routes.tree import Route
 
@@ -43,7 +43,6 @@ EPILOG = """examples:
   weftformer routes plan --input-file targets.sdf --output-file routes.jsonl --time-limit 60 --resume"""
 
 COMMAND = "routes plan"
-IDEAS = "--- Ideas: a step of each of these routes is not recorded ---"
 # The exit status when at least one target has no route, or none that starts from the stock.
 NO_ROUTE = 3
 # The largest number of targets without a route that are named at the end.
@@ -157,7 +156,7 @@ def _join(args: argparse.Namespace) -> int:
     return _status(Counter(row["state"] for row in parts.rows(COMMAND)))
 
 
-def _print_first(stock: Stock | None, _: Any, route: Route) -> None:
+def _print_first(stock: Stock, _: Any, route: Route) -> None:
     tree = route.format_tree((), Candidate("", 0.0, None, route).with_stock(stock).common)
     print(f"\nFirst purchasable route of recorded steps; the search continues:\n{tree}", flush=True)
 
@@ -257,7 +256,7 @@ def described(plan: Plan, count: int) -> str:
     if not routes:
         return "\n".join([f"\n{name}: {plan.nothing_because}", *notes])
     failing = plan.summary["failing"]
-    counts = f"{len(routes)} distinct route{'s' * (len(routes) != 1)}"
+    counts = counted(len(routes), "distinct route")
     counts += "; " + _answer(plan) if plan.solved is not None else ""
     counts += f", {failing} of them with a failing step" if failing else ""
     counts += f"; {failed} of {len(plan.candidates)} candidates are not routes" if failed else ""
@@ -265,17 +264,17 @@ def described(plan: Plan, count: int) -> str:
     ideas = plan.ideas
     for candidate, route in routes[:count]:
         if ideas and candidate is ideas[0]:
-            text.append(f"\n{IDEAS}")
+            text.append(f"\n--- {IDEAS} ---")
         facts = [f"rank {candidate.rank}", f"group {candidate.group}"]
         if candidate.missing is not None:
             facts.append(f"not in stock: {', '.join(candidate.missing)}" if candidate.missing else "purchasable")
             facts += [f"{len(candidate.common)} common"] if candidate.common and candidate.purchasable else []
-        if number := route.num_reactions:
-            facts.append(f"{candidate.precedented_steps} of {number} step{'' if number == 1 else 's'} recorded")
+        if candidate.steps:
+            facts.append(candidate.recorded_in_words)
         if candidate.fails_because:
             facts.append(f"fails: {candidate.fails_because}")
         text.append(f"\n{', '.join(facts)}\n{route.format_tree(candidate.missing, candidate.common)}")
-        text += [described_step(f"step {number}", step) for number, step in enumerate(candidate.steps, 1)]
+        text += [step.words(f"step {number}") for number, step in enumerate(candidate.steps, 1)]
         text += [f"buy {offer.smiles}: {offer.description}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []
     return "\n".join(text)
@@ -285,21 +284,6 @@ def _answer(plan: Plan) -> str:
     """Say whether a target is solved, and by which evidence."""
     steps = "recorded steps" if plan.evidence == "recorded" else "any steps"
     return f"{'solved' if plan.solved else 'not solved'} by {steps} from the stock"
-
-
-def described_step(number: str, step: JudgedStep) -> str:
-    """Describe a step: its number, its name or class, its recorded reactions, its forward prediction, and remarks, and
-    below the usual reagents of the recorded reactions.
-    """
-    name, state = step.title or f"to {step.product}", "not recorded"
-    if step.precedents:
-        state = f"{step.precedents:,} recorded"
-    elif step.reason:
-        state = f"fails: {step.reason}"
-    if step.forward_rank is not None:
-        state += f", predicted back (rank {step.forward_rank})" if step.forward_rank else ", not predicted back"
-    reagents = f"\n   usual reagents: {step.usual_reagents}" if step.usual_reagents else ""
-    return "; ".join([f"{number}: {name}, {state}", *step.remarks]) + reagents
 
 
 def table(lines: list[dict[str, Any]]) -> str:

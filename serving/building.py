@@ -6,7 +6,7 @@ import io
 import math
 import tempfile
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +18,10 @@ from ..routes.chemistry.molecules import canonical_route, canonical_smiles
 from ..routes.drawing.svg import save_picture
 from ..routes.files.streams import ENDINGS, plan_form, write_plans
 from ..routes.files.targets import read_targets, targets_in
-from ..routes.judging import judge, library_of
 from ..routes.pages.page import build_page, save_page, tree_html
 from ..routes.planning.requests import one_target
 from ..routes.plans import Candidate, Plan
+from ..routes.ranking import complete
 from ..routes.tree import Route
 from .batching import Threads
 from .endpoint import Checked, Endpoint, Page
@@ -86,11 +86,8 @@ def _answer(task: Any, fields: dict[str, Any], end: float) -> Response:
             raise ValueError(f"{smiles[:40]}... is too long: at most {_MOST_CHARACTERS} characters are allowed.")
     route = canonical_route(route)
     have = sorted(map(canonical_smiles, fields["have"]))
-    candidate = Candidate(route.to_string(), math.nan, None, route, rank=1, group=1, library=task.library)
-    candidate = candidate.with_stock(task.stock_with(have))
-    for step in route.steps():  # this takes most of the time, and the judgements are cached
-        check_time(end)
-        judge(step.smiles, [child.smiles for child in step.children], library_of(task.library))
+    candidate = Candidate(route.to_string(), math.nan, None, route, rank=1, group=1)
+    candidate = complete(candidate, task.stock_with(have), task.library, partial(check_time, end))
     if fields["file"] is not None:
         return _file(Plan(route.smiles, [candidate]), fields["file"])
     leaves = dict.fromkeys(route.leaves()) if candidate.missing is None else candidate.missing

@@ -14,7 +14,7 @@ from ..common.options import request_fields
 from ..inference.texts import disable_padding
 from ..routes.drawing.svg import route_svg
 from ..routes.evaluation.round_trip import ForwardModel, load_forward
-from ..routes.judging import JudgedStep, library_of
+from ..routes.judging import JudgedStep, Library, library_of, shipped_library
 from ..routes.pages.page import card_html, plan_html
 from ..routes.planning.expansion import last_rows, proposal_row
 from ..routes.planning.planner import RoutePlanner
@@ -57,7 +57,7 @@ class RouteTask:
         max_new_tokens: largest number of new tokens (default: three quarters of the model's positions, because the
             beginning of a route, which names the target, takes the rest).
         forward: the forward model, which predicts the product of each reaction.
-        library: the file of a user's own reactions, as in [`PlanSettings`]. Requests cannot choose it.
+        library: the recorded transformations. Requests cannot choose them.
     """
 
     def __init__(
@@ -66,11 +66,10 @@ class RouteTask:
         stock: Stock | None = None,
         max_new_tokens: int | None = None,
         forward: ForwardModel | None = None,
-        library: str | None = None,
+        library: Library | None = None,
     ):
         self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
-        self.library = library
-        library_of(library)
+        self.library = library or shipped_library()
         positions = self.model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
         disable_padding(planner.tokenizer)
@@ -95,12 +94,14 @@ class RouteTask:
         """Make the task of a loaded model.
 
         Args:
-            model, tokenizer, max_new_tokens, stock, library: as in [`RouteTask`].
+            model, tokenizer, max_new_tokens, stock: as in [`RouteTask`].
+            library: the file of a user's own reactions, as in [`PlanSettings`].
             forward_model, device, dtype: as in [`load_forward`].
         """
-        library_of(library).propose("CCO", 1)  # reading it takes longer than an answer may take
+        recorded = shipped_library() if library is None else library_of(library)
+        recorded.propose("CCO", 1)  # reading it takes longer than an answer may take
         forward = load_forward(forward_model, device, dtype)
-        return cls(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward, library)
+        return cls(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward, recorded)
 
     def requests(
         self,

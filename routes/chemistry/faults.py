@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..tree import Route
 from .double_bonds import wrong_marks
+from .finding import Finding
 from .groups import unstable_kind
 from .molecules import KNOWN, UNDEFINED, Molecule, is_among, missing_atoms, read_molecule, structure
 from .strain import impossible_ring
@@ -55,19 +56,7 @@ _CARBANION = re.compile(r"\[[Cc]H?\d*-\]")
 _ISOTOPE = re.compile(r"\[(\d+[A-Za-z][a-z]?)")
 
 
-class Fault(NamedTuple):
-    """The reason why a step is not possible.
-
-    Args:
-        reason: the reason in words.
-        rule: the field of [`~planning.settings.Constraints`] that it violates.
-    """
-
-    reason: str
-    rule: str
-
-
-def step_fault(product: str, reactants: Sequence[str], above: Iterable[str] = (), rules: Any = None) -> Fault | None:
+def step_fault(product: str, reactants: Sequence[str], above: Iterable[str] = (), rules: Any = None) -> Finding | None:
     """Return why a step is not possible, or None if it is.
 
     Args:
@@ -87,31 +76,35 @@ def step_fault(product: str, reactants: Sequence[str], above: Iterable[str] = ()
     return next((fault for fault in faults if fault and (rules is None or getattr(rules, fault.rule))), None)
 
 
-def _unreadable(smiles: str) -> Fault:
+def _unreadable(smiles: str) -> Finding:
     reason = "it has an R group or another undefined atom" if UNDEFINED.search(smiles) else wrong_marks(smiles)
-    return Fault(f"{smiles} cannot be read{f': {reason}' if reason else ''}", "readable")
+    return _fault(f"{smiles} cannot be read{f': {reason}' if reason else ''}", "readable")
+
+
+def _fault(text: str, rule: str) -> Finding:
+    return Finding(text, "fails", rule)
 
 
 @lru_cache(KNOWN)
-def _existence_fault(smiles: str) -> Fault | None:
+def _existence_fault(smiles: str) -> Finding | None:
     """Return why a molecule cannot exist or be isolated, or None."""
     molecule = read_molecule(smiles)
     if molecule is None:
         return None
     if reason := impossible_ring(structure(molecule.canonical)):
-        return Fault(f"{smiles} cannot exist: {reason}", "readable")
+        return _fault(f"{smiles} cannot exist: {reason}", "readable")
     kind = unstable_kind(molecule.canonical)
-    return Fault(f"{molecule.canonical} is unstable: {kind}", "readable") if kind else None
+    return _fault(f"{molecule.canonical} is unstable: {kind}", "readable") if kind else None
 
 
-def molecule_fault(smiles: str, path: Iterable[str]) -> Fault | None:
+def molecule_fault(smiles: str, path: Iterable[str]) -> Finding | None:
     """Return why a molecule cannot be a reactant, or None. `path` are the molecules that are made from it."""
     molecule = read_molecule(smiles)
     if molecule is None:
         return _unreadable(smiles)
     for other in filter(None, map(read_molecule, path)):
         if is_among(molecule, [other]) or _holds(molecule, other):
-            return Fault(f"{other.canonical} is made from itself", "acyclic")
+            return _fault(f"{other.canonical} is made from itself", "acyclic")
     return _existence_fault(smiles)
 
 
@@ -132,20 +125,20 @@ def _organic(parts: Iterable[str]) -> list[str]:
 
 
 @lru_cache(KNOWN)
-def atoms_fault(product: str, reactants: tuple[str, ...]) -> Fault | None:
+def atoms_fault(product: str, reactants: tuple[str, ...]) -> Finding | None:
     """Return which atoms of the product neither the reactants nor a common reagent supplies, or None.
 
     A reagent that is not among the reactants does not supply all atoms of a product, and no isotopes. Nothing is known
     of molecules that RDKit cannot read.
     """
     if not reactants:
-        return Fault("no reactant", "atoms_supplied")
+        return _fault("no reactant", "atoms_supplied")
     molecule, missing = read_molecule(product), atoms_left(product, reactants)
     if isotopes := missing_isotopes(product, reactants):
-        return Fault(f"{', '.join(isotopes)} missing", "atoms_supplied")
+        return _fault(f"{', '.join(isotopes)} missing", "atoms_supplied")
     if molecule is None or not missing or (supplier(missing) is not None and missing != molecule.atoms):
         return None
-    return Fault(", ".join(f"{count} {element}" for element, count in missing.items()) + " missing", "atoms_supplied")
+    return _fault(", ".join(f"{count} {element}" for element, count in missing.items()) + " missing", "atoms_supplied")
 
 
 def atoms_left(product: str, reactants: Sequence[str]) -> dict[str, int]:
@@ -232,7 +225,7 @@ def supplier(missing: Mapping[str, int]) -> str | None:
     return next((name for name, atoms in REAGENTS.items() if atoms == missing), None)
 
 
-def route_faults(route: Route, above: tuple[str, ...] = ()) -> Iterator[tuple[Route, Fault | None]]:
+def route_faults(route: Route, above: tuple[str, ...] = ()) -> Iterator[tuple[Route, Finding | None]]:
     """Yield the steps of a route, in the order of `Route.steps`, each with the reason why it is not possible.
 
     Args:

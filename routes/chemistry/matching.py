@@ -13,7 +13,7 @@ from rdkit import Chem
 
 # A search for a drug-like part in a drug takes some hundreds. As many as this take a tenth of a second.
 MOST_COMPARISONS = 100_000
-# RDKit's search for a common substructure heeds its time limit, except while it fits a large ring into many others or
+# RDKit's search for a common substructure reports its progress, except while it fits a large ring into many others or
 # a large tree with many equal branches into another. It is not begun for such a ring with so many others, or for more
 # pairs of atoms: two molecules of 100 atoms.
 _LARGE_RING, _MANY_RINGS, _MOST_PAIRS = 24, 8, 10_000
@@ -46,9 +46,9 @@ def bounded_search(**options: Any) -> Any:
 
 
 def ends_in_time(molecule: Any, other: Any) -> bool:
-    """Return whether the time limit of `FindMCS` holds for two molecules."""
+    """Return whether `FindMCS` reports its progress often enough to be ended, for two molecules."""
     if molecule.GetNumAtoms() * other.GetNumAtoms() > _MOST_PAIRS:
         return False
-    rings, others = (one.GetRingInfo().AtomRings() for one in (molecule, other))
+    rings, others = (side.GetRingInfo().AtomRings() for side in (molecule, other))
     is_large = any(len(ring) > _LARGE_RING for ring in (*rings, *others))
     return not is_large or max(len(rings), len(others)) <= _MANY_RINGS

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from .finding import Finding
 from .groups import groups_of
 from .orientation import may_be_misdirected, misdirection
 from .step import MappedStep
@@ -18,27 +19,13 @@ from .tables import table, table_patterns
 REACTIVITY = "reactivity.json"
 # It removes whatever acid removes, so a reason that has acid leaves it out.
 _BROMIDE = "boron tribromide"
-Effect = Literal["refuses", "ranks lower", "note"]
-
-
-class Objection(NamedTuple):
-    """What speaks against a step.
-
-    Args:
-        reason: the reason in words.
-        effect: `"refuses"`: recorded reactions of the same transformation are no evidence for the step. `"ranks
-            lower"`: the order is not clear. `"note"`: the conditions have to be chosen with care.
-    """
-
-    reason: str
-    effect: Effect = "refuses"
 
 
 class _Rule(NamedTuple):
     """A rule. Each condition with groups needs one of them; `without` needs none.
 
     Args:
-        objection: the reason and its effect.
+        finding: what is found where the rule applies.
         steps: the names of the transformations; all if there are none.
         partner: groups that react, such as the electrophile ("with" in the file).
         without: groups that do not react.
@@ -49,7 +36,7 @@ class _Rule(NamedTuple):
         molecules: the least number of molecules that react. A rule about two says nothing of a ring that closes.
     """
 
-    objection: Objection
+    finding: Finding
     steps: frozenset[str]
     partner: frozenset[str]
     without: frozenset[str]
@@ -75,7 +62,7 @@ class _Rule(NamedTuple):
         )
 
 
-def objections(name: str | None, step: MappedStep, bystanders: Sequence[str] = ()) -> Iterator[Objection]:
+def objections(name: str | None, step: MappedStep, bystanders: Sequence[str] = ()) -> Iterator[Finding]:
     """Yield what speaks against a step, although recorded reactions have its transformation: another group than theirs
     reacts, a group elsewhere in the molecules would react first, or an arene reacts where its substituents do not
     direct.
@@ -87,9 +74,9 @@ def objections(name: str | None, step: MappedStep, bystanders: Sequence[str] = (
     """
     for rule in _rules_of(name):
         if rule.applies(name, step, bystanders):
-            yield rule.objection
+            yield rule.finding
     if may_be_misdirected(name) and (reason := misdirection(name, step.substitutions)):
-        yield Objection(reason)
+        yield Finding(reason, "refuses")
     if name is None or name in table(REACTIVITY)["deprotections"]:
         yield from _other_protecting_groups(step)
     yield from _other_sites(step)
@@ -97,7 +84,7 @@ def objections(name: str | None, step: MappedStep, bystanders: Sequence[str] = (
 
 def refusal(name: str | None, step: MappedStep, bystanders: Sequence[str] = ()) -> str | None:
     """Return the first of the [`objections`] that refuses a step, or None."""
-    refusals = (o.reason for o in objections(name, step, bystanders) if o.effect == "refuses")
+    refusals = (finding.text for finding in objections(name, step, bystanders) if finding.effect == "refuses")
     return next(refusals, None)
 
 
@@ -105,7 +92,7 @@ def racemisation(name: str | None, step: MappedStep) -> list[str]:
     """Return why a step may lose stereochemistry that the product has."""
     if "@" not in step.product:
         return []
-    return [rule.objection.reason for rule in _rules("stereo_rules") if rule.applies(name, step, ())]
+    return [rule.finding.text for rule in _rules("stereo_rules") if rule.applies(name, step, ())]
 
 
 def vanished_group(step: MappedStep) -> str | None:
@@ -124,7 +111,7 @@ def vanished_group(step: MappedStep) -> str | None:
     return None
 
 
-def _other_sites(step: MappedStep) -> Iterator[Objection]:
+def _other_sites(step: MappedStep) -> Iterator[Finding]:
     """Yield an objection if a halide reacts while the same halide stays at a site of higher rank."""
     for ranked in table(REACTIVITY)["sites"]:
         for rank, site in enumerate(ranked[1:], 1):
@@ -133,10 +120,10 @@ def _other_sites(step: MappedStep) -> Iterator[Objection]:
             for better in ranked[:rank]:
                 if not step.symbols_reacting(site).isdisjoint(step.symbols_staying(better)):
                     article = "an" if better[0] in "aeio" else "a"
-                    yield Objection(f"{article} {better} usually reacts first", "ranks lower")
+                    yield Finding(f"{article} {better} usually reacts first", "ranks lower")
 
 
-def _other_protecting_groups(step: MappedStep) -> Iterator[Objection]:
+def _other_protecting_groups(step: MappedStep) -> Iterator[Finding]:
     """Yield an objection if the conditions that remove a protecting group remove another one that stays.
 
     A condition that leaves the other group alone raises nothing. If there is none, a condition that removes the other
@@ -157,11 +144,11 @@ def _other_protecting_groups(step: MappedStep) -> Iterator[Objection]:
             margins = [rate - rates[other][condition] for condition, rate in rates[group].items()]
             conditions = " or ".join(name for name in rates[group] if "acid" not in rates[group] or name != _BROMIDE)
             if max(margins) > 0:
-                yield Objection(f"{conditions} also removes the {other}: it has to be mild", "note")
+                yield Finding(f"{conditions} also removes the {other}: it has to be mild", "note")
             elif max(margins) == 0:
-                yield Objection(f"{conditions} also removes the {other}", "ranks lower")
+                yield Finding(f"{conditions} also removes the {other}", "ranks lower")
             else:
-                yield Objection(f"{conditions} removes the {other} first")
+                yield Finding(f"{conditions} removes the {other} first", "refuses")
 
 
 @cache
@@ -175,7 +162,7 @@ def _rules(kind: str) -> list[_Rule]:
     conditions = ("steps", "without", "reacting", "forms", "elsewhere", "beside")
     return [
         _Rule(
-            objection=Objection(row["why"], row.get("effect", "refuses")),
+            finding=Finding(row["why"], row.get("effect", "refuses")),
             partner=frozenset(row.get("with", ())),
             molecules=row.get("molecules", 1),
             **{key: frozenset(row.get(key, ())) for key in conditions},

@@ -16,6 +16,8 @@ from .tables import table
 REAGENTS_FILE = "reagents.json"
 _NUM_CACHED = 1 << 14
 _SOLVENTS = ("water", "solvent")
+# The number of sets of reagents that are written in words.
+_SETS_IN_WORDS = 3
 # The role of compounds without a name.
 _OTHER = "reagent"
 # What is in the flask for another reason than the reaction.
@@ -103,6 +105,24 @@ def usual_sets(sets: Iterable[tuple[str, int]], product: str, reactants: Sequenc
         return [(_in_order(smiles), number) for smiles, number in recorded]
     merged = sorted(numbers.items(), key=lambda item: (all(map(is_solvent, item[0])), -item[1]))
     return [(list(smiles), number) for smiles, number in merged]
+
+
+def usual_in_words(sets: Sequence[tuple[str, int]], product: str, reactants: Sequence[str]) -> str | None:
+    """Return the first of the [`usual_sets`] in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None.
+
+    Args:
+        sets: as in `Transformation.reagents`: the first is empty, and has the number of reactions whose reagents were
+            recorded.
+        product, reactants: SMILES of the step.
+    """
+    if len(sets) < 2:
+        return None
+    (_, total), *others = sets
+    texts = list[str]()
+    for smiles, number in usual_sets(others, product, reactants)[:_SETS_IN_WORDS]:
+        names = ", ".join(map(reagent_name, smiles))
+        texts.append(f"{names} ({number:,})" if texts else f"{names} ({number:,} of {total:,})")
+    return "; ".join(texts)
 
 
 def _reagents_of(smiles: Sequence[str], consumes_amine: bool) -> list[str]:

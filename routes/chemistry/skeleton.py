@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-import time
 from collections.abc import Iterable
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
@@ -16,8 +14,9 @@ from .matching import SearchTooLong, bounded_search, ends_in_time
 from .molecules import KNOWN, structure
 from .stereo import compare
 
-# The time limit of all common substructures of a step, in seconds. Each usually takes some hundredths.
-_SECONDS = 5
+# The work that all common substructures of a step may take: for each step of RDKit's search, the number of pairs of
+# atoms. Most take less than a hundredth of it, and all of it takes some seconds.
+_MOST_WORK = 80_000_000
 # The property of atoms in a ring of six carbon atoms.
 _IN_CARBOCYCLE = "in_carbocycle"
 # The number of matches of a common substructure in each molecule.
@@ -76,6 +75,20 @@ def _may_become(after: Any, before: Any) -> bool:
     )
 
 
+class _Work(rdFMCS.MCSProgress):
+    """Counts the work of the searches for the common substructures of a step, and ends them. A time would not give the
+    same answer on every machine.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.remaining, self.num_pairs = _MOST_WORK, 0
+
+    def __call__(self, progress: Any, parameters: Any) -> bool:
+        self.remaining -= self.num_pairs
+        return self.remaining > 0
+
+
 def _mark_carbocycles(molecule: Any) -> None:
     """Set the property of the atoms in rings of six carbon atoms. To ask the rings for each pair takes too long."""
     for atom in molecule.GetAtoms():
@@ -101,19 +114,19 @@ def sources(product: str, reactants: tuple[str, ...], most_copies: int = 1) -> S
     molecule, parts = structure(product), [Chem.Mol(structure(smiles)) for smiles in reactants]
     for part in parts:
         _mark_carbocycles(part)
-    end = time.monotonic() + _SECONDS
-    best = _assigned(molecule, parts, most_copies, end)
+    work = _Work()
+    best = _assigned(molecule, parts, most_copies, work)
     if best is None or not best.pieces:
         return best
     # the largest common substructure is not always the right one: let each reactant come first
     for index in range(len(parts)) if best.largest > 1 and len(parts) <= _MOST_ORDERED else ():
-        assignment = _assigned(molecule, parts, most_copies, end, first=index)
+        assignment = _assigned(molecule, parts, most_copies, work, first=index)
         if assignment is not None and assignment.largest < best.largest:
             best = assignment
-    return (_rearranged(molecule, parts, end) if best.pieces else None) or best
+    return (_rearranged(molecule, parts, work) if best.pieces else None) or best
 
 
-def _rearranged(product: Any, parts: list[Any], end: float) -> Sources | None:
+def _rearranged(product: Any, parts: list[Any], work: _Work) -> Sources | None:
     """Return the sources of the atoms of a rearrangement, in which reactants supply several pieces, or None.
 
     Each atom of a reactant supplies one atom. The reactants that supply carbon lose none, because the pieces of others
@@ -122,7 +135,7 @@ def _rearranged(product: Any, parts: list[Any], end: float) -> Sources | None:
     rest, remaining = Chem.RWMol(product), [Chem.RWMol(part) for part in parts]
     counts = [0] * len(parts)
     for _ in range(len(parts) + _MOST_MOVED):
-        largest = _largest_piece(rest, remaining, range(len(parts)), end)
+        largest = _largest_piece(rest, remaining, range(len(parts)), work)
         if largest is None:
             return None
         index, pairs = largest
@@ -142,7 +155,7 @@ def _rearranged(product: Any, parts: list[Any], end: float) -> Sources | None:
 
 
 def _largest_piece(
-    rest: Any, parts: list[Any], candidates: Iterable[int], end: float
+    rest: Any, parts: list[Any], candidates: Iterable[int], work: _Work
 ) -> tuple[int, list[tuple[int, int]]] | None:
     """Return the index of the part that has the largest substructure in common with the rest of a product, and the
     pairs of atoms, or None if that takes too long.
@@ -150,7 +163,7 @@ def _largest_piece(
     _mark_carbocycles(rest)
     largest: tuple[int, list[tuple[int, int]]] = (0, [])
     for index in candidates:
-        common = _common(rest, parts[index], end)
+        common = _common(rest, parts[index], work)
         if common is None:
             return None
         if len(common) > len(largest[1]):
@@ -172,7 +185,7 @@ def _pieces(product: Any, rest: Any) -> tuple[str, ...]:
 
 
 def _assigned(
-    product: Any, parts: list[Any], most_copies: int, end: float, first: int | None = None
+    product: Any, parts: list[Any], most_copies: int, work: _Work, first: int | None = None
 ) -> Sources | None:
     """Assign the atoms of a product to its reactants, that of the largest common substructure first.
 
@@ -180,7 +193,7 @@ def _assigned(
         product: the product.
         parts: the reactants.
         most_copies: the number of substructures that a reactant may supply.
-        end: the time at which the search gives up, and returns None.
+        work: what is left of the work. Without any, the search gives up, and returns None.
         first: the index of the reactant whose substructure comes first.
     """
     rest: Any = Chem.RWMol(product)
@@ -189,7 +202,7 @@ def _assigned(
         candidates = [index for index in range(len(parts)) if counts[index] < most_copies]
         if first is not None and not mapped:
             candidates = [first]
-        largest = _largest_piece(rest, parts, candidates, end)
+        largest = _largest_piece(rest, parts, candidates, work)
         if largest is None:
             return None
         index, pairs = largest
@@ -204,21 +217,20 @@ def _assigned(
     wrong_centre = None
     if mapped:
         copies = [part for part, count in zip(parts, counts, strict=True) for _ in range(count)]
-        numbered = ".".join(map(Chem.MolToSmiles, mapped))
-        wrong_centre = compare(product, reduce(Chem.CombineMols, copies), numbered).centres
+        wrong_centre = compare(product, *(reduce(Chem.CombineMols, side) for side in (copies, mapped))).centres
     return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(counts), _pieces(product, rest), wrong_centre)
 
 
-def _common(product: Any, part: Any, end: float) -> list[tuple[int, int]] | None:
+def _common(product: Any, part: Any, work: _Work) -> list[tuple[int, int]] | None:
     """Return the pairs of atoms of the largest connected substructure in both, whatever its bonds, or None if it takes
     too long.
     """
-    seconds = math.ceil(end - time.monotonic())
-    if seconds < 1 or not ends_in_time(product, part):
+    if work.remaining <= 0 or not ends_in_time(product, part):
         return None
+    work.num_pairs = product.GetNumAtoms() * part.GetNumAtoms()
     parameters: Any = rdFMCS.MCSParameters()
     parameters.AtomTyper, parameters.BondTyper = _SameElement(), rdFMCS.BondCompare.CompareAny
-    parameters.Timeout = seconds
+    parameters.ProgressCallback = work
     result = rdFMCS.FindMCS([product, part], parameters)
     if result.canceled:
         return None

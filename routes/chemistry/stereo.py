@@ -37,16 +37,16 @@ class StereoComparison(NamedTuple):
     is_anomeric: bool = False
 
 
-def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: str) -> StereoComparison:
+def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: Any) -> StereoComparison:
     """Compare the stereochemistry of a product and its reactants.
 
     Args:
         product: the product.
         reactants: the reactants, as one molecule of several parts.
-        mapped: SMILES of the reactants without stereochemistry. The atom maps are the indices of the product's atoms,
-            counted from 1.
+        mapped: the reactants whose atom maps are the indices of the product's atoms, counted from 1, as one molecule
+            too.
     """
-    pattern: Any = Chem.MolFromSmiles(mapped)
+    pattern: Any = Chem.Mol(mapped)
     numbers = [atom.GetAtomMapNum() for atom in pattern.GetAtoms()]
     for atom in pattern.GetAtoms():
         atom.SetAtomMapNum(0)

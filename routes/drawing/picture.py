@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ...common.words import counted
 from ..chemistry.molecules import canonical_or_given
 from ..judging import JudgedStep, judge_route
 from ..tree import Route
@@ -161,7 +162,7 @@ def route_picture(
     labels = [_label(index, kind, depictions[index]) for index, kind in enumerate(kinds)]
     sizes = [_size(*parts) for parts in zip(depictions, kinds, labels, strict=True)]
     in_order = sorted((node for node in tree if node.step), key=lambda node: node.step)
-    titles = [step.title for step in (judge_route(route) if steps is None else steps)]
+    titles = [step.title for step in (judge_route(route) if steps is None else steps)] or [None] * route.num_reactions
     products = list(zip(in_order, titles, strict=True))
     gaps = [_gap([pair for pair in products if pair[0].depth == depth]) for depth in range(route.depth)]
     boxes = [box.moved(MARGIN, MARGIN) for box in tidy_tree(sizes, tree, gaps=gaps, row_gap=ROW_GAP)]
@@ -176,7 +177,7 @@ def route_picture(
         max(box.bottom for box in boxes) + MARGIN,
         tuple(Card(*parts) for parts in zip(boxes, depictions, kinds, labels, strict=True)),
         tuple(reactions),
-        f"{route.smiles} in {len(products)} reaction{'' if len(products) == 1 else 's'}" if products else route.smiles,
+        f"{route.smiles} in {counted(len(products), 'reaction')}" if products else route.smiles,
         _description(tree, kinds, products),
     )
 

@@ -20,8 +20,9 @@ from typing import Any
 
 from ...common.statistics import Estimate, wilson_interval
 from ..chemistry.molecules import canonical_route, canonical_smiles
-from ..judging import library_of
+from ..judging import Library
 from ..plans import Candidate, Plan
+from ..ranking import complete
 from ..stock.stock import Stock
 from ..tree import Route
 
@@ -56,7 +57,7 @@ def evaluate(
     stock: Stock | None = None,
     starting_materials: Sequence[str | None] | None = None,
     ks: Iterable[int] = KS,
-    library: str | None = None,
+    library: Library | None = None,
 ) -> Evaluation:
     """Score plans against the recorded routes of their targets.
 
@@ -66,13 +67,12 @@ def evaluate(
         stock: the purchasable molecules, for `purchasable`; a strict stock counts like other programs.
         starting_materials: the materials given to the model, for `Evaluation.targets`.
         ks: ranks to report, up to the largest number of candidates of a target; the smallest is always reported.
-        library: the file of a user's own reactions, with which steps are judged, besides the included ones (default:
-            the judgements of the plans).
+        library: the recorded transformations with which steps are judged (default: the judgements of the plans, or
+            the included ones).
 
     Raises:
-        OSError: the library cannot be read.
         ValueError: the lists differ in length or are empty, a plan has another target than its reference, a k is not
-            positive, RDKit cannot read a reference, or the file is no library.
+            positive, or RDKit cannot read a reference.
     """
     ks = sorted(set(ks))
     materials = [None] * len(references) if starting_materials is None else list(starting_materials)
@@ -84,8 +84,6 @@ def evaluate(
     if not ks or ks[0] < 1:
         raise ValueError(f"every k must be at least 1, got {ks}")
     references = [canonical_route(reference) for reference in references]
-    if library is not None:
-        library_of(library)  # a file that cannot be read stops at once
     num_ranks = max(len(plan.candidates) for plan in plans)
     ks = [k for k in ks if k <= max(num_ranks, ks[0])]
     targets: list[dict[str, Any]] = []
@@ -122,7 +120,7 @@ def _share(count: int, total: int) -> Estimate:
     return Estimate(count / total, *wilson_interval(count, total), total)
 
 
-def _ranks(plan: Plan, reference: Route, stock: Stock | None, library: str | None) -> dict[str, int | None]:
+def _ranks(plan: Plan, reference: Route, stock: Stock | None, library: Library | None) -> dict[str, int | None]:
     """Return the rank of each metric."""
     routes = [_readable(candidate) for candidate in plan.candidates]
     canonical_reference, last_step = reference.canonical(), reference.last_step().canonical()
@@ -137,18 +135,19 @@ def _ranks(plan: Plan, reference: Route, stock: Stock | None, library: str | Non
             if route is not None
         }
 
-        def is_precedented(route: Route) -> bool:
+        def is_recorded(route: Route) -> bool:
             candidate = candidates[route]
-            if library is not None:
-                candidate = replace(candidate, library=library, judged=None)
-            return candidate.precedented is True
+            return (
+                complete(candidate if library is None else replace(candidate, steps=()), library=library).is_recorded
+                is True
+            )
 
         def is_purchasable(route: Route) -> bool:
             return route.smiles == reference.smiles and not stock.missing(route)
 
         ranks["purchasable"] = first_rank(routes, is_purchasable)
         ranks["purchasable_precedented"] = first_rank(
-            routes, lambda route: is_purchasable(route) and is_precedented(route)
+            routes, lambda route: is_purchasable(route) and is_recorded(route)
         )
     return ranks
 

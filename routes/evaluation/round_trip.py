@@ -9,7 +9,6 @@ like those it was trained on. The reactants are aligned with the product that is
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -97,18 +96,15 @@ class ForwardModel:
 
     def with_forward_ranks(self, plan: Plan) -> Plan:
         """Return the plan with the rank of the product of each reaction of each route."""
-        routes = [candidate.route for candidate in plan.candidates if candidate.route is not None]
-        steps = [step for route in routes for step in route.steps()]
-        ranks = iter(
-            self.ranks(Reaction(step.smiles, tuple(sorted(child.smiles for child in step.children))) for step in steps)
+        steps = [step for candidate in plan.candidates for step in candidate.steps]
+        ranks = iter(self.ranks(Reaction(step.product, tuple(sorted(step.reactants))) for step in steps))
+        return replace(
+            plan,
+            candidates=[
+                replace(candidate, steps=tuple(replace(step, forward_rank=next(ranks)) for step in candidate.steps))
+                for candidate in plan.candidates
+            ],
         )
-        candidates = []
-        for candidate in plan.candidates:
-            if candidate.route is not None:
-                forward_ranks = tuple(itertools.islice(ranks, candidate.route.num_reactions))
-                candidate = replace(candidate, forward_ranks=forward_ranks)
-            candidates.append(candidate)
-        return replace(plan, candidates=candidates)
 
 
 def load_forward(model: str | None, device: str | None = None, dtype: str = "auto") -> ForwardModel | None:

@@ -261,7 +261,7 @@ def _summary(plan: Plan, place: _Place) -> Iterator[str]:
     row["seconds"] = None if plan.seconds is None else round(plan.seconds, 2)
     for best, route in sorted(plan.found, key=lambda item: not item[0].purchasable)[:1]:
         steps = route.num_reactions
-        row |= {"rank": best.rank, "steps": steps, "precedented_steps": best.precedented_steps}
+        row |= {"rank": best.rank, "steps": steps, "precedented_steps": best.num_recorded}
         if steps and best.finite_score is not None:
             row["confidence"] = float(f"{math.exp(best.score / steps):.4g}")
     yield _csv_line([_cell(row.get(name)) for name in SUMMARY_COLUMNS])

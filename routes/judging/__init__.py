@@ -1,6 +1,7 @@
 """Judges steps by recorded reactions."""
 
-from .judged_step import Finding, JudgedStep, count_detours
+from ..chemistry.finding import Finding
+from .judged_step import JudgedStep, count_detours
 from .judgement import is_recorded, judge, judge_route
 from .library import Library
 from .library_files import library_of, load_library, shipped_library

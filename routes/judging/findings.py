@@ -1,31 +1,19 @@
-"""What speaks against a step whose transformation is recorded: one function, whatever rule or statistic says so."""
+"""What statistics of the recorded reactions say of a step whose transformation is recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
+from ...common.words import counted
+from ..chemistry.finding import Finding
 from ..chemistry.orientation import position_counts, positions
-from ..chemistry.reactivity import objections, racemisation
-from .judged_step import Finding
+from ..chemistry.reactivity import racemisation
 from .library import Library, Match, RareFeatures
 from .templates import num_other_products
 
 
-def refusal(match: Match, bystanders: Sequence[str] = ()) -> Finding | None:
-    """Return why the recorded reactions of a transformation are no evidence for a step, or None.
-
-    Args:
-        match: the transformation and the step.
-        bystanders: SMILES of molecules that are there and do not react.
-    """
-    reason = match.refusal(bystanders)
-    if reason is None:
-        return None
-    return Finding(f"the transformation is recorded {match.transformation.count} times, but here {reason}", "refuses")
-
-
 def findings(match: Match, product: str, reactants: str, library: Library) -> Iterator[Finding]:
-    """Yield the findings of a step that [`refusal`] lets pass.
+    """Yield what else is found of a step against which no rule speaks.
 
     Args:
         match: the transformation and the step, perhaps without stereochemistry.
@@ -34,10 +22,8 @@ def findings(match: Match, product: str, reactants: str, library: Library) -> It
         library: the recorded transformations.
     """
     transformation, step = match
-    for objection in objections(transformation.name, step):
-        yield Finding(objection.reason, objection.effect)
     if isomers := num_other_products(transformation.smarts, product, reactants):
-        yield Finding(f"the same transformation also makes {isomers} other product{'s' * (isomers > 1)} here")
+        yield Finding(f"the same transformation also makes {counted(isomers, 'other product')} here")
     places = sorted(set(positions(step.substitutions)))
     for kind, place, count, total in _rare(position_counts(), places):
         yield Finding(f"{_number(count)} of {total:,} recorded substitutions of {kind} took {place}", "ranks lower")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
-from ..chemistry.reagents import reagent_name, usual_sets
+from ..chemistry.finding import Effect, Finding
 from .transformation import CLASSES, Example, ReagentSet
 
 State = Literal["precedented", "no precedent", "fails"]
 Support = Literal["two at once", "related"]
 Evidence = Literal["recorded", "two at once", "related", "predicted", "none"]
-Effect = Literal["fails", "refuses", "ranks lower", "note"]
 
 # The name of a step whose product differs from a reactant only in its stereochemistry.
 STEREO_ALONE = "change of stereochemistry"
@@ -31,21 +30,6 @@ _ESTER_CLEAVAGES = frozenset(
     }
 )
 _ESTER_FORMATIONS = frozenset({"esterification", "methyl ester formation", "esterification by alkylation"})
-# The number of sets of reagents that are written in words.
-_SETS_IN_WORDS = 3
-
-
-class Finding(NamedTuple):
-    """What speaks against a step, or is to be known of it.
-
-    Args:
-        text: the finding in words.
-        effect: `"fails"`: the step cannot work as written. `"refuses"`: recorded reactions of the same transformation
-            are no evidence for it. `"ranks lower"`: its route comes last among equals. `"note"`: nothing else follows.
-    """
-
-    text: str
-    effect: Effect = "note"
 
 
 @dataclass(frozen=True)
@@ -64,8 +48,11 @@ class JudgedStep:
             transformations in one step, or `"related"`, the same change with other neighbours. A finding names them.
         reagents: the most common sets of reagents of these reactions, or of reactions of the same kind if few were
             recorded. The first is empty, and has the number of reactions whose reagents were recorded.
-        forward_rank: the rank of the product among the predictions of a forward model, as in
-            `Candidate.forward_ranks`.
+        usual_reagents: the same in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None. They are those of
+            `usual_sets`: the roles of compounds decide their order, and what else was in the flask is left out.
+        forward_rank: the rank of the product among the predictions of a model that reads the reactants
+            (`routes.evaluation.round_trip`), 0 if it is not among them. None without such a model, or if it cannot
+            read the reactants.
     """
 
     product: str
@@ -77,6 +64,7 @@ class JudgedStep:
     findings: tuple[Finding, ...] = ()
     support: Support | None = None
     reagents: tuple[ReagentSet, ...] = ()
+    usual_reagents: str | None = None
     forward_rank: int | None = None
 
     @property
@@ -128,19 +116,26 @@ class JudgedStep:
         return "predicted" if is_predicted else "none"
 
     @property
-    def usual_reagents(self) -> str | None:
-        """The most common sets of reagents in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None. They
-        are those of `usual_sets`: the roles of compounds decide their order, and what else was in the flask is left
-        out.
-        """
-        if len(self.reagents) < 2:
+    def outcome(self) -> str:
+        """The judgement in words: `554 recorded`, `fails: ...` or `not recorded`."""
+        if self.precedents:
+            return f"{self.precedents:,} recorded"
+        return f"fails: {self.reason}" if self.reason else "not recorded"
+
+    @property
+    def prediction(self) -> str | None:
+        """What the forward model says, in words; None if it says nothing."""
+        if self.forward_rank is None:
             return None
-        (_, total), *sets = self.reagents
-        texts = list[str]()
-        for compounds, count in usual_sets(sets, self.product, self.reactants)[:_SETS_IN_WORDS]:
-            names = ", ".join(map(reagent_name, compounds))
-            texts.append(f"{names} ({count:,})" if texts else f"{names} ({count:,} of {total:,})")
-        return "; ".join(texts)
+        return f"predicted back (rank {self.forward_rank})" if self.forward_rank else "not predicted back"
+
+    def words(self, number: str) -> str:
+        """Return the step in words: its number, its name or class, its judgement and remarks, and on a second line the
+        usual reagents.
+        """
+        facts = ", ".join(filter(None, [self.title or f"to {self.product}", self.outcome, self.prediction]))
+        reagents = f"\n   usual reagents: {self.usual_reagents}" if self.usual_reagents else ""
+        return "; ".join([f"{number}: {facts}", *self.remarks]) + reagents
 
     @property
     def title(self) -> str | None:
@@ -165,7 +160,7 @@ class JudgedStep:
             "name": self.name,
             "reason": self.reason,
             "remarks": list(self.remarks),
-            "findings": [finding._asdict() for finding in self.findings],
+            "findings": [{"text": finding.text, "effect": finding.effect} for finding in self.findings],
             "support": self.support,
             "reagents": self.usual_reagents,
             "reagent_sets": [compounds._asdict() for compounds in self.reagents],
@@ -195,6 +190,8 @@ class JudgedStep:
             findings=findings,
             support=row["support"],
             reagents=tuple(ReagentSet(**compounds) for compounds in row["reagent_sets"]),
+            usual_reagents=row["reagents"],
+            forward_rank=row["forward_rank"],
         )
 
 

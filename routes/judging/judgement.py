@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from rdkit import Chem
 
@@ -25,6 +25,7 @@ from ..chemistry.faults import (
     supplier,
     with_equivalents,
 )
+from ..chemistry.finding import Finding
 from ..chemistry.forms import parent_form
 from ..chemistry.matching import SearchTooLong, bounded_search
 from ..chemistry.molecules import (
@@ -37,11 +38,13 @@ from ..chemistry.molecules import (
     structure,
     without_stereo,
 )
+from ..chemistry.reactivity import objections
+from ..chemistry.reagents import usual_in_words
 from ..chemistry.skeleton import Sources, num_carbons, sources
-from ..chemistry.stereo import compare
+from ..chemistry.stereo import StereoComparison, compare
 from ..tree import Route
-from .findings import findings, refusal
-from .judged_step import STEREO_ALONE, Finding, JudgedStep, Support
+from .findings import findings
+from .judged_step import STEREO_ALONE, JudgedStep, Support
 from .library import Library, Match
 from .library_files import shipped_library
 from .transformation import CLASSES, Transformation
@@ -56,6 +59,9 @@ _LABELS = frozenset("@/\\")
 _LEAST_RELATED = 2
 # The number of different molecules in a step beyond which reagents among them are not looked for.
 _MOST_PARTS = 10
+# The number of searches whose transformations, with their molecules, are cached: a step is searched when it is
+# proposed, and again when it is judged.
+_SEARCHES = 1 << 9
 
 
 def judge(product: str, reactants: Sequence[str], library: Library | None = None) -> JudgedStep:
@@ -72,41 +78,45 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
 @lru_cache(KNOWN)
 def is_recorded(product: str, reactants: tuple[str, ...], library: Library) -> bool:
     """Return whether [`judge`] finds a step recorded. This takes a part of its time."""
-    if step_fault(product, reactants) is not None:
-        return False
-    return _search(product, with_equivalents(product, reactants), library).recorded is not None
+    return _search(product, reactants, library).recorded is not None
 
 
-def judge_route(route: Route, library: Library | None = None) -> tuple[JudgedStep, ...]:
+def judge_route(
+    route: Route, library: Library | None = None, watch: Callable[[], None] = lambda: None
+) -> tuple[JudgedStep, ...]:
     """Return each reaction of a route with its judgement, in the order of `Route.steps`.
 
-    A step also fails if one of its reactants is made from its product later in the route. `library` is as in
-    [`judge`].
+    A step also fails if one of its reactants is made from its product later in the route.
+
+    Args:
+        route: the route.
+        library: as in [`judge`].
+        watch: called before each step. An exception in it ends the judgement.
     """
     steps = []
     for step, fault in route_faults(route):
+        watch()
         reactants = tuple(child.smiles for child in step.children)
         if fault is None:
             steps.append(judge(step.smiles, reactants, library))
         else:
-            steps.append(JudgedStep(step.smiles, reactants, findings=(Finding(fault.reason, "fails"),)))
+            steps.append(JudgedStep(step.smiles, reactants, findings=(fault,)))
     return tuple(steps)
 
 
 @lru_cache(KNOWN)
 def _judge(product: str, reactants: tuple[str, ...], library: Library) -> JudgedStep:
-    fault = step_fault(product, reactants)
-    if fault is not None:
-        return JudgedStep(product, reactants, findings=(Finding(fault.reason, "fails"),))
-    step = _Step(product, reactants)
-    search = _search(product, step.parts, library)
+    search = _search(product, reactants, library)
+    if search.fault is not None:
+        return JudgedStep(product, reactants, findings=(search.fault,))
+    drawing = _Drawing(product, reactants)
     if search.recorded is not None:
-        return _judge_recorded(step, search.recorded, library)
-    return _judge_unrecorded(step, search, library)
+        return _judge_recorded(drawing, search.recorded, library)
+    return _judge_unrecorded(drawing, search, library)
 
 
-class _Step:
-    """A step that is being judged: its molecules as RDKit reads them.
+class _Drawing:
+    """A step as it is drawn: its molecules as RDKit reads them.
 
     Args:
         product: SMILES of the product.
@@ -125,72 +135,78 @@ class _Step:
         is_stereo_alone = flat in [without_stereo(molecule.canonical) for molecule in self.reactants]
         self.name = STEREO_ALONE if is_stereo_alone else None
 
-    def supplies_isotopes(self, reactant: Molecule) -> bool:
+    def idle(self, supplying: set[str], form: Callable[[str], str] = str) -> list[Molecule]:
+        """Return the reactants that supply neither atoms nor isotopes.
+
+        Args:
+            supplying: SMILES of the molecules that supply atoms.
+            form: returns the form of a molecule in which these are given.
+        """
+        return [
+            molecule
+            for molecule in self.reactants
+            if supplying.isdisjoint(map(form, {molecule.canonical, *molecule.canonical.split(".")}))
+            and not self._supplies_isotopes(molecule)
+        ]
+
+    def _supplies_isotopes(self, reactant: Molecule) -> bool:
         """Return whether the other reactants lack isotopes of the product."""
         others = [molecule.canonical for molecule in self.reactants if molecule is not reactant]
         return bool(missing_isotopes(self.product.canonical, others))
 
 
-def _judge_recorded(step: _Step, recorded: _Recorded, library: Library) -> JudgedStep:
+def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) -> JudgedStep:
     """Return the judgement of a step whose transformation is recorded."""
     transformation = recorded.match.transformation
-    needed = {parent_form(canonical_smiles(part)) for part in recorded.reactants}
-    idle = [
-        molecule
-        for molecule in step.reactants
-        if needed.isdisjoint(map(parent_form, {molecule.canonical, *molecule.canonical.split(".")}))
-        and not step.supplies_isotopes(molecule)
-    ]
-    product, reactants = step.product.canonical, recorded.reactants
+    idle = drawing.idle({parent_form(canonical_smiles(part)) for part in recorded.reactants}, parent_form)
+    product, reactants = drawing.product.canonical, recorded.reactants
     if missing_isotopes(product, reactants):  # reagents supply them
         product, *reactants = (_unlabelled(smiles)[0] for smiles in (product, *reactants))
     notes = [
         *(Finding(f"no atom of {molecule.canonical} is needed") for molecule in idle),
+        *recorded.objections,
         *findings(recorded.match, product, joined(reactants), library),
-        *_oddities(step, [molecule for molecule in step.reactants if molecule not in idle]),
+        *_oddities(drawing, [molecule for molecule in drawing.reactants if molecule not in idle]),
     ]
     if recorded.is_anomeric:
         notes.append(Finding("an anomeric centre changes: expect a mixture of anomers"))
+    reagents = library.usual_reagents(transformation)
     return JudgedStep(
-        *step.given,
+        *drawing.given,
         precedents=transformation.count,
         examples=transformation.examples,
         reaction_class=CLASSES.get(transformation.reaction_class or 0),
-        name=step.name or transformation.name,
+        name=drawing.name or transformation.name,
         findings=tuple(notes),
-        reagents=library.usual_reagents(transformation),
+        reagents=reagents,
+        usual_reagents=usual_in_words(reagents, *drawing.given),
     )
 
 
-def _judge_unrecorded(step: _Step, search: _Search, library: Library) -> JudgedStep:
+def _judge_unrecorded(drawing: _Drawing, search: _Search, library: Library) -> JudgedStep:
     """Return the judgement of a step whose transformation is not recorded, or is refused."""
-    product, parts = step.product.canonical, step.parts
-    reagent, origins = supplier(atoms_left(step.given[0], parts)), _sources(product, parts)
+    product, parts = drawing.product.canonical, drawing.parts
+    reagent, origins = supplier(atoms_left(drawing.given[0], parts)), _sources(product, parts)
     wrong_centre = search.wrong_centre or (None if origins is None else origins.wrong_centre)
-    is_resolution = step.name is not None and wrong_centre == "defined"
-    if reason := _impossible(step, None if is_resolution else wrong_centre, reagent, origins):
-        return JudgedStep(*step.given, name=step.name, findings=(Finding(reason, "fails"),))
-    support, support_in_words = (None, None) if search.refusals else _support(step.given[0], parts, library)
+    is_resolution = drawing.name is not None and wrong_centre == "defined"
+    if reason := _impossible(drawing, None if is_resolution else wrong_centre, reagent, origins):
+        return JudgedStep(*drawing.given, name=drawing.name, findings=(Finding(reason, "fails"),))
+    support, support_in_words = (None, None) if search.refusals else _support(drawing.given[0], parts, library)
     notes = [] if reagent is None else [Finding(f"reagent not drawn: {reagent}")]
     notes += [] if support_in_words is None else [Finding(support_in_words)]
     notes += search.refusals
     if is_resolution:
         notes.append(Finding("a resolution: at most half of a racemate becomes one enantiomer", "ranks lower"))
-    notes += _recorded_otherwise(step, reagent, library)
+    notes += _recorded_otherwise(drawing, search, reagent, library)
     if origins is not None and support is None:
         spent = {smiles for smiles, count in zip(origins.reactants, origins.counts, strict=True) if count}
-        idle = [
-            molecule
-            for molecule in step.reactants
-            if spent.isdisjoint(molecule.canonical.split(".")) and not step.supplies_isotopes(molecule)
-        ]
-        notes += [Finding(f"no atom of {molecule.canonical} is needed") for molecule in idle]
+        notes += [Finding(f"no atom of {molecule.canonical} is needed") for molecule in drawing.idle(spent)]
         if reagent is None or origins.largest > REAGENTS[reagent].get("C", 0):
             # the count of atoms already says that heteroatoms are there
             pieces = [piece for piece in origins.pieces if num_carbons(piece)]
             notes += [Finding(f"no reactant supplies {piece} of the product") for piece in pieces]
-    notes += _oddities(step, step.reactants)
-    return JudgedStep(*step.given, name=step.name, findings=tuple(notes), support=support)
+    notes += _oddities(drawing, drawing.reactants)
+    return JudgedStep(*drawing.given, name=drawing.name, findings=tuple(notes), support=support)
 
 
 def _support(product: str, parts: Sequence[str], library: Library) -> tuple[Support | None, str | None]:
@@ -207,13 +223,9 @@ def _support(product: str, parts: Sequence[str], library: Library) -> tuple[Supp
 
 def _related(product: str, parts: Sequence[str], library: Library) -> Transformation | None:
     """Return the common core that turns a product into its reactants, with the stereochemistry that they share."""
-    for reactants, bystanders in _without_reagents(product, parts):
-        flat = _without_labels(product, reactants)
-        sides = (canonical_smiles(product), reactants) if flat is None else flat[:2]
-        match = library.related.match(*sides)
-        if match is None or match.transformation.count < _LEAST_RELATED or match.refusal(bystanders):
-            continue
-        if flat is None or compare(flat[2], flat[3], match.step.mapped).is_kept:
+    for match, _, bystanders, comparison in _readings(product, parts, library.related, is_flat=True):
+        is_common = match.transformation.count >= _LEAST_RELATED and not match.refusal(bystanders)
+        if is_common and (comparison is None or comparison.is_kept):
             return match.transformation
     return None
 
@@ -223,7 +235,9 @@ def _in_words(transformation: Transformation) -> str:
     return f"{kind} ({transformation.count:,} recorded)"
 
 
-def _impossible(step: _Step, wrong_centre: str | None, reagent: str | None, origins: Sources | None) -> str | None:
+def _impossible(
+    drawing: _Drawing, wrong_centre: str | None, reagent: str | None, origins: Sources | None
+) -> str | None:
     """Return why a step that nothing recorded supports does not work, or None."""
     if origins is not None and origins.largest > max(1, REAGENTS[reagent].get("C", 0) if reagent else 0):
         return f"no reactant supplies {max(origins.pieces, key=len)} of the product"
@@ -238,33 +252,40 @@ def _sources(product: str, parts: Sequence[str]) -> Sources | None:
     return sources(product, tuple(sorted(copies)), max(copies.values()))
 
 
-def _recorded_otherwise(step: _Step, reagent: str | None, library: Library) -> Iterator[Finding]:
+def _recorded_otherwise(
+    drawing: _Drawing, search: _Search, reagent: str | None, library: Library
+) -> Iterator[Finding]:
     """Yield a note if the transformation is recorded with an oxidant that is not drawn, or with other centres."""
-    canonical = [molecule.canonical for molecule in step.reactants]
-    product, reactants = without_stereo(step.product.canonical), list(map(without_stereo, canonical))
-    is_flat = (product, joined(reactants)) == (step.product.canonical, joined(canonical))
-    for oxidant in ("", *_OXIDANTS) if reagent == OXIDANT else ("",):
-        if is_flat and not oxidant:
-            continue
-        transformation = library.find(product, [*reactants, *filter(None, [oxidant])])
-        if transformation is None:
-            continue
-        text = f"the transformation is recorded {transformation.count} times"
-        text += f" with {_OXIDANTS[oxidant]}" if oxidant else ""
-        if not is_flat:
-            centres = len(_CENTRE.findall(step.product.canonical)) - len(_CENTRE.findall(".".join(canonical)))
+    product, reactants = drawing.product.canonical, [molecule.canonical for molecule in drawing.reactants]
+    searches = {"": search}
+    if reagent == OXIDANT and search.otherwise is None:
+        searches |= {
+            f" with {name}": _search_as_drawn(product, [*reactants, oxidant], library)
+            for oxidant, name in _OXIDANTS.items()
+        }
+    for oxidant, other in searches.items():
+        if other.recorded is not None:
+            yield Finding(f"the transformation is recorded {other.recorded.match.transformation.count} times{oxidant}")
+            return
+        if other.otherwise is not None:
+            centres = len(_CENTRE.findall(product)) - len(_CENTRE.findall(".".join(reactants)))
             change = "newly defined: expect a mixture of stereoisomers" if centres > 0 else "inverted or newly defined"
-            text += f", but here a stereocentre or double bond is {change}"
-        yield Finding(text)
-        return
+            yield Finding(
+                f"the transformation is recorded {other.otherwise.count} times{oxidant}, but here a stereocentre or "
+                f"double bond is {change}"
+            )
+            return
 
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A recorded transformation of a step, its reactants without reagents, and whether an anomeric centre changes."""
+    """A recorded transformation of a step, its reactants without reagents, what speaks against it, and whether an
+    anomeric centre changes.
+    """
 
     match: Match
     reactants: list[str]
+    objections: list[Finding]
     is_anomeric: bool = False
 
 
@@ -273,21 +294,29 @@ class _Search:
     """What the library says of a step.
 
     Args:
+        fault: why the step is not possible. The library is then not asked.
         recorded: the transformation of the step with all reactants, or else the most common one without reagents.
+        otherwise: a transformation that is recorded with other stereochemistry.
         refusals: why recorded transformations are no evidence.
         wrong_centre: how a stereocentre changes whose bonds stay.
     """
 
+    fault: Finding | None = None
     recorded: _Recorded | None = None
+    otherwise: Transformation | None = None
     refusals: list[Finding] = field(default_factory=list)
     wrong_centre: str | None = None
 
 
-def _search(product: str, reactants: Sequence[str], library: Library) -> _Search:
-    """Search a step as drawn, and if that finds nothing with the parents of salts."""
-    search = _search_as_drawn(product, reactants, library)
+@lru_cache(_SEARCHES)
+def _search(product: str, reactants: tuple[str, ...], library: Library) -> _Search:
+    """Search a possible step as drawn, and if that finds nothing with the parents of salts."""
+    if (fault := step_fault(product, reactants)) is not None:
+        return _Search(fault)
+    parts = with_equivalents(product, reactants)
+    search = _search_as_drawn(product, parts, library)
     if search.recorded is None:
-        drawn = [canonical_smiles(smiles) for smiles in (product, *reactants)]
+        drawn = [canonical_smiles(smiles) for smiles in (product, *parts)]
         parents = [parent_form(smiles) for smiles in drawn]
         if parents != drawn:
             of_parents = _search_as_drawn(parents[0], parents[1:], library)
@@ -298,25 +327,64 @@ def _search(product: str, reactants: Sequence[str], library: Library) -> _Search
 
 def _search_as_drawn(product: str, reactants: Sequence[str], library: Library) -> _Search:
     search = _Search()
-    for parts, bystanders in _without_reagents(product, reactants):
-        match, is_anomeric = library.match(product, parts), False
-        if match is None and (flat := _without_labels(product, parts)) is not None:
-            flat_product, flat_parts, labelled_product, labelled_reactants = flat
-            match = library.match(flat_product, flat_parts)
-            if match is not None:
-                comparison = compare(labelled_product, labelled_reactants, match.step.mapped)
-                search.wrong_centre = search.wrong_centre or comparison.centres
-                match, is_anomeric = match if comparison.is_kept else None, comparison.is_anomeric
-        if match is None:
+    for match, parts, bystanders, comparison in _readings(product, reactants, library):
+        transformation = match.transformation
+        if comparison is not None and not comparison.is_kept:
+            search.wrong_centre = search.wrong_centre or comparison.centres
+            if search.otherwise is None and not match.refusal(bystanders):
+                search.otherwise = transformation
             continue
-        if (finding := refusal(match, bystanders)) is not None:
-            if finding not in search.refusals:
+        reasons = list(objections(transformation.name, match.step, bystanders))
+        refusal = next((reason.text for reason in reasons if reason.effect == "refuses"), None)
+        if refusal is not None:
+            text = f"the transformation is recorded {transformation.count} times, but here {refusal}"
+            if (finding := Finding(text, "refuses")) not in search.refusals:
                 search.refusals.append(finding)
-        elif search.recorded is None or match.transformation.count > search.recorded.match.transformation.count:
-            search.recorded = _Recorded(match, parts, is_anomeric)
+        elif search.recorded is None or transformation.count > search.recorded.match.transformation.count:
+            is_anomeric = comparison is not None and comparison.is_anomeric
+            search.recorded = _Recorded(match, parts, reasons, is_anomeric)
             if not bystanders:
                 break
     return search
+
+
+class _Reading(NamedTuple):
+    """A way to read a step for which a library has a transformation.
+
+    Args:
+        match: the transformation.
+        reactants: SMILES of the reactants without reagents.
+        bystanders: SMILES of the molecules that are left out.
+        comparison: how the stereochemistry changes, if the match is without it.
+    """
+
+    match: Match
+    reactants: list[str]
+    bystanders: list[str]
+    comparison: StereoComparison | None = None
+
+
+def _readings(product: str, reactants: Sequence[str], library: Library, is_flat: bool = False) -> Iterator[_Reading]:
+    """Yield the ways to read a step for which a library has a transformation: with all molecules, then without those
+    that supply no atom. If it has none with the stereochemistry and the isotopes, they are left out.
+
+    Args:
+        product: SMILES of the product.
+        reactants: SMILES of the reactants.
+        library: the recorded transformations.
+        is_flat: whether these have no stereochemistry, so that it is left out at once.
+    """
+    for parts, bystanders in _without_reagents(product, reactants):
+        flat = _without_labels(product, parts) if is_flat else None
+        match = library.match(product, parts) if flat is None else None
+        if match is not None:
+            yield _Reading(match, parts, bystanders)
+        elif (flat := flat or _without_labels(product, parts)) is not None:
+            flat_product, flat_parts, labelled_product, labelled_reactants = flat
+            match = library.match(flat_product, flat_parts)
+            if match is not None:
+                comparison = compare(labelled_product, labelled_reactants, match.step.reactants)
+                yield _Reading(match, parts, bystanders, comparison)
 
 
 def _without_labels(product: str, reactants: Sequence[str]) -> tuple[str, list[str], Any, Any] | None:
@@ -365,21 +433,21 @@ def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[tuple[
                 yield reactants, [part for part in parts if part not in chosen]
 
 
-def _oddities(step: _Step, reactants: list[Molecule]) -> Iterator[Finding]:
+def _oddities(drawing: _Drawing, reactants: list[Molecule]) -> Iterator[Finding]:
     """Yield notes on how the reactants are drawn.
 
     Args:
-        step: the step.
+        drawing: the step.
         reactants: those that supply atoms.
     """
-    yield from map(Finding, filter(None, map(lost_configuration, [step.given[0], *step.given[1]])))
-    for smiles, count in sorted(Counter(canonical_smiles(part) for part in step.parts).items()):
+    yield from map(Finding, filter(None, map(lost_configuration, [drawing.given[0], *drawing.given[1]])))
+    for smiles, count in sorted(Counter(canonical_smiles(part) for part in drawing.parts).items()):
         if count > 1:
             yield Finding(f"{smiles} is used {count} times")
-    product = structure(step.product.canonical)
+    product = structure(drawing.product.canonical)
     for reactant in reactants if len(reactants) > 1 else ():
         with suppress(SearchTooLong):
             if structure(reactant.canonical).HasSubstructMatch(product, bounded_search(maxMatches=1)):
                 yield Finding(f"{reactant.canonical} contains the whole product")
-    if isotopes := lost_isotopes(step.product.canonical, [molecule.canonical for molecule in reactants]):
+    if isotopes := lost_isotopes(drawing.product.canonical, [molecule.canonical for molecule in reactants]):
         yield Finding(f"isotopes not in the product: {', '.join(isotopes)}")

@@ -14,7 +14,7 @@ from ..chemistry.molecules import canonical_smiles, joined, read_molecule, struc
 from ..chemistry.reactivity import refusal
 from ..chemistry.step import MappedStep
 from .ranker import Ranker, shares_of_neighbours
-from .templates import mapped_reactants, matcher, might_use, outcomes, product_pattern
+from .templates import mapped_step, matcher, might_use, outcomes, product_pattern
 from .transformation import ReagentSet, Row, Transformation, most_common_sets
 
 # The number of reactions with reagents from which a transformation does not need those of others of its kind.
@@ -213,11 +213,11 @@ class Library:
                 break
             total += share
             derived = outcomes(transformation.smarts, canonical)
-            for outcome, mapped in derived.items():
+            for outcome, step in derived.items():
                 if any(read_molecule(part) is None for part in outcome.split(".")):
                     continue
                 reactants = tuple(joined(outcome.split(".")).split("."))
-                step = steps.setdefault(mapped, MappedStep(canonical, mapped))
+                step = steps.setdefault(step.mapped, step)
                 if canonical not in reactants and refusal(transformation.name, step) is None:
                     proposed[reactants] = proposed.get(reactants, 0.0) + share / len(derived)
         best = max(proposed.values(), default=0.0)
@@ -274,9 +274,8 @@ class Library:
                 continue
             if tries is not None and next(tries, None) is None:
                 break
-            mapped = mapped_reactants(transformation.smarts, canonical, canonical_reactants)
-            if mapped is not None:
-                step = MappedStep(canonical, mapped)
+            step = mapped_step(transformation.smarts, canonical, canonical_reactants)
+            if step is not None:
                 return Match(self._with_users_reactions(transformation, canonical, canonical_reactants), step)
         return None
 

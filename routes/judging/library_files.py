@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ def shipped_library() -> Library:
     return load_library(library, ranker)
 
 
-def library_of(path: str | None) -> Library:
-    """Return the included library, with the transformations of a user's file if one is given.
+def library_of(path: str | PathLike[str]) -> Library:
+    """Return the included library with the transformations of a user's file.
 
     Args:
         path: a file that `weftformer routes library` has written.
@@ -46,8 +47,6 @@ def library_of(path: str | None) -> Library:
         OSError: the file cannot be read.
         ValueError: it is not such a library.
     """
-    if path is None:
-        return shipped_library()
     resolved = Path(path).resolve()
     return _library_with(resolved, resolved.stat().st_mtime_ns)
 
@@ -61,12 +60,29 @@ def _library_with(path: Path, changed: int) -> Library:
                 f"{path}: RDKit cannot read the transformation {transformation.smarts[:80]!r}, its core or an "
                 "example. Make the library anew with `weftformer routes library`."
             )
-    return with_users_rows(included, rows, _digest(f"{included.version} ".encode() + path.read_bytes()))
+    return UsersLibrary(included, rows, _digest(f"{included.version} ".encode() + path.read_bytes()))
 
 
-def with_users_rows(library: Library, rows: Sequence[Row], version: str | None = None) -> Library:
-    """Return a library that also has the transformations of a user."""
-    return Library(combined(rows, library.rows()), Library(rows, is_users=True), library.ranker, version=version)
+class UsersLibrary(Library):
+    """A library that also has the transformations of a user. It is sent to other processes without those of the
+    package.
+
+    Args:
+        library: the other transformations.
+        rows: the transformations of the user.
+        version: as in [`Library`].
+    """
+
+    def __init__(self, library: Library, rows: Sequence[Row], version: str | None = None):
+        super().__init__(combined(rows, library.rows()), Library(rows, is_users=True), library.ranker, version=version)
+        self._rows = rows
+
+    def __reduce__(self) -> Any:
+        return _users_library, (self._rows, self.version)
+
+
+def _users_library(rows: Sequence[Row], version: str | None) -> Library:
+    return UsersLibrary(shipped_library(), rows, version)
 
 
 def _digest(data: bytes) -> str:

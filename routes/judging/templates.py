@@ -19,6 +19,7 @@ from rdkit import Chem, DataStructs, rdBase
 from rdkit.Chem import rdChemReactions
 
 from ..chemistry.molecules import joined, read_molecule, structure, without_stereo
+from ..chemistry.step import MappedStep
 from ..tree import ATOM_MAP, split_parts
 
 # The numbers of templates, molecules, patterns and fragments that a process caches. A template takes 80 kB, a molecule
@@ -39,9 +40,8 @@ _BITS = 1024
 _MOST_NEIGHBOURS = 6
 
 
-def outcomes(smarts: str, product: str) -> dict[str, str]:
-    """Return the SMILES of the reactants that a template derives from a product, with their SMILES with the numbers of
-    the product's atoms, counted from 1.
+def outcomes(smarts: str, product: str) -> dict[str, MappedStep]:
+    """Return the SMILES of the reactants that a template derives from a product, with the steps from them.
 
     Args:
         smarts: the template as reaction SMARTS, from the product to the reactants.
@@ -55,31 +55,34 @@ def outcomes(smarts: str, product: str) -> dict[str, str]:
                 reactants, mapped = rdchiralRun(_template(smarts), _prepared(product), return_mapped=True)
             if _LONE_PAIR.search(product):
                 texts = sorted(mapped[outcome][0] for outcome in reactants if outcome in mapped)
-                return {_with_stereo(text, product): text for text in texts}
+                return {_with_stereo(step): step for step in (MappedStep(product, text) for text in texts)}
     # rdchiral fails for a few pairs of template and molecule
     except (ValueError, KeyError, RuntimeError, IndexError):
         return {}
     # rdchiral's order differs between processes. It does not map two enantiomers that it joins
-    return {outcome: mapped[outcome][0] if outcome in mapped else outcome for outcome in sorted(reactants)}
+    return {
+        outcome: MappedStep(product, mapped[outcome][0] if outcome in mapped else outcome)
+        for outcome in sorted(reactants)
+    }
 
 
-def mapped_reactants(smarts: str, product: str, reactants: str) -> str | None:
-    """Return reactants with atom maps if a template derives them from a product, stereochemistry included.
+def mapped_step(smarts: str, product: str, reactants: str) -> MappedStep | None:
+    """Return the step to a product if a template derives the reactants from it, stereochemistry included.
 
     Args:
         smarts, product: as in [`outcomes`].
         reactants: canonical SMILES of all reactants, as [`joined`] returns them.
     """
-    for outcome, mapped in outcomes(smarts, product).items():
+    for outcome, step in outcomes(smarts, product).items():
         if joined(outcome.split(".")) == reactants:
-            return mapped
+            return step
     return None
 
 
 def num_other_products(smarts: str, product: str, reactants: str) -> int:
     """Return how many isomers of the product a template makes from the same reactants, stereochemistry apart.
 
-    Arguments are those of [`mapped_reactants`].
+    Arguments are those of [`mapped_step`].
     """
     forward, flat = _forward(smarts), read_molecule(without_stereo(product))
     parts, texts = [structure(without_stereo(part)) for part in reactants.split(".")], set[str]()
@@ -94,7 +97,7 @@ def num_other_products(smarts: str, product: str, reactants: str) -> int:
 
 
 def might_use(smarts: str, reactants: Sequence[Chem.Mol]) -> bool:
-    """Return False if a part of a template is in none of the reactants. A quick test before [`mapped_reactants`]."""
+    """Return False if a part of a template is in none of the reactants. A quick test before [`mapped_step`]."""
     return all(any(reactant.HasSubstructMatch(part) for reactant in reactants) for part in patterns(smarts)[1])
 
 
@@ -140,7 +143,7 @@ def _forward(smarts: str) -> Any:
     return reaction
 
 
-def _outcomes_of_rdkit(smarts: str, product: str) -> dict[str, str] | None:
+def _outcomes_of_rdkit(smarts: str, product: str) -> dict[str, MappedStep] | None:
     """Return what rdchiral finds for a template without stereochemistry, faster.
 
     Return None where RDKit differs: it loses atoms or bonds that rdchiral restores, as where a ring opens; atoms with
@@ -152,7 +155,7 @@ def _outcomes_of_rdkit(smarts: str, product: str) -> dict[str, str] | None:
     if num_marks and _changes_configuration(reaction.GetReactantTemplate(0), product):
         return None
     size = molecule.GetNumAtoms() + more_atoms, molecule.GetNumBonds() + more_bonds
-    reactants = dict[str, str]()
+    steps = dict[str, MappedStep]()
     for parts in reaction.RunReactants((molecule,)):
         if size != (sum(part.GetNumAtoms() for part in parts), sum(part.GetNumBonds() for part in parts)):
             return None
@@ -163,12 +166,12 @@ def _outcomes_of_rdkit(smarts: str, product: str) -> dict[str, str] | None:
             continue
         fragments = [_reread(text) for part in parts for text in Chem.MolToSmiles(part).split(".")]
         smiles = ".".join(sorted(filter(None, fragments)))
-        if None in fragments or smiles in reactants:  # equivalent atoms have matched
+        if None in fragments or smiles in steps:  # equivalent atoms have matched
             continue
         if num_marks and len(_MARK.findall(smiles)) != num_marks:
             return None
-        reactants[smiles] = ".".join(map(_mapped_smiles, parts))
-    return dict(sorted(reactants.items()))
+        steps[smiles] = MappedStep(product, ".".join(map(_mapped_smiles, parts)))
+    return dict(sorted(steps.items()))
 
 
 def _mapped_smiles(part: Any) -> str:
@@ -236,16 +239,11 @@ def _prepared(smiles: str) -> Any:
     return rdchiralReactants(smiles)
 
 
-def _with_stereo(mapped: str, product: str) -> str:
-    """Return the reactants with the configuration of the product's sulfoxides and the like, which rdchiral leaves out.
-
-    Args:
-        mapped: the reactants. The atom maps are the indices of the product's atoms, counted from 1.
-        product: the product.
-    """
-    reactants = Chem.MolFromSmiles(mapped)
+def _with_stereo(step: MappedStep) -> str:
+    """Return the reactants of a step with the configuration of sulfoxides and the like, which rdchiral leaves out."""
+    reactants = Chem.Mol(step.reactants)
     places = {atom.GetAtomMapNum() - 1: atom for atom in reactants.GetAtoms()}
-    for centre in structure(product).GetAtoms():
+    for centre in structure(step.product).GetAtoms():
         if centre.GetChiralTag() and centre.GetDegree() == 3 and (after := places.get(centre.GetIdx())) is not None:
             around = [atom.GetIdx() for atom in centre.GetNeighbors()]
             now = [atom.GetAtomMapNum() - 1 for atom in after.GetNeighbors()]

@@ -40,7 +40,7 @@ def two_at_once(
     canonical, canonical_reactants = canonical_smiles(product), joined(reactants)
     tries = iter(range(_MOST_APPLIED // len(canonical)))
     for later, _ in zip(library.first_of_two(canonical, canonical_reactants)[:_MOST_TRIED], tries, strict=False):
-        for outcome, mapped in outcomes(later.smarts, canonical).items():
+        for outcome, last in outcomes(later.smarts, canonical).items():
             rest, intermediates = Counter(canonical_reactants.split(".")), list[str]()
             for part in joined(outcome.split(".")).split("."):
                 if rest[part]:
@@ -50,25 +50,22 @@ def two_at_once(
             origins = list(rest.elements())
             if len(intermediates) != 1 or not origins:
                 continue
-            last = MappedStep(canonical, mapped)
             if refusal(later.name, last) is not None:
                 continue
             earlier = library.match(intermediates[0], origins, tries)
             if earlier is None or earlier.refusal() or earlier.transformation.count < LEAST_PROPOSED:
                 continue
-            for numbers in _numbers(intermediates[0], mapped):
+            for numbers in _numbers(intermediates[0], last):
                 changed = {numbers[number - 1] for number in earlier.step.changed_atoms}
                 if last.changed_atoms.isdisjoint(changed) and 0 not in changed:
                     return later, earlier.transformation
     return None
 
 
-def _numbers(smiles: str, mapped: str) -> Iterator[list[int]]:
-    """Yield the numbers of the atoms of a molecule among mapped ones, in the order of its SMILES."""
-    for part in mapped.split("."):
-        molecule: Any = Chem.MolFromSmiles(part)
-        if molecule is None:
-            continue
+def _numbers(smiles: str, step: MappedStep) -> Iterator[list[int]]:
+    """Yield the numbers of the atoms of a molecule among the reactants of a step, in the order of its SMILES."""
+    molecules: Any = () if step.reactants is None else Chem.GetMolFrags(step.reactants, asMols=True)
+    for molecule in molecules:
         numbers = [atom.GetAtomMapNum() for atom in molecule.GetAtoms()]
         for atom in molecule.GetAtoms():
             atom.SetAtomMapNum(0)

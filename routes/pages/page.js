@@ -31,7 +31,7 @@ const routes = [...document.querySelectorAll(".route")].map(element => {
   const { rank, score, reactions, number, predicted } = element.dataset;
   return {
     element, number, group: element.parentElement, plan: element.closest(".plan"), rank: Number(rank), score: Number(score ?? 0) || 0, reactions: Number(reactions),
-    purchasable: "purchasable" in element.dataset, precedented: "precedented" in element.dataset, predicted: Number(predicted ?? -1), texts: null,
+    purchasable: "purchasable" in element.dataset, recorded: "recorded" in element.dataset, predicted: Number(predicted ?? -1), texts: null,
   };
 });
 const of = new Map(routes.map(route => [route.element, route]));
@@ -40,7 +40,7 @@ const ORDERS = {
   score: (a, b) => b.score - a.score,
   reactions: (a, b) => a.reactions - b.reactions,
   purchasable: (a, b) => b.purchasable - a.purchasable,
-  precedented: (a, b) => b.precedented - a.precedented,
+  recorded: (a, b) => b.recorded - a.recorded,
   predicted: (a, b) => b.predicted - a.predicted,
 };
 
@@ -56,12 +56,12 @@ function has(route, word) {
 }
 
 function arrange() {
-  const { sort, grouped, purchasable, precedented, most, find } = wanted.elements;
+  const { sort, grouped, purchasable, recorded, most, find } = wanted.elements;
   const words = find.value.split(/\s+/).filter(Boolean), order = ORDERS[sort.value];
   const sorted = [...routes].sort((a, b) => order(a, b) || a.rank - b.rank);
   let count = 0;
   for (const route of sorted) {
-    const fits = (!purchasable?.checked || route.purchasable) && (!precedented.checked || route.precedented) &&
+    const fits = (!purchasable?.checked || route.purchasable) && (!recorded.checked || route.recorded) &&
       (!most.value || route.reactions <= Number(most.value)) && words.every(word => has(route, word));
     route.element.hidden = !fits;
     count += fits;

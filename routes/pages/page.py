@@ -20,14 +20,14 @@ from markupsafe import Markup
 
 from ...common import html
 from ...common.atomic import atomic_write
+from ...common.words import counted
 from ...configuration.version import __version__
 from ..chemistry.molecules import canonical_or_given
 from ..drawing.depiction import Depiction, depict, depict_route
 from ..drawing.layout import nodes
 from ..drawing.picture import LOOKS, Picture, route_picture
 from ..drawing.svg import picture_svg
-from ..planning.expansion import num_alternatives
-from ..plans import Candidate, Plan
+from ..plans import IDEAS, Candidate, Plan
 from ..stock.offers import Offer
 from ..tree import Route
 
@@ -187,8 +187,7 @@ def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:
     Args:
         plan: the plan.
         most: the largest number of routes to draw.
-        has_builder: whether the page stands beside that on which routes are built: it then has links to it, and each
-            step shows the number of other recorded reactions to its product.
+        has_builder: whether the page stands beside that on which routes are built: it then has links to it.
 
     Returns:
         HTML elements without a style sheet.
@@ -196,8 +195,7 @@ def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:
     shown = []
     for candidate, route in plan.found[:most]:
         picture = route_picture(route, candidate.missing, candidate.steps, candidate.common)
-        others = [num_alternatives(step, candidate.library) if has_builder else 0 for step in route.steps()]
-        shown.append((candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}", others))
+        shown.append((candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}"))
     return templates().get_template("plan.html").render(plan=plan, shown=shown, has_builder=has_builder)
 
 
@@ -237,9 +235,9 @@ class _DrawnRoute:
         return f"t{self.number}-r{self.rank}"
 
     @property
-    def is_precedented(self) -> bool:
-        """Whether there are steps, all with a precedent."""
-        return bool(self.route.children) and self.candidate.precedented_steps == self.route.num_reactions
+    def is_recorded(self) -> bool:
+        """Whether there are steps, all of them recorded."""
+        return bool(self.candidate.steps and self.candidate.is_recorded)
 
     def offer(self, leaf: str) -> Offer | None:
         """Return the stock's data about a starting material."""
@@ -280,7 +278,7 @@ class _Section:
     @property
     def first_idea(self) -> _Group | None:
         """The first group whose routes all lack the required evidence."""
-        ideas = [one.route for one in self.plan.ideas]
+        ideas = [candidate.route for candidate in self.plan.ideas]
         return next((group for group in self.groups if all(drawn.route in ideas for drawn in group.routes)), None)
 
     @property
@@ -316,6 +314,7 @@ def templates() -> Environment:
     environment.filters["patent"] = _patent
     environment.filters["is_nan"] = math.isnan
     environment.filters["is_finite"] = math.isfinite
+    environment.globals |= {"counted": counted, "ideas": IDEAS}
     return environment
 
 
@@ -342,7 +341,7 @@ def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
     groups: dict[tuple[str, ...], _Group] = {}
     for rank, (candidate, route) in enumerate(plan.found, 1):
         picture = route_picture(route, candidate.missing, candidate.steps, candidate.common)
-        key = tuple(sorted(canonical_or_given(child.smiles) for child in route.children))
+        key = tuple(sorted(map(canonical_or_given, route.reactants)))
         if key not in groups:
             groups[key] = _group(candidate, route, picture, shared)
         leaves = list(dict.fromkeys(route.leaves()))
@@ -356,7 +355,7 @@ def _group(candidate: Candidate, route: Route, picture: Picture, shared: dict[st
     portraits = [portrait for drawn in reactants if (portrait := _portrait(drawn, shared))]
     # drawing only some of them would suggest fewer reactants
     is_drawn = len(portraits) == len(reactants)
-    name = candidate.steps[-1].title if route.children else None
+    name = candidate.steps[-1].title if candidate.steps else None
     return _Group(name, [drawn.smiles for drawn in reactants], portraits if is_drawn else [], [])
 
 

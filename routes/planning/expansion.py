@@ -7,16 +7,16 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..judging import library_of
+from ..judging import Library
 from ..plans import Candidate, Plan
+from ..ranking import complete
 from ..stock.stock import Stock
 from ..tree import Route
 from .merging import merged
 from .model_search import Job, RouteSearch
 from .requests import PlanRequest
-from .retro_star import Step
-from .settings import PlanSettings
-from .stock_search import UNRECORDED_COST, allowed, model_steps, own_reactants, recorded_steps, stock_remarks
+from .retro_star import Proposal
+from .stock_search import allowed, model_steps, own_reactants, recorded_steps, stock_remarks
 
 
 class Expansion:
@@ -26,16 +26,21 @@ class Expansion:
         request: the request.
         search: the search of the model, which other targets share.
         stock: the purchasable molecules.
+        library: the recorded transformations.
         expanded: the reactions of molecules that the model has searched. It is shared and grows.
     """
 
     first: Route | None = None  # there are no routes
 
     def __init__(
-        self, request: PlanRequest, search: RouteSearch, stock: Stock | None, expanded: dict[str, Sequence[Step]]
+        self,
+        request: PlanRequest,
+        search: RouteSearch,
+        stock: Stock | None,
+        library: Library,
+        expanded: dict[str, Sequence[Proposal]],
     ):
-        self.request, self._stock, self._expanded = request, stock, expanded
-        self._library = library_of(request.settings.library)
+        self.request, self._stock, self._library, self._expanded = request, stock, library, expanded
         self._found: list[Candidate] = []
         self._jobs = list(request.jobs)
         self._is_over = False
@@ -59,39 +64,25 @@ class Expansion:
         """Take the reactions that the model proposes."""
         self._end(model_steps(self._expanded, self.request.target, candidates, self._library))
 
-    def result(self) -> tuple[list[Candidate], list[str]]:
+    def plan(self) -> Plan:
         """Return the reactions as routes of one step, in their order, and a remark if the target is in the stock."""
-        return self._found, stock_remarks(self._stock, self.request.target)
+        remarks = tuple(stock_remarks(self._stock, self.request.target))
+        evidence, version = self.request.settings.evidence, self._library.version
+        return Plan(self.request.target, self._found, remarks=remarks, evidence=evidence, library=version)
 
-    def _end(self, steps: Iterable[Step]) -> None:
+    def _end(self, steps: Iterable[Proposal]) -> None:
         """Merge the reactions of the model with those of the library, and report the first of them."""
-        target, settings = self.request.target, self.request.settings
-        recorded = {step.reactants: -step.cost for step in recorded_steps(target, settings)}
-        written = {
-            step.reactants: (0.0 if step.is_recorded else UNRECORDED_COST) - step.cost
-            for step in allowed(target, steps, settings.rules)
-        }
-        ranked = merged(recorded, written, own_reactants(self._library, target)).items()
-        for rank, (reactants, share) in enumerate(list(ranked)[: self.request.num_proposals], 1):
+        target, rules = self.request.target, self.request.settings.rules
+        sources = recorded_steps(self._library, target, rules), allowed(target, steps, rules)
+        recorded, proposed = ({step.reactants: -step.cost for step in source} for source in sources)
+        shares = merged(recorded, proposed, own_reactants(self._library, target)).items()
+        for rank, (reactants, share) in enumerate(list(shares)[: self.request.num_proposals], 1):
             route = Route(target, tuple(map(Route, reactants)))
-            candidate = Candidate(
-                route.to_string(), math.log(share), 1, route, rank=rank, group=rank, library=settings.library
-            )
-            self._found.append(candidate.with_stock(self._stock))
+            candidate = Candidate(route.to_string(), math.log(share), 1, route, rank=rank, group=rank)
+            self._found.append(complete(candidate, self._stock, self._library))
             if self.request.report is not None:
                 self.request.report(self._found[-1])
         self._is_over = True
-
-
-def num_alternatives(step: Route, library: str | None = None) -> int:
-    """Return the number of other reactions that the library proposes for the product of the last step of a route.
-
-    Args:
-        step: the route.
-        library: the file of a user's own reactions, as in [`PlanSettings`].
-    """
-    reactants = tuple(sorted(child.smiles for child in step.children))
-    return sum(other.reactants != reactants for other in recorded_steps(step.smiles, PlanSettings(library=library)))
 
 
 def proposal_row(candidate: Candidate) -> dict[str, Any]:
@@ -114,6 +105,7 @@ def last_rows(plan: Plan) -> Iterator[dict[str, Any]]:
     forward model, then the number of reactions and the remarks.
     """
     for candidate in plan.candidates:
-        if candidate.forward_ranks is not None:
-            yield {"rank": candidate.rank, "forward_rank": candidate.forward_ranks[0], "evidence": candidate.evidence}
+        [step] = candidate.steps
+        if step.forward_rank is not None:
+            yield {"rank": candidate.rank, "forward_rank": step.forward_rank, "evidence": candidate.evidence}
     yield {"target": plan.target, "found": len(plan.candidates), "remarks": list(plan.remarks)}

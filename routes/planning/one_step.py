@@ -11,7 +11,6 @@ from typing import Any
 from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReaction
 
 from ..chemistry.molecules import canonical_or_given
-from ..judging import library_of
 from ..plans import Candidate
 from .merging import Reactants, merged
 from .model_search import RouteSearch, step_job
@@ -33,7 +32,7 @@ class WeftReactionModel(BackwardReactionModel):
         beams: the width of the beam search, and the most reactions of a text.
         num_augmentations: the number of SMILES of each molecule that are searched, as in [`PlanSettings`]. The
             probability that the model gives to a reaction is its mean over these searches.
-        library: the file of a user's own reactions, as in [`PlanSettings`].
+        library: a user's own reactions, as in [`PlanSettings`].
         use_library: whether the library proposes reactions. Otherwise, the model does so alone.
         batch_size: the number of texts whose beams are searched at once.
         **kwargs: arguments of `BackwardReactionModel`, such as `use_cache`.
@@ -47,14 +46,15 @@ class WeftReactionModel(BackwardReactionModel):
         beams: int = 10,
         num_augmentations: int = 1,
         batch_size: int = 16,
-        library: str | None = None,
+        library: Any = None,
         use_library: bool = True,
         **kwargs: Any,
     ):
         super().__init__(default_num_results=beams, **kwargs)
-        self.library = library_of(library) if use_library else None
         self.model, self.tokenizer = model.eval(), tokenizer
-        self.settings, self.batch_size = PlanSettings(beams=beams, num_augmentations=num_augmentations), batch_size
+        self.settings = PlanSettings(beams=beams, num_augmentations=num_augmentations, library=library)
+        self.library = self.settings.transformations if use_library else None
+        self.batch_size = batch_size
         self._search = RouteSearch(model, tokenizer, self.settings)
 
     @classmethod
@@ -85,8 +85,9 @@ class WeftReactionModel(BackwardReactionModel):
                 best: dict[Reactants, float] = {}
                 for candidate in next(candidates):
                     if candidate.route is not None and candidate.route.children:
-                        reactants = tuple(sorted(child.smiles for child in candidate.route.children))
-                        best.setdefault(reactants, math.exp(max(candidate.score, _LEAST)) / len(variants))
+                        best.setdefault(
+                            candidate.route.reactants, math.exp(max(candidate.score, _LEAST)) / len(variants)
+                        )
                 probabilities.update(best)
             shares: dict[Reactants, float] = dict(probabilities.most_common())
             if self.library is not None:

@@ -11,7 +11,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...common.progress import Progress
 from ...hub.loading import load
-from ..judging import library_of
 from ..plans import Candidate, Plan
 from ..shipped import MODEL
 from ..stock.stock import Stock, with_own
@@ -152,14 +151,10 @@ class RoutePlanner:
             ValueError: as in [`plan`], or `n` is below 1.
         """
         settings = replace(settings or PlanSettings(), **changes)
-        library_of(settings.library)
-        request = expansion_request(self.model, self.tokenizer, smiles, settings, n, on_found)
-        stock = with_own(stock, settings.have)
-        pool = PlanPool(self.model, self.tokenizer, request.settings.for_search, stock, finish=finish)
-        pool.add(0, request)
-        while not (plans := pool.step()):
-            pass
-        return plans[0][1]
+        [(_, plan)] = self.expansions(
+            [smiles], n, settings, stock=stock, on_found=on_found, finish=finish, on_error="raise"
+        )
+        return plan
 
     def expansions(
         self,
@@ -169,20 +164,26 @@ class RoutePlanner:
         *,
         stock: Stock | None = None,
         batch_size: int | None = None,
+        on_found: Callable[[Candidate], None] | None = None,
+        finish: Callable[[Plan], Plan] | None = None,
+        on_error: str = "skip",
     ) -> Iterator[tuple[int, Plan]]:
-        """Like [`expand`] for many molecules, but yield each when its search ends. A molecule that cannot be read has
-        a `Plan.problem`.
+        """Like [`expand`] for many molecules, but yield each when its search ends. With `on_error="skip"`, a molecule
+        that cannot be read has a `Plan.problem`.
         """
-        library_of(settings.library)
         requests = []
         for target in targets:
             try:
-                requests.append(expansion_request(self.model, self.tokenizer, target, settings, n))
+                requests.append(expansion_request(self.model, self.tokenizer, target, settings, n, on_found))
             except ValueError as error:
+                if on_error == "raise":
+                    raise
                 requests.append(PlanRequest(target, settings=settings, problem=str(error)))
-        search = replace(settings, direct=False, ranking="log_probability").for_search
-        pool = PlanPool(self.model, self.tokenizer, search, stock, batch_size, together=True)
-        return self._run(requests, settings, pool, progress=False)
+        search, stock = replace(settings, direct=False, ranking="log_probability"), with_own(stock, settings.have)
+        pool = PlanPool(
+            self.model, self.tokenizer, search.for_search, stock, batch_size, together=len(targets) > 1, finish=finish
+        )
+        return self._run(requests, search, pool, progress=False)
 
     def requests(
         self, targets: Sequence[str], settings: PlanSettings, *, stock: Stock | None = None, **options: Any
@@ -197,7 +198,6 @@ class RoutePlanner:
             ValueError: as in [`plan`].
         """
         settings.check_stock(stock)
-        library_of(settings.library)  # a file that cannot be read stops at once
         return make_requests(self.model, self.tokenizer, targets, settings, stock=stock, **options)
 
     @staticmethod

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..judging import library_of
-from ..plans import Plan, ranked
+from ..plans import Plan
 from ..stock.stock import Stock
 from ..tree import Route
 from .expansion import Expansion
 from .model_search import Job, RouteSearch
 from .requests import PlanRequest
-from .retro_star import Step
+from .retro_star import Proposal
 from .settings import PlanSettings
 from .stock_search import StockSearch
 from .whole_routes import WholeRoutes
@@ -87,7 +86,8 @@ class PlanPool:
         rows = ROWS_OF_MANY if together and stock is not None and not settings.direct else ROWS
         self.settings, self.stock, self.most = settings, stock, most or max(1, rows // settings.beams)
         self._search = RouteSearch(model, tokenizer, settings, stock, watch)
-        self._expanded: dict[str, Sequence[Step]] = {}  # the reactions of molecules that the model has searched
+        self.library = settings.transformations
+        self._expanded: dict[str, Sequence[Proposal]] = {}  # the reactions of molecules that the model has searched
         self._targets: dict[Hashable, _Target] = {}
         self._running: dict[int, tuple[_Target, Hashable]] = {}  # by ticket
         self._turns = 0
@@ -104,12 +104,12 @@ class PlanPool:
         """
         strategy: WholeRoutes | StockSearch | Expansion
         if request.num_proposals is not None:
-            strategy = Expansion(request, self._search, self.stock, self._expanded)
+            strategy = Expansion(request, self._search, self.stock, self.library, self._expanded)
         elif request.searches_steps:
             assert self.stock is not None
-            strategy = StockSearch(request, self._search, self.stock, self._expanded)
+            strategy = StockSearch(request, self._search, self.stock, self.library, self._expanded)
         else:
-            strategy = WholeRoutes(request, self._search)
+            strategy = WholeRoutes(request, self._search, self.stock, self.library)
         self._targets[key] = _Target(key, request, strategy)
 
     def remove(self, key: Hashable) -> None:
@@ -174,25 +174,9 @@ class PlanPool:
             self._running |= {ticket: joined[:2] for ticket, joined in zip(tickets, joining, strict=True)}
 
     def _plan(self, target: _Target) -> Plan:
-        """Return the plan of a target, with its candidates ranked."""
-        begun, settings = time.monotonic(), target.request.settings
-        candidates, remarks = target.strategy.result()
-        if not isinstance(target.strategy, Expansion):  # whose reactions have their order
-            candidates = ranked(
-                candidates,
-                self.stock,
-                per_reaction=settings.per_reaction,
-                evidence=settings.evidence if settings.ranking == "log_probability" else None,
-                per_step=isinstance(target.strategy, WholeRoutes),
-                library=settings.library,
-            )
+        """Return the plan of a target."""
+        begun = time.monotonic()
+        plan = target.strategy.plan()
         seconds = target.seconds + time.monotonic() - begun
-        plan = Plan(
-            target.request.target,
-            candidates,
-            seconds=seconds,
-            remarks=(*target.request.remarks, *remarks),
-            evidence=settings.evidence,
-            library=library_of(settings.library).version,
-        )
+        plan = replace(plan, seconds=seconds, remarks=(*target.request.remarks, *plan.remarks))
         return plan if self.finish is None else self.finish(plan)

@@ -2,10 +2,10 @@
 
 A state is the set of molecules that still have to be made. The most promising state is taken up first. For each
 reaction of one of its molecules, a new state has the reactants that are not purchasable in place of the molecule. A
-state without molecules is a route. The cost of a reaction is its negative log-probability plus [`STEP_COST`]. A state
-ranks by the cost of its reactions plus an estimate of the remaining cost of its molecules (A*, Hart et al. 1968;
-Retro*, Chen et al. 2020, arXiv:2006.15820, ranks the same way). Without an estimate, the first route is the cheapest
-of all that the expansions allow.
+state without molecules is a route. The cost of a reaction is its negative log-probability plus [`STEP_COST`], and
+[`UNRECORDED_COST`] if it is not recorded. A state ranks by the cost of its reactions plus an estimate of the remaining
+cost of its molecules (A*, Hart et al. 1968; Retro*, Chen et al. 2020, arXiv:2006.15820, ranks the same way). Without
+an estimate, the first route is the cheapest of all that the expansions allow.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from ..tree import Route
 # Added to the cost of each reaction, because a step of probability 1 would be free. 0.3 is the cost of a step of
 # probability 0.74. It was not tuned.
 STEP_COST = 0.3
+# Added to the cost of a reaction whose transformation is not recorded.
+UNRECORDED_COST = 1.0
 # The number of states with the same molecules left to make that are pursued. They differ in the reactions so far.
 _ALIKE = 3
 # The number of states that one call examines, in some tenths of a second.
 _AT_A_TIME = 2_000
 
 
-class Step(NamedTuple):
-    """A reaction that a model proposes.
+class Proposal(NamedTuple):
+    """A reaction that a model or a library proposes.
 
     Args:
         reactants: canonical SMILES, sorted.
-        cost: the negative log-probability, plus penalties.
+        cost: the negative log-probability.
         is_recorded: whether a recorded reaction has the same transformation.
     """
 
@@ -42,9 +44,14 @@ class Step(NamedTuple):
     cost: float
     is_recorded: bool = False
 
+    @property
+    def step_cost(self) -> float:
+        """What the reaction adds to the cost of a route."""
+        return self.cost + STEP_COST + (0.0 if self.is_recorded else UNRECORDED_COST)
+
 
 # The molecules of a route with the reactions that make them.
-Steps = tuple[tuple[str, Step], ...]
+Steps = tuple[tuple[str, Proposal], ...]
 
 
 class _State(NamedTuple):
@@ -124,7 +131,7 @@ class RetroStarSearch:
         self.is_cut = False  # whether a longer route might have been found
         self._tie = count()
         self._queue: list[_State] = [_State(0.0, next(self._tie), 0.0, (target,), ())]
-        self._steps: dict[Request, Sequence[Step]] = {}
+        self._steps: dict[Request, Sequence[Proposal]] = {}
         self._waiting: dict[Request, list[_State]] = {}
         self._expanded: list[_State] = []  # the reactions of their first molecule are known
         self._alike: Counter[tuple[bool, tuple[str, ...]]] = Counter()
@@ -183,12 +190,12 @@ class RetroStarSearch:
         def solution(steps: Steps) -> Solution:
             leaves = {reactant for _, step in steps for reactant in step.reactants} - {product for product, _ in steps}
             remaining = sum(len(leaf) for leaf in leaves if not is_bought(leaf))
-            cost = sum(step.cost + STEP_COST for _, step in steps)
+            cost = sum(step.step_cost for _, step in steps)
             return Solution(_route(self.target, dict(steps)), cost, _is_recorded(steps), remaining)
 
         return heapq.nsmallest(most, map(solution, routes), key=lambda solution: solution.distance)
 
-    def add_reactions(self, request: Request, steps: Sequence[Step]) -> None:
+    def add_reactions(self, request: Request, steps: Sequence[Proposal]) -> None:
         """Give the search the reactions that [`next_request`] asked for."""
         self._steps[request] = steps
         for state in self._waiting.pop(request, ()):
@@ -197,7 +204,7 @@ class RetroStarSearch:
     def _solution(self, state: _State) -> Solution:
         return Solution(_route(self.target, dict(state.steps)), state.cost, _is_recorded(state.steps))
 
-    def _expand(self, state: _State, steps: Sequence[Step]) -> None:
+    def _expand(self, state: _State, steps: Sequence[Proposal]) -> None:
         molecule, rest = state.open[0], state.open[1:]
         by_product = dict(state.steps)
         if len(by_product) >= self.most_reactions:
@@ -213,7 +220,7 @@ class RetroStarSearch:
             if self._alike[kind] >= _ALIKE and molecules:
                 continue
             self._alike[kind] += 1
-            cost = state.cost + step.cost + STEP_COST
+            cost = state.cost + step.step_cost
             rank = cost + sum(map(self._estimate, molecules))
             heapq.heappush(self._queue, _State(rank, next(self._tie), cost, molecules, route))
         if len(self._queue) > 2 * self._most_states:
@@ -248,12 +255,12 @@ def _recorded(steps: Steps) -> Steps:
     return tuple(recorded)
 
 
-def _route(molecule: str, steps: dict[str, Step]) -> Route:
+def _route(molecule: str, steps: dict[str, Proposal]) -> Route:
     step = steps.get(molecule)
     return Route(molecule, tuple(_route(reactant, steps) for reactant in step.reactants) if step else ())
 
 
-def _needs(molecule: str, other: str, steps: dict[str, Step]) -> bool:
+def _needs(molecule: str, other: str, steps: dict[str, Proposal]) -> bool:
     """Return whether a molecule is the other, or is made from it."""
     if molecule == other:
         return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from os import PathLike
 from typing import Any
 
 from ...common.options import check_options, option
@@ -127,7 +128,7 @@ class PlanSettings:
             once with its best score. The first SMILES is canonical, and the others begin at other atoms. A small
             target has fewer.
         seed: seed of these SMILES.
-        ranking: "log_probability" puts routes first whose steps are all precedented, then purchasable ones, then those
+        ranking: "log_probability" puts routes first whose steps are all recorded, then purchasable ones, then those
             without unproductive steps, such as protections, then by log-probability (per step for whole
             routes). "sqrt_length" is the search of DirectMultiStep, which divides the log-probability by the square
             root of the length, including the forced start, and ranks by this score alone.
@@ -153,13 +154,14 @@ class PlanSettings:
         num_routes: number of purchasable routes after which the search for a target ends.
         per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the
             stock, all of whole routes).
-        library: file of a user's own reactions, which `weftformer routes library` has made. They are proposed, judged
-            and shown like the included ones, and are proposed first.
+        library: a `Library` with a user's own reactions, or the file that `weftformer routes library` has made, which
+            is read at once. They are proposed, judged and shown like the included ones, and are proposed first.
         enforce_limits: refuse paths of more than `RoutePlanner.most_steps` reactions and more than
             `RoutePlanner.most_beams` beams, with which a search is slow and useless.
 
     Raises:
         ValueError: a setting is not allowed; the message names the allowed values.
+        OSError: the library cannot be read.
     """
 
     beams: int = option(10, "width of the search", least=1)
@@ -197,7 +199,7 @@ class PlanSettings:
     per_reaction: int | None = option(
         None, "at most N routes with the same last reaction (default: 3 in a search to the stock)", least=1
     )
-    library: str | None = option(
+    library: str | Any | None = option(
         None, "own reactions besides the included ones, made by `weftformer routes library`", metavar="FILE"
     )
     enforce_limits: bool = option(
@@ -209,6 +211,10 @@ class PlanSettings:
         check_options(self)
         if self.have:
             from ..chemistry.molecules import canonical_smiles, plain_smiles
+        if isinstance(self.library, str | PathLike):
+            from ..judging import library_of
+
+            object.__setattr__(self, "library", library_of(self.library))
         have = sorted(canonical_smiles(plain_smiles(smiles)) for smiles in self.have)
         object.__setattr__(self, "have", tuple(have))
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
@@ -244,6 +250,13 @@ class PlanSettings:
         if self.constraints is None:
             return Constraints() if self.grammar else NO_CONSTRAINTS
         return self.constraints
+
+    @property
+    def transformations(self) -> Any:
+        """The `Library` of recorded transformations: with those of the user, or the included one."""
+        from ..judging import shipped_library
+
+        return self.library or shipped_library()
 
     @property
     def for_search(self) -> PlanSettings:

@@ -16,14 +16,15 @@ from functools import lru_cache
 from .. import judging
 from ..chemistry.faults import step_fault
 from ..chemistry.molecules import read_molecule
-from ..plans import Candidate, nothing_found
+from ..plans import Candidate, Plan, nothing_found
+from ..ranking import rank
 from ..stock.stock import Stock
 from ..tree import Route
 from .constraints import broken_by_user, is_forbidden
 from .model_search import Job, RouteSearch, step_job
 from .requests import PlanRequest, check_source
-from .retro_star import Request, RetroStarSearch, Solution, Step
-from .settings import Constraints, PlanSettings
+from .retro_star import Proposal, Request, RetroStarSearch, Solution
+from .settings import Constraints
 
 # The sources of reactions.
 LIBRARY, MODEL = range(2)
@@ -38,8 +39,6 @@ _AT_A_TIME = 2
 PATIENCE = 20
 # What is added to the rank of a molecule before the model is asked for its reactions.
 MODEL_DELAY = 5.0
-# Added to the cost of a reaction whose transformation is not recorded.
-UNRECORDED_COST = 1.0
 # The number of reactions that the library proposes for a molecule, in a search and in a list.
 SEARCHED_STEPS, LISTED_STEPS = 20, 40
 # The estimated cost of a molecule that is not purchasable: a constant, and a part for each heavy atom. In recorded
@@ -64,12 +63,20 @@ class StockSearch:
         request: the request.
         search: the search of the model, which other targets share.
         stock: the purchasable molecules.
+        library: the recorded transformations.
         expanded: the reactions of molecules that the model has searched. It is shared and grows.
     """
 
-    def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock, expanded: dict[str, Sequence[Step]]):
+    def __init__(
+        self,
+        request: PlanRequest,
+        search: RouteSearch,
+        stock: Stock,
+        library: judging.Library,
+        expanded: dict[str, Sequence[Proposal]],
+    ):
         self.request, self._model_search, self._stock, self._expanded = request, search, stock, expanded
-        self._library = judging.library_of(request.settings.library)
+        self._library = library
         self._per_reaction = request.settings.per_reaction or PER_REACTION
         self._search = RetroStarSearch(
             request.target,
@@ -79,25 +86,30 @@ class StockSearch:
             delays=(0.0, MODEL_DELAY),
         )
         # the molecules of a round, with their reactions or None, and whether it is complete
-        self._round: dict[str, Sequence[Step] | None] = {}
+        self._round: dict[str, Sequence[Proposal] | None] = {}
         self._is_collected = False
         self._begun = 0
         self._ran_out_of_time = False
-        self._num_found, self._found_after = 0, 0  # the routes so far, and the molecules that were expanded before
+        self._num_solutions, self._found_after = 0, 0  # so far, and the molecules that were expanded before
+        # the routes, only the best of those with the same last reaction: recorded ones first, then the cheapest
+        self._solutions: list[Solution] = []
+        self.first: Route | None = None  # a route to the stock by recorded reactions
 
-    def _solutions(self) -> list[Solution]:
-        """Return the routes, only the best of those with the same last reaction. Recorded ones come first, then the
-        cheapest.
-        """
-        num_same: Counter[str] = Counter()
-        best = []
-        solutions = map(self._judged, self._search.solutions)
-        for solution in sorted(solutions, key=lambda solution: (not solution.is_recorded, solution.cost)):
-            last_reaction = solution.route.canonical().last_reaction
-            num_same[last_reaction] += 1
-            if num_same[last_reaction] <= self._per_reaction:
+    def _take_solutions(self) -> None:
+        """Judge the routes that the search has found since the last call."""
+        solutions = self._search.solutions[self._num_solutions :]
+        if not solutions:
+            return
+        self._num_solutions, self._found_after = len(self._search.solutions), self._search.num_expanded()
+        judged = list(map(self._judged, solutions))
+        if self.first is None:
+            self.first = next((solution.route for solution in judged if solution.is_recorded), None)
+        num_same, best = Counter[tuple[str, ...]](), list[Solution]()
+        for solution in sorted([*self._solutions, *judged], key=lambda route: (not route.is_recorded, route.cost)):
+            num_same[solution.route.reactants] += 1
+            if num_same[solution.route.reactants] <= self._per_reaction:
                 best.append(solution)
-        return best
+        self._solutions = best
 
     def _judged(self, solution: Solution) -> Solution:
         """Return a solution that counts as recorded only if the judgement of each step agrees."""
@@ -108,22 +120,13 @@ class StockSearch:
         return replace(solution, is_recorded=is_recorded)
 
     @property
-    def first(self) -> Route | None:
-        """A route to the stock by recorded reactions, or None if none is found yet."""
-        solutions = map(self._judged, self._search.solutions)
-        return next((solution.route for solution in solutions if solution.is_recorded), None)
-
-    @property
     def _has_enough(self) -> bool:
         if self._search.is_exhausted:
             return True
-        if not self._search.solutions:
-            return False
-        solutions = self._solutions()
-        if not any(solution.is_recorded for solution in solutions):
+        if self.first is None:
             return False
         is_late = self._search.num_expanded() > self._found_after + PATIENCE
-        return is_late or len(solutions) >= self.request.settings.num_routes
+        return is_late or len(self._solutions) >= self.request.settings.num_routes
 
     def is_over(self, seconds: float) -> bool:
         """Return whether there are enough routes, nothing is left to search, or the budget is spent."""
@@ -152,8 +155,7 @@ class StockSearch:
                 return
             is_full = len(self._round) >= min(MAX_CONCURRENT_EXPANSIONS, self._num_left)
             request = None if is_full else self._search.next_request()
-            if len(self._search.solutions) > self._num_found:
-                self._num_found, self._found_after = len(self._search.solutions), self._search.num_expanded()
+            self._take_solutions()
             if request is None:
                 self._is_collected = bool(self._round)
                 return
@@ -162,12 +164,12 @@ class StockSearch:
             else:
                 self._round[request.molecule] = self._known_steps(request.molecule)
 
-    def _recorded_steps(self, smiles: str) -> list[Step]:
+    def _recorded_steps(self, smiles: str) -> list[Proposal]:
         if self._search.num_expanded(LIBRARY) >= LIBRARY_EXPANSIONS * self.request.settings.max_expansions:
             return []
-        return list(recorded_steps(smiles, self.request.settings, SEARCHED_STEPS))
+        return list(recorded_steps(self._library, smiles, self.request.settings.rules, SEARCHED_STEPS))
 
-    def _known_steps(self, smiles: str) -> Sequence[Step] | None:
+    def _known_steps(self, smiles: str) -> Sequence[Proposal] | None:
         """Return the reactions that the model has proposed before, none for a molecule that it cannot read, or
         None.
         """
@@ -190,10 +192,18 @@ class StockSearch:
         """Take the reactions that the model proposes for a molecule."""
         self._round[str(smiles)] = model_steps(self._expanded, str(smiles), candidates, self._library)
 
-    def result(self) -> tuple[list[Candidate], list[str]]:
+    def plan(self) -> Plan:
         """Return the routes to the stock, or a few that come nearest to it, and the remarks about them."""
-        settings, solutions = self.request.settings, self._solutions()
-        remarks = stock_remarks(self._stock, self.request.target)
+        settings, target = self.request.settings, self.request.target
+        candidates, remarks = self._result()
+        plan = rank(
+            target, candidates, self._stock, self._library,
+            evidence=settings.evidence, per_reaction=settings.per_reaction,
+        )  # fmt: skip
+        return replace(plan, remarks=(*stock_remarks(self._stock, target), *remarks))
+
+    def _result(self) -> tuple[list[Candidate], list[str]]:
+        settings, solutions = self.request.settings, self._solutions
         is_solved = any(solution.is_recorded or settings.evidence == "any" for solution in solutions)
         nearest = [] if is_solved or settings.rules.only_purchasable else self._search.unfinished(_UNFINISHED)
         candidates = [
@@ -201,11 +211,9 @@ class StockSearch:
             for solution in [*nearest, *solutions][: settings.num_routes]
         ]
         if is_solved:
-            return candidates, remarks
+            return candidates, []
         reason = self._why_not()
-        if candidates:
-            return candidates, [*remarks, reason[0].upper() + reason[1:]]
-        return [nothing_found(reason)], remarks
+        return (candidates, [reason[0].upper() + reason[1:]]) if candidates else ([nothing_found(reason)], [])
 
     def _why_not(self) -> str:
         settings, search = self.request.settings, self._search
@@ -230,7 +238,7 @@ def stock_remarks(stock: Stock | None, target: str) -> list[str]:
     return [f"{target} itself is in the stock{offer.description and ': '}{offer.description}."] if offer else []
 
 
-def allowed(product: str, steps: Iterable[Step], rules: Constraints) -> Iterator[Step]:
+def allowed(product: str, steps: Iterable[Proposal], rules: Constraints) -> Iterator[Proposal]:
     """Yield the steps to a product that keep the rules of a search."""
     for step in steps:
         is_refused = any(broken_by_user(smiles, rules) for smiles in step.reactants)
@@ -239,26 +247,27 @@ def allowed(product: str, steps: Iterable[Step], rules: Constraints) -> Iterator
             yield step
 
 
-def recorded_steps(smiles: str, settings: PlanSettings, most: int = LISTED_STEPS) -> Iterator[Step]:
-    """Yield those of the library's `most` most probable reactions that the settings allow: a user's own first, then
-    the cheapest.
+def recorded_steps(
+    library: judging.Library, smiles: str, rules: Constraints, most: int = LISTED_STEPS
+) -> Iterator[Proposal]:
+    """Yield those of the library's `most` most probable reactions that the rules allow: a user's own first, then the
+    cheapest.
     """
-    return allowed(smiles, library_steps(judging.library_of(settings.library), smiles, most), settings.rules)
+    return allowed(smiles, library_steps(library, smiles, most), rules)
 
 
 def model_steps(
-    expanded: dict[str, Sequence[Step]], product: str, candidates: Iterable[Candidate], library: judging.Library
-) -> Sequence[Step]:
+    expanded: dict[str, Sequence[Proposal]], product: str, candidates: Iterable[Candidate], library: judging.Library
+) -> Sequence[Proposal]:
     """Return the reactions among the candidates of the model, with their costs, and add them to those of other
     molecules. The grammar has applied the rules.
     """
-    steps: dict[tuple[str, ...], Step] = {}
+    steps: dict[tuple[str, ...], Proposal] = {}
     for candidate in candidates:
         if candidate.route is not None and candidate.route.children:
-            reactants = tuple(sorted(child.smiles for child in candidate.route.children))
+            reactants = candidate.route.reactants
             is_recorded = judging.is_recorded(product, reactants, library)
-            cost = -candidate.score + (0.0 if is_recorded else UNRECORDED_COST)
-            steps.setdefault(reactants, Step(reactants, cost, is_recorded))
+            steps.setdefault(reactants, Proposal(reactants, -candidate.score, is_recorded))
     while len(expanded) >= _CACHED_MOLECULES:
         del expanded[next(iter(expanded))]
     expanded[product] = list(steps.values())
@@ -266,12 +275,12 @@ def model_steps(
 
 
 @lru_cache(_CACHED_MOLECULES)
-def library_steps(library: judging.Library, smiles: str, most: int = LISTED_STEPS) -> list[Step]:
+def library_steps(library: judging.Library, smiles: str, most: int = LISTED_STEPS) -> list[Proposal]:
     """Return the reactions of a molecule by recorded transformations, the cheapest first.
 
     A reaction costs minus the logarithm of its probability.
     """
-    return [Step(reactants, -math.log(share), True) for reactants, share in library.propose(smiles, most)]
+    return [Proposal(reactants, -math.log(share), True) for reactants, share in library.propose(smiles, most)]
 
 
 def own_reactants(library: judging.Library, smiles: str) -> list[tuple[str, ...]]:

@@ -6,7 +6,10 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import replace
 
-from ..plans import TIME_IS_OVER, Candidate, nothing_found, pooled
+from ..judging import Library
+from ..plans import TIME_IS_OVER, Candidate, Plan, nothing_found, pooled
+from ..ranking import rank
+from ..stock.stock import Stock
 from ..tree import Route
 from .model_search import Deadline, Job, RouteSearch
 from .requests import PlanRequest
@@ -18,12 +21,14 @@ class WholeRoutes:
     Args:
         request: the request.
         search: the search of the model, which other targets share.
+        stock: the purchasable molecules.
+        library: the recorded transformations.
     """
 
     first: Route | None = None  # these jobs end together, so no route comes first
 
-    def __init__(self, request: PlanRequest, search: RouteSearch):
-        self.request, self._search = request, search
+    def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock | None, library: Library):
+        self.request, self._search, self._stock, self._library = request, search, stock, library
         self._waiting = deque(enumerate(request.jobs))
         self._deadline: Deadline | None = None
         self._candidates: dict[Hashable, list[Candidate]] = {}
@@ -50,13 +55,19 @@ class WholeRoutes:
     def advance(self) -> None:
         """Do nothing: only the model searches."""
 
-    def result(self) -> tuple[list[Candidate], list[str]]:
-        """Return all candidates, and the remarks about them."""
-        numbers = range(len(self.request.jobs))  # `pooled` keeps this order among equal scores
-        candidates = [candidate for number in numbers for candidate in self._candidates[number]]
-        if len(self.request.jobs) > 1:
-            candidates = pooled(candidates)
+    def candidates(self) -> list[Candidate]:
+        """Return the candidates of all jobs, in the order of the jobs."""
+        candidates = [candidate for number in range(len(self.request.jobs)) for candidate in self._candidates[number]]
+        return pooled(candidates) if len(self.request.jobs) > 1 else candidates
+
+    def plan(self) -> Plan:
+        """Return the plan with all candidates, and a remark if the time limit was reached."""
+        settings = self.request.settings
+        plan = rank(
+            self.request.target, self.candidates(), self._stock, self._library, evidence=settings.evidence,
+            by_score=settings.ranking != "log_probability", per_step=True, per_reaction=settings.per_reaction,
+        )  # fmt: skip
         if self._deadline is None or not self._deadline.is_over:
-            return candidates, []
-        limit = self.request.settings.time_limit
-        return candidates, [f"The time limit of {limit:g} s was reached: these are the routes found until then."]
+            return plan
+        limit = f"The time limit of {settings.time_limit:g} s was reached: these are the routes found until then."
+        return replace(plan, remarks=(limit,))

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ...common.words import counted
+
 # The catalogues of molbloom: the molecules in stock of ZINC20, and a smaller filter of them with more mistakes.
 CATALOGUES = ("zinc-instock", "zinc-instock-mini")
 
@@ -55,7 +57,7 @@ class Offer:
         price = None if self.price is None else price_in_words(self.price, self.unit)
         form = self.form and f"as {self.form}" + (f" ({self.sold_as})" if self.sold_as else "")
         number = self.reactions or 0
-        common = f"common, used by {number:,} recorded reaction{'' if number == 1 else 's'}"
+        common = f"common, used by {counted(number, 'recorded reaction')}"
         source = common if self.kind == "common" else None
         return ", ".join(filter(None, [form, price, self.vendor, self.catalogue_number, source]))
 

@@ -27,12 +27,11 @@ from ...common.workers import WorkerProcesses
 from ..chemistry.groups import counted_groups
 from ..chemistry.molecules import canonical_smiles, joined
 from ..chemistry.reagents import compounds
-from ..chemistry.step import MappedStep
 from ..files.entries import REACTION_COLUMNS
 from ..files.reaction_lines import read_reaction
 from ..judging.library import difference
 from ..judging.library_files import named, shipped_library
-from ..judging.templates import mapped_reactants, patterns
+from ..judging.templates import mapped_step, patterns
 from ..judging.transformation import CLASSES, EXAMPLES, Example, Row, Transformation, most_common_sets
 from ..tree import ATOM_MAP
 
@@ -175,10 +174,9 @@ class Extraction:
     def template(self, record: Record) -> list[Template | None]:
         """Return the template of a record, or None if none reproduces its reactants."""
         smarts = _template_of(record.mapped)
-        mapped = smarts and mapped_reactants(smarts, record.product, record.reactants)
-        if not smarts or not mapped:
+        step = mapped_step(smarts, record.product, record.reactants) if smarts else None
+        if smarts is None or step is None:
             return [None]
-        step = MappedStep(record.product, mapped)
         return [Template(smarts, core_of(smarts), tuple(filter(step.stays, counted_groups())))]
 
 

@@ -10,7 +10,7 @@ from weftformer.routes import Candidate, Plan, Route, Stock
 from weftformer.routes.judging import Finding, JudgedStep
 from weftformer.routes.judging.transformation import Example, ReagentSet
 from weftformer.routes.pages.page import plan_html
-from weftformer.routes.plans import ranked
+from weftformer.routes.ranking import complete, rank
 
 
 def leaf(*smiles: str) -> tuple[Route, ...]:
@@ -22,6 +22,11 @@ TURNED = Route("COC(C)=O", leaf("CO", "CC(=O)O"))
 LONGER = Route("COC(C)=O", (Route("CC(=O)O", leaf("CC(C)O", "O")), Route("CO")))
 LONGEST = Route("COC(C)=O", (Route("CO"), Route("CC(=O)O", (Route("CC=O", leaf("CCO")), Route("O")))))
 CHLORIDE = Route("COC(C)=O", leaf("CC(=O)Cl", "CO"))
+
+
+def ranked(candidates, *args, evidence=None, **settings):
+    settings |= {"by_score": True} if evidence is None else {"evidence": evidence}
+    return rank("COC(C)=O", candidates, *args, **settings).candidates
 
 
 def found(*routes: Route | None) -> list[Candidate]:
@@ -83,7 +88,7 @@ def test_routes_with_protections_rank_behind():
     protection = Route("CC(C)(C)OC(=O)NCc1ccccc1", leaf("CC(C)(C)OC(=O)OC(=O)OC(C)(C)C", AMINE))
     other = Route(protection.smiles, leaf("CC(C)(C)OC(N)=O", "BrCc1ccccc1"))
     scored = [Candidate("", -1.0, 1, protection), Candidate("", -2.0, 1, other)]
-    assert all(one.precedented for one in scored)
+    assert all(complete(candidate).is_recorded for candidate in scored)
     assert [c.route for c in ranked(scored, evidence="recorded")] == [other, protection]
 
 
@@ -93,7 +98,7 @@ def test_routes_with_a_step_that_hides_another_rank_behind():
     amide = Route("Cc1cccc(C)c1NC(=O)CCl", leaf(chloride, xylidine))
     explicit = Route(lidocaine, (*leaf("CCNCC"), amide))
     best = ranked(found(at_once, explicit), Stock(["CCNCC", chloride, xylidine]), evidence="recorded")
-    assert [one.route for one in best] == [explicit, at_once] and all(one.precedented for one in best)
+    assert [one.route for one in best] == [explicit, at_once] and all(one.is_recorded for one in best)
 
 
 def test_routes_that_take_an_unusual_position_rank_behind():
@@ -102,7 +107,7 @@ def test_routes_that_take_an_unusual_position_rank_behind():
         Route(product, leaf(*parts)) for parts in (("Clc1cncnc1Cl", "N"), ("O=[N+]([O-])c1cncnc1Cl",))
     )
     scored = [Candidate("", -1.0, 1, substitution), Candidate("", -2.0, 1, reduction)]
-    assert all(one.precedented for one in scored)
+    assert all(complete(candidate).is_recorded for candidate in scored)
     assert [c.route for c in ranked(scored, evidence="recorded")] == [reduction, substitution]
 
 
@@ -137,7 +142,7 @@ JUDGED = (
 
 
 def test_a_plan_that_is_read_back_says_what_was_written():
-    plan = Plan("COC(C)=O", [replace(found(LONGER)[0], judged=JUDGED, score=math.nan)])
+    plan = Plan("COC(C)=O", [replace(found(LONGER)[0], steps=JUDGED, score=math.nan)])
     data = json.loads(json.dumps(plan.to_dict()))
     (again,) = Plan.from_dict(data).candidates
     assert again.steps == JUDGED and again.evidence == "related" and Plan.from_dict(data).to_dict() == data
@@ -148,7 +153,7 @@ def test_a_plan_that_is_read_back_says_what_was_written():
     }
     for row in older["reactions"]:
         del row["findings"], row["examples"], row["reagent_sets"]
-    assert Candidate.from_dict(older).steps == found(LONGER)[0].steps
+    assert Candidate.from_dict(older).steps == complete(found(LONGER)[0]).steps
 
 
 @pytest.mark.parametrize(
@@ -163,7 +168,7 @@ def test_a_plan_that_is_read_back_says_what_was_written():
     ],
 )
 def test_judgements_of_another_route_are_refused(change, message):
-    data = replace(found(LONGER)[0], judged=JUDGED).to_dict()
+    data = replace(found(LONGER)[0], steps=JUDGED).to_dict()
     change(data["reactions"])
     with pytest.raises((KeyError, ValueError), match=message):
         Candidate.from_dict(data)
@@ -206,11 +211,16 @@ def test_recorded_steps_solve_a_target(stock, routes, is_solved, solved_by_any, 
 
 
 def test_the_evidence_of_a_route_is_that_of_its_weakest_step():
-    kinds = [replace(found(LONGER)[0], forward_ranks=ranks).evidence for ranks in (None, (1, 1), (0, 1), (5, None))]
+    def evidence(route, *ranks):
+        [candidate] = map(complete, found(route))
+        steps = zip(candidate.steps, ranks or [None] * len(candidate.steps), strict=True)
+        return replace(candidate, steps=tuple(replace(step, forward_rank=rank) for step, rank in steps)).evidence
+
+    kinds = [evidence(LONGER, *ranks) for ranks in ((), (1, 1), (0, 1), (5, None))]
     assert kinds == ["none", "predicted", "none", "predicted"]
-    assert found(ESTER)[0].evidence == "recorded" and found(None)[0].evidence is None
+    assert evidence(ESTER) == "recorded" and found(None)[0].evidence is None
     amide = Route("NCCOC(=O)c1ccccc1", leaf("NCCO", "O=C(Cl)c1ccccc1"))  # the amine reacts first
-    assert replace(found(amide)[0], forward_ranks=(1,)).evidence == "none"
+    assert evidence(amide, 1) == "none"
 
 
 def test_why_there_is_no_route():

@@ -9,6 +9,7 @@ pytest.importorskip("rdkit")
 from weftformer.routes import Candidate, Plan, Route, Stock, write_routes
 from weftformer.routes.files.formats import to_reaction_tree
 from weftformer.routes.pages.page import save_page
+from weftformer.routes.ranking import complete
 from weftformer.scripts import cli
 
 ROUTES = [
@@ -18,8 +19,8 @@ ROUTES = [
 ]
 PLANS = [
     Plan("CCOC(C)=O", [
-        Candidate(ROUTES[0].to_string(), -1.25, 2, ROUTES[0], missing=("CCO",), rank=1),
-        Candidate(ROUTES[2].to_string(), -1.5, 1, ROUTES[2], missing=(), rank=2),
+        complete(Candidate(ROUTES[0].to_string(), -1.25, 2, ROUTES[0], missing=("CCO",), rank=1)),
+        complete(Candidate(ROUTES[2].to_string(), -1.5, 1, ROUTES[2], missing=(), rank=2)),
         Candidate("", float("-inf"), 1, problem="no route", rank=4),
     ]),
     Plan("C1CC", problem="'C1CC' is not a molecule that RDKit can read."),

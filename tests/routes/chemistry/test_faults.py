@@ -32,7 +32,7 @@ STEPS = {
 @pytest.mark.parametrize(("product", "reactants", "reason"), STEPS.values(), ids=STEPS)
 def test_search_and_judgement_accept_the_same_steps(product, reactants, reason):
     fault = step_fault(product, reactants)
-    assert (fault and fault.reason) == reason
+    assert (fault and fault.text) == reason
     assert (judge(product, reactants).state == "fails") == (reason is not None)
     tokenizer = build_route_tokenizer()
     grammar, text = ConstrainedGrammar(tokenizer, [1], Constraints()), Text(START)
@@ -63,4 +63,4 @@ def test_rules_that_are_switched_off_are_not_broken():
 
 
 def test_a_step_without_reactants_lacks_all_atoms():
-    assert step_fault("CCO", []) == ("no reactant", "atoms_supplied")
+    assert step_fault("CCO", []) == ("no reactant", "fails", "atoms_supplied")

@@ -1,5 +1,7 @@
 """RDKit ends what it is given from outside, or is not given it."""
 
+import itertools
+
 import pytest
 from rdkit import Chem
 
@@ -58,6 +60,17 @@ def test_foreign_molecules_are_judged_proposed_and_drawn_in_time():
     assert depiction._common_part(LARGE_RING, CAGE) is None
     assert skeleton.sources("C(N(=O)=O)" * 60, ("C(N(=O)=O)" * 30,)) is None
     assert shipped_library().propose(clique(14), 5) == []
+
+
+def test_a_count_of_work_and_no_clock_ends_the_search_for_sources(monkeypatch):
+    steroid, acid = "CCC(=O)C1CCC2C3CCC4=CC(=O)CCC4(C)C3CCC12C", "CC(C)C1=CC2=CCC3C(C)(C(=O)O)CCCC3(C)C2CC1"
+    skeleton.sources.cache_clear()
+    monkeypatch.setattr("time.monotonic", itertools.count(0.0, 1000.0).__next__)
+    assert skeleton.sources(steroid, (acid,)) is not None
+    skeleton.sources.cache_clear()
+    monkeypatch.setattr(skeleton, "_MOST_WORK", 10_000)
+    assert skeleton.sources(steroid, (acid,)) is None
+    skeleton.sources.cache_clear()
 
 
 def test_a_peptide_of_ten_residues_has_few_transformations_applied(monkeypatch):

@@ -4,8 +4,14 @@ from importlib.resources import files
 import pytest
 from rdkit import Chem
 
-from weftformer.routes.chemistry.reagents import REAGENTS_FILE, compounds, is_solvent, reagent_name, role_of
-from weftformer.routes.judging import JudgedStep
+from weftformer.routes.chemistry.reagents import (
+    REAGENTS_FILE,
+    compounds,
+    is_solvent,
+    reagent_name,
+    role_of,
+    usual_in_words,
+)
 from weftformer.routes.judging.transformation import ReagentSet, Transformation, most_common_sets
 
 
@@ -36,10 +42,10 @@ def test_ions_are_put_together(agents, names):
 def test_the_usual_reagents_are_those_of_the_reactions_that_have_some():
     sets = most_common_sets({"CO": 5, "CN(C)C=O [H-].[Na+]": 7, "O": 1, "CCO": 1})
     assert (sets[0], [one.num_reactions for one in sets]) == (("", 14), [14, 7, 5, 1, 1])
-    assert JudgedStep("C", ("O",), reagents=sets).usual_reagents == "NaH, DMF (7 of 14); methanol (5); ethanol (1)"
+    assert usual_in_words(sets, "C", ("O",)) == "NaH, DMF (7 of 14); methanol (5); ethanol (1)"
     # what an earlier file may have: a number of reactions without sets
-    assert JudgedStep("C", ("O",), reagents=(ReagentSet("", 3),)).usual_reagents is None
-    assert most_common_sets({}) == () and JudgedStep("C", ("O",)).usual_reagents is None
+    assert usual_in_words((ReagentSet("", 3),), "C", ("O",)) is None
+    assert most_common_sets({}) == () and usual_in_words((), "C", ("O",)) is None
     one = Transformation("A>>B", 20, reagents=sets).plus(
         Transformation("A>>B", 3, reagents=most_common_sets({"CO": 3}))
     )
@@ -82,6 +88,4 @@ SODIUM_HYDROXIDE, HYDROGEN, PALLADIUM = "[Na+].[OH-]", "[H][H]", "[Pd]"
 )  # fmt: skip
 def test_usual_reagents_are_read_by_role(step, counts, text):
     sets = {" ".join(Chem.CanonSmiles(one) for one in smiles.split()): number for smiles, number in counts.items()}
-    judged = JudgedStep(*STEPS[step], reagents=most_common_sets(sets))
-    assert judged.usual_reagents == text
-    assert [one["num_reactions"] for one in judged.to_dict()["reagent_sets"]][1:] == sorted(counts.values())[::-1]
+    assert usual_in_words(most_common_sets(sets), *STEPS[step]) == text

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from rdkit import Chem
@@ -13,7 +14,7 @@ from weftformer.routes import Candidate, Plan, Route, Stock, read_routes
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.files.streams import PLAN_FORMS, write_plans
 from weftformer.routes.pages.page import routes_page
-from weftformer.routes.plans import ranked
+from weftformer.routes.ranking import complete, rank
 from weftformer.scripts.routes_plan import described
 
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC(C)O"), Route("O"))), Route("CO")))
@@ -26,7 +27,8 @@ MIXED = Route("CC(=O)OC(C)=O", (Route("CC(=O)O", (Route("CC(C)O"), Route("O"))),
 def plan_of(target: str, name: str, *routes: Route) -> Plan:
     candidates = [Candidate(r.to_string(), -1.5 - i, 2, r) for i, r in enumerate(routes)]
     candidates.append(Candidate("{'smiles", -0.5, 1, problem='the text was not finished, "really"'))
-    return Plan(target, ranked(candidates, Stock(["CO", "CC(C)O", "O"])), id=name, seconds=0.25, evidence="any")
+    plan = rank(target, candidates, Stock(["CO", "CC(C)O", "O"]), by_score=True)
+    return replace(plan, id=name, seconds=0.25, evidence="any", library=None)
 
 
 PLANS = [
@@ -122,7 +124,7 @@ def test_routes_that_reactions_cannot_express_are_left_out(tmp_path):
 
 
 def test_a_summary_has_a_line_for_each_target(tmp_path):
-    plans = [*PLANS, Plan("CO", ranked([Candidate("", -1.0, 1, SHORT)]), id="=A1")]
+    plans = [*PLANS, replace(rank("CO", [Candidate("", -1.0, 1, SHORT)]), id="=A1")]
     ester, unread, nothing, chiral, unknown = table(tmp_path, plans, "summary")
     # the second route is the first that can be bought
     assert (ester["solved"], ester["routes"], ester["rank"], ester["steps"]) == ("true", "2", "2", "2")
@@ -204,10 +206,11 @@ def test_text_table_and_page_say_which_materials_are_in_stock(tmp_path, source):
     if source in STOCKS:
         (tmp_path / source).write_text(STOCKS[source])
         stock = Stock.from_file(tmp_path / source, progress=False)
-    plan = Plan("COC(C)=O", ranked([Candidate(ESTER.to_string(), -1.0, 2, ESTER)], stock))
+    plan = rank("COC(C)=O", [Candidate(ESTER.to_string(), -1.0, 2, ESTER)], stock)
     if source in PLAN_FORMS:
         write_plans(tmp_path / "plans", [plan], source)
         ((plan, _),) = read_plans(tmp_path / "plans")
+        plan = replace(plan, candidates=list(map(complete, plan.candidates)))
     lines = [line for line in described(plan, 1).splitlines() if line.startswith(("├", "│", "└"))]
     assert [line.split()[-1] for line in lines if "•" in line] == [BOUGHT] and "• 1 sold" in described(plan, 1)
     (row,) = table(tmp_path, [plan])

@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from weftformer.routes.judging import Library, Transformation, shipped_library
-from weftformer.routes.judging.library_files import with_users_rows
+from weftformer.routes.judging.library_files import UsersLibrary
 from weftformer.routes.judging.ranker import BITS, LARGEST, Ranker, fingerprint
 from weftformer.routes.judging.transformation import Example
 from weftformer.routes.training.aizynthfinder import write_aizynthfinder
@@ -47,11 +47,8 @@ def ranker_of(logits):
 def library_of(*logits, own=None, rows=None):
     rows = rows or [(key, Transformation(smarts, 5)) for key, smarts in zip(DIFFERENCES, TEMPLATES, strict=True)]
     ranker = (ranker_of(list(logits)), [one for _, one in rows]) if logits else None
-    return (
-        Library(rows, ranker=ranker)
-        if own is None
-        else with_users_rows(Library(rows, ranker=ranker), list(own.rows()))
-    )
+    library = Library(rows, ranker=ranker)
+    return library if own is None else UsersLibrary(library, list(own.rows()))
 
 
 @pytest.mark.parametrize("smiles", [AMIDE, "O", "CC(C)(C)OC(=O)N1CCN(c2ccc(C(=O)Nc3ccccc3F)cn2)CC1"])

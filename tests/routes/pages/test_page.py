@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 
 from weftformer.routes import Route
+from weftformer.routes.judging import judge_route
 from weftformer.routes.pages.page import routes_page
 from weftformer.routes.plans import Candidate, Plan
 
@@ -15,7 +16,16 @@ HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&lt;"
 
 
 def candidate(route, rank, missing=(), **fields):
-    return Candidate(route.to_string(), -1.5 * rank, route.depth, route, missing=missing, rank=rank, **fields)
+    return Candidate(
+        route.to_string(),
+        -1.5 * rank,
+        route.depth,
+        route,
+        missing=missing,
+        rank=rank,
+        steps=judge_route(route),
+        **fields,
+    )
 
 
 CANDIDATES = [
@@ -127,4 +137,4 @@ def test_steps_on_the_page():
         ("missing", "Step 1 fails: 5 C, 1 N missing"), ("unknown", "Step 2 not recorded no atom of CCN is needed"),
     ]  # fmt: skip
     assert text.count('class="examples"') == 2 and "0 of 2 steps recorded" in text
-    assert ["data-precedented" in row for row in re.findall(r'<li class="route".*?>', text)] == [True, False]
+    assert ["data-recorded" in row for row in re.findall(r'<li class="route".*?>', text)] == [True, False]

@@ -1,11 +1,14 @@
 """The page of routes in a real browser: Debian's chromium, driven by playwright."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("playwright", reason="needs playwright: pip install weftformer[test]")
 
 from playwright.sync_api import expect
 
+from weftformer.routes.judging import judge_route
 from weftformer.routes.pages.page import save_page
 from weftformer.routes.plans import Candidate, Plan
 
@@ -18,8 +21,13 @@ LONG = made(TARGET, "CC(=O)O", made("NCc1ccc(OC)cc1", made("N#Cc1ccc(OC)cc1", "N
 SHORT = made(TARGET, "CC(=O)Cl", "NCc1ccc(OC)cc1")
 
 
-def candidate(route, rank, missing, **fields):
-    return Candidate(route.to_string(), -1.0 * rank, route.depth, route, missing=missing, rank=rank, **fields)
+def candidate(route, rank, missing, forward_ranks=(), **fields):
+    steps = judge_route(route)
+    if forward_ranks:
+        steps = [replace(step, forward_rank=found) for step, found in zip(steps, forward_ranks, strict=True)]
+    return Candidate(
+        route.to_string(), -1.0 * rank, route.depth, route, missing=missing, rank=rank, steps=tuple(steps), **fields
+    )
 
 
 PLANS = [

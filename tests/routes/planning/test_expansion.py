@@ -6,12 +6,11 @@ import pytest
 
 from weftformer.routes import Constraints, PlanSettings, Stock
 from weftformer.routes.chemistry.molecules import canonical_reaction
-from weftformer.routes.judging import Transformation
+from weftformer.routes.judging import Transformation, shipped_library
 from weftformer.routes.planning.expansion import Expansion
 from weftformer.routes.planning.pool import PlanPool
 from weftformer.routes.planning.requests import PlanRequest
-from weftformer.routes.planning.retro_star import Step
-from weftformer.routes.planning.stock_search import UNRECORDED_COST
+from weftformer.routes.planning.retro_star import Proposal
 from weftformer.routes.stock.stock import with_own
 
 from .test_pool import CHLORIDE, COUPLING
@@ -48,19 +47,19 @@ def test_the_library_and_the_model_are_in_one_list(planner, library, two):
 def test_reactions_that_the_model_has_proposed_before_come_by_their_probability(library):
     library()
     # methane supplies too little, and the cost of a step that is not recorded is no part of its probability
-    first, second = Step(CHLORIDE_AND_AMINE, 1.0, True), Step(ACID, 1.5 + UNRECORDED_COST)
-    known = {AMIDE: [second, Step(("C",), 0.5), first]}
-    expansion = Expansion(PlanRequest(AMIDE, num_proposals=20), None, None, known)
+    first, second = Proposal(CHLORIDE_AND_AMINE, 1.0, True), Proposal(ACID, 1.5)
+    known = {AMIDE: [second, Proposal(("C",), 0.5), first]}
+    expansion = Expansion(PlanRequest(AMIDE, num_proposals=20), None, None, shipped_library(), known)
     while not expansion.is_over(0.0):
         expansion.advance()
-    candidates, _ = expansion.result()
+    candidates = expansion.plan().candidates
     assert [one.route.children[0].smiles for one in candidates] == ["CC(=O)Cl", "CC(=O)O"]
     assert [one.rank for one in candidates] == [1, 2]
     ratio = candidates[0].score - candidates[1].score
-    known[AMIDE] = [Step(ACID, 1.5, True), first]
-    again = Expansion(PlanRequest(AMIDE, num_proposals=20), None, None, known)
+    known[AMIDE] = [Proposal(ACID, 1.5, True), first]
+    again = Expansion(PlanRequest(AMIDE, num_proposals=20), None, None, shipped_library(), known)
     again.advance()
-    [one, other] = again.result()[0]
+    [one, other] = again.plan().candidates
     assert one.score - other.score == pytest.approx(ratio)
 
 

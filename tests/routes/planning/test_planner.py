@@ -175,7 +175,7 @@ def test_salts_are_refused_or_stripped(planner, known):
 
 
 def test_equal_scores_keep_the_order_of_their_jobs():
-    jobs = WholeRoutes(SimpleNamespace(jobs=range(11)), search=None)
+    jobs = WholeRoutes(SimpleNamespace(jobs=range(11)), None, None, None)
     for number in reversed(range(11)):
         jobs.add_candidates(number, [Candidate("", 0.0, number, Route("C" * (number + 1)))])
-    assert [candidate.n_steps for candidate in jobs.result()[0]] == [*range(11)]
+    assert [candidate.n_steps for candidate in jobs.candidates()] == [*range(11)]

@@ -163,7 +163,7 @@ def test_recorded_steps_come_first(planner):
     first, second = plan.distinct
     assert set(first.route.leaves()) == {"CC(=O)O", "N", "BrCc1ccccc1"}
     assert set(second.route.leaves()) == {"CNC(C)=O", "c1ccccc1"}
-    assert (first.precedented, second.precedented) == (True, False)
+    assert (first.is_recorded, second.is_recorded) == (True, False)
     assert all(one.purchasable for one in plan.distinct) and not plan.failed and plan.remarks == ()
     # 0.3 a step, 1 for a step without precedent
     assert first.score == pytest.approx(-0.5 - 0.3 - 2 * 0.3) and second.score == pytest.approx(-0.1 - 1 - 0.3)

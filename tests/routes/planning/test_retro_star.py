@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import pytest
 
-from weftformer.routes.planning.retro_star import STEP_COST, RetroStarSearch, Step
+from weftformer.routes.planning.retro_star import Proposal, RetroStarSearch
 
 MOLECULES = "ABCDEFGH"
 
@@ -14,7 +14,7 @@ def network(seed):
     rng = random.Random(seed)
     steps = {
         one: [
-            Step(
+            Proposal(
                 tuple(sorted(rng.sample(MOLECULES.replace(one, ""), rng.choice((1, 2))))),
                 round(rng.uniform(0.1, 3), 3),
             )
@@ -46,7 +46,7 @@ def all_routes(target, steps, bought):
         path_is_open = walk(target, ())
         # a choice for a molecule that is not needed would count a route twice
         if path_is_open and all(step is None or one in used for one, step in made.items()):
-            costs.append(sum(step.cost + STEP_COST for step in used.values()))
+            costs.append(sum(step.step_cost for step in used.values()))
     return sorted(costs)
 
 
@@ -95,8 +95,8 @@ def test_two_sources_find_what_one_with_all_reactions_finds(seed):
 def test_a_later_source_waits_for_its_delay():
     search = RetroStarSearch("A", "never".__eq__, delays=(0.0, 1.0))
     for wanted, steps in (
-        (("A", 0), [Step(("B",), 0.2)]),
-        (("B", 0), [Step(("C",), 0.2)]),
+        (("A", 0), [Proposal(("B",), 0.2, True)]),
+        (("B", 0), [Proposal(("C",), 0.2, True)]),
         (("A", 1), []),
         (("C", 0), []),
     ):
@@ -106,14 +106,14 @@ def test_a_later_source_waits_for_its_delay():
 
 
 def test_the_number_of_reactions_and_the_memory_are_bounded():
-    chain = {"A": [Step(("B",), 1.0)], "B": [Step(("C",), 1.0)], "C": [Step(("D",), 1.0)]}
+    chain = {"A": [Proposal(("B",), 1.0)], "B": [Proposal(("C",), 1.0)], "C": [Proposal(("D",), 1.0)]}
     assert not run(RetroStarSearch("A", "D".__eq__, most_reactions=2), chain)
     assert run(RetroStarSearch("A", "D".__eq__, most_reactions=3), chain)
     search = RetroStarSearch("A", "D".__eq__, most_reactions=2)
     run(search, chain)
     assert [one.route.leaves() for one in search.unfinished(3)] == [["B"], ["C"]]  # what was found is told
     assert search.is_cut
-    wide = {"A": [Step((f"B{n}",), float(n)) for n in range(100)]} | {f"B{n}": [] for n in range(100)}
+    wide = {"A": [Proposal((f"B{n}",), float(n)) for n in range(100)]} | {f"B{n}": [] for n in range(100)}
     search = RetroStarSearch("A", "never".__eq__, most_states=10)
     search.add_reactions(search.next_request(), wide["A"])
     search.next_request()
@@ -122,9 +122,9 @@ def test_the_number_of_reactions_and_the_memory_are_bounded():
 
 def test_unfinished_routes_are_cut_at_steps_without_precedent():
     steps = {
-        "A": [Step(("BB",), 1.0, True), Step(("x",), 0.1)],
-        "BB": [Step(("CCCC", "N"), 1.0, True), Step(("y", "N"), 0.1)],
-        "CCCC": [Step(("z",), 0.1)],
+        "A": [Proposal(("BB",), 1.0, True), Proposal(("x",), 0.1)],
+        "BB": [Proposal(("CCCC", "N"), 1.0, True), Proposal(("y", "N"), 0.1)],
+        "CCCC": [Proposal(("z",), 0.1)],
     }
     search = RetroStarSearch("A", "N".__eq__)
     assert not run(search, steps)
@@ -133,17 +133,17 @@ def test_unfinished_routes_are_cut_at_steps_without_precedent():
 
 
 def test_ideas_leave_recorded_routes_of_the_same_last_reaction_their_places():
-    steps = {"A": [Step(("B",), 0.1, True)], "B": [Step((f"B{way}",), 0.1 * way) for way in range(4)]}
-    steps["B"].append(Step(("C1",), 5.0, True))
+    steps = {"A": [Proposal(("B",), 0.1, True)], "B": [Proposal((f"B{way}",), 0.1 * way) for way in range(4)]}
+    steps["B"].append(Proposal(("C1",), 5.0, True))
     found = run(RetroStarSearch("A", lambda one: len(one) == 2, per_reaction=3), steps)
     assert [one.route.leaves() for one in found if one.is_recorded] == [["C1"]] and len(found) == 4
 
 
 def test_a_longer_search_keeps_the_nearest_route():
     steps = {
-        "A": [Step(("BB", "N"), 1.0, True)],
-        "BB": [Step(("CCC",), 0.1, True)],
-        "CCC": [Step(("DDDD",), 0.1, True)],
+        "A": [Proposal(("BB", "N"), 1.0, True)],
+        "BB": [Proposal(("CCC",), 0.1, True)],
+        "CCC": [Proposal(("DDDD",), 0.1, True)],
     }
     search = RetroStarSearch("A", "N".__eq__)
     for _ in range(3):
@@ -155,9 +155,9 @@ def test_a_longer_search_keeps_the_nearest_route():
 def test_routes_of_one_last_reaction_are_limited():
     # eight cheap ways to make B, and a dearer last reaction
     steps = {
-        "A": [Step(("B",), 0.1), Step(("C",), 2.0)],
-        "B": [Step((f"B{way}",), 0.1 * way) for way in range(8)],
-        "C": [Step(("C1",), 0.1)],
+        "A": [Proposal(("B",), 0.1), Proposal(("C",), 2.0)],
+        "B": [Proposal((f"B{way}",), 0.1 * way) for way in range(8)],
+        "C": [Proposal(("C1",), 0.1)],
     }
     search = RetroStarSearch("A", lambda one: len(one) == 2, per_reaction=3)
     assert sorted(one.route.leaves() for one in run(search, steps)) == [["B0"], ["B1"], ["B2"], ["C1"]]

@@ -16,7 +16,7 @@ from weftformer.routes import Candidate, Plan, Route, Stock
 from weftformer.routes.chemistry.forms import OTHER_SALT, OTHER_TAUTOMER
 from weftformer.routes.drawing.picture import route_picture
 from weftformer.routes.pages.page import routes_page
-from weftformer.routes.plans import ranked
+from weftformer.routes.ranking import rank
 from weftformer.routes.stock import stock as stock_module
 from weftformer.routes.stock.offers import ZINC, Offer
 from weftformer.routes.stock.stock import with_own
@@ -223,7 +223,7 @@ def test_prices_vendors_and_numbers_are_kept(tmp_path):
         assert stock.offer("NCC").description == "as HCl salt (CCN.Cl), 1,250.00 EUR, Acme, B-1"
         assert stock.offer("c1ccccc1").description == "Acme, B-2" and stock.offer("CCC") == Offer("CCC")
     route = Route("CC", tuple(map(Route, ("CCO", "CCN", "c1ccccc1", "CCC", "CCO", "CCCC"))))
-    (one,) = ranked([Candidate("", 0.0, None, route)], stock)
+    (one,) = rank("CC", [Candidate("", 0.0, None, route)], stock).candidates
     assert one.missing == ("CCCC",) and one.price == 1258.0 and len(one.offers) == 3
     assert one.price_in_words == "1,258.00 EUR for 2 of 5 starting materials, one listed pack of each"
     assert Candidate.from_dict(one.to_dict()) == one and one.to_dict()["offers"][1]["form"] == "HCl salt"
@@ -237,12 +237,12 @@ def test_common_molecules_rank_behind_sold_ones(tmp_path):
         ]  # fmt: skip
     routes = [Route("CC(=O)NCc1ccccc1", (Route(acid), Route("NCc1ccccc1"))) for acid in ("CC(=O)Cl", "CC(=O)O")]
     candidates = [Candidate("", -0.9 * cost, 1, route) for cost, route in enumerate(routes)]
-    first, second = best = ranked(candidates, stock, evidence="recorded")
+    first, second = best = rank("CC(=O)NCc1ccccc1", candidates, stock).candidates
     assert [one.route for one in best] == routes[::-1] and first.purchasable and second.purchasable
     assert (first.sold, second.sold, second.common) == (True, False, ("CC(=O)Cl",))
     improbable = [candidates[0], replace(candidates[1], score=-1.1)]
-    assert [one.route for one in ranked(improbable, stock, evidence="recorded")] == routes
-    assert ranked(candidates, with_own(stock, ["CC(=O)Cl"]), evidence="recorded")[0].route == routes[0]
+    assert [one.route for one in rank("CC(=O)NCc1ccccc1", improbable, stock).candidates] == routes
+    assert rank("CC(=O)NCc1ccccc1", candidates, with_own(stock, ["CC(=O)Cl"])).candidates[0].route == routes[0]
     assert Candidate.from_dict(second.to_dict()) == second and not second.to_dict()["sold"]
     assert second.offers[0].description == "common, used by 392 recorded reactions"
     assert [candidate.sold for candidate in candidates] == [None, None]
