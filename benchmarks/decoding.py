@@ -11,7 +11,7 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,8 +20,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from weftformer.benchmarks.peers import Case, Contender, SparseCase
-from weftformer.benchmarks.planning import FileCase, RoutesCase
+from weftformer.benchmarks.peers import Case, Contender, FileCase, SparseCase
 from weftformer.benchmarks.training_step import SparseTrainingCase, TrainingCase, VocabularyCase
 from weftformer.benchmarks.translation import TranslationCase
 from weftformer.common.atomic import write_json
@@ -35,7 +34,6 @@ CASES: dict[str, Any] = {
     "beam50": Case("beam 50", beams=50, new_tokens=200),
     "length100": Case("beam 5", beams=5, new_tokens=100),
     "length1000": Case("beam 5", beams=5, new_tokens=1000),
-    "routes": RoutesCase("planning, beam 10"),
     "translation-greedy": TranslationCase("translation, greedy, one text at a time"),
     "translation-greedy-batch": TranslationCase("translation, greedy, batches of 16", batch=16),
     "translation-beam5": TranslationCase("translation, beam 5, one text at a time", beams=5),
@@ -182,11 +180,11 @@ def as_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, cases: Mapping[str, Any] = CASES) -> None:
     parser.usage = "%(prog)s [CASE ...] [--json FILE] [--option value ...]"
     add = parser.add_argument
     add("cases", nargs="*", metavar="CASE",
-        help=f"cases to run, of {', '.join(CASES)} (default: all that need no files)")  # fmt: skip
+        help=f"cases to run, of {', '.join(cases)} (default: all that need no files)")  # fmt: skip
     add("--json", type=Path, metavar="FILE", help="write all figures to this file")
     add("--only", nargs="+", metavar="NAME",
         help="only contenders whose names contain one of these, and always the first")  # fmt: skip
@@ -196,23 +194,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=positive, default=2, metavar="N", help="threads of torch (default: %(default)s)")
     add("--new-tokens", type=int, metavar="N", help="tokens to generate when decoding (default: the case's)")
     add("--model", metavar="FOLDER",
-        help="for the case routes: a trained dms-flash-10m; for translation: a trained text model with its "
-        "tokenizer")  # fmt: skip
-    add("--routes", metavar="FILE", help="for the case routes: a file of routes")
+        help="a trained model: dms-flash-10m for routes, of texts for translation")  # fmt: skip
     add("--texts", metavar="FILE", help="for translation: source texts, one per line, gzipped or not")
     add("--sources", type=positive, default=32, metavar="N",
         help="for translation: only the first N texts (default: %(default)s)")  # fmt: skip
     add("--no-compile", action="store_true", help="leave compiled contenders out")
 
 
-def main(arguments: argparse.Namespace) -> None:
-    unknown = [name for name in arguments.cases if name not in CASES]
+def main(arguments: argparse.Namespace, cases: Mapping[str, Any] = CASES) -> None:
+    unknown = [name for name in arguments.cases if name not in cases]
     if unknown:
-        raise ValueError(f"there is no case {unknown[0]!r}: choose from {', '.join(CASES)}.")
+        raise ValueError(f"there is no case {unknown[0]!r}: choose from {', '.join(cases)}.")
     torch.set_num_threads(arguments.threads)
     report: dict[str, Any] = {"machine": machine(), "cases": {}}
     print(json.dumps(report["machine"]))
-    for name, case in CASES.items():
+    for name, case in cases.items():
         needs = case.needs if isinstance(case, FileCase) else ()
         has_files = all(getattr(arguments, argument) is not None for argument in needs)
         if name not in arguments.cases and (arguments.cases or not has_files):

@@ -52,6 +52,20 @@ class Contender:
     is_slow: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class FileCase:
+    """A case that needs files of the user.
+
+    Args:
+        model: the folder of a trained model. A model with random weights generates no routes and no translations.
+    """
+
+    # the fields that the case needs, which are also names of arguments of `python -m weftformer.benchmarks`
+    needs: ClassVar[tuple[str, ...]]
+
+    model: str = ""
+
+
 @dataclass(frozen=True)
 class Case:
     """The inputs and settings of generation. Here, random weights write texts of a fixed length.

@@ -16,8 +16,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 import weftformer
-from weftformer.benchmarks.peers import Case
-from weftformer.benchmarks.planning import FileCase
+from weftformer.benchmarks.peers import Case, FileCase
 from weftformer.common.tables import text_of
 from weftformer.conversion import SOURCES, export
 from weftformer.conversion.transformers_bart import SAME_NAME
@@ -89,6 +88,7 @@ class TranslationCase(FileCase, Case):
 
     Args:
         batch: the number of texts in a batch.
+        texts: a file of texts.
         new_tokens: the largest number of tokens of a translation.
         sources: the number of texts.
     """
@@ -96,6 +96,7 @@ class TranslationCase(FileCase, Case):
     needs: ClassVar[tuple[str, ...]] = ("model", "texts")
     may_end: ClassVar[bool] = True
 
+    texts: str = ""
     new_tokens: int = 100
     sources: int = 32
 

@@ -1,4 +1,4 @@
-"""What a process does with items, here or on a worker: plan targets, or generate texts for lines.
+"""What a process does with items, here or on a worker, such as to generate texts for lines.
 
 A task is sent to a worker as it is, and loads its model there. Items are pairs of an index in the input and the input
 itself. A task yields results, which a command keeps in memory, and a job writes to its parts.
@@ -10,21 +10,13 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..hub.loading import load_generator, use_threads
 from ..inference.lines import Answer, Line, answer_row, answer_window, window_of, windows
 from ..inference.texts import TextTask
-from ..routes.files.targets import Target
-from ..routes.planning.settings import PlanSettings
-from ..routes.plans import Plan
-
-if TYPE_CHECKING:
-    from ..routes.tree import Route
 
 FAILED = "failed"
-# The number of targets that a worker gets at once: enough to keep a search full most of the time, few enough to lose.
-_TARGETS = 16
 # The smallest number of batches per worker. With fewer, the last one keeps the other workers waiting.
 _SHARES = 4
 
@@ -39,6 +31,47 @@ class Result:
     item: Any
     state: str
     value: Any
+
+
+class Task(Protocol):
+    """What a job does with its items.
+
+    Attributes:
+        command: the name of the command.
+        unit: what the items are, such as `lines`.
+        window: the number of items that must stay together.
+        loading, threads, options: as in [`ModelTask`].
+    """
+
+    command: str
+    unit: str
+    loading: dict[str, Any]
+    threads: int | None
+    options: dict[str, Any]
+
+    @property
+    def window(self) -> int: ...
+
+    def name(self, item: Any) -> str:
+        """Return a text that distinguishes an item from others."""
+
+    def load(self) -> None:
+        """Load the models."""
+
+    def __call__(self, items: Items, watch: Callable[[], None] | None = None) -> Iterator[list[Result]]:
+        """Process some items, and yield the results that are there together. `watch` is called now and then."""
+
+    def failed(self, index: int, item: Any, reason: str) -> Result:
+        """Return the result of an item on which workers failed."""
+
+    def line(self, result: Result) -> str:
+        """Return the line of a result in a part, which begins with its `number`, counted from 1, and its `state`."""
+
+    def batches(self, items: Items, workers: int | None) -> list[Items]:
+        """Return the items in batches for this number of workers, or for this process, in their order."""
+
+    def seconds(self, items: Items) -> float | None:
+        """Return the longest time that a batch may take, after which its worker is considered stuck."""
 
 
 def batches_of(items: Items, cost: Any, max_size: int, workers: int) -> list[Items]:
@@ -59,12 +92,13 @@ def batches_of(items: Items, cost: Any, max_size: int, workers: int) -> list[Ite
     return batches
 
 
-def _line(row: dict[str, Any]) -> str:
+def as_line(row: dict[str, Any]) -> str:
+    """Return a row as the line of a part."""
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 @dataclass
-class _ModelTask:
+class ModelTask:
     """A task with a model.
 
     Args:
@@ -79,84 +113,15 @@ class _ModelTask:
     threads: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
-    def _generator(self, kind: str) -> tuple[Any, Any]:
+    def generator(self, kind: str) -> tuple[Any, Any]:
         model, tokenizer = load_generator(self.model, kind, **self.loading)
         use_threads(model, self.threads)
         return model, tokenizer
 
 
 @dataclass
-class PlanTask(_ModelTask):
-    """Plans targets, as `weftformer routes plan` does. Its results are plans.
-
-    Args:
-        settings: the settings of the search and the ranking.
-        conditions: `n_steps`, `starting_material` and `stock`, as in [`RoutePlanner.stream`].
-        forward_model: as in [`load_forward`].
-        on_first: as in [`RoutePlanner.stream`].
-    """
-
-    settings: PlanSettings = field(default_factory=PlanSettings)
-    conditions: dict[str, Any] = field(default_factory=dict)
-    forward_model: str | None = None
-    on_first: Callable[[Any, Route], None] | None = None
-    command, unit = "routes plan", "targets"
-    window = 1  # targets need not stay together, as lines that are sampled do
-
-    def name(self, item: Target) -> str:
-        """Return a text that distinguishes a target from others."""
-        return f"{item.id}\t{item.smiles}"
-
-    def load(self) -> None:
-        """Load the models."""
-        # they need RDKit, which texts do without
-        from ..routes.evaluation.round_trip import load_forward
-        from ..routes.planning.planner import RoutePlanner
-
-        self._planner = RoutePlanner(*self._generator("routes"))
-        self._forward = load_forward(self.forward_model, self.loading.get("device"), self.loading.get("dtype", "auto"))
-        # the settings, which are the same for all targets, are checked with any target
-        self._planner.requests(["C"], self.settings, on_error="skip", **self.conditions)
-
-    def __call__(
-        self, items: Sequence[tuple[int, Target]], watch: Callable[[], None] | None = None
-    ) -> Iterator[list[Result]]:
-        """Plan some targets, and yield the results that are there together. `watch` is called before each token."""
-        plans = self._planner.stream(
-            [target.smiles for _, target in items], self.settings, progress=False, watch=watch, **self.conditions,
-            on_error="skip",  # the other targets are still worth planning
-            on_first=self.on_first, finish=None if self._forward is None else self._forward.with_forward_ranks,
-        )  # fmt: skip
-        for place, plan in plans:
-            index, target = items[place]
-            plan = target.label(plan)
-            yield [Result(index, target, plan.state, plan)]
-
-    def failed(self, index: int, item: Target, reason: str) -> Result:
-        """Return the result of a target on which workers failed."""
-        return Result(index, item, FAILED, Plan(item.smiles, [], reason))
-
-    def line(self, result: Result) -> str:
-        """Return the line of a result in a part, which begins with its `number`, counted from 1, and its `state`."""
-        return _line(result.item.row(result.index + 1, result.value, self.options, result.state))
-
-    def batches(self, items: Items, workers: int | None) -> list[Items]:
-        """Return the items in batches for this number of workers, or for this process, in their order."""
-        if workers is None:
-            return [items]
-        return batches_of(items, lambda target: len(target.smiles), _TARGETS, workers)
-
-    def seconds(self, items: Items) -> float | None:
-        """Return the longest time that a batch may take, after which its worker is considered stuck."""
-        if self.settings.time_limit is None and (self.settings.direct or self.conditions.get("stock") is None):
-            return None
-        # without a time limit, a second for each molecule that the model expands
-        return 120 + 3 * len(items) * (self.settings.time_limit or self.settings.max_expansions)
-
-
-@dataclass
-class GenerateTask(_ModelTask):
-    """Generates texts for lines, as `weftformer generate` does, into rows. The methods are those of [`PlanTask`].
+class GenerateTask(ModelTask):
+    """Generates texts for lines, as `weftformer generate` does, into rows. The methods are those of [`Task`].
 
     Args:
         settings: the arguments of `TextTask.settings`.
@@ -182,7 +147,7 @@ class GenerateTask(_ModelTask):
         return repr(tuple(item))
 
     def load(self) -> None:
-        self.task = TextTask(*self._generator("texts"))
+        self.task = TextTask(*self.generator("texts"))
         self.task.check_conditions(self.num_conditions)
 
     def __call__(
@@ -202,7 +167,7 @@ class GenerateTask(_ModelTask):
         return Result(index, item, FAILED, {"number": index + 1, "state": FAILED, "seconds": None} | row)
 
     def line(self, result: Result) -> str:
-        return _line(result.value)
+        return as_line(result.value)
 
     def batches(self, items: Items, workers: int | None) -> list[Items]:
         if workers is None or self.settings["sampling"] is not None:  # in the order of the lines
@@ -211,6 +176,3 @@ class GenerateTask(_ModelTask):
 
     def seconds(self, items: Items) -> float | None:
         return None
-
-
-Task = PlanTask | GenerateTask

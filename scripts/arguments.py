@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weftformer.common.atomic import is_stream
 from weftformer.common.options import add_options
-
-if TYPE_CHECKING:
-    from weftformer.routes.plans import Plan
 
 
 def add_common_options(parser: Any, *kinds: type) -> None:
@@ -92,36 +87,6 @@ def plain_file(text: str) -> Path:
     return new_file(text)
 
 
-def add_export(parser: Any) -> None:
-    """Add `--export`, the option for the files that [`export`] writes."""
-    parser.add_argument("--export", type=_exported, action="append", default=[], metavar="FILE",
-        help="also write .sdf (molecules), .rdf (reactions), .summary.csv, ... (repeatable)")  # fmt: skip
-
-
-def _exported(name: str) -> Path:
-    from weftformer.routes.files.streams import ENDINGS, plan_form
-
-    if plan_form(Path(name)) is None:
-        raise argparse.ArgumentTypeError(f"{name}: give a name that ends in one of {', '.join(ENDINGS)}")
-    return new_file(name)
-
-
-def export(file: Path, plans: Iterable[Plan], form: str | None = None) -> None:
-    """Write plans to a file, and report skipped routes on stderr.
-
-    Args:
-        form: one of `PLAN_FORMS` (default: that of the name).
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    from weftformer.routes.files.streams import plan_form, write_plans
-
-    left_out = write_plans(file, plans, form or plan_form(file) or "")
-    if left_out:
-        print(f"{file}: {len(left_out)} entries were left out. The first: {left_out[0]}", file=sys.stderr)
-
-
 def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
     """Refuse a file that cannot be written, or an existing one, unless it is to be continued or replaced.
 
@@ -179,66 +144,3 @@ def _check_hub(model: str, option: str) -> None:
         raise ValueError(
             f"{option} {model}: there is no such folder here, and it cannot be downloaded from the Hub ({first})."
         ) from error
-
-
-def check_models(arguments: argparse.Namespace) -> None:
-    """Apply [`check_model`] to `--model` and `--forward-model`."""
-    check_model(arguments.model)
-    if arguments.forward_model not in (None, "none"):
-        check_model(arguments.forward_model, "--forward-model")
-
-
-def take_shipped_model(arguments: argparse.Namespace) -> None:
-    """Use the included model and stock by default, and name the model on stderr.
-
-    Args:
-        arguments: with `model`, and with `stock` where the command has one.
-    """
-    if arguments.model is not None:
-        return
-    from weftformer.routes.shipped import MODEL, STOCK, describe_model
-
-    arguments.model = str(MODEL)
-    print(describe_model(), file=sys.stderr)
-    if getattr(arguments, "stock", STOCK) is None:
-        arguments.stock = STOCK
-        print(
-            "Stock: molecules in ZINC20 or used by recorded reactions (included in Weft). Use --stock for another.",
-            file=sys.stderr,
-        )
-
-
-def add_stock_options(add: Any, text: str) -> None:
-    """Add the options of a stock.
-
-    Args:
-        add: `add_argument` of a parser.
-        text: the help of `--stock`.
-    """
-    add("--stock", type=Path, metavar="FILE", help=text)
-    add("--stock-column", metavar="NAME", help="column with the molecules (default: smiles, structure, inchikey, ...)")
-    add("--stock-strict", action="store_true",
-        help="match exact molecules only, not other salts, charges or tautomers")  # fmt: skip
-
-
-def read_stock(file: Path | None, is_shown: bool = True, *, column: str | None = None, is_strict: bool = False) -> Any:
-    """Read a stock with all cores, and describe it on stderr, but not the included one.
-
-    Args:
-        file: the file, or None for no stock.
-        is_shown: whether progress is shown.
-        column, is_strict: as in `Stock.from_file`.
-
-    Raises:
-        ValueError, OSError: as in `Stock.from_file`.
-    """
-    from weftformer.routes.shipped import STOCK
-    from weftformer.routes.stock.stock import Stock
-
-    if file is None:
-        return None
-    if file == STOCK:
-        return Stock.from_file(file, progress=False, is_strict=is_strict, column=column)
-    stock = Stock.from_file(file, workers=os.cpu_count() or 1, progress=is_shown, column=column, is_strict=is_strict)
-    print(f"Stock: {stock}.", file=sys.stderr)
-    return stock

@@ -1,7 +1,7 @@
 """The console command `weftformer`: finds the file of a sub-command, reads its arguments once, and turns errors that
 people can act on into one line.
 
-A command is one file, `scripts/NAME.py` (with underscores where the command has spaces or hyphens), of this form:
+A command is one file, `scripts/NAME.py`, or `commands/NAME.py` of an extension, of this form:
 
     \"\"\"The description of the command in its help.\"\"\"
 
@@ -38,11 +38,12 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from weftformer.common.extensions import EXTENSIONS, extension, parts_of_extensions
 from weftformer.common.panics import is_panic
 from weftformer.configuration.version import __version__
-from weftformer.scripts.parsing import GROUP, Parser
+from weftformer.scripts.parsing import Parser
 
-# The commands with their short help, in the order of the help.
+# The commands with their short help, in the order of the help. Those of extensions come after them.
 COMMANDS = {
     "train": "train a model on pairs of texts",
     "generate": "write a text for each line of a file",
@@ -53,13 +54,6 @@ COMMANDS = {
     "export": "write a model for C++ or CTranslate2",
     "serve": "answer requests for routes or texts over HTTP",
     "demo": "see Weft at work in two minutes",
-    "routes plan": "plan synthesis routes for a molecule",
-    "routes expand": "propose reactions that make a molecule",
-    "routes draw": "draw the routes of a file",
-    "routes evaluate": "score planned routes on recorded ones",
-    "routes train": "train a model that writes synthesis routes",
-    "routes prepare": "make training data from route files",
-    "routes library": "make a library of your own reactions",
 }
 # The optional packages that commands import without a message of their own, by the extra that installs them. The first
 # of an extra is what a whole command needs, the others may be needed by some options only.
@@ -73,11 +67,20 @@ USAGE_ERROR = 2
 INTERRUPTED, CLOSED_PIPE = 130, 141  # as in shells: 128 and the number of the signal
 
 
-def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, Parser]]:
+def commands() -> dict[str, str]:
+    """Return all commands with their short help. Those of an extension begin with its kind."""
+    groups = parts_of_extensions("commands")
+    return COMMANDS | {
+        f"{kind} {word}": text for kind, group in groups.items() for word, text in group.COMMANDS.items()
+    }
+
+
+def build_parser(filled: Collection[str] | None = None) -> tuple[Parser, dict[str, Parser]]:
     """Return the parser of `weftformer`, and those of its commands by name.
 
     Args:
-        filled: the commands whose arguments are added. The others have none, and their files are not imported.
+        filled: the commands whose arguments are added (default: all). The others have none, and their files are not
+            imported.
     """
     parser = Parser(
         prog="weftformer",
@@ -87,14 +90,14 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     groups = {"": parser.add_subparsers(title="commands for texts", metavar="COMMAND", prog="weftformer")}
     parsers: dict[str, Parser] = {}
-    for name, text in COMMANDS.items():
+    for name, text in commands().items():
         group, _, word = name.rpartition(" ")
         if group not in groups:
-            words = ", ".join(name.split()[1] for name in COMMANDS if name.startswith(group))
-            parent = groups[""].add_parser(group, help=f"synthesis routes: {words}")
-            groups[group] = parent.add_subparsers(title="commands for molecules", metavar="COMMAND")
+            about = parts_of_extensions("commands")[group]
+            parent = groups[""].add_parser(group, help=f"{about.HELP}: {', '.join(about.COMMANDS)}")
+            groups[group] = parent.add_subparsers(title=about.TITLE, metavar="COMMAND")
         parsers[name] = groups[group].add_parser(word, help=text)
-        if name in filled:
+        if filled is None or name in filled:
             module = _module(name)
             parsers[name].description, parsers[name].epilog = (
                 (module.__doc__ or text).strip(),
@@ -105,7 +108,8 @@ def build_parser(filled: Collection[str] = COMMANDS) -> tuple[Parser, dict[str, 
 
 
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"weftformer.scripts.{re.sub('[ -]', '_', name)}")
+    group, _, word = name.rpartition(" ")
+    return importlib.import_module(f"{EXTENSIONS[group]}.commands.{word}" if group else f"weftformer.scripts.{word}")
 
 
 def main(argv: Sequence[str] | None = None, import_package: Callable[[], object] = lambda: None) -> int:
@@ -122,17 +126,18 @@ def main(argv: Sequence[str] | None = None, import_package: Callable[[], object]
         SystemExit: after `--help`, and with 2 for wrong arguments, as in argparse.
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    if words == [GROUP]:
+    if len(words) == 1 and words[0] in EXTENSIONS:
         words.append("--help")
-    depth = 2 if words[0] == GROUP else 1
+    depth = 2 if words[0] in EXTENSIONS else 1
     name, rest = " ".join(words[:depth]), words[depth:]
     if words[depth - 1].startswith("-"):
         build_parser(())[0].parse_args(words)
-    if name not in COMMANDS:
-        near = [f"{GROUP} {name}"] if f"{GROUP} {name}" in COMMANDS else difflib.get_close_matches(name, COMMANDS, n=1)
+    if name not in (names := commands()):
+        longer = [known for known in names if known.endswith(f" {name}")]
+        near = longer or difflib.get_close_matches(name, names, n=1)
         hint = f"Did you mean `{near[0]}`?" if near else ""
         message = f"weftformer: there is no command {name!r}. {hint}".rstrip()
-        print(f"{message}\nCommands: {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"{message}\nCommands: {', '.join(names)}", file=sys.stderr)
         return USAGE_ERROR
     args = build_parser([name])[1][name].parse_args(rest)
     return run_script(name, partial(_check_and_run, name, import_package), args)
@@ -149,7 +154,8 @@ def _check_and_run(name: str, import_package: Callable[[], object], args: argpar
 
 def _check_installed(name: str) -> None:
     """Raise a ModuleNotFoundError, before the long imports, if a command lacks the package that it always needs."""
-    extra = "chem" if name.startswith(GROUP) or name == "demo" else name
+    group = extension(name.partition(" ")[0], "commands")
+    extra = name if group is None else group.EXTRA
     package = _EXTRAS[extra][0] if extra in _EXTRAS else None
     if package is not None and importlib.util.find_spec(package) is None:
         raise ModuleNotFoundError(name=package)

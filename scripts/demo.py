@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from weftformer.routes.commands.plan import NO_ROUTE
 from weftformer.scripts import cli
 from weftformer.scripts.arguments import positive
-from weftformer.scripts.routes_plan import NO_ROUTE
 
 # None of them is a product in the training data of the shipped model, even if stereochemistry is ignored.
 DRUGS = {

@@ -9,21 +9,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from weftformer.common.extensions import parts_of_extensions
 from weftformer.common.rules import closest
-
-# The title of a group of commands, which has to be among the commands of its parser.
-GROUP = "routes"
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """A formatter that leaves texts as they are, has space for long options, and titles the group."""
+    """A formatter that leaves texts as they are, has space for long options, and titles groups."""
 
     def __init__(self, prog: str, **kwargs: Any):
         super().__init__(prog, max_help_position=32, **kwargs)
 
     def _format_action(self, action: argparse.Action) -> str:
         # argparse has one heading for all commands of a parser
-        return ("\ncommands for molecules:\n" if action.metavar == GROUP else "") + super()._format_action(action)
+        group = parts_of_extensions("commands").get(str(action.metavar))
+        return (f"\n{group.TITLE}:\n" if group else "") + super()._format_action(action)
 
 
 class Parser(argparse.ArgumentParser):

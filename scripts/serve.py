@@ -9,16 +9,11 @@ import re
 import socket
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+from weftformer.common.extensions import parts_of_extensions
 from weftformer.common.options import add_options
-from weftformer.scripts.arguments import (
-    add_model_options,
-    add_stock_options,
-    add_threads_option,
-    check_models,
-    read_stock,
-    take_shipped_model,
-)
+from weftformer.scripts.arguments import add_model_options, add_threads_option, check_model
 from weftformer.serving.limits import Limits
 
 
@@ -26,11 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "weftformer serve [--model MODEL] [--stock FILE] [--port N] [--option value ...]"
     add = parser.add_argument
     add("--model", help="folder or Hub id of a trained model (default: the included route model and stock)")
-    add_stock_options(add, "for routes, purchasable molecules: SMILES or InChIKeys, one per line or in a table")
-    add("--forward-model", metavar="MODEL",
-        help="for routes, forward model of `routes prepare --forward`, or none (default: included)")  # fmt: skip
-    add("--library", metavar="FILE",
-        help="for routes, own reactions besides the included ones, made by `weftformer routes library`")  # fmt: skip
+    for part in parts_of_extensions("commands.serving").values():
+        part.add_arguments(add)
     add_model_options(add)
     add_threads_option(add)
     add("--host", default="127.0.0.1",
@@ -94,12 +86,15 @@ def main(args: argparse.Namespace) -> None:
     listener = _listen(args.host, args.port)
     host, port = listener.getsockname()[:2]
     hosts = _allowed_hosts(args, host, bool(key))
-    take_shipped_model(args)
-    check_models(args)
-    stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
+    options: dict[str, Any] = {}
+    for part in parts_of_extensions("commands.serving").values():
+        options |= part.options(args)
+    if args.model is None:
+        raise ValueError("--model is required.")
+    check_model(args.model)
     task = load_task(
-        args.model, stock=stock, forward_model=args.forward_model, library=args.library, device=args.device,
-        dtype=args.dtype, threads=args.threads, max_new_tokens=limits.max_new_tokens,
+        args.model, device=args.device, dtype=args.dtype, threads=args.threads, max_new_tokens=limits.max_new_tokens,
+        **options,
     )  # fmt: skip
     name = Path(args.model).resolve().name if Path(args.model).is_dir() else args.model
     # a key from a file often ends in a line break, which no header can have

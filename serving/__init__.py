@@ -1,4 +1,4 @@
-"""Models over HTTP, with the extra `serve`: queues, limits, errors, pages, and the endpoints of texts and routes.
+"""Models over HTTP, with the extra `serve`: queues, limits, errors, pages, and the endpoints of texts.
 
 The names are imported on first use, so that commands can read the limits without torch and FastAPI.
 """
@@ -10,12 +10,11 @@ from .limits import Limits
 
 if TYPE_CHECKING:
     from .app import build_app, load_task
-    from .planning import RouteTask
     from .translate import TranslateTask
 
-_MODULES = {"build_app": "app", "load_task": "app", "RouteTask": "planning", "TranslateTask": "translate"}
+_MODULES = {"build_app": "app", "load_task": "app", "TranslateTask": "translate"}
 
-__all__ = ["Limits", "RouteTask", "TranslateTask", "build_app", "load_task"]
+__all__ = ["Limits", "TranslateTask", "build_app", "load_task"]
 
 
 def __getattr__(name: str) -> Any:

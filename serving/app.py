@@ -16,6 +16,7 @@ from starlette.authentication import AuthenticationBackend, AuthenticationError
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
 
+from ..common.extensions import extension
 from ..configuration.version import __version__
 from ..hub.loading import kind_of_output, load_generator, use_threads
 from .batching import Batcher
@@ -44,8 +45,8 @@ def load_task(
         model: the folder or repository.
         device, dtype: as in [`~hub.loading.load_generator`].
         threads: the number of torch's threads in this process, as in [`~hub.loading.use_threads`].
-        max_new_tokens: as in [`RouteTask`] or [`~inference.TextTask`].
-        options: `stock`, `forward_model` and `library` for a route model, as in [`RouteTask.load`].
+        max_new_tokens: as in [`~inference.TextTask`].
+        options: what the server of an extension takes, such as `stock` for a route model.
 
     Raises:
         ValueError: as in [`~hub.loading.load_generator`], or an option does not fit the model.
@@ -53,10 +54,8 @@ def load_task(
     """
     loaded, tokenizer = load_generator(model, device=device, dtype=dtype)
     use_threads(loaded, threads)
-    if kind_of_output(loaded, tokenizer) == "routes":
-        from .planning import RouteTask  # imports RDKit
-
-        return RouteTask.load(loaded, tokenizer, max_new_tokens, device=device, dtype=dtype, **options)
+    if (server := extension(kind_of_output(loaded, tokenizer), "server")) is not None:
+        return server.load_task(loaded, tokenizer, max_new_tokens, device=device, dtype=dtype, **options)
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"{model} writes texts: it takes no {name.replace('_', ' ')}.")

@@ -1,6 +1,4 @@
-"""Planners that know four routes by heart, trained in seconds (without RDKit, tests that ask for one are skipped); a
-browser.
-"""
+"""What all tests share: how torch, garbage and warnings are handled, a tokenizer, and a browser."""
 
 import gc
 import itertools
@@ -26,24 +24,9 @@ import accelerate
 import pytest
 import torch
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.routes import Route
-from weftformer.tokenization import build_route_tokenizer, encode_route, encode_source
-
-KNOWN = [
-    Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1"))),
-    Route("CCOC(C)=O", (Route("CC(=O)O"), Route("CCO"))),
-    Route("CS(=O)(=O)NCC", (Route("CS(=O)(=O)Cl"), Route("CCN"))),
-    Route("O=C(O)CNC(C)=O", (Route("COC(=O)CNC(C)=O", (Route("CC(=O)O"), Route("COC(=O)CN"))),)),
-]
+from weftformer.tokenization import build_route_tokenizer
 
 NUMBERS = itertools.count()
-
-# The first begins from an amine that the second makes.
-CHAIN = [
-    Route("CC(=O)NCc1ccccc1", (Route("CC(=O)O"), Route("NCc1ccccc1"))),
-    Route("NCc1ccccc1", (Route("N"), Route("BrCc1ccccc1"))),
-]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -139,69 +122,10 @@ def one_thread() -> Any:
     torch.set_num_threads(1)
 
 
-def learn_by_heart(config: WeftConfig, routes: list[Route], steps: int) -> Any:
-    """Return a planner whose model has learned to write these routes, given their lengths."""
-    from weftformer.routes.planning.planner import RoutePlanner
-
-    tokenizer = build_route_tokenizer()
-    rows = [
-        SimpleNamespace(
-            input_ids=torch.tensor(encode_source(tokenizer, route.smiles)),
-            labels=torch.tensor(encode_route(tokenizer, route.to_string())),
-        )
-        for route in routes
-    ]
-    pad = torch.nn.utils.rnn.pad_sequence
-    batch = {
-        "input_ids": pad([row.input_ids for row in rows], batch_first=True, padding_value=tokenizer.pad_token_id),
-        "labels": pad([row.labels for row in rows], batch_first=True, padding_value=-100),
-        "condition_values": torch.tensor([[float(route.depth)] for route in routes]),
-    }
-    torch.manual_seed(0)
-    model = WeftForConditionalGeneration(config).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
-    for _ in range(steps):
-        loss = model(**batch).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    assert loss.item() < 0.05
-    return RoutePlanner(model, tokenizer)
-
-
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     """That of routes, with the published vocabulary."""
     return build_route_tokenizer()
-
-
-@pytest.fixture(scope="session")
-def known() -> list[Route]:
-    pytest.importorskip("rdkit")
-    # targets as the planner writes them
-    from weftformer.routes.chemistry.molecules import canonical_smiles
-
-    return [Route(canonical_smiles(route.smiles), route.children) for route in KNOWN]
-
-
-@pytest.fixture(scope="session")
-def planner(known) -> Any:
-    config = WeftConfig.from_preset(
-        "dms-tiny", d_model=64, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=128, decoder_ffn_dim=128,
-        max_target_positions=160,
-    )  # fmt: skip
-    return learn_by_heart(config, known, 120)
-
-
-@pytest.fixture(scope="session")
-def chain_planner() -> Any:
-    """A planner that writes routes of one step, which form a chain: the amide of an amine, and that amine."""
-    pytest.importorskip("rdkit")
-    config = WeftConfig.from_preset(
-        "dms-tiny", d_model=48, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=64, decoder_ffn_dim=96,
-        max_target_positions=110,
-    )  # fmt: skip
-    return learn_by_heart(config, CHAIN, 100)
 
 
 def save_both(folder: Any, model: Any, tokenizer: Any) -> str:
@@ -209,21 +133,6 @@ def save_both(folder: Any, model: Any, tokenizer: Any) -> str:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
-
-
-@pytest.fixture(scope="session")
-def planner_folder(planner, tmp_path_factory) -> str:
-    return save_both(tmp_path_factory.mktemp("planner"), planner.model, planner.tokenizer)
-
-
-@pytest.fixture(scope="session")
-def untrained_folder(tmp_path_factory) -> str:
-    config = WeftConfig.from_preset(
-        "dms-tiny", d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
-        max_target_positions=60,
-    )  # fmt: skip
-    model = WeftForConditionalGeneration(config)
-    return save_both(tmp_path_factory.mktemp("model"), model, build_route_tokenizer())
 
 
 @pytest.fixture(scope="module")  # not longer: while playwright runs, nothing else may run an event loop here
@@ -237,22 +146,6 @@ def browser() -> Any:
         browser = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser
         browser.close()
-
-
-@pytest.fixture
-def library(monkeypatch) -> Any:
-    """Sets the transformations that propose reactions. By default there are none, and searches to the stock end."""
-    from weftformer.routes import judging
-    from weftformer.routes.planning import stock_search
-
-    steps = stock_search.library_steps.__wrapped__
-
-    def proposes(*rows: Any) -> None:
-        own = judging.Library(rows)
-        monkeypatch.setattr(stock_search, "library_steps", lambda library, *asked: steps(own, *asked))
-
-    proposes()
-    return proposes
 
 
 @pytest.fixture

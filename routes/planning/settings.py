@@ -256,7 +256,7 @@ class PlanSettings:
         """The `Library` of recorded transformations: with those of the user, or the included one."""
         from ..judging import shipped_library
 
-        return self.library or shipped_library()
+        return shipped_library() if self.library is None else self.library
 
     @property
     def for_search(self) -> PlanSettings:

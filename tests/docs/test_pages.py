@@ -18,6 +18,8 @@ from weftformer import WeftForConditionalGeneration
 from weftformer.scripts import cli
 from weftformer.scripts.parsing import parse_arguments
 
+from ..routes.conftest import known, planner, planner_folder  # noqa: F401, fixtures
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -71,9 +73,8 @@ def test_python_blocks_run(page, request, pushed, monkeypatch, tmp_path, capsys)
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     if page.stem == "routes":
-        planner = request.getfixturevalue("planner")
-        planner.model.save_pretrained("runs/routes")
-        planner.tokenizer.save_pretrained("runs/routes")
+        Path("runs").mkdir()
+        Path("runs/routes").symlink_to(request.getfixturevalue("planner_folder"))
         Path("stock.smi").write_text("CC(=O)O\nNCc1ccccc1\n")
     if page.stem == "README":
         Path("training").symlink_to(ROOT / "training")
@@ -110,8 +111,8 @@ def test_commands_and_modules_exist():
             options = cli.build_parser([name])[1][name]._option_string_actions
             given = {word.partition("=")[0] for word in words if word.startswith("--")}
             assert name.endswith("train") or given <= {*options}, line
-        for package, name in re.findall(r"-m weftformer\.(scripts|benchmarks|recipes)\.?(\w*)", line):
-            assert (ROOT / package / f"{name or '__main__'}.py").is_file(), line
+        for package, name in re.findall(r"-m weftformer\.((?:routes\.)?(?:scripts|benchmarks|recipes))\.?(\w*)", line):
+            assert (ROOT / package.replace(".", "/") / f"{name or '__main__'}.py").is_file(), line
 
 
 @pytest.mark.parametrize(("recipe", "preset", "rate"), [("multi30k", "tiny", 5e-3), ("starter", "modern-tiny", 3e-3)])
@@ -133,7 +134,7 @@ def prepared():
 
 def test_generated_pages(prepared):
     text = own_text(prepared.GENERATED / "commands.md")
-    assert re.findall(r"^## weftformer (.+)$", text, flags=re.MULTILINE) == list(cli.COMMANDS)
+    assert re.findall(r"^## weftformer (.+)$", text, flags=re.MULTILINE) == list(cli.commands())
     for name in ("routes", "translation"):
         page = own_text(prepared.GENERATED / "notebooks" / f"{name}.md")
         assert page.startswith("# ") and "```python\n" in page

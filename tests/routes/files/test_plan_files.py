@@ -11,11 +11,11 @@ from rdkit import Chem
 from rdkit.Chem import AllChem
 
 from weftformer.routes import Candidate, Plan, Route, Stock, read_routes
+from weftformer.routes.commands.plan import described
 from weftformer.routes.files.plan_files import read_plans
 from weftformer.routes.files.streams import PLAN_FORMS, write_plans
 from weftformer.routes.pages.page import routes_page
 from weftformer.routes.ranking import complete, rank
-from weftformer.scripts.routes_plan import described
 
 ESTER = Route("COC(C)=O", (Route("CC(=O)O", (Route("CC(C)O"), Route("O"))), Route("CO")))
 SHORT = Route("COC(C)=O", (Route("CC(=O)O"), Route("CO")))

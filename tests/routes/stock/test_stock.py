@@ -14,13 +14,13 @@ from rdkit import Chem
 
 from weftformer.routes import Candidate, Plan, Route, Stock
 from weftformer.routes.chemistry.forms import OTHER_SALT, OTHER_TAUTOMER
+from weftformer.routes.commands.plan import described
 from weftformer.routes.drawing.picture import route_picture
 from weftformer.routes.pages.page import routes_page
 from weftformer.routes.ranking import rank
 from weftformer.routes.stock import stock as stock_module
 from weftformer.routes.stock.offers import ZINC, Offer
 from weftformer.routes.stock.stock import with_own
-from weftformer.scripts.routes_plan import described
 
 # ethanol, benzene, acetic acid
 KEYS = ["LFQSCWFLJHTTHZ-UHFFFAOYSA-N", "UHOVQNZJYSORNB-UHFFFAOYSA-N", "QTBSBXVTEAMEQO-UHFFFAOYSA-N"]

@@ -1,0 +1,249 @@
+"""Write the models, the library and the stock of the benchmark of `weftformer.routes.shipped`.
+
+Run it with `python -m weftformer.routes.recipes.shipped_routes --model runs/routes routes/shipped/weft-routes` for
+either model, and with `--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock `paroutes`, which is the starting materials of
+recorded routes. `shipped_stock` writes the included stock. `--reactions uspto-full-part.jsonl.gz
+uspto-480k-part.jsonl.gz --known paroutes-n5.jsonl.gz uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude
+paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz held-out-2000.jsonl.gz` adds mapped reactions to
+the earlier library of 65,148 reactions of the known files, which rxnmapper has mapped. It leaves out what makes a
+molecule that the excluded routes make, and takes a core about an hour. With `--positions`, the same files are counted
+for the positions of aromatic substitutions instead. `--remove-doubtful` then removes transformations that pair the
+starting material of one example of a patent with the product of another, in ten minutes.
+
+The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision.
+They are still loaded in float32, in which CPUs compute faster. The cards (`README.md`) and `about.json` are written by
+hand.
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from rdkit import Chem
+from transformers import AutoTokenizer
+
+from weftformer import WeftForConditionalGeneration
+from weftformer.common.atomic import write_json
+from weftformer.routes.chemistry.molecules import joined
+from weftformer.routes.chemistry.orientation import ORIENTATION, UNNAMED, Place, substitutions
+from weftformer.routes.chemistry.reactivity import vanished_group
+from weftformer.routes.files import read_canonical
+from weftformer.routes.judging.library_files import SHIPPED, combined, named, read_rows
+from weftformer.routes.judging.ranker import RANKER, Ranker
+from weftformer.routes.judging.templates import mapped_step
+from weftformer.routes.judging.transformation import Transformation
+from weftformer.routes.recipes.shipped_stock import with_zinc
+from weftformer.routes.recipes.shipped_stock import write as write_table
+from weftformer.routes.shipped import PAROUTES_STOCK, STOCK
+from weftformer.routes.training.extraction import Record, build, core_of, extracted, is_sound, read_records, write
+from weftformer.scripts.cli import run_script
+
+LIBRARY = STOCK.with_name(SHIPPED)
+POSITIONS = Path(str(files("weftformer.routes.chemistry").joinpath(ORIENTATION)))
+# A position is listed if so many substitutions could have taken it, and at most this share of them did.
+LEAST_REACTIONS, MOST_TAKEN = 30, 0.05
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m weftformer.routes.recipes.shipped_routes", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    add = parser.add_argument
+    add(
+        "--model", type=Path, nargs=2, metavar=("FOLDER", "OUT"), help="trained model, and a folder for the stored one"
+    )
+    add("--stock-routes", type=Path, nargs="+", default=[], metavar="FILE", help="recorded routes with the stock")
+    add(
+        "--out-stock",
+        type=Path,
+        default=PAROUTES_STOCK,
+        metavar="FILE",
+        help="file of the stock (default: %(default)s)",
+    )
+    add("--reactions", type=Path, nargs="+", default=[], metavar="FILE", help="mapped reactions for the library")
+    add("--known", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose reactions are in the library")
+    add("--positions", action="store_true", help="count the positions of aromatic substitutions in --reactions")
+    add(
+        "--remove-doubtful",
+        action="store_true",
+        help="remove records from the library that no chemist would run, also from its ranker",
+    )
+    add("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose molecules nothing may make")
+    add("--library", type=Path, default=LIBRARY, metavar="FILE", help="file of the library (default: %(default)s)")
+    return parser
+
+
+def extend_library(
+    files: Iterable[Path], routes: Iterable[Path], exclude: Iterable[Path], library: Path, workers: int
+) -> int:
+    """Add mapped reactions to a library, and return their number.
+
+    Args:
+        files: mapped reactions.
+        routes: routes whose reactions are in the library.
+        exclude: routes. Reactions that make a molecule that these make are left out.
+        library: the library.
+        workers: the number of processes.
+    """
+    products = molecules_of(exclude)
+    reactions = {
+        (part.smiles, joined(child.smiles for child in part.children))
+        for file in routes
+        for route in read_canonical(file)
+        for part in route.sub_routes()
+    }
+    records = []
+    for record in (record for file in files for record in read_records(file)):
+        if isinstance(record, Record) and record.product not in products:
+            if (reaction := (record.product, record.reactants)) not in reactions:
+                records.append(record)
+            reactions.add(reaction)
+    templates = list(extracted(records, workers))
+    rows = ((key, replace(row, core=core_of(row.smarts))) for key, row in read_rows(library) if is_sound(row.smarts))
+    write(named(combined(rows, build(records, templates))), library)
+    return sum(template is not None for template in templates)
+
+
+def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -> int:
+    """Write the positions that hardly any aromatic substitutions of reactions take, and count the substitutions.
+
+    Args:
+        files: mapped reactions.
+        exclude: routes, as for [`extend_library`].
+        out: the file, whose other tables stay.
+    """
+    products, reactions, num_counted = molecules_of(exclude), set[tuple[str, str]](), 0
+    could, did = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
+    for record in (record for file in files for record in read_records(file)):
+        if (
+            not isinstance(record, Record)
+            or record.product in products
+            or (record.product, record.reactants) in reactions
+        ):
+            continue
+        reactions.add((record.product, record.reactants))
+        reactants, product = map(Chem.MolFromSmiles, record.mapped.split(">>"))
+        # several in one reaction are rare, and depend on each other
+        matches = list(substitutions(product, reactants)) if product and reactants else []
+        if len(matches) == 1:
+            [match] = matches
+            could[match.kind].update(_named(match.taken.union(*match.free)))
+            did[match.kind].update(_named(match.taken))
+            num_counted += 1
+    unseen = {
+        kind: {
+            place: (did[kind][place], count)
+            for place, count in sorted(counts.items())
+            if count >= LEAST_REACTIONS and did[kind][place] <= MOST_TAKEN * count
+        }
+        for kind, counts in sorted(could.items())
+    }
+    table = json.loads(out.read_text(encoding="utf-8"))
+    write_json(out, table | {"unseen": {kind: places for kind, places in unseen.items() if places}})
+    return num_counted
+
+
+def _named(places: Iterable[Place]) -> set[str]:
+    return {str(place) for place in places if place.what != UNNAMED}
+
+
+def molecules_of(files: Iterable[Path]) -> set[str]:
+    """Return the molecules that routes make, and their starting materials."""
+    return {part.smiles for file in files for route in read_canonical(file) for part in route.sub_routes()}
+
+
+def remove_doubtful(library: Path) -> tuple[int, int]:
+    """Remove the transformations without a name whose examples replace a group by hydrogen that no reaction removes
+    (`vanished_group`), from a library and its ranker. Return their number, and that of their reactions.
+
+    Args:
+        library: the library. Its ranker is beside it.
+    """
+    rows, file = list(read_rows(library)), library.with_name(RANKER)
+    ranker = Ranker.load(file, [row.smarts for _, row in rows])
+    remaining = [place for place, (_, row) in enumerate(rows) if row.name is not None or not _is_doubtful(row)]
+    places = {place: number for number, place in enumerate(remaining)}
+    classes = torch.tensor([number for number, place in enumerate(ranker.places) if place in places])
+    tensors = {
+        name: tensor[classes].contiguous() if name.startswith("output.") or name == "places" else tensor
+        for name, tensor in ranker.tensors.items()
+    }
+    tensors["places"] = torch.tensor([places[place] for place in tensors["places"].tolist()], dtype=torch.int32)
+    remaining_rows = [rows[place] for place in remaining]
+    write(remaining_rows, library)
+    Ranker(tensors).save(file, [remaining_rows[place][1].smarts for place in tensors["places"].tolist()])
+    return len(rows) - len(remaining_rows), sum(row.count for _, row in rows) - sum(
+        row.count for _, row in remaining_rows
+    )
+
+
+def _is_doubtful(transformation: Transformation) -> bool:
+    """Return whether all examples of a transformation lose a group that no reaction removes."""
+    groups = []
+    for example in transformation.examples:
+        reactants, product = example.smiles.split(">>")
+        step = mapped_step(transformation.smarts, product, reactants)
+        if step is not None:
+            groups.append(vanished_group(step))
+    return bool(groups) and None not in groups
+
+
+def write_stock(files: Iterable[Path], out: Path) -> int:
+    """Write the starting materials of recorded routes with the numbers of steps that use them, and count them."""
+    uses = Counter(
+        child.smiles
+        for file in files
+        for route in read_canonical(file)
+        for step in route.steps()
+        for child in step.children
+        if not child.children
+    )
+    write_table(with_zinc(uses), out)
+    return len(uses)
+
+
+def write_model(source: Path, out: Path) -> None:
+    """Write weights in half precision, configuration, generation settings and tokenizer, without the code."""
+    WeftForConditionalGeneration.from_pretrained(source, dtype=torch.float16).save_pretrained(out)
+    AutoTokenizer.from_pretrained(source).save_pretrained(out)
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    config.pop("auto_map", None)  # these files are part of the package
+    config["dtype"] = "float32"  # the type that `from_pretrained` loads
+    write_json(out / "config.json", config)
+    for code in out.glob("*.py"):
+        code.unlink()
+    (out / "model.safetensors").chmod(0o644)  # transformers makes it readable for its owner alone
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the files that the arguments name.
+
+    Raises:
+        ValueError, OSError: the model or the routes cannot be read.
+    """
+    arguments = build_parser().parse_args(argv)
+    if arguments.model is not None:
+        write_model(*arguments.model)
+    if arguments.stock_routes:
+        print(f"{write_stock(arguments.stock_routes, arguments.out_stock):,} molecules are in {arguments.out_stock}.")
+    if arguments.remove_doubtful:
+        number, count = remove_doubtful(arguments.library)
+        print(f"{number:,} transformations of {count:,} reactions were removed from {arguments.library}.")
+    if arguments.positions:
+        number = write_positions(arguments.reactions, arguments.exclude, POSITIONS)
+        print(f"{number:,} substitutions were counted for {POSITIONS}.")
+    elif arguments.reactions:
+        number = extend_library(
+            arguments.reactions, arguments.known, arguments.exclude, arguments.library, multiprocessing.cpu_count()
+        )
+        print(f"{number:,} reactions were added to {arguments.library}.")
+
+
+if __name__ == "__main__":
+    sys.exit(run_script("shipped_routes", main))

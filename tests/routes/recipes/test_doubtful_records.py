@@ -1,0 +1,81 @@
+"""Records of patents that pair the starting material of one example with the product of another."""
+
+import pytest
+
+pytest.importorskip("rdchiral")
+
+from weftformer.routes.chemistry.reactivity import vanished_group
+from weftformer.routes.chemistry.step import MappedStep
+from weftformer.routes.judging import load_library
+from weftformer.routes.judging.ranker import Ranker
+from weftformer.routes.recipes.shipped_routes import remove_doubtful
+from weftformer.routes.training.extraction import make_library, write
+
+RING = "[c:2]1[cH:3][cH:4][c:5]([CH3:8])[cH:6][cH:7]1"
+BARE = RING.replace("[c:2]1", "[cH:2]1")
+DOUBTFUL = {
+    "fluorine": f"F{RING}>>{BARE}", "a hydroxy or alkoxy group of an arene": f"CO{RING}>>{BARE}",
+    "a nitro group": f"O=[N+]([O-]){RING}>>{BARE}", "a cyano group of an arene": f"N#C{RING}>>{BARE}",
+    "an acyl group of an arene": f"CC(=O){RING}>>{BARE}", "an alkyl group of an arene": f"CC{RING}>>{BARE}",
+    "a hydroxy or alkoxy group of a carbon that nothing activates": "O[CH2:1][CH2:2][CH3:3]>>[CH3:1][CH2:2][CH3:3]",
+    "an amino group of a carbon that nothing activates": "N[CH2:1][CH2:2][CH3:3]>>[CH3:1][CH2:2][CH3:3]",
+}  # fmt: skip
+SOUND = {
+    "hydrodehalogenation": f"Cl{RING}>>{BARE}", "deamination": f"N{RING}>>{BARE}", "decarboxylation": f"OC(=O){RING}>>{BARE}",
+    "desulfonylation": f"OS(=O)(=O){RING}>>{BARE}", "protodeboronation": f"OB(O){RING}>>{BARE}",
+    "a benzylic alcohol": "O[CH2:1][c:2]1[cH:3][cH:4][cH:5][cH:6][cH:7]1>>[CH3:1][c:2]1[cH:3][cH:4][cH:5][cH:6][cH:7]1",
+    "a tertiary alcohol": "O[C:1]([CH3:2])([CH3:3])[CH3:4]>>[CH:1]([CH3:2])([CH3:3])[CH3:4]",
+    "a fluoride that is substituted": f"F{RING}.[NH2:1][CH3:9]>>[NH:1]([CH3:9]){RING}",
+    "an N-alkyl group": "C[CH2][N:1]([CH3:2])[CH3:3]>>[NH:1]([CH3:2])[CH3:3]",
+    "the methyl group of an ester": "C[O:1][C:2](=[O:3])[CH3:4]>>[OH:1][C:2](=[O:3])[CH3:4]",
+}  # fmt: skip
+
+
+def step_of(mapped):
+    """Return a mapped reaction with the numbers of the product's atoms."""
+    reactants, product = mapped.split(">>")
+    from rdkit import Chem
+
+    molecule = Chem.MolFromSmiles(product)
+    numbers = [atom.GetAtomMapNum() for atom in molecule.GetAtoms()]
+    for atom in molecule.GetAtoms():
+        atom.SetAtomMapNum(0)
+    canonical = Chem.MolToSmiles(molecule)
+    order = list(molecule.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"])
+    places = {numbers[index]: place + 1 for place, index in enumerate(order)}
+    before = Chem.MolFromSmiles(reactants)
+    for atom in before.GetAtoms():
+        atom.SetAtomMapNum(places.get(atom.GetAtomMapNum(), 0))
+    return MappedStep(canonical, Chem.MolToSmiles(before))
+
+
+@pytest.mark.parametrize(("group", "reaction"), DOUBTFUL.items(), ids=DOUBTFUL)
+def test_no_reaction_replaces_some_groups_by_hydrogen(group, reaction):
+    assert vanished_group(step_of(reaction)) == group
+
+
+@pytest.mark.parametrize("reaction", SOUND.values(), ids=SOUND)
+def test_reactions_that_remove_a_group_are_sound(reaction):
+    assert vanished_group(step_of(reaction)) is None
+
+
+def test_doubtful_records_leave_the_library_and_its_ranker(tmp_path):
+    torch = pytest.importorskip("torch")
+    (tmp_path / "all.smi").write_text("\n".join([*SOUND.values(), *DOUBTFUL.values()]))
+    rows, _ = make_library(tmp_path / "all.smi", progress=False)
+    rows = [(key, row) for key, row in rows]
+    write(rows, tmp_path / "transformations.jsonl.gz")
+    size = len(rows)
+    tensors = {
+        "input.weight": torch.zeros(2048, 2), "input.bias": torch.zeros(2),
+        "output.weight": torch.zeros(size, 2, dtype=torch.int8), "output.scale": torch.arange(float(size)),
+        "output.bias": torch.arange(float(size)), "places": torch.arange(size, dtype=torch.int32),
+    }  # fmt: skip
+    Ranker(tensors).save(tmp_path / "ranker.safetensors", [row.smarts for _, row in rows])
+    number, count = remove_doubtful(tmp_path / "transformations.jsonl.gz")
+    library = load_library(tmp_path / "transformations.jsonl.gz", tmp_path / "ranker.safetensors")
+    assert len(library) == size - number and number == count > 4
+    # each class still has the row that it had
+    bias = {row.smarts: float(place) for place, (_, row) in enumerate(rows)}
+    ranker, classes = library.ranker
+    assert [bias[transformation.smarts] for transformation in classes] == ranker.tensors["output.bias"].tolist()
