@@ -165,10 +165,10 @@ class Bench:
         times = []
         for _ in range(warm_ups + runs):
             torch.get_device_module(self.device).synchronize()
-            begun = time.perf_counter()
+            start = time.perf_counter()
             call()
             torch.get_device_module(self.device).synchronize()
-            times.append((time.perf_counter() - begun) * 1e3)
+            times.append((time.perf_counter() - start) * 1e3)
         return statistics.median(times[warm_ups:])
 
 
@@ -178,9 +178,9 @@ CHECKS: dict[str, tuple[Callable[[Bench, str], Result], list[str]]] = {}
 def check(*parts: Iterable[str]) -> Callable:
     """Enter a check, a function of the bench and a case. Its cases are all combinations of the parts."""
 
-    def enter(run: Callable[[Bench, str], Result]) -> Callable[[Bench, str], Result]:
-        CHECKS[run.__name__] = run, [" ".join(words) for words in product(*parts)]
-        return run
+    def enter(function: Callable[[Bench, str], Result]) -> Callable[[Bench, str], Result]:
+        CHECKS[function.__name__] = function, [" ".join(words) for words in product(*parts)]
+        return function
 
     return enter
 
@@ -254,8 +254,8 @@ def decoding_beside(bench: Bench, case: str) -> Result:
         # transformers compiles the static cache for greedy search alone
         static = ["static"] if bench.is_gpu and search != "beams" else []
         for path in ("plain",) if side == peer else ("plain", *static, "fast"):
-            run = partial(bench.generate, model.to(bench.device), bench.batch(size), path, tokens, num_beams=beams)
-            figures[f"{side} {path} ms a token"] = bench.ms(run, runs=3, warm_ups=1) / tokens
+            decode = partial(bench.generate, model.to(bench.device), bench.batch(size), path, tokens, num_beams=beams)
+            figures[f"{side} {path} ms a token"] = bench.ms(decode, runs=3, warm_ups=1) / tokens
     fastest = min(ms for name, ms in figures.items() if name.startswith("Weft"))
     return True, figures | {"times as fast": figures[f"{peer} plain ms a token"] / fastest}
 
@@ -277,17 +277,17 @@ def compiled_search(bench: Bench, case: str) -> Result:
             parameter.mul_(3.0 if parameter.ndim > 1 else 1.0)
     beams, figures = 5 if search == "beams" else 1, Figures()
     model.to(bench.device)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     kind = kind_of(continuous_settings(model, {"num_beams": beams}))
     GraphSearch(model).packages(kind, size.batch == 1, compiles=True)
-    figures["compiling s"] = time.perf_counter() - begun
+    figures["compiling s"] = time.perf_counter() - start
     outputs = {}
     for path in ("plain", "fast", "compiled"):
         # a search with a minimum length is never a compiled one
         least = tokens if path == "fast" else None
-        run = partial(bench.generate, model, batch, path, tokens, num_beams=beams, min_new_tokens=least)
-        outputs[path] = run()
-        figures[f"{path} ms a token"] = bench.ms(run, runs=5, warm_ups=2) / tokens
+        decode = partial(bench.generate, model, batch, path, tokens, num_beams=beams, min_new_tokens=least)
+        outputs[path] = decode()
+        figures[f"{path} ms a token"] = bench.ms(decode, runs=5, warm_ups=2) / tokens
     settings = {"attention_mask": batch["attention_mask"], "max_new_tokens": tokens, "num_beams": beams}
     with torch.no_grad():
         is_used = compiled_texts(model, batch["input_ids"], None, (), settings) is not None
@@ -329,7 +329,7 @@ def run_case(bench: Bench, name: str, case: str) -> Figures:
     Returns:
         `check`, `case`, `state` ("PASS", "FAIL" or "SKIP"), `seconds`, `figures`, and after an error its `details`.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     try:
         passed, figures = CHECKS[name][0](bench, case)
         row = {"state": "PASS" if passed else "FAIL", "figures": figures}
@@ -342,7 +342,7 @@ def run_case(bench: Bench, name: str, case: str) -> Figures:
     gc.collect()
     if bench.is_gpu:
         torch.cuda.empty_cache()
-    return {"check": name, "case": case, "seconds": time.perf_counter() - begun} | row
+    return {"check": name, "case": case, "seconds": time.perf_counter() - start} | row
 
 
 def as_line(row: Figures) -> str:

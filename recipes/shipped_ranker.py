@@ -148,12 +148,8 @@ def fit(products: Sequence[str], places: Sequence[int], counts: Sequence[int]) -
     classes = sorted(training_places, key=lambda place: (-counts[place], place))
     numbers = {place: number for number, place in enumerate(classes)}
     labels = torch.tensor([numbers.get(place, -1) for place in places])
-    model = torch.nn.Sequential(
-        torch.nn.Linear(BITS, HIDDEN),
-        torch.nn.ReLU(),
-        torch.nn.Dropout(DROPOUT),
-        torch.nn.Linear(HIDDEN, len(classes)),
-    )
+    first, second = torch.nn.Linear(BITS, HIDDEN), torch.nn.Linear(HIDDEN, len(classes))
+    model = torch.nn.Sequential(first, torch.nn.ReLU(), torch.nn.Dropout(DROPOUT), second)
     training = (~mask).nonzero()[:, 0]
     steps = len(training) // BATCH
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)

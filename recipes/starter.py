@@ -123,10 +123,10 @@ def sentences_of_python() -> list[str]:
             tree = ast.parse(file.read_text("utf8"))
         except (SyntaxError, ValueError):
             continue
-        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        texts += [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, documented)]
-    split = (" ".join(part.split()) for text in texts for part in re.split(r"(?<=[.!?:])\s+|\n\s*\n", text))
-    return list(dict.fromkeys(part for part in split if re.fullmatch(r"[A-Z][A-Za-z ,'-]{12,110}[.]?", part)))
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        texts += [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds)]
+    parts = (" ".join(part.split()) for text in texts for part in re.split(r"(?<=[.!?:])\s+|\n\s*\n", text))
+    return list(dict.fromkeys(part for part in parts if re.fullmatch(r"[A-Z][A-Za-z ,'-]{12,110}[.]?", part)))
 
 
 class StarterPairs:
@@ -296,8 +296,8 @@ class StarterPairs:
         source, result = f"{amount:f} {from_unit} in {to_unit}", amount.scaleb(power)
         if self.random.random() < 0.3:
             places = self.random.randint(0, 2)
-            rounded = result.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
-            return f"{source} round {places}", f"{rounded:f} {to_unit}"
+            result = result.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+            return f"{source} round {places}", f"{result:f} {to_unit}"
         return source, f"{plain(result)} {to_unit}"
 
     def duration(self) -> tuple[str, str]:
