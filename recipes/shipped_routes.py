@@ -83,13 +83,13 @@ def extend_library(
         library: the library.
         workers: the number of processes.
     """
-    known = {
+    reactions = {
         (part.smiles, joined(child.smiles for child in part.children))
         for file in routes
         for route in read_canonical(file)
         for part in route.sub_routes()
     }
-    records = list(new_records(files, exclude, known))
+    records = list(new_records(files, exclude, reactions))
     templates = list(extracted(records, workers))
     rows = ((key, replace(row, core=core_of(row.smarts))) for key, row in read_rows(library) if is_sound(row.smarts))
     write(named(combined(rows, build(records, templates))), library)
