@@ -102,9 +102,9 @@ def compare(case: Any, contenders: Iterable[Contender], arguments: argparse.Name
                 in_turn.append((contender, row))
         for _ in tqdm(range(arguments.runs), desc=case.name, unit="run"):
             for contender, row in in_turn:
-                started = time.perf_counter()
+                start = time.perf_counter()
                 contender.run()
-                row["times_s"].append(time.perf_counter() - started)
+                row["times_s"].append(time.perf_counter() - start)
     _summarise(case, rows)
     return rows
 
@@ -124,9 +124,9 @@ def _summarise(case: Any, rows: list[dict[str, Any]]) -> None:
 
 def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
     check = contender.check() if contender.check is not None else None
-    started = time.perf_counter()
+    start = time.perf_counter()
     output, memory = peak_memory(contender.run)  # the first run includes compilation
-    first = time.perf_counter() - started
+    first = time.perf_counter() - start
     for _ in range(runs - 1):
         output, memory = peak_memory(contender.run)
     shape = {key: value for key, value in vars(case).items() if isinstance(value, int)}
@@ -136,8 +136,8 @@ def _warm_up(case: Any, contender: Contender, runs: int) -> dict[str, Any]:
 
 def cpu_name() -> str:
     """Return the name of the processor as the system reports it."""
-    listed = Path("/proc/cpuinfo")
-    lines = listed.read_text(encoding="utf-8", errors="replace").splitlines() if listed.is_file() else []
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
 
@@ -147,13 +147,8 @@ def machine() -> dict[str, Any]:
     names = ("torch", "transformers", "directmultistep", "ctranslate2", "weftformer")
     versions = {name: _version(name) for name in names}
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {
-        "cpu": cpu_name(),
-        "gpu": gpu,
-        "threads": torch.get_num_threads(),
-        "dtype": "float32",
-        "versions": versions,
-    }
+    facts = {"cpu": cpu_name(), "gpu": gpu, "threads": torch.get_num_threads(), "dtype": "float32"}
+    return facts | {"versions": versions}
 
 
 def _version(name: str) -> str | None:

@@ -14,30 +14,25 @@ import copy
 import gc
 import operator
 import os
-import random
 import statistics
-import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 import transformers
-from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 import weftformer
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.common.atomic import write_json
 from weftformer.conversion import convert, detect
-from weftformer.exporting.ctranslate2 import load_translator
 from weftformer.modeling.decoding.continuous import continuous_settings
 from weftformer.modeling.decoding.dispatch import compiled_texts
 from weftformer.modeling.decoding.graph import GraphSearch, kind_of
@@ -82,7 +77,6 @@ SIZES = {
 _ON_A_CPU = Size(1, 32, 64, 3, 12, 8)
 # The models of transformers beside which Weft is measured.
 PEERS = {"BART": "bart", "Marian": "marian", "T5": "t5", "NLLB-MoE": "nllb-moe"}
-_STARTER = str(Path(weftformer.__file__).parent / "training" / "starter")
 
 
 class Skipped(Exception):
@@ -140,13 +134,6 @@ class Bench:
         batch = {"input_ids": ids, "attention_mask": ids.ne(0).long(), "labels": labels}
         return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
-    @cached_property
-    def peak(self) -> float:
-        """The operations a second, in units of 10^12, of a large product in bfloat16: what the card can do."""
-        size = 8192 if self.is_gpu else 64
-        factor = torch.randn(size, size, device=self.device, dtype=torch.bfloat16)
-        return 2 * size**3 / self.ms(lambda: factor @ factor, runs=20, warm_ups=5) / 1e9
-
     def step(self, model: Any, autocast: bool = False) -> Callable[..., None]:
         """Return a function that trains on a batch by AdamW."""
         optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-3, fused=True)
@@ -178,10 +165,10 @@ class Bench:
         times = []
         for _ in range(warm_ups + runs):
             torch.get_device_module(self.device).synchronize()
-            begun = time.perf_counter()
+            start = time.perf_counter()
             call()
             torch.get_device_module(self.device).synchronize()
-            times.append((time.perf_counter() - begun) * 1e3)
+            times.append((time.perf_counter() - start) * 1e3)
         return statistics.median(times[warm_ups:])
 
 
@@ -191,9 +178,9 @@ CHECKS: dict[str, tuple[Callable[[Bench, str], Result], list[str]]] = {}
 def check(*parts: Iterable[str]) -> Callable:
     """Enter a check, a function of the bench and a case. Its cases are all combinations of the parts."""
 
-    def enter(run: Callable[[Bench, str], Result]) -> Callable[[Bench, str], Result]:
-        CHECKS[run.__name__] = run, [" ".join(words) for words in product(*parts)]
-        return run
+    def enter(function: Callable[[Bench, str], Result]) -> Callable[[Bench, str], Result]:
+        CHECKS[function.__name__] = function, [" ".join(words) for words in product(*parts)]
+        return function
 
     return enter
 
@@ -224,8 +211,7 @@ def tokens_as_on_a_cpu(bench: Bench, case: str) -> Result:
 def training_beside(bench: Bench, case: str) -> Result:
     """A training step in bf16 on padded rows, beside a model of transformers with the same weights, by fused AdamW.
 
-    The operations a second are those of matrix products, by torch's `FlopCounterMode`. The peak is what one large
-    product reaches on the same card. Weft's loss in chunks must not take a fifth longer where the models are large.
+    Weft's loss in chunks must not take a fifth longer where the models are large.
     """
     mode, name, peer = case.split()
     if mode == "compiled" and peer == "NLLB-MoE":
@@ -237,8 +223,6 @@ def training_beside(bench: Bench, case: str) -> Result:
         with torch.no_grad():
             logits.append(model(**{key: value[-2:] for key, value in batch.items()}).logits.cpu())
         step = bench.step(model, autocast=True)
-        with FlopCounterMode(display=False) as counter:
-            step(batch)
         if mode == "compiled" and bench.is_gpu:
             step = bench.step(torch.compile(model), autocast=True)
         ms = bench.ms(partial(step, batch), runs=7, warm_ups=3)
@@ -247,9 +231,6 @@ def training_beside(bench: Bench, case: str) -> Result:
             torch.cuda.reset_peak_memory_stats()
             step(batch)
             figures[f"{side} GB"] = torch.cuda.max_memory_allocated() / 1e9
-        if peer != "NLLB-MoE":  # the counter does not know grouped products
-            figures[f"{side} TFLOP/s"] = counter.get_total_flops() / ms / 1e9
-            figures[f"{side} share of the peak"] = figures[f"{side} TFLOP/s"] / bench.peak
         if side == "Weft" and mode == "eager":
             figures["Weft chunked loss ms"] = bench.ms(partial(step, batch, chunked_loss=True), runs=7, warm_ups=3)
         model.to("cpu")
@@ -273,8 +254,8 @@ def decoding_beside(bench: Bench, case: str) -> Result:
         # transformers compiles the static cache for greedy search alone
         static = ["static"] if bench.is_gpu and search != "beams" else []
         for path in ("plain",) if side == peer else ("plain", *static, "fast"):
-            run = partial(bench.generate, model.to(bench.device), bench.batch(size), path, tokens, num_beams=beams)
-            figures[f"{side} {path} ms a token"] = bench.ms(run, runs=3, warm_ups=1) / tokens
+            decode = partial(bench.generate, model.to(bench.device), bench.batch(size), path, tokens, num_beams=beams)
+            figures[f"{side} {path} ms a token"] = bench.ms(decode, runs=3, warm_ups=1) / tokens
     fastest = min(ms for name, ms in figures.items() if name.startswith("Weft"))
     return True, figures | {"times as fast": figures[f"{peer} plain ms a token"] / fastest}
 
@@ -284,7 +265,7 @@ def compiled_search(bench: Bench, case: str) -> Result:
     """The compiled search beside the loops that need no compiler: 16 sources or one, greedily or with five beams.
 
     In float32, nine of ten outputs must be those of the plain path: in sums of another order, two tokens may change
-    places. CTranslate2 has the same weights. It is left out where it cannot be imported or does not find the device.
+    places.
     """
     texts, dtype, search = case.split()
     if not bench.is_gpu and case != "16 float32 greedy":
@@ -295,70 +276,24 @@ def compiled_search(bench: Bench, case: str) -> Result:
         for parameter in model.parameters():
             parameter.mul_(3.0 if parameter.ndim > 1 else 1.0)
     beams, figures = 5 if search == "beams" else 1, Figures()
-    if dtype == "float32" and (translate := _translating(bench, model, batch, tokens, beams)) is not None:
-        figures["CTranslate2 ms a token"] = bench.ms(translate, runs=5, warm_ups=2) / tokens
     model.to(bench.device)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     kind = kind_of(continuous_settings(model, {"num_beams": beams}))
     GraphSearch(model).packages(kind, size.batch == 1, compiles=True)
-    figures["compiling s"] = time.perf_counter() - begun
+    figures["compiling s"] = time.perf_counter() - start
     outputs = {}
     for path in ("plain", "fast", "compiled"):
         # a search with a minimum length is never a compiled one
         least = tokens if path == "fast" else None
-        run = partial(bench.generate, model, batch, path, tokens, num_beams=beams, min_new_tokens=least)
-        outputs[path] = run()
-        figures[f"{path} ms a token"] = bench.ms(run, runs=5, warm_ups=2) / tokens
+        decode = partial(bench.generate, model, batch, path, tokens, num_beams=beams, min_new_tokens=least)
+        outputs[path] = decode()
+        figures[f"{path} ms a token"] = bench.ms(decode, runs=5, warm_ups=2) / tokens
     settings = {"attention_mask": batch["attention_mask"], "max_new_tokens": tokens, "num_beams": beams}
     with torch.no_grad():
         is_used = compiled_texts(model, batch["input_ids"], None, (), settings) is not None
     plain, compiled = (outputs[path].tolist() for path in ("plain", "compiled"))
     figures["same outputs"] = sum(map(operator.eq, plain, compiled)) / len(plain)
     return is_used and (dtype == "bfloat16" or figures["same outputs"] >= 0.9), figures
-
-
-def _translating(bench: Bench, model: Any, batch: Batch, tokens: int, beams: int) -> Callable[[], Any] | None:
-    """Return a function that generates with CTranslate2, or None if it cannot run here."""
-    sources = [
-        row[mask.bool()].tolist() for row, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)
-    ]
-    words = [list(map(str, row)) for row in sources]
-    try:
-        translator = load_translator(model, device=bench.device)
-        run = partial(translator.translate_batch, words, beam_size=beams, max_decoding_length=tokens)
-        run()  # which loads the libraries of the device
-    except (ImportError, RuntimeError, ValueError):
-        return None
-    return run
-
-
-_MONTHS = "January", "may", "12", "sept", "december"
-
-
-@check(("float32", "bfloat16"))
-def generate_file(bench: Bench, case: str) -> Result:
-    """A file of 1,000 lines through `weftformer generate` with the included starter: the seconds of the whole command,
-    and the share of lines that are those of the CPU in float32.
-    """
-    draw, texts = random.Random(0), {}
-    lines = [
-        f"{draw.randint(1, 28)} {draw.choice(_MONTHS)},{draw.randint(1900, 2030)}"
-        for _ in range(1000 if bench.is_gpu else 8)
-    ]
-    figures = Figures()
-    with TemporaryDirectory() as folder:
-        source, out = Path(folder, "lines.txt"), Path(folder, "texts.txt")
-        source.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        words = [sys.executable, "-m", "weftformer", "generate", "--model", _STARTER, "--input-file", str(source)]
-        for device, dtype in (("cpu", "float32"), (bench.device, case)):
-            begun = time.perf_counter()
-            command = [*words, "--device", device, "--dtype", dtype, "--output-file", str(out), "--overwrite"]
-            subprocess.run(command, check=True, capture_output=True)
-            figures[f"{device} {dtype} s"] = time.perf_counter() - begun
-            texts[device, dtype] = out.read_text(encoding="utf-8").splitlines()
-    expected, actual = texts["cpu", "float32"], texts[bench.device, case]
-    figures["same lines"] = sum(map(operator.eq, expected, actual)) / len(lines)
-    return len(actual) == len(lines) and figures["same lines"] > (0.99 if case == "float32" else 0.9), figures
 
 
 ATTENTIONS = [f"attn {name}" for name in ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_4")]
@@ -394,7 +329,7 @@ def run_case(bench: Bench, name: str, case: str) -> Figures:
     Returns:
         `check`, `case`, `state` ("PASS", "FAIL" or "SKIP"), `seconds`, `figures`, and after an error its `details`.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     try:
         passed, figures = CHECKS[name][0](bench, case)
         row = {"state": "PASS" if passed else "FAIL", "figures": figures}
@@ -407,7 +342,7 @@ def run_case(bench: Bench, name: str, case: str) -> Figures:
     gc.collect()
     if bench.is_gpu:
         torch.cuda.empty_cache()
-    return {"check": name, "case": case, "seconds": time.perf_counter() - begun} | row
+    return {"check": name, "case": case, "seconds": time.perf_counter() - start} | row
 
 
 def as_line(row: Figures) -> str:

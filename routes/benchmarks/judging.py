@@ -80,10 +80,10 @@ def changed(steps: Sequence[Step], change: str, rng: random.Random) -> Iterator[
 
 def outcome(step: Step) -> str:
     """Return `recorded`, `two at once`, `related`, `refused`, `fails` or `none`."""
-    judged = judge(*step)
-    if judged.state == "fails":
+    judgement = judge(*step)
+    if judgement.state == "fails":
         return "fails"
-    return "refused" if judged.evidence == "none" and judged.is_objected else judged.evidence
+    return "refused" if judgement.evidence == "none" and judgement.is_objected else judgement.evidence
 
 
 def build_parser() -> Parser:

@@ -4,9 +4,10 @@
         --known paroutes-n5.jsonl.gz uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz \\
         --exclude paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz --pairs runs/pairs
 
-The files are those of the library, as in `routes.recipes.shipped_routes`. The class of a reaction is the most common transformation that turns its product into its reactants, among those that at least two reactions share. This
-needs no atom maps, and takes 10 ms of CPU time a reaction, 46 minutes for all of them. What is done is kept in
-`--pairs`, where the recipe continues. The training takes 35 minutes of two busy cores.
+The files are those of the library, as in `routes.recipes.shipped_routes`. The class of a reaction is the most common
+transformation that turns its product into its reactants, among those that at least two reactions share. This needs no
+atom maps, and takes 10 ms of CPU time a reaction, 46 minutes for all of them. What is done is kept in `--pairs`, where
+the recipe continues. The training takes 35 minutes of two busy cores.
 
 2,000 reactions of the first file are held out, drawn at random among those whose products only one reaction of all
 files makes. They are in `held-out.jsonl`: the first 1,000 are for tests, and the others for calibration. Of the other
@@ -147,12 +148,8 @@ def fit(products: Sequence[str], places: Sequence[int], counts: Sequence[int]) -
     classes = sorted(training_places, key=lambda place: (-counts[place], place))
     numbers = {place: number for number, place in enumerate(classes)}
     labels = torch.tensor([numbers.get(place, -1) for place in places])
-    model = torch.nn.Sequential(
-        torch.nn.Linear(BITS, HIDDEN),
-        torch.nn.ReLU(),
-        torch.nn.Dropout(DROPOUT),
-        torch.nn.Linear(HIDDEN, len(classes)),
-    )
+    first, second = torch.nn.Linear(BITS, HIDDEN), torch.nn.Linear(HIDDEN, len(classes))
+    model = torch.nn.Sequential(first, torch.nn.ReLU(), torch.nn.Dropout(DROPOUT), second)
     training = (~mask).nonzero()[:, 0]
     steps = len(training) // BATCH
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)

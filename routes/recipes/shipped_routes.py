@@ -1,8 +1,8 @@
 """Write the models, the library and the stock of the benchmark of `weftformer.routes.shipped`.
 
 Run it with `python -m weftformer.routes.recipes.shipped_routes --model runs/routes routes/shipped/weft-routes` for
-either model, and with `--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock `paroutes`, which is the starting materials of
-recorded routes. `shipped_stock` writes the included stock. `--reactions uspto-full-part.jsonl.gz
+either model, and with `--stock-routes n1.jsonl.gz n5.jsonl.gz` for the stock `paroutes`, which is the starting
+materials of recorded routes. `shipped_stock` writes the included stock. `--reactions uspto-full-part.jsonl.gz
 uspto-480k-part.jsonl.gz --known paroutes-n5.jsonl.gz uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude
 paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz held-out-2000.jsonl.gz` adds mapped reactions to
 the earlier library of 65,148 reactions of the known files, which rxnmapper has mapped. It leaves out what makes a
@@ -20,7 +20,7 @@ import json
 import multiprocessing
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -55,25 +55,16 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m weftformer.routes.recipes.shipped_routes", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     add = parser.add_argument
-    add(
-        "--model", type=Path, nargs=2, metavar=("FOLDER", "OUT"), help="trained model, and a folder for the stored one"
-    )
+    words = "trained model, and a folder for the stored one"
+    add("--model", type=Path, nargs=2, metavar=("FOLDER", "OUT"), help=words)
     add("--stock-routes", type=Path, nargs="+", default=[], metavar="FILE", help="recorded routes with the stock")
-    add(
-        "--out-stock",
-        type=Path,
-        default=PAROUTES_STOCK,
-        metavar="FILE",
-        help="file of the stock (default: %(default)s)",
-    )
+    words = "file of the stock (default: %(default)s)"
+    add("--out-stock", type=Path, default=PAROUTES_STOCK, metavar="FILE", help=words)
     add("--reactions", type=Path, nargs="+", default=[], metavar="FILE", help="mapped reactions for the library")
     add("--known", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose reactions are in the library")
     add("--positions", action="store_true", help="count the positions of aromatic substitutions in --reactions")
-    add(
-        "--remove-doubtful",
-        action="store_true",
-        help="remove records from the library that no chemist would run, also from its ranker",
-    )
+    words = "remove records from the library that no chemist would run, also from its ranker"
+    add("--remove-doubtful", action="store_true", help=words)
     add("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose molecules nothing may make")
     add("--library", type=Path, default=LIBRARY, metavar="FILE", help="file of the library (default: %(default)s)")
     return parser
@@ -91,23 +82,30 @@ def extend_library(
         library: the library.
         workers: the number of processes.
     """
-    products = molecules_of(exclude)
     reactions = {
         (part.smiles, joined(child.smiles for child in part.children))
         for file in routes
         for route in read_canonical(file)
         for part in route.sub_routes()
     }
-    records = []
-    for record in (record for file in files for record in read_records(file)):
-        if isinstance(record, Record) and record.product not in products:
-            if (reaction := (record.product, record.reactants)) not in reactions:
-                records.append(record)
-            reactions.add(reaction)
+    records = list(new_records(files, exclude, reactions))
     templates = list(extracted(records, workers))
     rows = ((key, replace(row, core=core_of(row.smarts))) for key, row in read_rows(library) if is_sound(row.smarts))
     write(named(combined(rows, build(records, templates))), library)
     return sum(template is not None for template in templates)
+
+
+def new_records(files: Iterable[Path], exclude: Iterable[Path], known: set[tuple[str, str]]) -> Iterator[Record]:
+    """Yield the distinct reactions of some files that make no molecule of the excluded routes, and add them to the
+    known ones, which are left out.
+    """
+    products = molecules_of(exclude)
+    for record in (record for file in files for record in read_records(file)):
+        if isinstance(record, Record) and record.product not in products:
+            reaction = record.product, record.reactants
+            if reaction not in known:
+                known.add(reaction)
+                yield record
 
 
 def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -> int:
@@ -118,16 +116,9 @@ def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -
         exclude: routes, as for [`extend_library`].
         out: the file, whose other tables stay.
     """
-    products, reactions, num_counted = molecules_of(exclude), set[tuple[str, str]](), 0
+    num_counted = 0
     could, did = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
-    for record in (record for file in files for record in read_records(file)):
-        if (
-            not isinstance(record, Record)
-            or record.product in products
-            or (record.product, record.reactants) in reactions
-        ):
-            continue
-        reactions.add((record.product, record.reactants))
+    for record in new_records(files, exclude, set()):
         reactants, product = map(Chem.MolFromSmiles, record.mapped.split(">>"))
         # several in one reaction are rare, and depend on each other
         matches = list(substitutions(product, reactants)) if product and reactants else []
@@ -178,9 +169,8 @@ def remove_doubtful(library: Path) -> tuple[int, int]:
     remaining_rows = [rows[place] for place in remaining]
     write(remaining_rows, library)
     Ranker(tensors).save(file, [remaining_rows[place][1].smarts for place in tensors["places"].tolist()])
-    return len(rows) - len(remaining_rows), sum(row.count for _, row in rows) - sum(
-        row.count for _, row in remaining_rows
-    )
+    num_reactions = sum(row.count for _, row in rows) - sum(row.count for _, row in remaining_rows)
+    return len(rows) - len(remaining_rows), num_reactions
 
 
 def _is_doubtful(transformation: Transformation) -> bool:
@@ -188,8 +178,7 @@ def _is_doubtful(transformation: Transformation) -> bool:
     groups = []
     for example in transformation.examples:
         reactants, product = example.smiles.split(">>")
-        step = mapped_step(transformation.smarts, product, reactants)
-        if step is not None:
+        if (step := mapped_step(transformation.smarts, product, reactants)) is not None:
             groups.append(vanished_group(step))
     return bool(groups) and None not in groups
 

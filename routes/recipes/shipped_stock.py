@@ -104,8 +104,8 @@ def _pattern(smarts: str) -> Chem.Mol:
 
 def size_of(molecule: Chem.Mol) -> int:
     """Return the number of heavy atoms besides protecting groups."""
-    protected = (atoms * len(molecule.GetSubstructMatches(_pattern(group))) for group, atoms in GROUPS.items())
-    return molecule.GetNumHeavyAtoms() - sum(protected)
+    atoms = (number * len(molecule.GetSubstructMatches(_pattern(group))) for group, number in GROUPS.items())
+    return molecule.GetNumHeavyAtoms() - sum(atoms)
 
 
 @cache

@@ -1,16 +1,20 @@
-"""Make pairs of short texts to pretrain a starter (training/starter): noisy sources, and their clean forms as targets.
+"""Make the pairs that a starter (training/starter) is pretrained on, and small sets that show what it gives.
 
-    python -m weftformer.recipes.starter_pairs --rows 100000 --words cmudict.dict --output-file pairs.csv
+    python -m weftformer.recipes.starter pairs --rows 100000 --words cmudict.dict --output-file pairs.csv
+    python -m weftformer.recipes.starter sets --output-dir runs/sets
 
-A third of the pairs have no instruction: the target is a plausible clean form of the source, such as a title in one
-case without debris, an ISO date, or a number in digits. The others name a task (`sort: pear fig`), so that the model
-learns operations that no source reveals. A model that is fine-tuned sees no such names.
+**Pairs** have a noisy source and its clean form as target. A third of them have no instruction: the target is a
+plausible clean form of the source, such as a title in one case without debris, an ISO date, or a number in digits. The
+others name a task (`sort: pear fig`), so that the model learns operations that no source reveals. A model that is
+fine-tuned sees no such names. All texts are made, or come with Python: sentences of its docstrings and its language
+reference (PSF License), and words of the same. `--words` adds the words of another file, the first of each line, such
+as those of the CMU Pronouncing Dictionary (BSD-2-Clause). Only the standard library is needed. One seed, one version
+of Python, one file of words and one `VERSION` give the same pairs. The card of a model names its version: the included
+starter has seen version 1, with twice as many kinds.
 
-All texts are made, or come with Python: sentences of its docstrings and its language reference (PSF License), and
-words of the same. `--words` adds the words of another file, the first of each line, such as those of the CMU
-Pronouncing Dictionary (BSD-2-Clause). Only the standard library is needed. One seed, one version of Python, one file
-of words and one `VERSION` give the same pairs. The card of a model names its version: the included starter has seen
-version 1, with twice as many kinds.
+**Sets** are in NAME-train.csv and NAME-test.csv, with different sources. Dates and numbers are of kinds that the
+starter has seen, in other notations. It has not seen the others: fields in another order, Roman numerals, atoms
+counted, and units, of which docs/data.md has figures with other pairs of the same kind.
 """
 # ruff: noqa: RUF001 (letters of other alphabets are meant)
 
@@ -24,18 +28,18 @@ import re
 import string
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from decimal import ROUND_HALF_UP, Decimal
 from functools import partial
 from html.entities import name2codepoint
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 # The version of the data, which changes with any pair.
 VERSION = 4
-# In bytes of UTF-8.
-MAX_SOURCE, MAX_TARGET = 159, 159
+# The length of a text, in bytes of UTF-8.
+MAX_BYTES = 159
 
 _ONES = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -55,6 +59,7 @@ _DATES = ["{m} {d}, {y}", "{d}{th} {m} {y}", "{d}.{n}.{y}", "{n:02}/{d:02}/{y}",
 _WRAPPINGS = ["<b>{}</b>", '"{}"', "({})", "[{}]", "  {} ", "https://www.{}", "{}\\n", "/tmp/{}", "&nbsp;{}"]
 # Units with the power of ten by which they differ.
 _UNITS = [("s", "ms", 3), ("kg", "g", 3), ("g", "mg", 3), ("L", "mL", 3), ("km", "m", 3), ("m", "cm", 2)]
+_MEASURES = ["{a} {u} {n}", "{a}{u} {n}", "{a} {u} of {n}", "{n} ({a} {u})", "{n}, {a}{u}", "{n}: {a} {u}"]
 _CYRILLIC = (
     "а=a б=b в=v г=g д=d е=e з=z и=i к=k л=l м=m н=n о=o п=p р=r с=s т=t у=u ф=f х=kh ц=ts ч=ch ш=sh ы=y э=e ю=yu я=ya"
 )
@@ -102,6 +107,11 @@ def plain(number: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def formula(parts: Iterable[tuple[str, int]]) -> str:
+    """Return symbols with their numbers, of which 1 is left out."""
+    return "".join(symbol + (str(number) if number > 1 else "") for symbol, number in parts)
+
+
 def sentences_of_python() -> list[str]:
     """Return the plain sentences of the docstrings and of the language reference that come with this Python."""
     texts = list(pydoc_data.topics.topics.values())
@@ -113,10 +123,10 @@ def sentences_of_python() -> list[str]:
             tree = ast.parse(file.read_text("utf8"))
         except (SyntaxError, ValueError):
             continue
-        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        texts += [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, documented)]
-    split = (" ".join(part.split()) for text in texts for part in re.split(r"(?<=[.!?:])\s+|\n\s*\n", text))
-    return list(dict.fromkeys(part for part in split if re.fullmatch(r"[A-Z][A-Za-z ,'-]{12,110}[.]?", part)))
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        texts += [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds)]
+    parts = (" ".join(part.split()) for text in texts for part in re.split(r"(?<=[.!?:])\s+|\n\s*\n", text))
+    return list(dict.fromkeys(part for part in parts if re.fullmatch(r"[A-Z][A-Za-z ,'-]{12,110}[.]?", part)))
 
 
 class StarterPairs:
@@ -150,7 +160,7 @@ class StarterPairs:
                 source, target = f"{name}: {' '.join(words)}", _NAMED[name](words)
             else:
                 source, target = self.pick(self.special)()
-            if source.strip() and 1 <= len(target.encode()) <= MAX_TARGET and len(source.encode()) <= MAX_SOURCE:
+            if source.strip() and target and max(len(text.encode()) for text in (source, target)) <= MAX_BYTES:
                 yield source, target
 
     # texts
@@ -158,9 +168,6 @@ class StarterPairs:
     def length(self) -> int:
         """Return a number of words: few, but positions past those of short texts are to be known too."""
         return self.random.randint(7, 18) if self.random.random() < 0.06 else self.random.randint(1, 6)
-
-    def digits(self, most: int) -> str:
-        return "".join(self.pick(string.digits) for _ in range(self.random.randint(1, most)))
 
     def syllables(self) -> str:
         parts = (self.pick("bcdfghjklmnprstvwz") + self.pick("aeiou") for _ in range(self.random.randint(1, 4)))
@@ -172,7 +179,8 @@ class StarterPairs:
         if draw < 0.4:
             return self.syllables()
         if draw < 0.7:
-            return self.pick(["", self.pick(string.ascii_uppercase)]) + self.digits(5)
+            letter = self.pick(["", self.pick(string.ascii_uppercase)])
+            return letter + "".join(self.pick(string.digits) for _ in range(self.random.randint(1, 5)))
         characters = string.ascii_letters + string.digits + "()[]=#+-./_:éüñßαβд"
         return "".join(self.random.choices(characters, k=self.random.randint(3, 12)))
 
@@ -267,14 +275,9 @@ class StarterPairs:
 
     def measure(self) -> tuple[str, str]:
         """Return a quantity of something in fields. Letters keep their case."""
-        name, amount, unit = (
-            " ".join(self.text(self.random.randint(1, 2))),
-            self.decimal(),
-            self.pick(self.pick(_UNITS)[:2]),
-        )
-        form = self.pick(
-            ["{a} {u} {n}", "{a}{u} {n}", "{a} {u} of {n}", "{n} ({a} {u})", "{n}, {a}{u}", "{n}: {a} {u}"]
-        )
+        name, amount = " ".join(self.text(self.random.randint(1, 2))), self.decimal()
+        unit = self.pick(self.pick(_UNITS)[:2])
+        form = self.pick(_MEASURES)
         return form.format(n=name, a=amount, u=unit), f"{name} | {amount} | {unit}"
 
     # tasks with arguments
@@ -293,8 +296,8 @@ class StarterPairs:
         source, result = f"{amount:f} {from_unit} in {to_unit}", amount.scaleb(power)
         if self.random.random() < 0.3:
             places = self.random.randint(0, 2)
-            rounded = result.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
-            return f"{source} round {places}", f"{rounded:f} {to_unit}"
+            result = result.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+            return f"{source} round {places}", f"{result:f} {to_unit}"
         return source, f"{plain(result)} {to_unit}"
 
     def duration(self) -> tuple[str, str]:
@@ -310,27 +313,19 @@ class StarterPairs:
         if draw == 2:
             place = self.random.randint(1, len(str(numbers[0])))
             return f"digit {place}: {numbers[0]}", str(numbers[0])[place - 1]
-        return (
-            (f"ascending: {text}", " ".join(map(str, sorted(numbers))))
-            if draw
-            else (f"largest: {text}", str(max(numbers)))
-        )
+        if draw == 1:
+            return f"ascending: {text}", " ".join(map(str, sorted(numbers)))
+        return f"largest: {text}", str(max(numbers))
 
     def totalled(self) -> tuple[str, str]:
         """Return symbols with numbers, and each symbol once with its total: `total: Xy2ZXy` and `Xy3Z`."""
-        symbols = [
-            self.pick(string.ascii_uppercase) + self.pick(["", "", self.pick(string.ascii_lowercase)])
-            for _ in range(self.random.randint(1, 4))
-        ]
+        capitals, letters, size = string.ascii_uppercase, string.ascii_lowercase, self.random.randint(1, 4)
+        symbols = [self.pick(capitals) + self.pick(["", "", self.pick(letters)]) for _ in range(size)]
         parts = [(self.pick(symbols), self.pick([1, 1, 1, 2, 3, 12])) for _ in range(self.random.randint(2, 8))]
         totals: Counter[str] = Counter()
         for symbol, number in parts:
             totals[symbol] += number
-        source, target = (
-            "".join(symbol + (str(number) if number > 1 else "") for symbol, number in pairs)
-            for pairs in (parts, sorted(totals.items()))
-        )
-        return f"total: {source}", target
+        return f"total: {formula(parts)}", formula(sorted(totals.items()))
 
     def shifted(self) -> tuple[str, str]:
         """Return a word whose letters are moved along the alphabet, which begins again after z."""
@@ -340,10 +335,8 @@ class StarterPairs:
     def latin(self) -> tuple[str, str]:
         """Return words of another alphabet in Latin letters."""
         alphabet = dict(re.findall(r"(.)=(\w+)", self.pick([_CYRILLIC, _GREEK])))
-        words = [
-            "".join(self.random.choices(list(alphabet), k=self.random.randint(2, 9)))
-            for _ in range(self.random.randint(1, 3))
-        ]
+        size, number = self.random.randint, self.random.randint(1, 3)
+        words = ["".join(self.random.choices(list(alphabet), k=size(2, 9))) for _ in range(number)]
         style = self.pick([unchanged, str.capitalize])
         spelled_out = ("".join(alphabet[letter] for letter in word) for word in words)
         return "latin: " + " ".join(map(style, words)), " ".join(map(style, spelled_out))
@@ -369,25 +362,117 @@ def read_words(file: str | Path) -> list[str]:
     return sorted({word for word in words if re.fullmatch(r"[a-z]+('[a-z]+)?", word)})
 
 
+# sets: functions of a generator of random numbers
+
+_FIELDS = ("{c} x {t}, {k} (ref {r})", "{k} {t} {r} qty {c}", "{r}: {c} pcs {t}, {k}", "{t} ({k}) - {r} - {c}")
+_THINGS = [
+    "lamp", "chair", "table", "desk", "shelf", "sofa", "stool", "bench", "mirror", "carpet", "clock", "vase", "bed",
+    "frame", "cabinet",
+]  # fmt: skip
+_COLOURS = ["red", "blue", "green", "black", "white", "brown", "grey", "yellow"]
+_ROMAN = {"M": 1000, "CM": 900, "D": 500, "CD": 400, "C": 100, "XC": 90, "L": 50, "XL": 40, "X": 10, "IX": 9, "V": 5,
+          "IV": 4, "I": 1}  # fmt: skip
+_GROUPS = ("CH3", "CH2", "CH", "OH", "NH2", "NH", "CO", "Cl", "Br", "SO2", "C6H5", "C6H4", "COOH", "CF3", "NO2", "CN")
+_SET_UNITS = (*_UNITS[1:], ("cm", "mm", 1), ("mol", "mmol", 3))
+
+
+def numbers(r: random.Random) -> tuple[str, str]:
+    """`twelve thousand and forty` to `12040`."""
+    number = r.randrange(10 ** r.randint(1, 6))
+    return spelled(number).replace("hundred ", r.choice(["hundred ", "hundred and "])), str(number)
+
+
+def dates(r: random.Random) -> tuple[str, str]:
+    """`7 Mar '94` or `Mar 7 94` to `1994-03-07`."""
+    day = datetime.date.fromordinal(r.randint(711_858, 736_694))  # 1950 to 2017
+    form = r.choice(["{d} {m} '{y:02}", "{m} {d} {y:02}", "{d}-{n}-{y:02}", "{m}. {d:02}, '{y:02}", "{d:02}{m}{y:02}"])
+    return form.format(d=day.day, m=_MONTHS[day.month - 1][:3], n=day.month, y=day.year % 100), day.isoformat()
+
+
+def stock(r: random.Random) -> tuple[str, str]:
+    """`3 x lamp, red, (ref kt 204)` to `KT204|lamp|red|3`."""
+    letters, digits, count = "".join(r.choices("ABKLMPRTXZ", k=2)), str(r.randint(10, 9999)), r.randint(1, 60)
+    thing, colour = r.choice(_THINGS), r.choice(_COLOURS)
+    reference = r.choice([f"{letters.lower()} {digits}", f"{letters}-{digits}", f"{letters}{digits}"])
+    source = r.choice(_FIELDS).format(c=count, t=thing, k=colour, r=reference)
+    return source, f"{letters}{digits}|{thing}|{colour}|{count}"
+
+
+def roman(r: random.Random) -> tuple[str, str]:
+    """`1994` to `MCMXCIV`."""
+    remainder = number = r.randint(1, 3999)
+    text = ""
+    for letters, size in _ROMAN.items():
+        text, remainder = text + letters * (remainder // size), remainder % size
+    return str(number), text
+
+
+def formulas(r: random.Random) -> tuple[str, str]:
+    """Atoms counted in Hill's order: `CH3CH2OH` to `C2H6O`."""
+    text = "".join(r.choices(_GROUPS, k=r.randint(2, 5)))
+    atoms: Counter[str] = Counter()
+    for element, count in re.findall(r"([A-Z][a-z]?)(\d*)", text):
+        atoms[element] += int(count or 1)
+    order = sorted(atoms, key=lambda element: (element not in "CH", element)) if "C" in atoms else sorted(atoms)
+    return text, formula((element, atoms[element]) for element in order)
+
+
+def units(r: random.Random) -> tuple[str, str]:
+    """`3.5 kg in g` to `3500 g`, and `95 min` to `1 h 35 min`."""
+    if r.random() < 0.25:
+        minutes = r.randint(61, 900)
+        return f"{minutes} min", f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
+    large, small, power = r.choice(_SET_UNITS)
+    number, places = Decimal(r.randint(1, 999)), r.randint(0, 2)
+    if r.random() < 0.5:
+        amount, result, pair = plain(number.scaleb(-places)), plain(number.scaleb(power - places)), (large, small)
+    else:
+        amount, result, pair = str(number), plain(number.scaleb(-power)), (small, large)
+    return r.choice(["{} {} in {}", "{} {} to {}", "{} {} = ? {}"]).format(amount, *pair), f"{result} {pair[1]}"
+
+
+# The functions of the sets, and their numbers of pairs.
+SETS = (numbers, dates, stock, roman, formulas, units)
+NUM_TEST, NUM_TRAIN = 500, 300
+
+
+def distinct(make: Callable[[random.Random], tuple[str, str]], seed: int, number: int) -> list[tuple[str, str]]:
+    """Return pairs of a set that have different sources."""
+    draw, pairs = random.Random(f"{make.__name__} {seed}"), dict[str, str]()
+    while len(pairs) < number:
+        pairs.setdefault(*make(draw))
+    return list(pairs.items())
+
+
+def write(file: Path, pairs: Iterable[tuple[str, str]]) -> None:
+    with open(file, "w", newline="", encoding="utf8") as stream:
+        csv.writer(stream).writerows(chain([("source", "target")], pairs))
+
+
 def main() -> None:
-    """Write pairs as a csv file."""
+    """Write pairs, or the sets, as csv files."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--output-file", default="pairs.csv")
-    parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--words", help="A file whose lines begin with a word, such as cmudict.dict.")
-    parser.add_argument("--processes", type=int, default=1, help="Each makes a share of the rows, with the next seed.")
+    actions = parser.add_subparsers(dest="action", required=True)
+    add = actions.add_parser("pairs").add_argument
+    add("--output-file", default="pairs.csv", type=Path)
+    add("--rows", type=int, default=100_000)
+    add("--words", help="A file whose lines begin with a word, such as cmudict.dict.")
+    add("--processes", type=int, default=1, help="Each makes a share of the rows, with the next seed.")
+    actions.add_parser("sets").add_argument("--output-dir", default="runs/sets", type=Path)
     args = parser.parse_args()
-    share = -(-args.rows // args.processes)
-    make = partial(_pairs, share, sentences_of_python(), read_words(args.words) if args.words else ())
-    with (
-        open(args.output_file, "w", newline="", encoding="utf8") as file,
-        ProcessPoolExecutor(args.processes) as processes,
-    ):
-        table = csv.writer(file)
-        table.writerow(["source", "target"])
-        for pairs in processes.map(make, range(args.seed, args.seed + args.processes)):
-            table.writerows(pairs)
+    if args.action == "sets":
+        args.output_dir.mkdir(parents=True, exist_ok=True)
+        for make in SETS:
+            pairs = distinct(make, args.seed, NUM_TEST + NUM_TRAIN)
+            write(args.output_dir / f"{make.__name__}-test.csv", pairs[:NUM_TEST])
+            write(args.output_dir / f"{make.__name__}-train.csv", pairs[NUM_TEST:])
+        return
+    words = read_words(args.words) if args.words else ()
+    make_share = partial(_pairs, -(-args.rows // args.processes), sentences_of_python(), words)
+    with ProcessPoolExecutor(args.processes) as processes:
+        shares = processes.map(make_share, range(args.seed, args.seed + args.processes))
+        write(args.output_file, chain.from_iterable(shares))
 
 
 def _pairs(number: int, sentences: Sequence[str], words: Sequence[str], seed: int) -> list[tuple[str, str]]:
