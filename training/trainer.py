@@ -2,7 +2,6 @@
 
 import logging
 import math
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
-from ..common.atomic import put_folder
-from ..hub.export import NOT_UPLOADED
+from ..common.atomic import put_folder, staging_folder
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
 from ..modeling.parallel import is_fully_sharded
@@ -37,8 +35,6 @@ from .router_counts import SumCounts, build_sum_counts
 from .streaming import ShuffledStream
 
 logger = logging.getLogger(__name__)
-
-_SAVING = ".saving-checkpoint"
 
 
 class WeftTrainer(ShardedModelTrainer):
@@ -423,29 +419,24 @@ class WeftTrainer(ShardedModelTrainer):
     def _save_checkpoint(self, model, trial) -> None:
         """Save into a staging folder, and move the checkpoint to its name when all files are written."""
         folder, name = Path(super()._get_output_dir(trial)), f"checkpoint-{self.state.global_step}"
-        saving, final = folder / _SAVING, folder / name
-        self._staging = saving / NOT_UPLOADED
-        if self.args.should_save:
-            shutil.rmtree(saving, ignore_errors=True)  # left by a run that was killed while saving
-        self.accelerator.wait_for_everyone()
+        final = folder / name
         try:
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()  # each process writes its own random state
-            if self.state.best_model_checkpoint == str(self._staging / name):
-                self.state.best_model_checkpoint = str(final)
-            if self.args.should_save:
-                self.state.save_to_json(str(self._staging / name / TRAINER_STATE_NAME))  # with this path
-                # the same step may be saved again, at the end of an epoch
-                put_folder(self._staging / name, final, saving / "replaced")
-                rotate_checkpoints(
-                    output_dir=str(folder),
-                    save_total_limit=self.args.save_total_limit,
-                    best_model_checkpoint=self.state.best_model_checkpoint,
-                    use_mtime=True,
-                )
+            with staging_folder(folder, ".saving-checkpoint", self) as self._staging:
+                super()._save_checkpoint(model, trial)
+                self.accelerator.wait_for_everyone()  # each process writes its own random state
+                if self.state.best_model_checkpoint == str(self._staging / name):
+                    self.state.best_model_checkpoint = str(final)
+                if self.args.should_save:
+                    self.state.save_to_json(str(self._staging / name / TRAINER_STATE_NAME))  # with this path
+                    # the same step may be saved again, at the end of an epoch
+                    put_folder(self._staging / name, final, self._staging / "replaced")
+                    rotate_checkpoints(
+                        output_dir=str(folder),
+                        save_total_limit=self.args.save_total_limit,
+                        best_model_checkpoint=self.state.best_model_checkpoint,
+                        use_mtime=True,
+                    )
         finally:
-            if self.args.should_save:
-                shutil.rmtree(saving, ignore_errors=True)
             self._staging = None
         self.accelerator.wait_for_everyone()
         if self.args.push_to_hub:
