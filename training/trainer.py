@@ -30,7 +30,7 @@ from .batching import TokenBudgetSampler, padded, row_lengths
 from .callbacks import ExpertStatisticsCallback, PushCodeCallback, weft_model
 from .checkpoints import ShardedModelTrainer
 from .muon import Muon, layer_matrices
-from .planning import RunFacts, facts_of, plan_training, replaced
+from .planning import facts_of, plan_training, replaced
 from .router_counts import SumCounts, build_sum_counts
 from .streaming import ShuffledStream
 
@@ -102,27 +102,17 @@ class WeftTrainer(ShardedModelTrainer):
                 "A ShuffledStream has no end, and the Trainer would take its length for a number of batches: remove "
                 "`__len__`, and set max_steps."
             )
-        config = None if model is None else weft_model(model).config
+        facts = partial(facts_of, train_dataset=train_dataset, has_validation=eval_dataset is not None)
         if args is not None:
-            facts = facts_of(
-                args,
-                train_dataset,
-                has_validation=eval_dataset is not None,
-                width=getattr(config, "d_model", None),
-                is_trained=model is not None and bool(weft_model(model).name_or_path),
-                has_conditions=bool(getattr(config, "num_condition_features", 1)),
-            )
-            args = plan_training(args, facts).arguments(args)
+            args = plan_training(args, facts(args, model=model and weft_model(model))).arguments(args)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
-        self.schedule = schedule
+        self.schedule, weft = schedule, weft_model(self.model)
+        config = weft.config
         _refuse_lost_noise(self.args, config)
         refuse_other_engines(self.args)
         check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
-        weft = weft_model(self.model)
-        config = weft.config
         if self.args.learning_rate is None:  # `model_init` has only built the model now
-            facts = RunFacts(width=config.d_model, is_trained=bool(weft.name_or_path))
-            self.args = replaced(self.args, learning_rate=plan_training(self.args, facts).learning_rate)
+            self.args = plan_training(self.args, facts(self.args, model=weft)).arguments(self.args)
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.add_callback(PushCodeCallback())
         generation_config = getattr(weft, "generation_config", None)
