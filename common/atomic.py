@@ -15,6 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+# huggingface_hub keeps its own records in a folder of this name, and never uploads a file from it. Temporary files go
+# there, so that an upload that begins at the same time, or after a crash, does not include them.
+NOT_UPLOADED = ".cache/huggingface"
+
 
 @contextmanager
 def full_disk_named(name: str | os.PathLike[str]) -> Iterator[None]:
@@ -128,9 +132,8 @@ def atomic_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> I
             raise ValueError(f"{name} exists and is not empty: choose another output folder.")
 
     check()
-    staging, old = (folder.with_name(f".{folder.name}.{kind}") for kind in ("part", "old"))
-    with full_disk_named(name), _locked(folder, name):
-        shutil.rmtree(staging, ignore_errors=True)  # left by a killed process
+    old, part = folder.with_name(f".{folder.name}.old"), f".{folder.name}.part"
+    with full_disk_named(name), _locked(folder, name), staging_folder(folder.parent, part) as staging:
         try:
             staging.mkdir(parents=True)
         except OSError as error:  # the caller does not know the temporary name
@@ -140,9 +143,6 @@ def atomic_folder(folder: str | os.PathLike[str], *, replace: bool = False) -> I
             check()  # again: another run may have ended, or a folder that a killed run had put aside may be back
             yield staging
             put_folder(staging, folder, old if replace else None)
-        except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
-            raise
         finally:
             _restore(folder, old)
 
@@ -158,6 +158,26 @@ def put_folder(new: Path, folder: Path, old: Path | None = None) -> None:
     if old is not None and _is_filled(folder):
         os.replace(folder, old)
     os.replace(new, folder)
+
+
+@contextmanager
+def staging_folder(folder: Path, name: str, trainer: Any = None) -> Iterator[Path]:
+    """Yield the path of a new folder in `folder / name`, which is removed at the end, for files to move into `folder`.
+
+    Args:
+        folder, name: their names. What a killed process has left there is removed.
+        trainer: the Trainer whose processes all write there, and all call this function.
+    """
+    saving = folder / name
+    if trainer is None or trainer.args.should_save:
+        shutil.rmtree(saving, ignore_errors=True)
+    if trainer is not None:  # otherwise another process could make its folder while it is being removed
+        trainer.accelerator.wait_for_everyone()
+    try:
+        yield saving / NOT_UPLOADED
+    finally:
+        if trainer is None or trainer.args.should_save:
+            shutil.rmtree(saving, ignore_errors=True)
 
 
 def _is_filled(path: Path) -> bool:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
-from collections.abc import Callable
+import re
 from typing import IO, Any
 
 # The environment variable with the MiB that a line may have, and that any packed file may unpack to, and its default.
 VARIABLE, _DEFAULT = "WEFT_MAX_TEXT_MIB", "64"
 # Larger packed files may unpack to this many times their size. Data unpack to far less, a gzip bomb to 1,000 times.
 _RATIO = 200
-# The first bytes of packed files, with the names that fsspec has for their compressions.
-_FIRST = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bz2", b"PK\x03\x04": "zip"}
-_CHUNK = 1 << 20
+# The first bytes and the endings of the names of packed files, with the names that fsspec has for their compressions.
+_FIRST = re.compile(
+    rb"(?P<gzip>\x1f\x8b)|(?P<zstd>\x28\xb5\x2f\xfd)|(?P<xz>\xfd7zXZ)|(?P<bz2>BZh[1-9]1AY&SY)", re.DOTALL
+)
+_ENDINGS = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bz2", ".zip": "zip"}
 
 
 def most_text() -> int:
@@ -36,61 +37,59 @@ def check_unpacked(unpacked: int, packed: int, name: str) -> None:
         raise _too_large(name, what)
 
 
-def unpacked(file: Any, name: str, unpack: Callable[[Any], Any]) -> io.BufferedReader:
-    """Return what a packed file contains, which raises a ValueError while it is read if that is too much.
+def unpacked(file: IO[bytes], name: str) -> Any:
+    """Return what a file contains, packed or not. Its first bytes decide, or else the ending of its name.
+
+    While it is read, a ValueError is raised if it unpacks to too much, is damaged or is cut off.
 
     Args:
-        file: the packed file.
+        file: the file.
         name: its name.
-        unpack: opens the packed file that it is given.
+
+    Raises:
+        ValueError: the package for its compression is not installed.
     """
-    packed = _Counted(file)
-    content = unpack(io.BufferedReader(packed))
-    return io.BufferedReader(_Counted(content, lambda count: check_unpacked(count, packed.count, name)))
+    ahead: Any = file if hasattr(file, "peek") else io.BufferedReader(file)
+    match = _FIRST.match(ahead.peek(10))
+    kind = match.lastgroup if match else _ENDINGS.get(os.path.splitext(name)[1].lower())
+    if kind is None:
+        return ahead
+    from fsspec.compression import compr  # slow to import
+
+    if kind not in compr:
+        raise ValueError(f"{name} is compressed by Zstandard, which needs a package: pip install zstandard")
+    packed = _Counted(ahead, name)
+    if kind == "zip":  # which is not read from its beginning
+        packed.count = os.fstat(ahead.fileno()).st_size
+    content = compr[kind](ahead if kind == "zip" else io.BufferedReader(packed))
+    return io.BufferedReader(_Counted(content, name, packed))
 
 
 class _Counted(io.RawIOBase):
-    """A stream that counts the bytes that are read, and checks their number."""
+    """A stream that counts the bytes that are read, and limits those that are unpacked from another."""
 
-    def __init__(self, stream: Any, check: Callable[[int], None] = lambda count: None):
-        self.count, self._stream, self._check = 0, stream, check
+    def __init__(self, stream: Any, name: str, packed: _Counted | None = None):
+        self.count, self._stream, self._name, self._packed = 0, stream, name, packed
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
+        try:
+            data = self._stream.read(len(buffer))
+        except Exception as error:  # each compression has errors of its own
+            if self._packed is None or isinstance(error, MemoryError) or getattr(error, "errno", None):
+                raise
+            raise ValueError(f"{self._name} is damaged or cut off. Download or copy it again: {error}") from error
         buffer[: len(data)] = data
         self.count += len(data)
-        self._check(self.count)
+        if self._packed is not None:
+            check_unpacked(self.count, self._packed.count, self._name)
         return len(data)
 
-
-def check_file(path: str) -> None:
-    """Read a packed file to its end, before another library unpacks it without a limit.
-
-    Raises:
-        ValueError: it unpacks to too much. Damaged files are left to their readers, which say what is wrong.
-    """
-    from fsspec.compression import compr  # slow to import
-
-    if not os.path.isfile(path):  # such as a pipe, which can be read once
-        return
-    with open(path, "rb") as file:
-        first = file.peek(6)[:6]
-        kind = next((kind for start, kind in _FIRST.items() if first.startswith(start)), None)
-        try:
-            if kind == "zip":
-                sizes = [member.file_size for member in zipfile.ZipFile(file).infolist()]
-                check_unpacked(sum(sizes), os.path.getsize(path), path)
-            elif kind in compr:
-                stream = unpacked(file, path, compr[kind])
-                while stream.read(_CHUNK):
-                    pass
-        except ValueError:
-            raise
-        except Exception:  # each compression has errors of its own
-            return
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 class BoundedText(io.TextIOWrapper):

@@ -1,15 +1,13 @@
-"""Text files and tables, gzipped or not: the contents decide, not the name."""
+"""Text files and tables, packed or not."""
 
 from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 import itertools
 import logging
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,24 +19,20 @@ _logger = logging.getLogger(__name__)
 
 # The number of bytes that decide the encoding of a text.
 SAMPLE = 1 << 24
-# gzip raises these for a truncated file, for a file that is not gzip, and for damaged contents.
-BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 def text_of(file: IO[bytes], name: str, errors: str = "strict") -> IO[str]:
-    """Return the text of an open file, gzipped or not, without a byte order mark. Any line end becomes `\\n`.
+    """Return the text of an open file, packed or not, without a byte order mark. Any line end becomes `\\n`.
 
     While it is read, it raises a ValueError if a line or the unpacked text is too large (see `packed`).
 
     Args:
-        file: the file. It is gzipped if its first bytes say so, or if the name ends in `.gz`.
+        file: the file.
         name: its name.
         errors: what to do with bytes that are not in the encoding, as in `open`. If it is not "strict", text
             without the mark of UTF-16 is read as UTF-8.
     """
-    ahead: Any = file if hasattr(file, "peek") else io.BufferedReader(file)
-    if ahead.peek(2)[:2] == b"\x1f\x8b" or name.endswith(".gz"):
-        ahead = unpacked(ahead, name, lambda packed: gzip.GzipFile(fileobj=packed))
+    ahead = unpacked(file, name)
     if errors != "strict":
         is_wide = ahead.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         return BoundedText(ahead, name, encoding="utf-16" if is_wide else "utf-8-sig", errors=errors)
@@ -74,11 +68,9 @@ def encoding_of(sample: bytes, name: str) -> str:
 
 @contextmanager
 def named_errors(name: Any) -> Iterator[None]:
-    """Raise a ValueError with the name of the file that is read if it is damaged, not text, or not a table."""
+    """Raise a ValueError with the name of the file that is read if it is not text, or not a table."""
     try:
         yield
-    except BROKEN_GZIP as error:
-        raise ValueError(f"{name} is damaged or cut off. Download or copy it again: {error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is not text: {error}") from error
     except csv.Error as error:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import faulthandler
 import itertools
 import multiprocessing
-import os
 import pickle
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any
 
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
+
 import weftformer_command
 
-# Number of items that a process gets at once.
+# Number of items that a process gets at once, if their time is not limited.
 _BATCH = 256
 # Number of batches in progress for each process: enough to keep it busy, few enough to limit memory.
 _AHEAD = 3
@@ -39,14 +37,15 @@ class WorkerProcesses:
 
     def __init__(self, subject: Any, count: int, seconds: float | None = None):
         self._subject, self._count, self._seconds = subject, count, seconds
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: ProcessPool | None = None
 
     def __enter__(self) -> WorkerProcesses:
         return self
 
     def __exit__(self, *error: Any) -> None:
         if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool.stop()
+            self._pool.join()
 
     def map(self, method: Callable[[Any, Any], list[Any]], items: Iterable[Any]) -> Iterator[Any]:
         """Yield the results of a method of the object for each item, in the order of the items.
@@ -66,55 +65,37 @@ class WorkerProcesses:
             for item in itertools.chain(first, second, *batches):
                 yield from method(self._subject, item)
             return
-        under_way: deque[tuple[list[Any], Future[list[Any]]]] = deque()
+        tasks: Iterable[list[Any]] = itertools.chain([first, second], batches)
+        ahead = _AHEAD * self._count
+        if self._seconds is not None:  # a process that is ended takes no other item along
+            tasks, ahead = ([item] for batch in tasks for item in batch), _BATCH * ahead
+        under_way: deque[ProcessFuture] = deque()
         try:
-            for batch in itertools.chain([first, second], batches):
-                under_way.append((batch, self._submit(method.__name__, batch)))
-                if len(under_way) > _AHEAD * self._count:
-                    yield from self._next(method.__name__, under_way)
+            for task in tasks:
+                under_way.append(self._submit(method.__name__, task))
+                if len(under_way) > ahead:
+                    yield from _results(under_way.popleft())
             while under_way:
-                yield from self._next(method.__name__, under_way)
-        except BrokenProcessPool as error:
+                yield from _results(under_way.popleft())
+        except (ProcessExpired, BrokenProcessPool) as error:
             raise ChildProcessError(
                 "a worker process was killed: it ran out of memory (try fewer workers), or the script that starts it "
                 'has no `if __name__ == "__main__":`'
             ) from error
 
-    def _submit(self, name: str, batch: list[Any]) -> Future[list[Any]]:
+    def _submit(self, name: str, items: list[Any]) -> ProcessFuture:
         if self._pool is None:
             # "spawn", because a forked copy of a process with threads (tokenizers, torch) may hang
             spawn, begin = multiprocessing.get_context("spawn"), pickle.dumps(partial(_begin, self._subject))
-            self._pool = ProcessPoolExecutor(self._count, spawn, weftformer_command.call_with_parts, (begin,))
-        try:
-            return self._pool.submit(_work, name, batch, self._seconds)
-        except BrokenProcessPool as error:  # a process has ended since: [`_next`] submits the batch again
-            lost: Future[list[Any]] = Future()
-            lost.set_exception(error)
-            return lost
+            self._pool = ProcessPool(self._count, 0, weftformer_command.call_with_parts, (begin,), spawn)
+        return self._pool.schedule(_work, (name, items), timeout=self._seconds)
 
-    def _next(self, name: str, under_way: deque[tuple[list[Any], Future[list[Any]]]]) -> list[Any]:
-        """Return the results of the earliest batch."""
-        batch, future = under_way.popleft()
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            if self._seconds is None:
-                raise
-        # the other batches are lost with the process: one item at a time shows which one hangs
-        self._pool, results = None, list[Any]()
-        for item in batch:
-            begun = time.monotonic()
-            try:
-                results += self._submit(name, [item]).result()
-            except BrokenProcessPool:
-                if time.monotonic() - begun < self._seconds:
-                    raise  # it has not hung
-                self._pool = None
-                results.append(None)
-        for _ in range(len(under_way)):
-            lost, _ = under_way.popleft()
-            under_way.append((lost, self._submit(name, lost)))
-        return results
+
+def _results(future: ProcessFuture) -> list[Any]:
+    try:
+        return future.result()
+    except TimeoutError:
+        return [None]
 
 
 def _begin(subject: Any) -> None:
@@ -122,13 +103,5 @@ def _begin(subject: Any) -> None:
     _subject = subject
 
 
-def _work(name: str, batch: list[Any], seconds: float | None) -> list[Any]:
-    method, results = getattr(_subject, name), list[Any]()
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        for item in batch:
-            if seconds is not None:
-                # ends the process from a thread of C, where code that holds Python's lock cannot prevent it
-                faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
-            results += method(item)
-        faulthandler.cancel_dump_traceback_later()
-    return results
+def _work(name: str, items: list[Any]) -> list[Any]:
+    return [result for item in items for result in getattr(_subject, name)(item)]

@@ -21,11 +21,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from transformers import logging
 from transformers.dynamic_module_utils import get_relative_import_files
+
+from ..common.atomic import staging_folder
 
 logger = logging.get_logger(__name__)
 
@@ -35,9 +36,6 @@ _PACKAGES = ("configuration", "modeling")
 _STAYS_HERE = ("__init__", "parallel")
 # Code that transformers has loaded from a folder or from the Hub.
 _LOADED = "transformers_modules."
-# huggingface_hub keeps its own records in a folder of this name, and never uploads a file from it. Temporary files go
-# there, so that an upload that begins at the same time, or after a crash, does not include them.
-NOT_UPLOADED = ".cache/huggingface"
 AUTO_MAP = {
     "AutoConfig": "configuration_weft.WeftConfig",
     "AutoModel": "modeling_weft.WeftModel",
@@ -84,8 +82,7 @@ def export_code(folder: str | os.PathLike, config_class: type | None = None) -> 
     folder.mkdir(parents=True, exist_ok=True)
     files = {name: text for name, text in files.items() if not _has_text(folder / name, text)}
     if files:
-        with TemporaryDirectory(prefix=".saving-code-", dir=folder) as temporary:
-            staging = Path(temporary, NOT_UPLOADED)  # `os.replace` is atomic only within one file system
+        with staging_folder(folder, f".saving-code-{os.getpid()}") as staging:
             staging.mkdir(parents=True)
             for name, text in files.items():
                 (staging / name).write_text(text, encoding="utf-8")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ..common.lazy import lazy_names
+
 if TYPE_CHECKING:
     from .drawing.svg import route_png, route_svg, save_picture
     from .evaluation.evaluation import Evaluation, evaluate
@@ -23,32 +25,14 @@ if TYPE_CHECKING:
     from .training.sample import sample_routes, train_test_split
     from .tree import Route
 
-_NAMES = {
-    "training.rows": ("training_pairs",),
-    "training.sample": ("sample_routes", "train_test_split"),
-    "pages.page": ("routes_page", "save_page"),
-    "drawing.svg": ("route_png", "route_svg", "save_picture"),
-    "files": ("read_routes", "write_routes"),
-    "judging": ("JudgedStep", "judge"),
-    "planning.one_step": ("WeftReactionModel",),
-    "planning.planner": ("RoutePlanner",),
-    "planning.settings": ("NO_CONSTRAINTS", "Constraints", "PlanSettings"),
-    "plans": ("Candidate", "Plan"),
-    "evaluation.evaluation": ("Evaluation", "evaluate"),
-    "stock.stock": ("Stock",),
-    "tree": ("Route",),
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
-
-__all__ = [*_MODULES]
+_find, __all__ = lazy_names(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    importlib.import_module(".pages", __name__)  # attaches to `Route` what notebooks show
+    if name in __all__:
+        importlib.import_module(".pages", __name__)  # attaches to `Route` what notebooks show
     try:
-        return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+        return _find(name)
     except ModuleNotFoundError as error:
         missing = (error.name or "weftformer").split(".")[0]
         if missing == "weftformer":

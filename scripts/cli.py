@@ -58,7 +58,7 @@ COMMANDS = {
 # The optional packages that commands import without a message of their own, by the extra that installs them. The first
 # of an extra is what a whole command needs, the others may be needed by some options only.
 _EXTRAS = {
-    "chem": ("rdkit", "rdchiral", "PIL", "resvg_py"),
+    "chem": ("rdkit", "rdchiral", "PIL", "resvg_py", "pebble"),
     "aizynthfinder": ("onnx",),
     "serve": ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"),
 }
@@ -175,8 +175,9 @@ def _message(error: BaseException) -> str | None:
     """Return the message of an error that a user can do something about, or None for another error."""
     if isinstance(error, ImportError):
         return _missing(error)
-    # torch has a class of its own for the memory of GPUs alone
-    if isinstance(error, MemoryError) or re.search("can't allocate memory|out of memory", str(error)):
+    # torch has a class of its own for the memory of GPUs alone; an OSError is not of torch, and has its own remedy
+    is_of_torch = not isinstance(error, OSError) and re.search("can't allocate memory|out of memory", str(error))
+    if isinstance(error, MemoryError) or is_of_torch:
         return "There is not enough memory: use fewer beams, smaller batches or a smaller model."
     return str(error) if isinstance(error, ValueError | OSError) or is_panic(error) else None
 

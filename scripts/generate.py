@@ -10,10 +10,10 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from weftformer.common.atomic import atomic_write
-from weftformer.common.packed import check_file
+from weftformer.common.packed import unpacked
 from weftformer.scripts.arguments import add_model_options, check_model, check_output, loading_options, positive
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared, unfinished_rows
 from weftformer.training.options import check_exist
@@ -207,18 +207,10 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
     if args.texts:
         return [Line(_text(text)) for text in args.texts]
     if is_file:
-        check_file(name)
-        return (Line(text) for text in _lines(_opened(name), name))
+        return (Line(text) for text in _lines(unpacked(open(name, "rb"), name), name))
     if name is None and sys.stdin.isatty():
         raise ValueError("Nothing to read: give texts, --input-file FILE, or lines on standard input.")
     return (Line(text) for text in _lines(nullcontext(sys.stdin.buffer), "standard input"))
-
-
-def _opened(name: str) -> IO[bytes]:
-    import fsspec
-
-    stream = fsspec.open(name, "rb", compression="infer").open()
-    return io.BufferedReader(stream) if name.endswith(".zst") else stream  # Zstandard's own reader cannot read lines
 
 
 def _lines(stream: Any, name: str) -> Iterator[str]:
@@ -230,10 +222,6 @@ def _lines(stream: Any, name: str) -> Iterator[str]:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}, line {number} is not UTF-8 text: {error}.") from error
-    except Exception as error:  # each compression has errors of its own
-        if isinstance(error, MemoryError) or getattr(error, "errno", None):
-            raise
-        raise ValueError(f"{name} is damaged after line {number}: {error}") from error
 
 
 def _text(value: Any) -> str:

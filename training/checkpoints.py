@@ -16,11 +16,10 @@ from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from ..common.atomic import locked_folder
+from ..common.atomic import locked_folder, staging_folder
 from ..common.rules import integer
 from ..configuration import WeftConfig
 from ..configuration.fields import TRAINING_FIELDS
-from ..hub.export import NOT_UPLOADED
 from ..hub.loading import load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.loading import check_weights_files
@@ -232,19 +231,13 @@ def save_model_folder(trainer: Trainer, folder: str | os.PathLike) -> None:
     them instead of the new ones. Call it on every process.
     """
     folder = Path(folder)
-    saving = folder / ".saving"
-    staging = saving / NOT_UPLOADED
-    if trainer.args.should_save:
-        shutil.rmtree(saving, ignore_errors=True)  # left by a run that was killed while saving
-    # otherwise another process could make its folder while it is being removed
-    trainer.accelerator.wait_for_everyone()
-    trainer.save_model(str(staging), _internal_call=True)  # an internal call does not push
-    if not trainer.args.should_save:
-        return
-    files = sorted(staging.iterdir(), key=_is_weights)
-    for path in files:
-        os.replace(path, folder / path.name)
-    shutil.rmtree(saving)
+    with staging_folder(folder, ".saving", trainer) as staging:
+        trainer.save_model(str(staging), _internal_call=True)  # an internal call does not push
+        if not trainer.args.should_save:
+            return
+        files = sorted(staging.iterdir(), key=_is_weights)
+        for path in files:
+            os.replace(path, folder / path.name)
     new = {path.name for path in files}
     for path in folder.iterdir():
         if _is_weights(path) and path.name not in new:

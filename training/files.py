@@ -1,31 +1,31 @@
 """Files of pairs in any format, read into memory or as a stream."""
 
-import contextlib
 import csv
 import glob
 import importlib.util
 import io
 import itertools
 import json
-import logging
 import os
 import re
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import datasets
 import fsspec
 import pandas
 import pyarrow
 from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, concatenate_datasets, load_dataset
+from datasets.data_files import DataFilesList
+from datasets.filesystems.compression import BaseCompressedFileFileSystem
 
-from ..common.packed import check_file
-from ..common.tables import SAMPLE, encoding_of
+from ..common.packed import check_unpacked, unpacked
+from ..common.tables import named_errors, text_of
 from .options import check_exist
-
-logger = logging.getLogger(__name__)
 
 _KINDS = {
     ".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
@@ -35,6 +35,8 @@ TABLES = tuple(ending for ending, kind in _KINDS.items() if kind != "txt")
 _COMPRESSED = (".gz", ".zst")
 # The largest number of lists and objects around a value in a line of JSON.
 _DEPTH = 100
+# Bytes that are read at once.
+_CHUNK = 1 << 20
 
 
 class _TabSeparated(csv.excel_tab):
@@ -53,8 +55,6 @@ def load_file_stream(file: str, no_header: bool = False) -> IterableDataset:
         ValueError: the format is unknown, files have different formats, or csv or tsv files have different columns.
     """
     files = _matching(file)
-    for name in files:
-        check_file(name)
     kind, first_settings = _reader(files[0], no_header)
     for name in files[1:]:
         other_kind, other_settings = _reader(name, no_header)
@@ -64,7 +64,8 @@ def load_file_stream(file: str, no_header: bool = False) -> IterableDataset:
             what = "; ".join(f"{field} {here[field]!r} and {there.get(field)!r}" for field in fields)
             raise ValueError(f"{files[0]} and {name} differ: {what}. Give files of one format, with the same columns.")
     try:
-        return load_dataset(kind, data_files=files, split="train", streaming=True, **first_settings)
+        urls = DataFilesList([_CheckedFiles.url(name) for name in files], [()] * len(files))
+        return load_dataset(kind, data_files={"train": urls}, split="train", streaming=True, **first_settings)
     except (OSError, ValueError, pyarrow.ArrowInvalid) as error:
         raise ValueError(f"{file} cannot be read as {kind}: {error}") from error
 
@@ -108,7 +109,7 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         return dataset.flatten()
     check_exist(file, target_file)
     for name in filter(None, (file, target_file)):
-        check_file(name)
+        _read_through(name)
     if target_file:
         return _load_aligned(file, target_file)
     if _kind(file) == "xlsx":
@@ -121,47 +122,102 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
     return _with_numbers_as_written(dataset, file) if kind == "json" else dataset
 
 
+def _read_through(file: str) -> None:
+    """Check a file, before `datasets` unpacks it to the disk."""
+    if zipfile.is_zipfile(file):
+        sizes = [member.file_size for member in zipfile.ZipFile(file).infolist()]
+        check_unpacked(sum(sizes), os.path.getsize(file), file)
+    elif _known_kind(file) != "parquet":
+        with _opened(file) as content:
+            while content.read(_CHUNK):
+                pass
+
+
+def _opened(file: str) -> IO[bytes]:
+    """Open a file, packed or not, whose content is checked while it is read."""
+    content = unpacked(open(file, "rb"), file)  # noqa: SIM115 (the reader closes it)
+    return io.BufferedReader(_ShallowLines(content, file)) if _known_kind(file) == "json" else content
+
+
+class _ShallowLines(io.RawIOBase):
+    """Lines of JSON. Those that nest so deeply that Arrow's reader would end the process are refused."""
+
+    def __init__(self, lines: IO[bytes], file: str):
+        self._lines, self._file, self._number, self._line = lines, file, 0, io.BytesIO()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if number := self._line.readinto(buffer):
+            return number
+        line = self._lines.readline()
+        self._number += 1
+        if line.lstrip().startswith(b"{") and line.count(b"{") + line.count(b"[") > _DEPTH:
+            # a quote that is not closed goes to the end, or the search would begin again at each quote within
+            marks = (mark for mark in re.findall(rb'"(?:[^"\\]|\\.)*"?|[][{}]', line) if mark[:1] != b'"')
+            if max(itertools.accumulate(1 if mark in b"[{" else -1 for mark in marks)) > _DEPTH:
+                place = f"{self._file}, line {self._number}"
+                raise ValueError(f"{place}: nested too deeply, in more than {_DEPTH} lists and objects.")
+        self._line = io.BytesIO(line)
+        return self._line.readinto(buffer)
+
+    def close(self) -> None:
+        self._lines.close()
+        super().close()
+
+
+class _CheckedFiles(BaseCompressedFileFileSystem):
+    """Opens the files of a stream for `datasets` by [`_opened`]."""
+
+    protocol, name = "weft", "pairs.txt"
+
+    def _get_dirs(self) -> None:
+        self.dir_cache = {self.name: {"name": self.name, "size": None, "type": "file"}}
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> IO[bytes]:
+        return _opened(self.fo)
+
+    @classmethod
+    def url(cls, file: str) -> str:
+        is_plain = _kind(file) != "json" and not file.lower().endswith(_COMPRESSED)
+        return os.path.abspath(file) if is_plain else f"{cls.protocol}://{cls.name}::{os.path.abspath(file)}"
+
+
+fsspec.register_implementation(_CheckedFiles.protocol, _CheckedFiles, clobber=True)
+
+
 def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
     """Return the reader of `datasets` for a file, and its options."""
     kind = _kind(file)
-    if file.endswith(".zst") and not datasets.config.ZSTANDARD_AVAILABLE:
-        raise ValueError(f"{file} is compressed by Zstandard, which needs a package: pip install zstandard")
-    if kind == "json":
-        _check_depth(file)
     if kind == "json" or kind == "parquet":
         return kind, {}
     if kind == "xlsx":
         raise ValueError(f"{file} is an Excel file, which cannot be streamed: save it as csv (UTF-8).")
-    encoding = _encoding(file)
-    dialect = _separated(file, encoding) if kind == "csv" else _TabSeparated
-    headless = no_header or kind == "txt"
-    first_row = _first_row(file, dialect, encoding, has_names=not headless)
-    names = _names(len(first_row)) if headless else first_row
-    return "csv", {
-        "sep": dialect.delimiter,
-        "quoting": dialect.quoting,
-        "header": None if headless else 0,
-        "names": names,
-        "features": Features({name: Value("string") for name in names}),
-        "encoding": encoding,
-        "na_filter": False,
-    }
+    is_headless = no_header or kind == "txt"
+    with _text(file) as text:
+        lines, head = itertools.tee(text)
+        dialect = _dialect(head) if kind == "csv" else _TabSeparated
+        first_row = _first_row(file, csv.reader(lines, dialect), dialect, has_names=not is_headless)
+        names = _names(len(first_row)) if is_headless else first_row
+        return "csv", {
+            "sep": dialect.delimiter,
+            "quoting": dialect.quoting,
+            "header": None if is_headless else 0,
+            "names": names,
+            "features": Features({name: Value("string") for name in names}),
+            "encoding": text.encoding,
+            "na_filter": False,
+        }
 
 
-def _check_depth(file: str) -> None:
-    """Refuse lines of JSON that are nested so deeply that Arrow's reader would end the process."""
-    deep = 0
-    # damaged files are left to their reader, and Zstandard's own stream cannot read lines
-    with contextlib.suppress(Exception), fsspec.open(file, "rb", compression="infer") as raw:
-        for number, line in enumerate(io.BufferedReader(raw), 1):
-            if line.lstrip().startswith(b"{") and line.count(b"{") + line.count(b"[") > _DEPTH:
-                # a quote that is not closed goes to the end, or the search would begin again at each quote within
-                marks = (mark for mark in re.findall(rb'"(?:[^"\\]|\\.)*"?|[][{}]', line) if mark[:1] != b'"')
-                if max(itertools.accumulate(1 if mark in b"[{" else -1 for mark in marks)) > _DEPTH:
-                    deep = number
-                    break
-    if deep:
-        raise ValueError(f"{file}, line {deep}: nested too deeply, in more than {_DEPTH} lists and objects.")
+@contextmanager
+def _text(file: str) -> Iterator[Any]:
+    """Open a text with the encoding by which its beginning can be read."""
+    with open(file, "rb") as raw, named_errors(file):
+        if raw.peek(4).startswith(b"PK\x03\x04"):
+            raise ValueError(f"{file} looks like an Excel file: name it .xlsx, or save it as csv (UTF-8).")
+        yield text_of(raw, file)
 
 
 def _names(number: int) -> list[str]:
@@ -182,35 +238,23 @@ def _load_excel(file: str, no_header: bool) -> Dataset:
     return Dataset.from_pandas(frame, preserve_index=False)
 
 
-def _encoding(file: str) -> str:
-    """Return the encoding of a text file, judged by its beginning."""
-    try:
-        with fsspec.open(file, "rb", compression="infer") as raw:
-            sample = raw.read(SAMPLE)
-    except Exception as error:  # each compression has errors of its own
-        raise ValueError(f"{file} cannot be read: {error}") from error
-    if sample.startswith(b"PK\x03\x04"):
-        raise ValueError(f"{file} looks like an Excel file: name it .xlsx, or save it as csv (UTF-8).")
-    return encoding_of(sample, file)
-
-
-def _separated(file: str, encoding: str) -> type[csv.Dialect]:
+def _dialect(lines: Iterable[str]) -> type[csv.Dialect]:
     """Return the dialect of a csv file: its separator gives the first rows the same width (default: comma)."""
     dialects = [type("_Separated", (csv.excel,), {"delimiter": mark}) for mark in ",;\t|"]
-    for dialect in dialects:
-        try:
-            with fsspec.open(file, "rt", compression="infer", encoding=encoding, newline="") as lines:
-                widths = {len(row) for row in itertools.islice(filter(None, csv.reader(lines, dialect)), 20)}
-        except (OSError, EOFError, UnicodeDecodeError, csv.Error):
-            continue  # `_first_row` gives the reason
-        if len(widths) == 1 and min(widths) > 1:
-            return dialect
+    for dialect, copy in zip(dialects, itertools.tee(lines, len(dialects)), strict=True):
+        with suppress(csv.Error):  # [`_first_row`] gives the reason
+            widths = {len(row) for row in itertools.islice(filter(None, csv.reader(copy, dialect)), 20)}
+            if len(widths) == 1 and min(widths) > 1:
+                return dialect
     return csv.excel
 
 
 def _load_aligned(file: str, target_file: str) -> Dataset:
-    source = _load("text", file, encoding=_encoding(file)).rename_column("text", "source")
-    target = _load("text", target_file, encoding=_encoding(target_file)).rename_column("text", "target")
+    columns = {}
+    for side, name in (("source", file), ("target", target_file)):
+        with _text(name) as text:
+            columns[side] = _load("text", name, encoding=text.encoding).rename_column("text", side)
+    source, target = columns.values()
     if len(source) != len(target):
         raise ValueError(
             f"{file} has {len(source)} lines and {target_file} has {len(target)}: line i of the second file must be "
@@ -234,7 +278,7 @@ def _with_numbers_as_written(dataset: Dataset, file: str) -> Dataset:
     if not names:
         return dataset
     parse = partial(json.loads, parse_int=str, parse_float=str, parse_constant=str)
-    with fsspec.open(file, "rt", compression="infer", encoding="utf-8-sig") as stream:
+    with _text(file) as stream:
         text = stream.read()
     try:
         rows = parse(text) if text.lstrip().startswith("[") else list(map(parse, filter(str.strip, text.split("\n"))))
@@ -273,16 +317,11 @@ def _kind(file: str) -> str:
     return kind
 
 
-def _first_row(file: str, dialect: type[csv.Dialect], encoding: str, has_names: bool) -> list[str]:
-    try:
-        with fsspec.open(file, "rt", compression="infer", encoding=encoding, newline="") as lines:
-            rows = csv.reader(lines, dialect)
-            row = next(rows, None)
-            second = next(filter(None, rows), []) if has_names else []
-    except Exception as error:  # each compression has errors of its own
-        raise ValueError(f"{file} cannot be read: {error}") from error
+def _first_row(file: str, rows: Iterator[list[str]], dialect: type[csv.Dialect], has_names: bool) -> list[str]:
+    row = next(rows, None)
     if not row:
         raise ValueError(f"{file} is empty, or begins with an empty line.")
+    second = next(filter(None, rows), []) if has_names else []
     if len(second) > len(row):  # pandas would take the first field for the name of the row, and shift the others
         hint = " Put texts that contain a comma in quotation marks." if dialect is csv.excel else ""
         raise ValueError(

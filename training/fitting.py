@@ -2,8 +2,10 @@
 
 import copy
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import datasets
 from huggingface_hub import EvalResult
 from transformers import IntervalStrategy, PreTrainedTokenizerBase, TrainerCallback, set_seed
 
+from ..configuration import WeftConfig
 from ..hub import evaluation_results
 from ..hub.loading import use_threads
 from ..hub.trained import training_table
@@ -98,33 +101,29 @@ def fit(
         ValueError: the best checkpoint is requested, but there is nothing to evaluate on.
     """
     if "validation" not in data:
-        if args.load_best_model_at_end:
-            raise ValueError("--load-best-model-at-end needs something to evaluate on: give --validation-file.")
-        args = replaced(args, eval_strategy=IntervalStrategy.NO, do_eval=False)
+        args = _without_evaluation(args)
     set_seed(args.seed)
     model = build_model()
     facts = facts_of(
         args,
         data["train"],
+        model,
         has_validation="validation" in data,
         has_scores=trainer_options.get("compute_metrics") is not None,
-        width=model.config.d_model,
         num_parameters=model.num_parameters(),
-        is_trained=bool(model.name_or_path),
         is_starter=is_starter,
-        has_conditions=model.config.num_condition_features > 0,
         has_schedule=trainer_options.get("schedule") is not None,
     )
     plan = plan_training(args, facts)
     args = plan.arguments(args)
     logger.info(f"The model has {model.num_parameters():,} parameters.\n{plan.describe(args)}")
-    use_threads(model, args.threads)
     if speed := args.describe_speed():
         logger.info(speed)
+    use_threads(model, args.threads)
     if plan.first_cycle is not None:
         cycles = TwoCyclesCallback(args, plan.first_cycle)
-        callbacks = [*trainer_options.get("callbacks", ()), cycles]
-        trainer_options |= {"callbacks": callbacks, "schedule": cycles.schedule}
+        trainer_options["callbacks"] = [*trainer_options.get("callbacks", ()), cycles]
+        trainer_options["schedule"] = cycles.schedule
     trainer = WeftTrainer(
         model=model,
         args=args,
@@ -134,28 +133,52 @@ def fit(
         **trainer_options,
     )
     trainer.add_callback(ProgressLinesCallback)
-    generation_config = copy.deepcopy(model.generation_config)
-    if args.push_to_hub and args.is_main_process:  # those of an earlier run have texts that nobody chose to publish
-        for name in (PAGE, OUTPUTS):
-            Path(str(args.output_dir), name).unlink(missing_ok=True)
-    if args.overwrite_output_dir and not checkpoint and args.is_main_process:
-        remove_checkpoints(str(args.output_dir))
-    try:
-        result = trainer.train(resume_from_checkpoint=checkpoint)
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(how_to_resume(str(args.output_dir))) from error
-    size = {} if isinstance(data["train"], ShuffledStream) else {"train_samples": len(data["train"])}
-    report(trainer, "train", result.metrics | size)
-    trainer.save_state()
-    model.generation_config = copy.deepcopy(generation_config)  # evaluation fills it with thirty defaults
+    _remove_earlier_run(args, checkpoint)
+    with _same_generation_config(model):
+        _train(trainer, checkpoint)
     save_model_folder(trainer, str(args.output_dir))
-    details = evaluate(trainer)
-    model.generation_config = generation_config
+    with _same_generation_config(model):
+        details = evaluate(trainer)
     if args.push_to_hub:
         trainer.push_to_hub(**details)
     else:
         trainer.create_model_card(**details)
     return trainer
+
+
+def _without_evaluation(args: WeftTrainingArguments) -> WeftTrainingArguments:
+    if args.load_best_model_at_end:
+        raise ValueError("--load-best-model-at-end needs something to evaluate on: give --validation-file.")
+    return replaced(args, eval_strategy=IntervalStrategy.NO, do_eval=False)
+
+
+def _remove_earlier_run(args: WeftTrainingArguments, checkpoint: str | None) -> None:
+    if not args.is_main_process:
+        return
+    if args.push_to_hub:  # those of an earlier run have texts that nobody chose to publish
+        for name in (PAGE, OUTPUTS):
+            Path(str(args.output_dir), name).unlink(missing_ok=True)
+    if args.overwrite_output_dir and not checkpoint:
+        remove_checkpoints(str(args.output_dir))
+
+
+def _train(trainer: WeftTrainer, checkpoint: str | None) -> None:
+    try:
+        result = trainer.train(resume_from_checkpoint=checkpoint)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(how_to_resume(str(trainer.args.output_dir))) from error
+    rows: Any = trainer.train_dataset
+    size = {} if isinstance(rows, ShuffledStream) else {"train_samples": len(rows)}
+    report(trainer, "train", result.metrics | size)
+    trainer.save_state()
+
+
+@contextmanager
+def _same_generation_config(model: Any) -> Iterator[None]:
+    """Put the model's `generation_config` back, which evaluation fills with thirty defaults."""
+    generation_config = copy.deepcopy(model.generation_config)
+    yield
+    model.generation_config = generation_config
 
 
 def report(trainer: WeftTrainer, split: str, scores: dict[str, float]) -> None:
@@ -206,88 +229,90 @@ def fit_pairs(
         ValueError, FileNotFoundError: the arguments or the data are not valid.
     """
     with output_lock(training_args):
-        return _fit_pairs(model_args, data_args, training_args, train_dataset, callbacks, schedule)
+        _check_stream(data_args, training_args, train_dataset)
+        args = _scored(training_args)
+        distributed_config = build_distributed_config(model_args, args)
+        checkpoint = start(args, model_args.model_name_or_path, model_args.tokenizer_name)
+        with args.main_process_first(desc="reading the data"):
+            pairs = Pairs(data_args, train_dataset)
+        columns, first = pairs.columns, pairs.first()
+        logger.info(
+            f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {first[0]!r}\n  {first[1]!r}'
+        )
+        if is_starter := starts_from_starter(model_args, pairs):
+            logger.info("Starting from the included starter (--from-scratch begins with random weights).")
+            model_args = replace(model_args, model_name_or_path=str(STARTER))
+        tokenizer = build_tokenizer(model_args, pairs.texts(), args.is_main_process, checkpoint=checkpoint)
+        # for `trained_columns`
+        tokenizer.init_kwargs["text_columns"] = {"source": columns.source, "target": columns.target}
+        num_pairs = None if data_args.streaming else len(pairs)
+        config = build_config(model_args, tokenizer, len(columns.conditions), num_pairs)
+        if checkpoint:
+            check_same_model(config, checkpoint)
+        seed = args.data_seed if data_args.streaming and args.data_seed is not None else args.seed
+        with args.main_process_first(desc="tokenizing"):
+            data = pairs.encode(tokenizer, config, seed)
+
+        def build() -> WeftForConditionalGeneration:
+            model = build_model(model_args, config, distributed_config)
+            set_generation_defaults(model, _longest_output(pairs, config, data), args)
+            return model
+
+        metrics, outputs = TextMetrics(tokenizer), list[Row]()
+        # the collator lacks the model: it makes its decoder inputs from the labels itself, and finds the pads of its
+        # sources
+        collator = PairCollator(tokenizer, pairs.limits(config), args.device, data_args.pad_to_multiple_of)
+        trainer = fit(
+            build,
+            tokenizer,
+            data,
+            args,
+            partial(_evaluate, data, data_args, model_args, outputs),
+            checkpoint=checkpoint,
+            is_starter=is_starter,
+            callbacks=[*callbacks],
+            schedule=schedule,
+            compute_metrics=metrics if args.predict_with_generate else None,
+            data_collator=collator,
+        )
+        training_report = _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path)
+        return FittedPairs(trainer, first[0], training_report)
 
 
-def _fit_pairs(
-    model_args: ModelArguments,
-    data_args: DataArguments,
-    training_args: WeftTrainingArguments,
-    train_dataset: datasets.IterableDataset | None,
-    callbacks: Sequence[TrainerCallback],
-    schedule: Callable[..., float] | None,
-) -> FittedPairs:
-    _check_stream(data_args, training_args, train_dataset)
-    is_scored = training_args.predict_with_generate is not False
+def _scored(args: WeftTrainingArguments) -> WeftTrainingArguments:
+    """Return arguments by which texts are generated and scored, unless they say otherwise."""
+    is_scored = args.predict_with_generate is not False
     # `TextMetrics` shows sources
-    inputs = ["inputs"] if is_scored else []
-    training_args = replaced(training_args, predict_with_generate=is_scored, include_for_metrics=inputs)
-    distributed_config = build_distributed_config(model_args, training_args)
-    checkpoint = start(training_args, model_args.model_name_or_path, model_args.tokenizer_name)
-    with training_args.main_process_first(desc="reading the data"):
-        pairs = Pairs(data_args, train_dataset)
-    columns, first = pairs.columns, pairs.first()
-    logger.info(
-        f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {first[0]!r}\n  {first[1]!r}'
-    )
-    is_starter = starts_from_starter(model_args, pairs)
-    if is_starter:
-        logger.info("Starting from the included starter (--from-scratch begins with random weights).")
-        model_args = replace(model_args, model_name_or_path=str(STARTER))
-    tokenizer = build_tokenizer(model_args, pairs.texts(), training_args.is_main_process, checkpoint=checkpoint)
-    # for `trained_columns`
-    tokenizer.init_kwargs["text_columns"] = {"source": columns.source, "target": columns.target}
-    num_pairs = None if data_args.streaming else len(pairs)
-    config = build_config(model_args, tokenizer, len(columns.conditions), num_pairs)
-    if checkpoint:
-        check_same_model(config, checkpoint)
-    seed = training_args.seed
-    if data_args.streaming and training_args.data_seed is not None:
-        seed = training_args.data_seed
-    with training_args.main_process_first(desc="tokenizing"):
-        data = pairs.encode(tokenizer, config, seed)
+    return replaced(args, predict_with_generate=is_scored, include_for_metrics=["inputs"] if is_scored else [])
 
-    def build() -> WeftForConditionalGeneration:
-        model = build_model(model_args, config, distributed_config)
-        max_target_length = pairs.limits(config)[1]
-        if not data_args.max_target_length and not data_args.streaming:
-            # an untrained model does not stop by itself, and outputs may be longer than all targets
-            max_target_length = min(max_target_length, 2 * max(map(longest, data.values())) + 16)
-        set_generation_defaults(model, max_target_length, training_args)
-        return model
 
-    outputs: list[Row] = []
+def _longest_output(pairs: Pairs, config: WeftConfig, data: Mapping[str, Any]) -> int:
+    """Return the largest number of tokens that the model writes by default."""
+    limit = pairs.limits(config)[1]
+    if pairs.args.max_target_length or pairs.args.streaming:
+        return limit
+    # an untrained model does not stop by itself, and outputs may be longer than all targets
+    return min(limit, 2 * max(map(longest, data.values())) + 16)
 
-    def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
-        results: list[EvalResult] = []
-        if trainer.args.do_eval:
-            scores = (_evaluated(trainer) or trainer.evaluate()) | {"eval_samples": len(data["validation"])}
-            report(trainer, "eval", scores)
-            results += _results(trainer, "eval", scores)
-            if is_scored:
-                outputs.extend(metrics.rows())
-        if "test" in data:
-            results += _results(trainer, "test", _predict(trainer, data["test"]))
-        return _card_details(data_args, results, model_args)
 
-    metrics = TextMetrics(tokenizer)
-    collator = PairCollator(tokenizer, pairs.limits(config), training_args.device, data_args.pad_to_multiple_of)
-    # the collator lacks the model: it makes its decoder inputs from the labels itself, and finds the pads of its
-    # sources
-    trainer = fit(
-        build,
-        tokenizer,
-        data,
-        training_args,
-        evaluate,
-        checkpoint=checkpoint,
-        is_starter=is_starter,
-        callbacks=[*callbacks],
-        schedule=schedule,
-        compute_metrics=metrics if is_scored else None,
-        data_collator=collator,
-    )
-    return FittedPairs(trainer, first[0], _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path))
+def _evaluate(
+    data: Mapping[str, Any],
+    data_args: DataArguments,
+    model_args: ModelArguments,
+    outputs: list[Row],
+    trainer: WeftTrainer,
+) -> dict[str, Any]:
+    """Score the trained model, add the validation pairs to `outputs`, and return facts for the card."""
+    results: list[EvalResult] = []
+    if trainer.args.do_eval:
+        scores = (_last_scores(trainer) or trainer.evaluate()) | {"eval_samples": len(data["validation"])}
+        report(trainer, "eval", scores)
+        results += _results(trainer, "eval", scores)
+        if isinstance(trainer.compute_metrics, TextMetrics):
+            outputs.extend(trainer.compute_metrics.rows())
+    if "test" in data:
+        results += _results(trainer, "test", _predict(trainer, data["test"]))
+    return _card_details(data_args, results, model_args)
 
 
 def _write_report(
@@ -367,7 +392,7 @@ def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float
     return scores
 
 
-def _evaluated(trainer: WeftTrainer) -> dict[str, float] | None:
+def _last_scores(trainer: WeftTrainer) -> dict[str, float] | None:
     """Return the scores of the last evaluation if this process made it with the trained weights, else None."""
     state, metrics = trainer.state, trainer.compute_metrics
     last = next((entry for entry in reversed(state.log_history) if "eval_loss" in entry), {"step": -1})

@@ -64,7 +64,7 @@ class ModelArguments:
     tokenizer_name: str | None = option(
         None,
         "Folder or Hub id of a tokenizer. Default: that of the model to continue from, else a byte-level BPE "
-        " vocabulary is trained on the training pairs.",
+        "vocabulary is trained on the training pairs.",
     )
     tokenizer_vocab_size: int | None = common_option(
         None, "Largest number of tokens of a trained vocabulary (default: 8,000, merging pairs that occur 100 times)."

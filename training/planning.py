@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from torch.utils.data import IterableDataset
-from transformers import IntervalStrategy, SchedulerType
+from transformers import IntervalStrategy
 from transformers.trainer_utils import has_length
 
 from ..hub.loading import chosen_threads
@@ -68,7 +68,6 @@ class TrainingPlan:
     num_train_epochs: float
     max_steps: int
     learning_rate: float | None
-    lr_scheduler_type: Any
     per_device_train_batch_size: int
     eval_strategy: Any
     eval_steps: float | None
@@ -115,12 +114,15 @@ def replaced(args: Any, **values: Any) -> Any:
     return arguments
 
 
-def facts_of(args: Any, train_dataset: Any, **facts: Any) -> RunFacts:
-    """Return the facts of a run with these training pairs. `facts` are other fields of [`RunFacts`]."""
+def facts_of(args: Any, train_dataset: Any, model: Any = None, **facts: Any) -> RunFacts:
+    """Return the facts of a run with these training pairs and this model. `facts` are other fields of [`RunFacts`]."""
     num_pairs, tokens = len(train_dataset) if has_length(train_dataset) else None, None
     is_counted = args.num_train_epochs is None and getattr(args, "max_tokens_per_batch", None) is not None
     if num_pairs and is_counted and not isinstance(train_dataset, IterableDataset):
         tokens = float(row_lengths(train_dataset, ("input_ids", "labels")).max(axis=0).mean())
+    if model is not None:
+        facts["width"], facts["is_trained"] = getattr(model.config, "d_model", None), bool(model.name_or_path)
+        facts["has_conditions"] = bool(getattr(model.config, "num_condition_features", 1))
     return RunFacts(num_pairs=num_pairs, pair_tokens=tokens, **facts)
 
 
@@ -130,9 +132,6 @@ def plan_training(args: Any, facts: RunFacts) -> TrainingPlan:
     Args:
         args: training arguments, which are only read: [`WeftTrainingArguments`] or those of transformers.
         facts: what the plan depends on besides them.
-
-    Raises:
-        ValueError: the best checkpoint is requested, but there is nothing to evaluate on.
     """
     plan: dict[str, Any] = {field.name: getattr(args, field.name, None) for field in fields(TrainingPlan)[2:]}
     is_weft = isinstance(args, TrainingOptions)
@@ -160,7 +159,6 @@ def plan_training(args: Any, facts: RunFacts) -> TrainingPlan:
             first_cycle, epochs = epochs / (epochs + second), epochs + second
             # not in each epoch: writing 50 texts takes about as long as an epoch
             plan |= {"eval_strategy": IntervalStrategy.STEPS, "eval_steps": 0.125}
-            plan["lr_scheduler_type"] = SchedulerType.COSINE_WITH_RESTARTS
         plan["num_train_epochs"] = epochs
     return TrainingPlan(facts.num_pairs, first_cycle, **plan)
 

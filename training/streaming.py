@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 from torch.utils.data import IterableDataset, get_worker_info
 
+from . import files  # noqa: F401 (it registers the file system by which a worker process reads them)
+
 # Rows that are encoded in one call.
 _ROWS_PER_CALL = 1000
 

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import find_batch_size
 from transformers.trainer_utils import has_length, rotate_checkpoints, seed_worker
 
-from ..common.atomic import put_folder
-from ..hub.export import NOT_UPLOADED
+from ..common.atomic import put_folder, staging_folder
 from ..hub.trained import trained_card
 from ..modeling import WeftPreTrainedModel
 from ..modeling.parallel import is_fully_sharded
@@ -32,13 +30,11 @@ from .batching import TokenBudgetSampler, padded, row_lengths
 from .callbacks import ExpertStatisticsCallback, PushCodeCallback, weft_model
 from .checkpoints import ShardedModelTrainer
 from .muon import Muon, layer_matrices
-from .planning import RunFacts, facts_of, plan_training, replaced
+from .planning import facts_of, plan_training, replaced
 from .router_counts import SumCounts, build_sum_counts
 from .streaming import ShuffledStream
 
 logger = logging.getLogger(__name__)
-
-_SAVING = ".saving-checkpoint"
 
 
 class WeftTrainer(ShardedModelTrainer):
@@ -106,27 +102,17 @@ class WeftTrainer(ShardedModelTrainer):
                 "A ShuffledStream has no end, and the Trainer would take its length for a number of batches: remove "
                 "`__len__`, and set max_steps."
             )
-        config = None if model is None else weft_model(model).config
+        facts = partial(facts_of, train_dataset=train_dataset, has_validation=eval_dataset is not None)
         if args is not None:
-            facts = facts_of(
-                args,
-                train_dataset,
-                has_validation=eval_dataset is not None,
-                width=getattr(config, "d_model", None),
-                is_trained=model is not None and bool(weft_model(model).name_or_path),
-                has_conditions=bool(getattr(config, "num_condition_features", 1)),
-            )
-            args = plan_training(args, facts).arguments(args)
+            args = plan_training(args, facts(args, model=model and weft_model(model))).arguments(args)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
-        self.schedule = schedule
+        self.schedule, weft = schedule, weft_model(self.model)
+        config = weft.config
         _refuse_lost_noise(self.args, config)
         refuse_other_engines(self.args)
         check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
-        weft = weft_model(self.model)
-        config = weft.config
         if self.args.learning_rate is None:  # `model_init` has only built the model now
-            facts = RunFacts(width=config.d_model, is_trained=bool(weft.name_or_path))
-            self.args = replaced(self.args, learning_rate=plan_training(self.args, facts).learning_rate)
+            self.args = plan_training(self.args, facts(self.args, model=weft)).arguments(self.args)
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.add_callback(PushCodeCallback())
         generation_config = getattr(weft, "generation_config", None)
@@ -423,29 +409,24 @@ class WeftTrainer(ShardedModelTrainer):
     def _save_checkpoint(self, model, trial) -> None:
         """Save into a staging folder, and move the checkpoint to its name when all files are written."""
         folder, name = Path(super()._get_output_dir(trial)), f"checkpoint-{self.state.global_step}"
-        saving, final = folder / _SAVING, folder / name
-        self._staging = saving / NOT_UPLOADED
-        if self.args.should_save:
-            shutil.rmtree(saving, ignore_errors=True)  # left by a run that was killed while saving
-        self.accelerator.wait_for_everyone()
+        final = folder / name
         try:
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()  # each process writes its own random state
-            if self.state.best_model_checkpoint == str(self._staging / name):
-                self.state.best_model_checkpoint = str(final)
-            if self.args.should_save:
-                self.state.save_to_json(str(self._staging / name / TRAINER_STATE_NAME))  # with this path
-                # the same step may be saved again, at the end of an epoch
-                put_folder(self._staging / name, final, saving / "replaced")
-                rotate_checkpoints(
-                    output_dir=str(folder),
-                    save_total_limit=self.args.save_total_limit,
-                    best_model_checkpoint=self.state.best_model_checkpoint,
-                    use_mtime=True,
-                )
+            with staging_folder(folder, ".saving-checkpoint", self) as self._staging:
+                super()._save_checkpoint(model, trial)
+                self.accelerator.wait_for_everyone()  # each process writes its own random state
+                if self.state.best_model_checkpoint == str(self._staging / name):
+                    self.state.best_model_checkpoint = str(final)
+                if self.args.should_save:
+                    self.state.save_to_json(str(self._staging / name / TRAINER_STATE_NAME))  # with this path
+                    # the same step may be saved again, at the end of an epoch
+                    put_folder(self._staging / name, final, self._staging / "replaced")
+                    rotate_checkpoints(
+                        output_dir=str(folder),
+                        save_total_limit=self.args.save_total_limit,
+                        best_model_checkpoint=self.state.best_model_checkpoint,
+                        use_mtime=True,
+                    )
         finally:
-            if self.args.should_save:
-                shutil.rmtree(saving, ignore_errors=True)
             self._staging = None
         self.accelerator.wait_for_everyone()
         if self.args.push_to_hub:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ...common.packed import check_file, most_text
+from ...common.packed import most_text
 from ...common.tables import named_errors, read_table, text_of
 from ..tree import Route
 from .formats import DMS, NoRoute, Part, parts_of, route_of_text
@@ -101,7 +101,6 @@ def read_entries(path: Path, progress: Callable[[int], None] | None = None) -> I
         OSError: the file cannot be opened.
     """
     before = 0
-    check_file(str(path))  # at once, because the entries of a bomb also take time
     with path.open("rb") as raw, named_errors(path):
         # bytes that are not UTF-8 concern only the line that contains them
         for entry in _entries(text_of(raw, str(path), errors="surrogateescape"), path):

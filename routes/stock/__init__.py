@@ -1,11 +1,10 @@
 """The molecules that can be bought, and what is known of them."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ...common.lazy import lazy_names
 
-def __getattr__(name: str) -> Any:
-    if name != "Stock":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if TYPE_CHECKING:
     from .stock import Stock  # needs RDKit and NumPy, which offers do not
 
-    return Stock
+__getattr__, __all__ = lazy_names(__name__, __file__)

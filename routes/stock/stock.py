@@ -19,7 +19,6 @@ from rdkit import Chem, rdBase
 
 from ...common.atomic import atomic_write
 from ...common.folders import cache_folder
-from ...common.packed import check_file
 from ...common.progress import Progress
 from ...common.workers import WorkerProcesses
 from ..chemistry.forms import OTHER_SALT, OTHER_TAUTOMER, graph, parent_form, salt_in_words, tautomers
@@ -186,7 +185,6 @@ class Stock:
 
     @classmethod
     def _read(cls, path: Path, workers: int, progress: bool, column: str | None) -> Stock:
-        check_file(str(path))  # at once, because the entries of a bomb also take time
         entries = read_entries(path, column)
         head = list(itertools.islice(entries, LOOK_AT))
         if not head:

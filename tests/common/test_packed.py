@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from weftformer.common.packed import VARIABLE, BoundedText
+from weftformer.common.packed import VARIABLE
 from weftformer.routes.files.entries import read_entries
 from weftformer.routes.files.targets import read_targets, targets_in
 from weftformer.routes.judging.library_files import read_rows
@@ -91,13 +91,17 @@ def test_a_limit_that_is_no_number_is_refused(tmp_path, monkeypatch):
         list(read_entries(tmp_path / "a"))
 
 
-@pytest.mark.parametrize("read", [GZIP[0], GZIP[1]])
-def test_a_bomb_is_refused_before_its_entries_are_read(tmp_path, monkeypatch, read):
-    monkeypatch.setenv(VARIABLE, "1")
-    monkeypatch.setattr(BoundedText, "__next__", lambda _: pytest.fail("a line was read"))
-    (tmp_path / "a.smi").write_bytes(gzip.compress(b"CCO\n" * (SIZE // 4)))
-    with pytest.raises(ValueError, match="unpacks to more than"):
-        read(tmp_path / "a.smi")
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize("line", [b"C\tO\n", b'{"source": "C", "target": "O"}\n'], ids=["txt", "jsonl"])
+def test_shards_of_a_stream_are_checked_while_they_are_read(tmp_path, monkeypatch, ending, line):
+    monkeypatch.setenv(VARIABLE, "20")
+    for number, rows in enumerate((3, (21 << 20) // len(line))):
+        name = f"{number}.{'txt' if line[:1] == b'C' else 'jsonl'}{ending}"
+        (tmp_path / name).write_bytes(PACKED[ending](line * rows))
+    tables = load_file_stream(f"{tmp_path}/*").with_format("arrow").iter(100_000)
+    assert next(tables)[:1].to_pylist() == [{"source": "C", "target": "O"}]
+    with pytest.raises(ValueError, match="unpacks to more than 20 MiB"):
+        list(tables)
 
 
 def test_a_pipe_is_read_once(tmp_path):

@@ -151,6 +151,11 @@ MEMORY = "error: There is not enough memory: use fewer beams, smaller batches or
         (PermissionError("no"), 1, "error: no"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ..."), 1, MEMORY),
         (MemoryError(), 1, MEMORY),
+        (
+            ChildProcessError("it ran out of memory (try fewer workers)"),
+            1,
+            "error: it ran out of memory (try fewer workers)",
+        ),
         (type("PanicException", (BaseException,), {})("a pattern"), 1, "error: a pattern"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],

@@ -3,13 +3,14 @@
 import json
 import os
 import shlex
+from dataclasses import fields
 
 import pytest
 import torch
 
 from weftformer.common.overrides import parse_overrides
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import WeftTrainingArguments, arguments
+from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments, arguments
 
 NEEDED = ["--train-file", "a.csv", "--use-cpu", "--output-dir", "out"]
 
@@ -57,6 +58,11 @@ def test_messages(argv, message):
     with pytest.raises((ValueError, FileNotFoundError)) as raised:
         parse_arguments(argv)
     assert message in str(raised.value)
+
+
+def test_help_has_one_blank_between_words():
+    kinds = (ModelArguments, DataArguments, WeftTrainingArguments)
+    assert not [field.name for kind in kinds for field in fields(kind) if "  " in field.metadata.get("help", "")]
 
 
 @pytest.mark.parametrize(
