@@ -4,7 +4,8 @@ Shape suffixes: L layers of the decoder, B sources, S beams of each, W = B * S r
 source positions, K width of a head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.nn.functional import pad
@@ -25,6 +26,7 @@ class FastPathRequest(EncoderDecoderCache):
         prefix_mask: mask of shape (B, prefix), 0 for pads in a prefix. None if there are none.
         source_mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
         length: the largest number of tokens in a row, if known.
+        decode: the search that takes the place of transformers' own.
     """
 
     def __init__(
@@ -34,10 +36,11 @@ class FastPathRequest(EncoderDecoderCache):
         prefix_mask: torch.Tensor | None = None,
         source_mask: torch.Tensor | None = None,
         length: int = 0,
+        decode: Callable[..., Any] | None = None,
     ):
         # without the configuration, because transformers would copy it; all layers are the same
         super().__init__(DynamicCache(), DynamicCache())
-        self.config, self.beams, self.length = config, beams, length
+        self.config, self.beams, self.length, self.decode = config, beams, length, decode
         self.prefix_mask, self.source_mask = prefix_mask, source_mask
 
 

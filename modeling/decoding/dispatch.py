@@ -28,7 +28,7 @@ from .cache import FastPathRequest
 from .compiled import has_compiled_folder
 from .continuous import needs_more
 from .graph import GraphSearch, kind_of
-from .search import decode as decode  # for the loop of `generate`, which knows this module alone
+from .search import decode
 from .step import GROWING_ROTARY
 
 logger = logging.get_logger(__name__)
@@ -196,12 +196,7 @@ def prepared_request(
     prefix_mask, source_mask = (
         m[::beams] if m is not None and len(m) > batch_size else m for m in (prefix_mask, source_mask)
     )
-    return FastPathRequest(model.config, beams, prefix_mask, source_mask, generation_config.max_length)
-
-
-def is_prepared(model_kwargs: dict[str, Any]) -> bool:
-    """Return whether `generate` has prepared a request, with these inputs, for the fast path."""
-    return isinstance(model_kwargs.get(CACHE), FastPathRequest)
+    return FastPathRequest(model.config, beams, prefix_mask, source_mask, generation_config.max_length, decode)
 
 
 def reason_against_graphs(model: Any) -> str | None:
