@@ -256,13 +256,7 @@ class _State:
         )
 
 
-def graph_search(model: Any) -> GraphSearch | None:
-    """Return the graphs of searches for the model as it is now, or None if there cannot be any."""
-    graphs = _graphs(model)
-    return None if isinstance(graphs, str) else graphs
-
-
-def _graphs(model: Any) -> GraphSearch | str:
+def graph_search(model: Any) -> GraphSearch | str:
     """Return the graphs of searches for the model as it is now, or why there cannot be any."""
     if not has_compiled_folder():
         return _NOT_COMPILED
@@ -315,7 +309,7 @@ def _compiled_request(
             return "the source is not in tensors of two dimensions on the device of the model"
     if not input_ids.numel():
         return "the source is empty"
-    graphs = _graphs(model)
+    graphs = graph_search(model)
     if isinstance(graphs, str):
         return graphs
     configs = {} if generation_config is None else vars(generation_config), vars(model.generation_config)
