@@ -1,6 +1,6 @@
 """Weft: one encoder-decoder family for Hugging Face transformers.
 
-Importing it registers the family with transformers' Auto classes ([`register`]), and DirectMultiStep's search.
+Importing it registers the family with transformers' Auto classes ([`register`]).
 """
 
 from .family import (
@@ -15,10 +15,8 @@ from .family import (
     register,
     register_preset,
 )
-from .routes.planning.sqrt_length_search import sqrt_length_beam_search
 
 register()
-WeftForConditionalGeneration.searches = {"sqrt_length": lambda: sqrt_length_beam_search}
 
 __all__ = [
     "WeftConfig",

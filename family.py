@@ -21,17 +21,19 @@ from .modeling import (  # noqa: F401, public names
     parallel,
 )
 from .modeling.decoding import dispatch
+from .modeling.decoding.sqrt_length import sqrt_length_search
 
 
 def register() -> None:
     """Make the family known to transformers, and give its classes the parts that only the package has.
 
     The code that travels with weights does not have these parts, so the classes do not import them: splitting over
-    processes, the fast path of decoding, the writing of that code, and the model card.
+    processes, the fast path of decoding, DirectMultiStep's search, the writing of that code, and the model card.
     """
     WeftConfig.package = SimpleNamespace(
         parallel=parallel,
         fast_path=dispatch,
+        sqrt_length_search=sqrt_length_search,
         export_code=export_code,
         check_code=check_code,
         saving=saving,

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration
+from ..modeling.losses import token_scores
 
 # for log-probabilities in fp32; the measured differences are a thousandth of it
 TOLERANCE = 1e-3
@@ -263,7 +264,7 @@ def compare_ctranslate2(
     logits = model(
         input_ids=sources, attention_mask=mask, decoder_input_ids=torch.cat([starts, targets], dim=1)
     ).logits
-    expected = logits.log_softmax(dim=-1).gather(-1, torch.cat([targets, ends], dim=1)[..., None])[..., 0]
+    expected = token_scores(logits, torch.cat([targets, ends], dim=1))
     return (expected - torch.tensor([result.log_probs for result in scored])).abs().max().item()
 
 

@@ -11,6 +11,7 @@ import torch
 
 from ..common.watching import Watch
 from ..modeling.decoding import Found, reason_against
+from ..modeling.losses import text_scores, token_scores
 
 
 def is_continuous(model: Any, **settings: Any) -> bool:
@@ -88,17 +89,18 @@ class BatchSearch:
             max_new_tokens = self.model.config.max_target_positions + 1 - length
         output = self.model.generate(
             **inputs, **self.settings, do_sample=False, max_new_tokens=max_new_tokens, max_length=None,
-            return_dict_in_generate=True, only_sequences=beams > 1,
+            return_dict_in_generate=self.has_scores, only_sequences=beams > 1,
             output_scores=self.has_scores and beams > 1,
             output_logits=self.has_scores and beams == 1,  # several beams have scores
             logits_processor=[*self.watch, *self.processors(tickets), *([] if watch is None else [watch])],
         )  # fmt: skip
         self.remove(tickets)
-        ids = output.sequences.view(len(tickets), -1, output.sequences.shape[1])
+        sequences = output.sequences if self.has_scores else output
+        ids = sequences.view(len(tickets), -1, sequences.shape[1])
         scores = self._scores(output, length).view(ids.shape[:2]) if self.has_scores else torch.zeros(ids.shape[:2])
         return [
-            Found(ticket, sequences[0, :length].tolist(), sequences[:, length:].tolist(), row_scores.tolist())
-            for ticket, sequences, row_scores in zip(tickets, ids, scores, strict=True)
+            Found(ticket, texts[0, :length].tolist(), texts[:, length:].tolist(), row_scores.tolist())
+            for ticket, texts, row_scores in zip(tickets, ids, scores, strict=True)
         ]
 
     def _scores(self, output: Any, length: int) -> torch.Tensor:
@@ -106,12 +108,5 @@ class BatchSearch:
         if getattr(output, "sequences_scores", None) is not None:
             return output.sequences_scores
         # the model's own logits, because the rest does not become likelier when processors rule tokens out
-        steps = self.model.compute_transition_scores(output.sequences, output.logits, normalize_logits=True)
-        # everything after the end is padding
-        ends = self.model.generation_config.eos_token_id
-        is_end = torch.isin(
-            output.sequences[:, length:], torch.as_tensor(-1 if ends is None else ends).to(steps.device)
-        )
-        ended = is_end.cumsum(dim=1)
-        after = torch.nn.functional.pad(ended[:, :-1], (1, 0)).bool()
-        return steps.masked_fill(after, 0.0).sum(dim=1)
+        ids, ends = output.sequences[:, length:], self.model.generation_config.eos_token_id
+        return text_scores(token_scores(torch.stack(output.logits, dim=1), ids), ids, ends)

@@ -10,6 +10,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ..modeling.decoding import ContinuousSearch
+from ..modeling.losses import is_end, text_scores, token_scores
 from ..tokenization.checks import decode_texts, encode_checked
 from .search import BatchSearch, is_continuous
 
@@ -74,7 +75,9 @@ class TextPool:
     def __init__(self, task: TextTask, beams: int, watch: Callable[[], None]):
         self.task = task
         self.search: ContinuousSearch | BatchSearch
-        if is_continuous(task.model, num_beams=beams):
+        two_texts = torch.zeros(2, 2, dtype=torch.long, device=task.model.device)
+        is_compiled = task.model.decoder_for(two_texts, num_beams=beams).name == "compiled"  # for whole batches alone
+        if not is_compiled and is_continuous(task.model, num_beams=beams):
             self.search = ContinuousSearch(task.model, num_beams=beams)
         else:
             self.search = BatchSearch(task.model, watch=watch, has_scores=False, num_beams=beams)
@@ -216,7 +219,7 @@ class TextTask:
         )
         count = settings.candidates
         scores = self._log_probabilities(tensors, sequences, count) if with_scores else [None] * len(sequences)
-        is_cut = (~self._is_end(sequences[:, 1:]).any(1)).tolist()
+        is_cut = (~is_end(sequences[:, 1:], self.model.generation_config.eos_token_id).any(1)).tolist()
         texts = decode_texts(self.tokenizer, sequences)
         outputs = [GeneratedText(*row) for row in zip(texts, scores, is_cut, strict=True)]
         groups = [outputs[start : start + count] for start in range(0, len(outputs), count)]
@@ -234,10 +237,6 @@ class TextTask:
             tensors["condition_values"] = torch.tensor([input.conditions for input in inputs])
         return {name: value.to(self.model.device) for name, value in tensors.items()}
 
-    def _is_end(self, tokens: torch.Tensor) -> torch.Tensor:
-        ends = self.model.generation_config.eos_token_id
-        return torch.isin(tokens, torch.as_tensor(-1 if ends is None else ends, device=tokens.device))
-
     def _log_probabilities(
         self, tensors: dict[str, torch.Tensor], sequences: torch.Tensor, candidates: int
     ) -> list[float]:
@@ -250,7 +249,6 @@ class TextTask:
             prefixes, targets = sequences[rows, :-1], sequences[rows, 1:]
             part = {name: value[rows] for name, value in sources.items()}
             logits = self.model(**part, decoder_input_ids=prefixes, use_cache=False).logits
-            log_p = logits.float().log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-            is_end = self._is_end(targets).int()
-            scores += log_p.masked_fill(is_end.cumsum(1) > is_end, 0.0).sum(1).tolist()
+            ends = self.model.generation_config.eos_token_id
+            scores += text_scores(token_scores(logits, targets), targets, ends).tolist()
         return scores

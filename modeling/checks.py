@@ -225,13 +225,15 @@ def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batc
         )
 
 
-def check_labels(labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> None:
+def check_labels(model: Any, labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> None:
     _check_shape(labels, "labels")
     if decoder_inputs is not None and decoder_inputs.shape[:2] != labels.shape:
         raise ValueError(
             f"`labels` has shape {tuple(labels.shape)}, but the decoder's input has shape "
             f"{tuple(decoder_inputs.shape)}: make them equal, or leave the input out."
         )
+    if reads_values(model, labels.device):
+        check_ids(labels.masked_fill(labels == -100, 0), model.config.target_vocab_size, "labels")
 
 
 def check_router_losses(config: WeftConfig, from_trainer: bool) -> None:

@@ -1,18 +1,17 @@
 """Weft's additions to transformers' `generate`: defaults for inputs, checks before the first step, other searches."""
 
 import inspect
-from collections.abc import Callable
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from transformers import Cache, DynamicCache, GenerationMixin, LogitsProcessor, LogitsProcessorList
 from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput, GenerationMode
 
-from .attention import new_cache, repeated_cache, self_attention_cache
+from .attention import repeated_cache, self_attention_cache
 from .checks import as_encoder_outputs, check_ids, mask_of_pads
 from .transformers_names import CACHE, HasCache, named_arguments, rename_cache
 
@@ -79,13 +78,6 @@ class _WithoutCuDNN:
 without_cudnn = _WithoutCuDNN()
 
 
-def _needs_package() -> Callable:
-    raise ValueError(
-        'custom_generate="sqrt_length" needs the package: pip install weftformer, and import weftformer before '
-        "loading."
-    )
-
-
 @dataclass
 class WeftGenerateOutput(HasCache, GenerateEncoderDecoderOutput):
     """The output of greedy search and sampling, whose cache is both `cache` and `past_key_values`."""
@@ -114,9 +106,6 @@ class DecoderChoice(NamedTuple):
 
 class WeftGenerationMixin(GenerationMixin):
     """`generate` with the plain path of decoding, and attributes through which the installed package extends it."""
-
-    # Names for `custom_generate` besides repositories on the Hub, each with a function that returns the search.
-    searches: ClassVar[dict[str, Callable[[], Callable]]] = {"sqrt_length": _needs_package}
 
     @property
     def fast_path(self) -> Any:
@@ -194,32 +183,59 @@ class WeftGenerationMixin(GenerationMixin):
             if "generate" not in self.__dict__:
                 package.parallel.gather_for_generate(self)
                 return self.generate(inputs, generation_config, logits_processor, *args, **kwargs)
-        kwargs.pop("labels", None)  # Seq2SeqTrainer passes its whole batch
         kwargs = rename_cache(kwargs, CACHE)
-        if kwargs.get("encoder_outputs") is not None:
-            # a copy: `generate` expands it for the beams in place
-            kwargs["encoder_outputs"] = as_encoder_outputs(kwargs["encoder_outputs"])
+        kwargs.pop("labels", None)  # Seq2SeqTrainer passes its whole batch
+        source = inputs if inputs is not None else kwargs.get("input_ids")
+        generation_config = self._choose_search(generation_config, kwargs)
+        self._check_ids(source, kwargs)
+        self._complete_inputs(source, generation_config, kwargs)
+        if self.fast_path is not None and not args and not torch.is_grad_enabled():
+            texts = self.fast_path.compiled_texts(self, source, generation_config, logits_processor or (), kwargs)
+            if texts is not None:
+                return texts
+        return self._generate_guarded(inputs, generation_config, logits_processor or [], *args, **kwargs)
+
+    def _choose_search(self, generation_config: Any, kwargs: dict[str, Any]) -> Any:
+        """Replace the name of Weft's other search by the search. Return the settings of a request."""
         search = kwargs.get("custom_generate")
-        if search in self.searches:
-            kwargs["custom_generate"] = self.searches[search]()
+        if search == "sqrt_length":
+            if self.config.package is None:
+                raise ValueError(
+                    'custom_generate="sqrt_length" needs the package: pip install weftformer, and import weftformer '
+                    "before loading."
+                )
+            kwargs["custom_generate"] = self.config.package.sqrt_length_search
         elif search is not None and not getattr(search, "takes_fast_path", False):
             configs = [config for config in (generation_config, self.generation_config) if config is not None]
+            has_cache = kwargs.get(CACHE) is not None or "cache_implementation" in kwargs
             # another search may rely on this cache, so it is the default unless the caller names one
-            names_cache = kwargs.get(CACHE) is not None or any(config.cache_implementation for config in configs)
-            if not names_cache and generation_config is None:
-                kwargs.setdefault("cache_implementation", "dynamic")
-            elif not names_cache and "cache_implementation" not in kwargs:
+            if has_cache or any(config.cache_implementation for config in configs):
+                return generation_config
+            if generation_config is None:
+                kwargs["cache_implementation"] = "dynamic"
+            else:
                 generation_config = copy(generation_config)
                 generation_config.cache_implementation = "dynamic"
-        source = inputs if inputs is not None else kwargs.get("input_ids")
-        if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
-            ends = self.config.eos_token_id, (generation_config or self.generation_config).eos_token_id
-            kwargs["attention_mask"] = mask_of_pads(source, self.config.pad_token_id, *ends)
-        # in every request, because a bad id may make the device unusable; `forward` checks only the first batch
+        return generation_config
+
+    def _check_ids(self, source: Any, kwargs: dict[str, Any]) -> None:
+        """Raise a ValueError if a vocabulary lacks an id.
+
+        Every request is checked, because a bad id may make the device unusable. `forward` checks only the first batch.
+        """
         sizes = {"input_ids": self.config.vocab_size, "decoder_input_ids": self.config.target_vocab_size}
         for name, ids in (("input_ids", source), ("decoder_input_ids", kwargs.get("decoder_input_ids"))):
             if isinstance(ids, torch.Tensor) and ids.ndim == 2 and ids.numel() and not ids.is_floating_point():
                 check_ids(ids, sizes[name], name)
+
+    def _complete_inputs(self, source: Any, generation_config: Any, kwargs: dict[str, Any]) -> None:
+        """Add masks that are not given, and bring other inputs into the form that transformers expects."""
+        if kwargs.get("encoder_outputs") is not None:
+            # a copy: `generate` expands it for the beams in place
+            kwargs["encoder_outputs"] = as_encoder_outputs(kwargs["encoder_outputs"])
+        if kwargs.get("attention_mask") is None and isinstance(source, torch.Tensor) and source.ndim == 2:
+            ends = self.config.eos_token_id, (generation_config or self.generation_config).eos_token_id
+            kwargs["attention_mask"] = mask_of_pads(source, self.config.pad_token_id, *ends)
         positions = kwargs.get("position_ids")
         if positions is not None and (positions.ndim == 1 or positions.shape[0] == 1):
             kwargs["position_ids"] = positions.view(1, -1).expand(self._batch_size(source, kwargs), -1)
@@ -227,13 +243,12 @@ class WeftGenerationMixin(GenerationMixin):
         if cache is not None and prefix is not None and prefix.shape[1] > cache.get_seq_length() > 0:
             # without a mask of this length, transformers takes all ids as new ones and adds them to the cache
             kwargs.setdefault("decoder_attention_mask", torch.ones_like(prefix))
-        if self.fast_path is not None and not args and not torch.is_grad_enabled():
-            texts = self.fast_path.compiled_texts(self, source, generation_config, logits_processor or (), kwargs)
-            if texts is not None:
-                return texts
-        # before the user's processors, so that their scores are not taken for the model's
+
+    def _generate_guarded(self, inputs, generation_config, processors, *args, **kwargs):
+        """Call transformers' `generate`, and raise a ValueError if the scores of a step are not finite."""
         guard = RefuseNonFiniteScores()
-        processors = LogitsProcessorList([guard, *(logits_processor or [])])
+        # before the user's processors, so that their scores are not taken for the model's
+        processors = LogitsProcessorList([guard, *processors])
         try:
             with without_cudnn if self.device.type == "cuda" else nullcontext():
                 generate = inspect.unwrap(super().generate.__func__)
@@ -331,26 +346,19 @@ class WeftGenerationMixin(GenerationMixin):
             sequences, scores, beam_indices, normalize_logits
         )
 
-    def _sample(self, *args, synced_gpus: bool = False, **kwargs):
-        if self._takes_fast_path(kwargs, synced_gpus):
-            return self.fast_path.decode(self, *args, **kwargs)
-        return super()._sample(*args, synced_gpus=synced_gpus, **kwargs)
+    def _sample(self, *args, **kwargs):
+        return self._search(super()._sample, args, kwargs)
 
-    def _beam_search(self, *args, synced_gpus: bool = False, **kwargs):
-        if self._takes_fast_path(kwargs, synced_gpus):
-            return self.fast_path.decode(self, *args, **kwargs)
-        model = self._with_target_vocabulary()
-        return super(WeftGenerationMixin, model)._beam_search(*args, synced_gpus=synced_gpus, **kwargs)
+    def _beam_search(self, *args, **kwargs):
+        return self._search(super(WeftGenerationMixin, self._with_target_vocabulary())._beam_search, args, kwargs)
 
-    def _takes_fast_path(self, model_kwargs: dict[str, Any], synced_gpus: bool) -> bool:
-        """Return whether a request takes the fast path.
-
-        A request that was prepared for the fast path but may not take it gets an ordinary cache.
-        """
-        is_prepared = self.fast_path is not None and self.fast_path.is_prepared(model_kwargs)
-        if is_prepared and synced_gpus:  # a finished process repeats whole forward passes until all have finished
-            model_kwargs[CACHE] = new_cache(self.config)
-        return is_prepared and not synced_gpus
+    def _search(self, plain_search: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Search on the fast path if the cache is its own, else as transformers does."""
+        decode = getattr(kwargs.get(CACHE), "decode", None)
+        if decode is None or kwargs.get("synced_gpus"):  # a finished process repeats forward passes until all have
+            return plain_search(*args, **kwargs)
+        kwargs.pop("synced_gpus", None)
+        return decode(self, *args, **kwargs)
 
     def _reorder_cache(self, cache, beam_idx):
         """Reorder the cache of beam search, except the keys and values of the source, which all of its beams share.

@@ -1,4 +1,5 @@
-"""Cross-entropy over the labels that are not -100, from logits or in chunks of states, and the losses of routers.
+"""Cross-entropy over the labels that are not -100, from logits or in chunks of states, scores of texts, and the losses
+of routers.
 
 Shape suffixes: N tokens, D width, V vocabulary, E experts, K experts per token.
 """
@@ -45,6 +46,22 @@ def cross_entropy(
         logits_NV, flat_N, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
     )
     return total / counted_items(labels, num_items_in_batch).to(total.device)
+
+
+def token_scores(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Return the log-probabilities of ids (...), by logits of shape (..., V)."""
+    return logits.float().log_softmax(dim=-1).gather(-1, ids[..., None])[..., 0]
+
+
+def is_end(ids: torch.Tensor, ends: Any) -> torch.Tensor:
+    """Return which ids end a text. `ends` are the ids of the end tokens, None if there are none."""
+    return torch.isin(ids, torch.as_tensor(-1 if ends is None else ends, device=ids.device))
+
+
+def text_scores(scores: torch.Tensor, ids: torch.Tensor, ends: Any) -> torch.Tensor:
+    """Return the log-probability of each text (rows,) up to its first end token, by those of its tokens."""
+    ended = is_end(ids, ends).int()
+    return scores.masked_fill(ended.cumsum(dim=1) > ended, 0.0).sum(dim=1)
 
 
 # Number of logits in a chunk: a CPU is fastest if they fit into its cache, a GPU if the products are large.

@@ -6,6 +6,7 @@ heads have the same mask), L queries, M keys.
 """
 
 import inspect
+from copy import copy
 
 import torch
 from transformers import Cache
@@ -120,12 +121,19 @@ def key_mask_of(mask: torch.Tensor | None, batch: int) -> torch.Tensor | None:
 
 
 def decoder_mask(
-    config: WeftConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, cache: Cache | None
+    config: WeftConfig,
+    inputs_embeds: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    cache: Cache | None,
+    is_causal: bool | None = None,
 ):
-    """Return the mask of the decoder's self-attention. It is causal unless `config.is_causal` is False."""
+    """Return the mask of the decoder's self-attention. It is causal unless `is_causal` is False."""
     refuse_lost_bias(config)
     if attention_mask is not None and attention_mask.ndim == 4:
         return _user_mask(attention_mask, attention_implementation(config), inputs_embeds.dtype)
+    if is_causal is not None:
+        config = copy(config)
+        config.is_causal = is_causal
     return create_causal_mask(
         config=config,
         inputs_embeds=inputs_embeds,

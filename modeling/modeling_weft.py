@@ -1,4 +1,4 @@
-"""The whole model in one file: outputs, layers, the two stacks, the models.
+"""The whole model on one page: outputs, layers, the two stacks, the models. Its parts are in the files beside it.
 
 Shape suffixes: B batch, S source tokens, T target tokens of this call, D model width.
 """
@@ -6,12 +6,12 @@ Shape suffixes: B batch, S source tokens, T target tokens of this call, D model 
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, NamedTuple, Unpack, cast
 
 import torch
 from torch import nn
@@ -827,7 +827,7 @@ class WeftDecoder(WeftStack):
         key_positions = self._key_positions(positions, position_ids is not None, visible_mask, own_cache)
 
         embeds = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        mask = decoder_mask(self._masking(is_causal), embeds, attention_mask, own_cache)
+        mask = decoder_mask(self.config, embeds, attention_mask, own_cache, is_causal)
         source_mask = source_positions = None
         if encoder_hidden_states is not None:
             check_states(encoder_hidden_states, self.config.d_model, "encoder_hidden_states", batch)
@@ -911,14 +911,6 @@ class WeftDecoder(WeftStack):
         if self.config.has_two_vocabularies:
             self.config.decoder_vocab_size = table.num_embeddings
         return table
-
-    def _masking(self, is_causal: bool | None) -> WeftConfig:
-        """Return the configuration that transformers builds a mask from, with `is_causal` if it is given."""
-        if is_causal is None:
-            return self.config
-        config = copy(self.config)
-        config.is_causal = is_causal
-        return config
 
     def _source_positions(self, position_ids: Any, states: torch.Tensor, mask: torch.Tensor | None) -> TokenPositions:
         """Return the given or the default positions of the source, which cross-attention reads."""
@@ -1143,6 +1135,14 @@ class WeftModel(WeftPreTrainedModel):
         return shift_tokens_right(self.config, input_ids)
 
 
+class RouterUse(NamedTuple):
+    """What a call needs the logits of the routers for: to return them, for their losses, and to count their load."""
+
+    returns_logits: bool
+    has_losses: bool
+    counts_load: bool
+
+
 class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
     """Encoder, decoder and a head that scores the target vocabulary, for training on pairs and for generating.
 
@@ -1239,26 +1239,13 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)  # here, because the losses read it too
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
-            check_labels(labels, decoder_inputs)
+            check_labels(self, labels, decoder_inputs)
             labels = cast(torch.LongTensor, labels.long())
-            if reads_values(self, labels.device):
-                check_ids(labels.masked_fill(labels == -100, 0), self.config.target_vocab_size, "labels")
-            use_cache = False
             if decoder_inputs is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            is_causal = kwargs.get("is_causal") is not False
-            if self.training and is_causal and decoder_attention_mask is None and self.config.has_sparse_layers:
-                # the positions after the last label that is not -100 are padding: they change no score that counts
-                # (a sum, because Triton cannot compile a running maximum of booleans)
-                kwargs["decoder_token_mask"] = labels.ne(-100).flip(-1).cumsum(-1).flip(-1) > 0
-        wants_routers = kwargs.pop("output_router_logits", None)
-        wants_routers = self.config.output_router_logits if wants_routers is None else wants_routers
-        is_sparse, learns = self.config.has_sparse_layers, self.training and torch.is_grad_enabled()
-        if is_sparse and learns and labels is None and not wants_routers:
-            check_router_losses(self.config, from_trainer=num_items_in_batch is not None)
-        has_router_losses = is_sparse and (labels is not None or wants_routers)
-        is_balanced = is_sparse and self.config.router_bias_update_rate > 0
-        counts_load = is_balanced and (self.training if labels is not None else learns)
+            use_cache, kwargs = False, self._with_token_mask(kwargs, labels, decoder_attention_mask)
+        wants_logits = kwargs.pop("output_router_logits", None)
+        routers = self._use_of_routers(wants_logits, labels is not None, num_items_in_batch is not None)
         outputs = self.model(
             input_ids,
             attention_mask,
@@ -1272,53 +1259,61 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             position_ids=position_ids,
             condition_values=condition_values,
             encoder_attention_mask=encoder_attention_mask,
-            output_router_logits=wants_routers or has_router_losses or counts_load,
+            output_router_logits=any(routers),
             **kwargs,
         )
-        columns_to_score = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        states_to_score = outputs.last_hidden_state[:, columns_to_score]
-        loss = aux_loss = z_loss = None
-        is_plain = type(self).compute_logits is WeftForConditionalGeneration.compute_logits
-        is_chunked = labels is not None and is_plain and chunks_loss(self.lm_head, chunked_loss, self.training)
-        logits = None if is_chunked else self.compute_logits(states_to_score)
-        if labels is not None:
-            settings = (labels[:, columns_to_score], smoothing, num_items_in_batch)
-            if logits is None:
-                loss = chunked_cross_entropy(states_to_score, self.lm_head, *settings)
-            else:
-                loss = cross_entropy(logits, *settings)
-        if has_router_losses or counts_load:
-            batch, length = outputs.last_hidden_state.shape[:2]
+        columns = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        states, scored_labels = outputs.last_hidden_state, None if labels is None else labels[:, columns]
+        loss, logits = self._scores(states[:, columns], scored_labels, smoothing, num_items_in_batch, chunked_loss)
+        aux_loss = z_loss = None
+        if routers.has_losses or routers.counts_load:
             # without labels, all target tokens count that a mask shows
-            targets = (
-                outputs.last_hidden_state.new_zeros(batch, length, dtype=torch.long) if labels is None else labels
-            )
+            targets = states.new_zeros(states.shape[:2], dtype=torch.long) if labels is None else labels
             non_pads = self.non_pad_tokens(targets, input_ids, attention_mask, decoder_attention_mask)
             # encoder outputs that were passed in have no part in this batch's losses
             of_encoder = outputs.encoder_router_logits if encoder_outputs is None else None
             logits_of_stacks = (of_encoder or (), outputs.decoder_router_logits or ())
-            aux_loss, z_loss = self._router_losses(logits_of_stacks, non_pads, sum_router_counts, counts_load)
+            aux_loss, z_loss = self._router_losses(logits_of_stacks, non_pads, sum_router_counts, routers.counts_load)
             if self.training and loss is not None and labels is not None:
                 extra = self.config.router_aux_loss_coef * aux_loss + self.config.router_z_loss_coef * z_loss
                 # without it the losses are means of this batch, weighted by its share of the labels
                 if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
                 loss = loss + extra.to(loss.device)
-        return WeftSeq2SeqLMOutput(
-            loss=loss,
-            logits=logits,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-            aux_loss=aux_loss if has_router_losses else None,
-            z_loss=z_loss if has_router_losses else None,
-            encoder_router_logits=outputs.encoder_router_logits if wants_routers else None,
-            decoder_router_logits=outputs.decoder_router_logits if wants_routers else None,
-            **{CACHE: outputs.cache},
-        )
+        if not routers.has_losses:
+            aux_loss = z_loss = None
+        fields = {
+            name: value
+            for name, value in outputs.items()
+            if name != "last_hidden_state" and (routers.returns_logits or not name.endswith("router_logits"))
+        }
+        return WeftSeq2SeqLMOutput(loss=loss, logits=logits, aux_loss=aux_loss, z_loss=z_loss, **fields)
+
+    def _with_token_mask(self, kwargs: dict, labels: torch.Tensor, mask: torch.Tensor | None) -> dict[str, Any]:
+        """Return keywords that hide the positions after the last label from experts, if they change no score."""
+        is_causal = kwargs.get("is_causal") is not False
+        if not (self.training and is_causal and mask is None and self.config.has_sparse_layers):
+            return kwargs
+        # a sum, because Triton cannot compile a running maximum of booleans
+        return kwargs | {"decoder_token_mask": labels.ne(-100).flip(-1).cumsum(-1).flip(-1) > 0}
+
+    def _use_of_routers(self, wants_logits: bool | None, has_labels: bool, from_trainer: bool) -> RouterUse:
+        config, learns = self.config, self.training and torch.is_grad_enabled()
+        wants_logits = config.output_router_logits if wants_logits is None else wants_logits
+        if not config.has_sparse_layers:
+            return RouterUse(bool(wants_logits), False, False)
+        if learns and not has_labels and not wants_logits:
+            check_router_losses(config, from_trainer)
+        counts_load = config.router_bias_update_rate > 0 and (self.training if has_labels else learns)
+        return RouterUse(bool(wants_logits), has_labels or bool(wants_logits), counts_load)
+
+    def _scores(self, states, labels, smoothing, num_items_in_batch, chunked_loss) -> tuple[Any, Any]:
+        """Return the loss of the labels, if there are any, and the logits, unless the loss is computed in chunks."""
+        is_plain = type(self).compute_logits is WeftForConditionalGeneration.compute_logits
+        if labels is not None and is_plain and chunks_loss(self.lm_head, chunked_loss, self.training):
+            return chunked_cross_entropy(states, self.lm_head, labels, smoothing, num_items_in_batch), None
+        logits = self.compute_logits(states)
+        return None if labels is None else cross_entropy(logits, labels, smoothing, num_items_in_batch), logits
 
     def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Return the scores (..., vocabulary) of states (..., D). All ways of decoding call this method."""
@@ -1392,7 +1387,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             zero = torch.zeros((), device=device)
             return zero, zero
         routers = self.routers()[-layers:]  # without the encoder's if the call gave `encoder_outputs`
-        remaining_routers, stacks, counts = iter(routers), [], []
+        remaining_routers, stacks = iter(routers), []
         for logits, non_pad in zip(logits_of_stacks, non_pads_of_stacks, strict=True):
             if logits:  # all layers of a stack at once, in as few operations as one
                 layer_routers = zip(logits, islice(remaining_routers, len(logits)), strict=True)
@@ -1401,18 +1396,19 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 )
                 mask = None if non_pad is None else non_pad.to(device)
                 stacks.append((torch.stack([layer_logits.to(device) for layer_logits in logits]), ids, mask))
-                counts.append(router_counts(ids, self.config.num_experts, mask))
+        counts = torch.cat([router_counts(ids, self.config.num_experts, mask) for _, ids, mask in stacks])
         if counts_load:
-            for router, counts_of_layer in zip(routers, torch.cat(counts), strict=True):
+            for router, counts_of_layer in zip(routers, counts, strict=True):
                 router.count_load(counts_of_layer[:-1])
-        if sum_counts is not None:
-            counts = list(sum_counts(torch.cat(counts)).split([len(stack_counts) for stack_counts in counts]))
-        aux = [balance_loss(*stack, stack_counts) for stack, stack_counts in zip(stacks, counts, strict=True)]
-        z = [
-            router_z_loss(logits, mask, stack_counts)
-            for (logits, _, mask), stack_counts in zip(stacks, counts, strict=True)
+        counts = counts if sum_counts is None else sum_counts(counts)
+        losses = [
+            (balance_loss(logits, ids, mask, stack_counts), router_z_loss(logits, mask, stack_counts))
+            for (logits, ids, mask), stack_counts in zip(
+                stacks, counts.split([len(s[0]) for s in stacks]), strict=True
+            )
         ]
-        return torch.cat(aux).mean(), torch.cat(z).mean()
+        aux, z = (torch.cat(parts).mean() for parts in zip(*losses, strict=True))
+        return aux, z
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Module:
         """Resize the decoder's embedding table and the head, if the target has its own vocabulary.

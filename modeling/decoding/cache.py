@@ -4,7 +4,8 @@ Shape suffixes: L layers of the decoder, B sources, S beams of each, W = B * S r
 source positions, K width of a head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.nn.functional import pad
@@ -25,6 +26,7 @@ class FastPathRequest(EncoderDecoderCache):
         prefix_mask: mask of shape (B, prefix), 0 for pads in a prefix. None if there are none.
         source_mask: mask of shape (B, M), 1 for source positions that the decoder may see. None if it may see all.
         length: the largest number of tokens in a row, if known.
+        decode: the search that takes the place of transformers' own.
     """
 
     def __init__(
@@ -34,10 +36,11 @@ class FastPathRequest(EncoderDecoderCache):
         prefix_mask: torch.Tensor | None = None,
         source_mask: torch.Tensor | None = None,
         length: int = 0,
+        decode: Callable[..., Any] | None = None,
     ):
         # without the configuration, because transformers would copy it; all layers are the same
         super().__init__(DynamicCache(), DynamicCache())
-        self.config, self.beams, self.length = config, beams, length
+        self.config, self.beams, self.length, self.decode = config, beams, length, decode
         self.prefix_mask, self.source_mask = prefix_mask, source_mask
 
 
@@ -83,7 +86,7 @@ class DecodingCache:
         self.end = 0
         # The slot, numbered within its source, that wrote each column of a slot (W, capacity). Two slots with the same
         # writers have the same tokens.
-        self.writers = torch.empty(0)
+        self.writers = torch.zeros(0, 0, dtype=torch.int32)
         # The slot of each rank (W,), None if each rank has the slot of its number.
         self.slots: torch.Tensor | None = None
         self.source = SourceCache()
@@ -100,33 +103,40 @@ class DecodingCache:
     def add(self, request: FastPathRequest) -> None:
         """Add the sources of a request, whose cache the prefill has filled. That cache is empty afterwards."""
         prefill_states, source = take_states(request.self_attention_cache), take_states(request.cross_attention_cache)
-        is_own = self.beams == 1 or prefill_states.shape[4] <= self.own_prefix
+        is_own = self.beams == 1 or prefill_states.shape[4] <= self.own_prefix  # prefixes are parts of the suffixes
         states, _, lengths = gather_visible(prefill_states, request.prefix_mask, at_end=is_own)
         if self.is_returned:
             self._whole = prefill_states, source, lengths
         self.source.add(source, request.source_mask)
-        first, total = self.sources, self.sources + len(lengths)
-        rows = slice(first * self.beams, total * self.beams)
-        columns = states.shape[4]
-        self._make_room(states, rows.stop, max(self.end, columns if is_own else 0))
-        if self.beams > 1:
-            self.prefix_lengths += [0] * len(lengths) if is_own else lengths
-            if any(self.prefix_lengths):
-                self.prefix = _with_room(self.prefix, states, total, max(self._capacity, columns))
-                self._blank_prefixes()
+        first, columns = self.sources, states.shape[4]
+        self._add_suffixes(states, columns if is_own else 0)
+        self._add_prefixes(states, [0] * len(lengths) if is_own else lengths)
         if is_own:
-            self._shift_right(columns - self.end)
-            target = self.suffixes[:, :, rows, :, self.end - columns : self.end]
-            states = states.repeat_interleave(self.beams, dim=2) if self.beams > 1 else states
+            suffixes = self.suffixes[:, :, first * self.beams : self.sources * self.beams]
+            suffixes_by_beam = suffixes.unflatten(2, (-1, self.beams))
+            suffixes_by_beam[:, :, :, :, :, self.end - columns : self.end] = states[:, :, :, None]
+            self.starts[first:] = [self.end - length for length in lengths]
         else:
-            target = self.prefix[:, :, first:total, :, :columns]
+            self.prefix[:, :, first : self.sources, :, :columns] = states
+        self.lengths += lengths
+
+    def _add_suffixes(self, states: torch.Tensor, columns: int) -> None:
+        """Add blank suffixes for the sources of some states, with at least these columns in use."""
+        rows = slice(self.sources * self.beams, (self.sources + states.shape[2]) * self.beams)
+        self._make_room(states, rows.stop, max(self.end, columns))
+        self._shift_right(columns - self.end)
         self.suffixes[:, :, rows, :, : self.end] = 0  # masked, but NaN times 0 is NaN
         self.writers[rows, : self.end] = 0
-        target.copy_(states)
-        self.starts += [self.end - length * is_own for length in lengths]
-        self.lengths += lengths
+        self.starts += [self.end] * states.shape[2]
         if self.slots is not None:
             self.slots = torch.cat([self.slots, torch.arange(rows.start, rows.stop, device=self.device)])
+
+    def _add_prefixes(self, states: torch.Tensor, lengths: list[int]) -> None:
+        """Add shared prefixes of some lengths, if sources have several beams."""
+        self.prefix_lengths += lengths if self.beams > 1 else []
+        if any(self.prefix_lengths):
+            self.prefix = _with_room(self.prefix, states, self.sources, max(self._capacity, states.shape[4]))
+            self._blank_prefixes()
 
     @property
     def _capacity(self) -> int:
@@ -136,11 +146,9 @@ class DecodingCache:
         """Enlarge the suffixes if they have fewer rows or columns."""
         self.suffixes = _with_room(self.suffixes, like, rows, max(self._capacity, columns))
         shape = self.suffixes.shape[2], self.suffixes.shape[4]
-        if self.writers.ndim == 1:
-            self.writers = torch.zeros(shape, dtype=torch.int32, device=self.device)
-        elif self.writers.shape != shape:
-            margins = [new - old for new, old in zip(shape, self.writers.shape, strict=True)]
-            self.writers = pad(self.writers, (0, margins[1], 0, margins[0]))
+        if self.writers.shape != shape:
+            more_rows, more_columns = (new - old for new, old in zip(shape, self.writers.shape, strict=True))
+            self.writers = pad(self.writers.to(self.device), (0, more_columns, 0, more_rows))
 
     def _shift_right(self, columns: int) -> None:
         """Shift the suffixes to the right, which frees columns in front of them."""

@@ -18,7 +18,6 @@ from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthC
 from ..generation import RefuseNonFiniteScores
 from ..transformers_names import CACHE, prepared_settings, processors_of, special_tokens
 from .cache import compaction_order, rows_of
-from .graph import kind_of
 from .search import Greedy, Search
 from .step import GROWING_ROTARY
 
@@ -82,9 +81,6 @@ def reason_against(model: Any, **settings: Any) -> str | None:
         return "the mode is neither greedy search nor beam search"
     if needs_more(model, generation_config):
         return "the settings need processors or stopping criteria that do not support sources added later"
-    graphs = model.fast_path.graph_search(model) if special_tokens(generation_config).ends is not None else None
-    if graphs is not None and graphs.packages(kind_of(generation_config), False):
-        return "compiled graphs write the texts of a batch"
     return None
 
 

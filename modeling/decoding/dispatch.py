@@ -28,7 +28,7 @@ from .cache import FastPathRequest
 from .compiled import has_compiled_folder
 from .continuous import needs_more
 from .graph import GraphSearch, kind_of
-from .search import decode as decode  # for the loop of `generate`, which knows this module alone
+from .search import decode
 from .step import GROWING_ROTARY
 
 logger = logging.get_logger(__name__)
@@ -196,12 +196,7 @@ def prepared_request(
     prefix_mask, source_mask = (
         m[::beams] if m is not None and len(m) > batch_size else m for m in (prefix_mask, source_mask)
     )
-    return FastPathRequest(model.config, beams, prefix_mask, source_mask, generation_config.max_length)
-
-
-def is_prepared(model_kwargs: dict[str, Any]) -> bool:
-    """Return whether `generate` has prepared a request, with these inputs, for the fast path."""
-    return isinstance(model_kwargs.get(CACHE), FastPathRequest)
+    return FastPathRequest(model.config, beams, prefix_mask, source_mask, generation_config.max_length, decode)
 
 
 def reason_against_graphs(model: Any) -> str | None:
@@ -261,13 +256,7 @@ class _State:
         )
 
 
-def graph_search(model: Any) -> GraphSearch | None:
-    """Return the graphs of searches for the model as it is now, or None if there cannot be any."""
-    graphs = _graphs(model)
-    return None if isinstance(graphs, str) else graphs
-
-
-def _graphs(model: Any) -> GraphSearch | str:
+def graph_search(model: Any) -> GraphSearch | str:
     """Return the graphs of searches for the model as it is now, or why there cannot be any."""
     if not has_compiled_folder():
         return _NOT_COMPILED
@@ -320,7 +309,7 @@ def _compiled_request(
             return "the source is not in tensors of two dimensions on the device of the model"
     if not input_ids.numel():
         return "the source is empty"
-    graphs = _graphs(model)
+    graphs = graph_search(model)
     if isinstance(graphs, str):
         return graphs
     configs = {} if generation_config is None else vars(generation_config), vars(model.generation_config)

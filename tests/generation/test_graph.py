@@ -8,15 +8,15 @@ import pytest
 import torch
 from transformers import GenerationConfig, LogitsProcessor, default_data_collator
 
-from weftformer.common.watching import Watch
+from weftformer.inference import TextTask
 from weftformer.modeling import modeling_weft
-from weftformer.modeling.decoding import compiled, dispatch, graph, reason_against
+from weftformer.modeling.decoding import ContinuousSearch, compiled, dispatch, graph, reason_against
 from weftformer.modeling.decoding.compiled import compiled_folder, load_package
 from weftformer.modeling.decoding.continuous import continuous_settings
 from weftformer.modeling.decoding.graph import GraphSearch, kind_of
 from weftformer.training import WeftTrainer, WeftTrainingArguments
 
-from ..models import run_loop
+from ..models import run_loop, tiny_text_model
 from .conftest import FEW, KINDS, row_of
 
 ENDS = {"eos_token_id": [2, 4, 7]}
@@ -63,13 +63,19 @@ def test_tokens_are_those_of_the_plain_path(model, inputs, steps, written, monke
     assert len({text.shape for text in expected}) > 1
 
 
-def test_a_batch_of_a_server_is_written_by_graphs(build, source, written):
-    model, calls = build("rotary"), []
-    model.generate(source, max_new_tokens=3, logits_processor=[Watch(lambda: calls.append(1))])
+def test_a_pool_of_a_server_is_written_by_graphs(written):
+    texts, calls = ["one two three", "two", "six six"], []
+    task = TextTask(*tiny_text_model(texts), max_new_tokens=9)
+    inputs, pool = task.inputs(texts, beams=1), task.open_pool(1, lambda: calls.append(1))
+    for key, input in enumerate(inputs):
+        pool.add(key, input)
+    found = dict(pool.step())
     assert len(written) == len(calls) == 1
-    assert "compiled graphs" in reason_against(model, num_beams=1)
+    # the planner's texts begin with forced tokens and have scores, so that no graph can write them
+    assert reason_against(task.model, num_beams=1) is None
     compiled_folder().rmdir()
-    assert reason_against(model, num_beams=1) is None
+    assert found == {key: output.text for key, [output] in enumerate(task.generate(inputs))} and len(written) == 1
+    assert isinstance(task.open_pool(1, print).search, ContinuousSearch)
 
 
 def test_the_trainer_evaluates_with_graphs_and_the_current_weights(build, source, written, tmp_path):
@@ -164,11 +170,11 @@ def test_a_folder_that_cannot_be_read_takes_the_ordinary_way(build, source, writ
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setenv("WEFT_COMPILED_FOLDER", "a" * 5000)
-    assert dispatch.graph_search(build("rotary")) is None
+    assert "compiled" in dispatch.graph_search(build("rotary"))
     monkeypatch.delenv("WEFT_COMPILED_FOLDER")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", home)
-    assert dispatch.graph_search(build("rotary")) is None
+    assert "compiled" in dispatch.graph_search(build("rotary"))
     with pytest.raises(ValueError, match="home directory"):
         load_package({}, build("rotary").config, torch.device("cpu"), print)
 

@@ -27,7 +27,7 @@ def sqrt_length_score(log_probs: torch.Tensor, lengths: torch.Tensor) -> torch.T
     return log_probs / (lengths.float().sqrt() + 1e-6)
 
 
-def sqrt_length_beam_search(
+def sqrt_length_search(
     model: Any,
     input_ids: torch.LongTensor,
     logits_processor: LogitsProcessorList,
