@@ -8,15 +8,15 @@ from typing import Any
 
 
 def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
-    """Return the `__getattr__` and the names of a package that imports them `if TYPE_CHECKING`.
+    """Return the `__getattr__` and the names of a package, or of a module, that imports them `if TYPE_CHECKING`.
 
     Args:
-        package: its `__name__`.
+        package: its `__package__`.
         file: its `__file__`, whose imports are read.
     """
     blocks = (node for node in ast.parse(Path(file).read_text(encoding="utf-8")).body if isinstance(node, ast.If))
     imports = (node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom))
-    modules = {alias.name: f".{node.module}" for node in imports for alias in node.names}
+    modules = {alias.name: "." * node.level + str(node.module) for node in imports for alias in node.names}
 
     def find(name: str) -> Any:
         if name not in modules:

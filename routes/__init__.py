@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .training.sample import sample_routes, train_test_split
     from .tree import Route
 
-_find, __all__ = lazy_names(__name__, __file__)
+_find, __all__ = lazy_names(__package__, __file__)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,5 +12,5 @@ if TYPE_CHECKING:
     from .app import build_app, load_task
     from .translate import TranslateTask
 
-__getattr__, _names = lazy_names(__name__, __file__)
+__getattr__, _names = lazy_names(__package__, __file__)
 __all__ = ["Limits", *_names]

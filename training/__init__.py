@@ -19,4 +19,4 @@ if TYPE_CHECKING:
     from .streaming import ShuffledStream
     from .trainer import WeftTrainer
 
-__getattr__, __all__ = lazy_names(__name__, __file__)
+__getattr__, __all__ = lazy_names(__package__, __file__)

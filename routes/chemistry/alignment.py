@@ -16,7 +16,7 @@ import re
 from difflib import SequenceMatcher
 from functools import lru_cache
 
-from ...tokenization import build_route_tokenizer
+from ..family import build_route_tokenizer
 from ..tree import Route
 from .molecules import canonical_smiles, rooted_smiles
 

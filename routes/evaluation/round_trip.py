@@ -16,10 +16,9 @@ from typing import Any
 
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ...hub.loading import load, to_device
-from ...inference.texts import GeneratedText, TextInput, TextSettings, TextTask
 from ..chemistry.alignment import aligned_route
 from ..chemistry.molecules import canonical_smiles
+from ..family import TextSettings, TextTask, load, to_device
 from ..files.reaction_lines import Reaction
 from ..plans import Plan
 from ..shipped import FORWARD_MODEL
@@ -83,7 +82,7 @@ class ForwardModel:
         generated = self._task.generate([replace(input, settings=settings) for input in inputs.values()])
         return {reaction: _rank(reaction[0], outputs) for reaction, outputs in zip(inputs, generated, strict=True)}
 
-    def _encode(self, reaction: Reaction) -> TextInput | None:
+    def _encode(self, reaction: Reaction) -> Any | None:
         """Return the reactants as in training, or None if the model cannot read them. The batch decides how many
         tokens are generated.
         """
@@ -125,7 +124,7 @@ def load_forward(model: str | None, device: str | None = None, dtype: str = "aut
     return forward
 
 
-def _rank(product: str, texts: Iterable[GeneratedText]) -> int:
+def _rank(product: str, texts: Iterable[Sequence[Any]]) -> int:
     """Return the rank of a product among the predicted molecules, or 0."""
     predicted: dict[str, None] = {}
     for text, *_ in texts:

@@ -21,12 +21,12 @@ from markupsafe import Markup
 from ...common import html
 from ...common.atomic import atomic_write
 from ...common.words import counted
-from ...configuration.version import __version__
 from ..chemistry.molecules import canonical_or_given
 from ..drawing.depiction import Depiction, depict, depict_route
 from ..drawing.layout import nodes
 from ..drawing.picture import LOOKS, Picture, route_picture
 from ..drawing.svg import picture_svg
+from ..family import __version__
 from ..plans import IDEAS, Candidate, Plan
 from ..stock.offers import Offer
 from ..tree import Route

@@ -11,10 +11,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LogitsProcessor
 
-from ...inference.search import BatchSearch, is_continuous
-from ...modeling.decoding import ContinuousSearch
-from ...tokenization import encode_checked, encode_source
 from ..chemistry.molecules import canonical_route
+from ..family import BatchSearch, ContinuousSearch, encode_checked, encode_source, is_continuous
 from ..plans import TIME_IS_OVER, Candidate, nothing_found
 from ..stock.stock import Stock
 from ..tree import Route

@@ -10,7 +10,7 @@ from typing import Any, cast
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ...common.progress import Progress
-from ...hub.loading import load
+from ..family import load
 from ..plans import Candidate, Plan
 from ..shipped import MODEL
 from ..stock.stock import Stock, with_own

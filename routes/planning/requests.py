@@ -9,8 +9,6 @@ from typing import Any
 
 from transformers.utils import logging
 
-from ...tokenization import PRODUCT_LENGTH, encode_source
-from ...tokenization.checks import shown
 from ..chemistry.matching import SearchTooLong
 from ..chemistry.molecules import (
     canonical_smiles,
@@ -21,6 +19,7 @@ from ..chemistry.molecules import (
     one_molecule,
     unpaired_electrons,
 )
+from ..family import PRODUCT_LENGTH, encode_source, shown
 from ..plans import Candidate
 from ..tree import MAX_DEPTH
 from .constraints import contains

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_mod
 from pydantic.json_schema import SkipJsonSchema
 
 from ...common.options import request_fields
-from ...inference.texts import disable_padding
 from ...serving.endpoint import Checked, Endpoint, one_or_more
 from ...serving.limits import Limits, check_time
 from ..drawing.svg import route_svg
 from ..evaluation.round_trip import ForwardModel, load_forward
+from ..family import disable_padding
 from ..judging import JudgedStep, Library, library_of, shipped_library
 from ..pages.page import card_html, plan_html
 from ..planning.expansion import last_rows, proposal_row

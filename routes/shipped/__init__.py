@@ -1,7 +1,7 @@
 """The included models, one for routes and one for products, and the stocks.
 
-`python -m weftformer.recipes.shipped_routes` writes the weights and the stock of the benchmark PaRoutes, and
-`python -m weftformer.recipes.shipped_stock` the other one.
+`python -m weftformer.routes.recipes.shipped_routes` writes the weights and the stock of the benchmark PaRoutes, and
+`python -m weftformer.routes.recipes.shipped_stock` the other one.
 """
 
 import json

@@ -7,4 +7,4 @@ from ...common.lazy import lazy_names
 if TYPE_CHECKING:
     from .stock import Stock  # needs RDKit and NumPy, which offers do not
 
-__getattr__, __all__ = lazy_names(__name__, __file__)
+__getattr__, __all__ = lazy_names(__package__, __file__)

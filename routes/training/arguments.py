@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from ...common.options import check_options
-from ...training.options import TrainingOptions, common_option, option
+from ..family import TrainingOptions, common_option, option
 
 # The starting material in a row: none, one that is drawn at random from the route, or each one in a row of its own.
 STARTING_MATERIALS = ("none", "random", "all")

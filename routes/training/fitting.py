@@ -8,18 +8,22 @@ from typing import Any
 
 from ...common.atomic import write_json
 from ...common.overrides import parse_overrides
-from ...configuration import WeftConfig
-from ...hub import metric_result
-from ...hub.card import writes_routes
-from ...hub.loading import load
-from ...modeling import WeftForConditionalGeneration
-from ...tokenization import build_route_tokenizer
-from ...training import WeftTrainer
-from ...training.batching import PairCollator
-from ...training.checkpoints import check_same_model, output_lock
-from ...training.encoding import longest
-from ...training.fitting import fit, start
 from ..evaluation.evaluation import KS, evaluate
+from ..family import (
+    PairCollator,
+    WeftConfig,
+    WeftForConditionalGeneration,
+    WeftTrainer,
+    build_route_tokenizer,
+    check_same_model,
+    fit,
+    load,
+    longest,
+    metric_result,
+    output_lock,
+    start,
+    writes_routes,
+)
 from ..planning.planner import RoutePlanner
 from ..plans import Plan
 from ..tree import Route

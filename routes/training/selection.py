@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ...tokenization import PRODUCT_LENGTH, build_route_tokenizer, encode_route, source_text
 from ..chemistry.alignment import aligned_routes
 from ..chemistry.molecules import canonical_route, canonical_smiles, hash64
+from ..family import PRODUCT_LENGTH, build_route_tokenizer, encode_route, source_text
 from ..files.entries import Entry
 from ..files.formats import NoRoute
 from ..tree import Route

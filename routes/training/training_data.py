@@ -9,10 +9,8 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict, load_from_disk
 
-from ...configuration import WeftConfig
-from ...tokenization import encode_route, encode_source
-from ...training import WeftTrainingArguments
 from ..chemistry.molecules import canonical_smiles
+from ..family import WeftConfig, WeftTrainingArguments, encode_route, encode_source
 from ..files import read_canonical
 from ..tree import Route
 from .arguments import RouteArguments, RouteTrainingOptions

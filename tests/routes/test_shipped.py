@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from weftformer.recipes import shipped_routes
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
 from weftformer.routes.commands.tasks import PlanTask
 from weftformer.routes.evaluation.round_trip import ForwardModel
+from weftformer.routes.recipes import shipped_routes
 from weftformer.routes.shipped import FORWARD_MODEL, MODEL, STOCK, about_model
 from weftformer.routes.stock.offers import Offer
 
