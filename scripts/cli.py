@@ -52,7 +52,6 @@ COMMANDS = {
     "upcycle": "turn a dense model into a mixture of experts",
     "export": "write a model for C++ or CTranslate2",
     "serve": "answer requests for routes or texts over HTTP",
-    "demo": "see Weft at work in two minutes",
     "routes plan": "plan synthesis routes for a molecule",
     "routes expand": "propose reactions that make a molecule",
     "routes draw": "draw the routes of a file",
@@ -149,7 +148,7 @@ def _check_and_run(name: str, import_package: Callable[[], object], args: argpar
 
 def _check_installed(name: str) -> None:
     """Raise a ModuleNotFoundError, before the long imports, if a command lacks the package that it always needs."""
-    extra = "chem" if name.startswith(GROUP) or name == "demo" else name
+    extra = "chem" if name.startswith(GROUP) else name
     package = _EXTRAS[extra][0] if extra in _EXTRAS else None
     if package is not None and importlib.util.find_spec(package) is None:
         raise ModuleNotFoundError(name=package)
