@@ -53,7 +53,6 @@ COMMANDS = {
     "upcycle": "turn a dense model into a mixture of experts",
     "export": "write a model for C++ or CTranslate2",
     "serve": "answer requests for routes or texts over HTTP",
-    "demo": "see Weft at work in two minutes",
 }
 # The optional packages that commands import without a message of their own, by the extra that installs them. The first
 # of an extra is what a whole command needs, the others may be needed by some options only.

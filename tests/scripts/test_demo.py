@@ -1,24 +1,27 @@
-"""`weftformer demo` with a small model makes everything that it promises."""
+"""The commands of `make demo` are commands of `weftformer`, on files of this repository."""
+
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 
-pytest.importorskip("rdkit")
+from weftformer.scripts import cli
+from weftformer.scripts.parsing import parse_arguments
 
-from transformers import AutoModelForSeq2SeqLM
+ROOT = Path(__file__).parents[2]
+RECIPE = re.search(r"^demo:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)[1]
+COMMANDS = [shlex.split(line)[1:] for line in RECIPE.splitlines() if "/weftformer " in line]
 
-from weftformer.routes.chemistry.molecules import canonical_smiles
-from weftformer.scripts import cli, demo
 
-
-@pytest.mark.integration
-def test_demo_plans_draws_trains_and_saves(planner_folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(demo, "NUM_PAIRS", 60)
-    arguments = ["--model", planner_folder, "--output-dir", str(tmp_path / "out"), "--beams", "2"]
-    assert cli.main(["demo", *arguments, "--max-steps", "5"]) == 0
-    shown = capsys.readouterr().out
-    page = (tmp_path / "out" / "routes.html").read_text()
-    for name, smiles in demo.DRUGS.items():
-        assert f"\n{name} ({smiles}): " in shown and canonical_smiles(smiles) in page
-    answers = (tmp_path / "out" / "answers.txt").read_text().splitlines()
-    assert len(answers) == demo.NUM_SHOWN and all(answer in shown for answer in answers)
-    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "model").config.d_model == 192
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_its_commands_parse(words, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("docs").symlink_to(ROOT / "docs")
+    Path("runs/demo-output").mkdir(parents=True)
+    name = " ".join(words[: 2 if words[0] == "routes" else 1])
+    args = cli.build_parser([name])[1][name].parse_args(words[len(name.split()) :])
+    if name == "train":
+        _, data, _ = parse_arguments(args.words)
+        data.check()
+    assert all(Path(word).is_file() for word in words if word.startswith("docs/"))
