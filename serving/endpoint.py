@@ -4,9 +4,8 @@
 
 import asyncio
 import json
-import re
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
@@ -58,9 +57,9 @@ class Page:
     content: Callable[[bool], tuple[str, str]]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Endpoint:
-    """A path that answers POST.
+    """A path that answers POST with what its queue computes for the only input of a request, a response.
 
     Args:
         path: the path.
@@ -68,13 +67,6 @@ class Endpoint:
         request: the body of a request.
         check: returns the inputs of a request from its fields and a function for parts of the answer, or raises a
             ValueError for the whole request.
-        respond: returns the answer from the request, what was computed for each input, or None, the problem of each
-            input, or None, and the time of `time.monotonic` after which it raises a TimeoutError.
-        answer: the body of the answer, if it is JSON.
-        respond_html: returns the same as HTML, for the page at `/`.
-        row: returns a line of the answer from the request and a part, if the answer is a stream of JSON lines.
-            `respond` then returns the last lines.
-        count_tokens: returns the number of tokens of what was computed for an input.
         queue: computes the inputs (default: the batcher of the server).
         form: the labels of the fields that the form on the page at `/` has, by their names. The inputs come first.
         page: a page at the same path.
@@ -84,14 +76,91 @@ class Endpoint:
     summary: str
     request: type[BaseModel]
     check: Callable[[dict[str, Any], Callable[[Any], None]], Sequence[Checked]]
-    respond: Callable[[Any, Sequence[Any], Sequence[str | None], float], Any]
-    answer: type[BaseModel] | None = None
-    respond_html: Callable[[Any, Sequence[Any], Sequence[str | None], float], str] | None = None
-    row: Callable[[Any, Any], dict[str, Any]] | None = None
-    count_tokens: Callable[[Any], int] = lambda result: 0
     queue: Queue | None = None
     form: dict[str, str] = field(default_factory=dict)
     page: Page | None = None
+
+    @property
+    def response(self) -> dict[str, Any]:
+        """The arguments of FastAPI's decorator that describe the answer."""
+        return {"response_model": None}
+
+    async def answer(self, call: "_Call") -> Any:
+        """Return the answer to a request whose inputs are in the queue."""
+        [response] = await call.results()
+        return response
+
+
+@dataclass(kw_only=True)
+class JsonEndpoint(Endpoint):
+    """An endpoint that answers with JSON when all inputs are computed, or with HTML for the page at `/`.
+
+    Args:
+        respond: returns the answer from the request, what was computed for each input, or None, the problem of each
+            input, or None, and the time of `time.monotonic` after which it raises a TimeoutError.
+        model: the body of the answer.
+        respond_html: returns the same as HTML.
+        count_tokens: returns the number of tokens of what was computed for an input.
+    """
+
+    respond: Callable[[Any, Sequence[Any], Sequence[str | None], float], Any]
+    model: type[BaseModel]
+    respond_html: Callable[[Any, Sequence[Any], Sequence[str | None], float], str] | None = None
+    count_tokens: Callable[[Any], int]
+
+    @property
+    def response(self) -> dict[str, Any]:
+        return {"response_model": self.model, "response_model_exclude_defaults": True}
+
+    async def answer(self, call: "_Call") -> Any:
+        results = await call.results()
+        # thousands of candidates take a second, which would block the event loop
+        call.metrics.tokens.inc(await run_in_threadpool(lambda: sum(map(self.count_tokens, results))))
+        answers: list[Any] = [None] * len(call.problems)
+        for place, result in zip(call.places, results, strict=True):
+            answers[place] = result
+        arguments = call.body, answers, call.problems, call.end
+        if self.respond_html is not None and "text/html" in call.request.headers.get("accept", ""):
+            return HTMLResponse(await call.in_time(self.respond_html, *arguments))
+        return await call.in_time(self.respond, *arguments)
+
+
+@dataclass(kw_only=True)
+class StreamEndpoint(Endpoint):
+    """An endpoint that answers with lines of JSON for its only input, each as soon as it is known.
+
+    Args:
+        row: returns a line from the request and a part of the answer.
+        last_rows: returns the last lines from what was computed.
+    """
+
+    row: Callable[[Any, Any], dict[str, Any]]
+    last_rows: Callable[[Any], Iterable[dict[str, Any]]]
+
+    @property
+    def response(self) -> dict[str, Any]:
+        return {"response_model": None, "response_class": StreamingResponse}
+
+    async def answer(self, call: "_Call") -> Any:
+        return StreamingResponse(self._lines(call), media_type="application/x-ndjson")
+
+    async def _lines(self, call: "_Call") -> AsyncIterator[str]:
+        """Yield the lines. After the first of them, an error is a line too. Abandon the input at the end.
+
+        A client that disconnects closes the stream.
+        """
+        answer = asyncio.wrap_future(call.items[0].answer)
+        answer.add_done_callback(call.parts.put_nowait)
+        try:
+            while (part := await asyncio.wait_for(call.parts.get(), call.end - time.monotonic())) is not answer:
+                yield _line(await run_in_threadpool(self.row, call.body, part))
+            for row in await run_in_threadpool(lambda: list(self.last_rows(answer.result()))):
+                yield _line(row)
+        except _ERRORS as error:
+            yield _line({"detail": call.refusal(error).detail})
+        finally:
+            call.queue.abandon(call.items)
+            answer.cancel()
 
 
 class Task(Pools, Protocol):
@@ -124,86 +193,90 @@ def one_or_more(kind: Any, most: int) -> Any:
 
 def add_endpoint(app: FastAPI, endpoint: Endpoint, limits: Limits) -> None:
     """Add an endpoint to an application, whose state has a batcher and metrics."""
-    service = _Service(endpoint, limits, endpoint.queue or app.state.batcher, app.state.metrics)
-    stream: dict[str, Any] = {} if endpoint.row is None else {"response_class": StreamingResponse}
+    queue, metrics = endpoint.queue or app.state.batcher, app.state.metrics
 
-    @app.post(
-        endpoint.path,
-        summary=endpoint.summary,
-        response_model=endpoint.answer,
-        response_model_exclude_defaults=True,
-        responses=PROBLEMS,
-        **stream,
-    )
+    @app.post(endpoint.path, summary=endpoint.summary, responses=PROBLEMS, **endpoint.response)
     async def answer(body: endpoint.request, request: Request) -> Any:  # type: ignore[name-defined]
         for name in body.model_fields_set & set(limits.refuse):
             raise HTTPException(422, f"body.{name}: This server does not allow this field.")
-        return await service.answer(body, request)
+        return await _Call(endpoint, limits, queue, metrics, body, request).answer()
 
 
-@dataclass
-class _Service:
-    endpoint: Endpoint
-    limits: Limits
-    queue: Queue
-    metrics: Metrics
+class _Call:
+    """A request to an endpoint.
 
-    async def answer(self, body: BaseModel, request: Request) -> Any:
-        endpoint, end = self.endpoint, time.monotonic() + self.limits.timeout_s
-        parts, loop = asyncio.Queue[Any](), asyncio.get_running_loop()
+    Attributes:
+        end: the time of `time.monotonic` after which there is no answer.
+        problems: the problem of each input, or None.
+        places: the places of the inputs without a problem.
+        items: these inputs in the queue.
+        parts: the parts of the answer that were reported.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, limits: Limits, queue: Queue, metrics: Metrics, body: BaseModel, request: Request
+    ):
+        self.endpoint, self.limits, self.queue, self.metrics = endpoint, limits, queue, metrics
+        self.body, self.request, self.end = body, request, time.monotonic() + limits.timeout_s
+        self.problems: list[str | None] = []
+        self.places: list[int] = []
+        self.items: list[Item] = []
+        self.parts = asyncio.Queue[Any]()
+
+    async def answer(self) -> Any:
+        try:
+            await self._submit()
+        except _ERRORS as error:
+            raise self.refusal(error) from error
+        return await self.endpoint.answer(self)
+
+    async def _submit(self) -> None:
+        """Check the request, and put its inputs into the queue."""
+        loop = asyncio.get_running_loop()
 
         def report(part: Any) -> None:
-            loop.call_soon_threadsafe(parts.put_nowait, part)
+            loop.call_soon_threadsafe(self.parts.put_nowait, part)
 
-        try:  # in a thread, because RDKit would block the event loop
-            checked = await run_in_threadpool(endpoint.check, body.model_dump(), report)
-            problems = [problem and _of_fields(problem) for _, problem in checked]
-            if all(problems):
-                raise ValueError("; ".join(map(str, dict.fromkeys(problems))))
-            places = [place for place, (input, problem) in enumerate(checked) if input is not None and not problem]
-            items = self.queue.submit([checked[place][0] for place in places])
-            if endpoint.row is not None:
-                lines = self._lines(items, body, parts, end)
-                return StreamingResponse(lines, media_type="application/x-ndjson")
-            results = await _results(request, self.queue, items, end)
-        except _ERRORS as error:
-            raise self._refusal(error) from error
-        # thousands of candidates take a second, which would block the event loop
-        self.metrics.tokens.inc(await run_in_threadpool(lambda: sum(map(endpoint.count_tokens, results))))
-        answers: list[Any] = [None] * len(checked)
-        for place, result in zip(places, results, strict=True):
-            answers[place] = result
-        accepts_html = "text/html" in request.headers.get("accept", "")
-        try:
-            if accepts_html and endpoint.respond_html is not None:
-                return HTMLResponse(await run_in_threadpool(endpoint.respond_html, body, answers, problems, end))
-            return await run_in_threadpool(endpoint.respond, body, answers, problems, end)
-        except TimeoutError as error:
-            raise self._refusal(error) from error
+        # in a thread, because RDKit would block the event loop
+        checked = await run_in_threadpool(self.endpoint.check, self.body.model_dump(), report)
+        self.problems = [problem for _, problem in checked]
+        if all(self.problems):
+            raise ValueError("; ".join(map(str, dict.fromkeys(self.problems))))
+        self.places = [place for place, (input, problem) in enumerate(checked) if input is not None and not problem]
+        self.items = self.queue.submit([checked[place][0] for place in self.places])
 
-    async def _lines(
-        self, items: Sequence[Item], body: BaseModel, parts: asyncio.Queue[Any], end: float
-    ) -> AsyncIterator[str]:
-        """Yield the lines of a stream. After the first of them, an error is a line too. Abandon the input at the end.
+    async def results(self) -> list[Any]:
+        """Wait for the results of the inputs. Abandon them after an error.
 
-        A client that disconnects closes the stream.
+        Raises:
+            HTTPException: they are not there in time, or one of them is an error.
+            ClientDisconnect: the client has disconnected.
         """
-        endpoint, answer = self.endpoint, asyncio.wrap_future(items[0].answer)
-        assert endpoint.row is not None
-        answer.add_done_callback(parts.put_nowait)
+        results = asyncio.gather(*(asyncio.wrap_future(item.answer) for item in self.items))
+        # read an error that occurs after the request has ended, because asyncio would report it as never retrieved
+        results.add_done_callback(lambda future: future.cancelled() or future.exception())
+        disconnection = asyncio.ensure_future(_disconnection(self.request))
         try:
-            while (part := await asyncio.wait_for(parts.get(), end - time.monotonic())) is not answer:
-                yield _line(await run_in_threadpool(endpoint.row, body, part))
-            result = answer.result()
-            for row in await run_in_threadpool(lambda: list(endpoint.respond(body, [result], [None], end))):
-                yield _line(row)
+            seconds = max(0.0, self.end - time.monotonic())
+            await asyncio.wait((results, disconnection), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if results.done():
+                return results.result()
+            raise ClientDisconnect if disconnection.done() else TimeoutError
         except _ERRORS as error:
-            yield _line({"detail": self._refusal(error).detail})
+            raise self.refusal(error) from error
         finally:
-            self.queue.abandon(items)
-            answer.cancel()
+            self.queue.abandon(self.items)
+            results.cancel()
+            disconnection.cancel()
 
-    def _refusal(self, error: Exception) -> HTTPException:
+    async def in_time(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in a thread. A TimeoutError that it raises is the answer."""
+        try:
+            return await run_in_threadpool(function, *arguments)
+        except TimeoutError as error:
+            raise self.refusal(error) from error
+
+    def refusal(self, error: Exception) -> HTTPException:
         """Return the status of an error, and the reason in words."""
         if isinstance(error, QueueFull):
             return HTTPException(429, str(error), headers={"Retry-After": "1"})
@@ -214,31 +287,7 @@ class _Service:
             return HTTPException(500, f"The model failed ({error}); the server's log has the cause.")
         if isinstance(error, TimeoutError):
             return HTTPException(504, f"No answer within {self.limits.timeout_s:g} s.")
-        return HTTPException(422, _of_fields(str(error)))
-
-
-async def _results(request: Request, queue: Queue, items: Sequence[Item], end: float) -> list[Any]:
-    """Wait for the results of inputs. Abandon them after an error.
-
-    Raises:
-        TimeoutError: they are not there at a time of `time.monotonic`.
-        ClientDisconnect: the client has disconnected.
-        Exception: the error of an input.
-    """
-    results = asyncio.gather(*(asyncio.wrap_future(item.answer) for item in items))
-    # read an error that occurs after the request has ended, because asyncio would report it as never retrieved
-    results.add_done_callback(lambda future: future.cancelled() or future.exception())
-    disconnection = asyncio.ensure_future(_disconnection(request))
-    try:
-        seconds = max(0.0, end - time.monotonic())
-        await asyncio.wait((results, disconnection), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if results.done():
-            return results.result()
-        raise ClientDisconnect if disconnection.done() else TimeoutError
-    finally:
-        queue.abandon(items)
-        results.cancel()
-        disconnection.cancel()
+        return HTTPException(422, str(error))
 
 
 async def _disconnection(request: Request) -> None:
@@ -248,10 +297,3 @@ async def _disconnection(request: Request) -> None:
 
 def _line(row: dict[str, Any]) -> str:
     return json.dumps(row) + "\n"
-
-
-def _of_fields(reason: str) -> str:
-    """Replace a command's options and Python arguments in a reason by the fields of a request."""
-    reason = re.sub(r" `--no-limits`[^.]*(?:\.|$)", "", reason)
-    reason = re.sub(r"`--[^`]*` \(`(?:Constraints\()?([^`]*?)\)?` in Python\)", r"`\1`", reason)
-    return re.sub(r" \(`--[^`]*`\)", "", reason)

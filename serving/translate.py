@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ..inference.texts import TextTask
 from ..training.report import OUTPUTS
-from .endpoint import Checked, Endpoint, one_or_more
+from .endpoint import Checked, Endpoint, JsonEndpoint, one_or_more
 from .limits import Limits
 
 
@@ -105,8 +105,8 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
         ]
         return f"<dl>{''.join(rows)}</dl>"
 
-    return Endpoint(
-        "/translate", "A generated text for each text.", TranslateRequest, check, respond, TranslateAnswer,
-        respond_html, count_tokens=task.count_tokens,
+    return JsonEndpoint(
+        path="/translate", summary="A generated text for each text.", request=TranslateRequest, check=check,
+        respond=respond, model=TranslateAnswer, respond_html=respond_html, count_tokens=task.count_tokens,
         form={"texts": "Texts, one per line", "beams": "Beams", "max_new_tokens": "Largest number of tokens"},
     )  # fmt: skip

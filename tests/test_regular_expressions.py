@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import weftformer
-from weftformer.serving.endpoint import _of_fields
 
 # What is repeated between a beginning and an end.
 HOSTILE = [
@@ -56,8 +55,6 @@ def check_growth(function):
             assert seconds(function, long) < 40 * seconds(function, short) + 0.05, (begin, repeated, end)
 
 
-@pytest.mark.parametrize(
-    "function", [pytest.param(read, id=name) for name, read in (*expressions(MODULES), ("reasons", _of_fields))]
-)
+@pytest.mark.parametrize("function", [pytest.param(read, id=name) for name, read in expressions(MODULES)])
 def test_the_time_grows_no_faster_than_the_text(function):
     check_growth(function)

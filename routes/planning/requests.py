@@ -179,8 +179,8 @@ def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:
         return smiles, remarks
     if on_salt == "error":
         raise ValueError(
-            f"{target!r} is {smiles.count('.') + 1} molecules, a salt or a mixture: give one of them. "
-            '`--on-salt strip` (`on_salt="strip"` in Python) plans its largest organic part.'
+            f"{target!r} is {smiles.count('.') + 1} molecules, a salt or a mixture: give one of them. `on_salt=strip` "
+            "plans its largest organic part."
         )
     part = largest_organic_part(smiles)
     return part, (
@@ -288,8 +288,7 @@ def _check_beams(tokenizer: Any, beams: int) -> None:
     limit = BEAMS_OF_A_TOKEN * len(tokenizer)
     if beams > limit:
         raise ValueError(
-            f"{beams:,} beams exceed the limit of {limit:,}: 10 to 50 are usual. `--no-limits` "
-            "(`enforce_limits=False` in Python) removes the limit."
+            f"{beams:,} beams exceed the limit of {limit:,}: 10 to 50 are usual. Plan without limits to allow more."
         )
 
 
@@ -303,8 +302,7 @@ def _materials(model: Any, starting_material: str | Sequence[str | None] | None,
         raise ValueError(f"{len(materials)} starting materials for {count} targets: give one for each.")
     if any(materials) and (reason := no_material_because(model)):
         raise ValueError(
-            f"{reason} Leave `starting_material` out. To require a starting material with any model, use "
-            "`--required-leaf` (`Constraints(required_leaf=...)` in Python)."
+            f"{reason} Leave `starting_material` out, or set `required_leaf`, which works with any model."
         )
     return materials
 
@@ -340,8 +338,7 @@ def _steps(model: Any, n_steps: Any, count: int, is_bounded: bool) -> list[Seque
     bound = most_steps(model)
     if is_bounded and n_steps is not None and longest > bound:
         raise ValueError(
-            f"{longest} steps exceed the limit of this model, {bound}. `--no-limits` "
-            "(`enforce_limits=False` in Python) removes the limit."
+            f"{longest} steps exceed the limit of this model, {bound}. Plan without limits to allow more."
         )
     lowest, highest = about_routes(model).get("steps", (None, None))
     outside = sorted({number for steps in tried for number in steps if highest and not lowest <= number <= highest})

@@ -68,9 +68,8 @@ def build_endpoint(task: Any, smiles: Any, reaction: Any, most: int, limits: Lim
         return build_page(has_key=has_key, has_stock=task.stock is not None, example=task.example["targets"])
 
     return Endpoint(
-        "/build", "A route that is being built: drawn and judged, or as a file.", BuildRequest, check,
-        lambda body, answers, problems, end: answers[0],
-        queue=Threads(compute, AT_ONCE, limits.max_queue), page=Page("Build", page),
+        path="/build", summary="A route that is being built: drawn and judged, or as a file.", request=BuildRequest,
+        check=check, queue=Threads(compute, AT_ONCE, limits.max_queue), page=Page("Build", page),
     )  # fmt: skip
 
 

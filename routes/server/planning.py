@@ -2,7 +2,7 @@
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_mod
 from pydantic.json_schema import SkipJsonSchema
 
 from ...common.options import request_fields
-from ...serving.endpoint import Checked, Endpoint, one_or_more
+from ...serving.endpoint import Checked, Endpoint, JsonEndpoint, StreamEndpoint, one_or_more
 from ...serving.limits import Limits, check_time
 from ..drawing.svg import route_svg
 from ..evaluation.round_trip import ForwardModel, load_forward
@@ -278,10 +278,10 @@ def _plan_endpoint(
         requests = task.requests(settings=settings, budget=budget, on_error="skip", **options)
         return [(request, request.problem) for request in requests]
 
-    return Endpoint(
-        "/plan", "Ranked synthesis routes to target molecules.",
-        create_model("PlanRequest", __base__=Targets, **fields), check, _plan_rows, PlanAnswer, _plans_html,
-        count_tokens=task.count_tokens,
+    return JsonEndpoint(
+        path="/plan", summary="Ranked synthesis routes to target molecules.",
+        request=create_model("PlanRequest", __base__=Targets, **fields), check=check, respond=_plan_rows,
+        model=PlanAnswer, respond_html=_plans_html, count_tokens=task.count_tokens,
         form={name: label for name, label in _FORM.items() if task.stock is not None or name != "only_purchasable"},
     )  # fmt: skip
 
@@ -301,11 +301,8 @@ def _expand_endpoint(task: RouteTask, fields: dict[str, Any], target: Any) -> En
     def row(body: Any, candidate: Candidate) -> dict[str, Any]:
         return proposal_row(candidate) | ({"html": card_html(candidate)} if body.html else {})
 
-    def respond(body: Any, answers: Sequence[Plan], problems: Any, end: float) -> Iterator[dict[str, Any]]:
-        return last_rows(answers[0])
-
     request = create_model("ExpandRequest", __base__=Molecule, **{name: fields[name] for name in _EXPANSION})
-    return Endpoint("/expand", _EXPANDS, request, check, respond, row=row)
+    return StreamEndpoint(path="/expand", summary=_EXPANDS, request=request, check=check, row=row, last_rows=last_rows)
 
 
 def _plans(body: Any, answers: Sequence[Plan | None], problems: Sequence[str | None]) -> list[Plan]:

@@ -215,7 +215,7 @@ def test_invalid_and_repeated_targets_among_others(folder, tmp_path, capsys):
     rows = sorted(rows_of(tmp_path / "a.jsonl.gz"), key=lambda row: row["number"])
     assert rows[0]["settings"]["steps"] == "1"
     assert [row["id"] for row in rows] == ["1", "2", "3", "4", "again", "6"]
-    assert "2 molecules" in rows[5]["problem"] and "`--on-salt strip`" in out
+    assert "2 molecules" in rows[5]["problem"] and "`on_salt=strip`" in out
     assert sorted(file.name for file in tmp_path.glob("*.svg")) == ["a-1.svg", "a-3.svg", "a-5.svg"]
     assert rows[0]["target"] == rows[2]["target"] == AMIDE  # one molecule in two spellings, and given twice
     routes = [[candidate["route"] for candidate in row["candidates"]] for row in rows]
