@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from ..judging import Library
 from ..plans import Candidate, Plan
 from ..ranking import complete
-from ..stock.stock import Stock
 from ..tree import Route
 from .merging import merged
-from .model_search import Job, RouteSearch
+from .model_search import Job, Shared
 from .requests import PlanRequest
 from .retro_star import Proposal
 from .stock_search import allowed, model_steps, own_reactants, recorded_steps, stock_remarks
@@ -24,23 +22,13 @@ class Expansion:
 
     Args:
         request: the request.
-        search: the search of the model, which other targets share.
-        stock: the purchasable molecules.
-        library: the recorded transformations.
-        expanded: the reactions of molecules that the model has searched. It is shared and grows.
+        shared: what the targets of the pool share.
     """
 
     first: Route | None = None  # there are no routes
 
-    def __init__(
-        self,
-        request: PlanRequest,
-        search: RouteSearch,
-        stock: Stock | None,
-        library: Library,
-        expanded: dict[str, Sequence[Proposal]],
-    ):
-        self.request, self._stock, self._library, self._expanded = request, stock, library, expanded
+    def __init__(self, request: PlanRequest, shared: Shared):
+        self.request, self._shared = request, shared
         self._found: list[Candidate] = []
         self._jobs = list(request.jobs)
         self._is_over = False
@@ -52,34 +40,34 @@ class Expansion:
     def advance(self) -> None:
         """Take the reactions that the model has proposed before, or none if it cannot read the molecule."""
         target = self.request.target
-        if not self._is_over and (target in self._expanded or not self.request.jobs):
-            self._end(self._expanded.get(target, ()))
+        if not self._is_over and (target in self._shared.expanded or not self.request.jobs):
+            self._end(self._shared.expanded.get(target, ()))
 
     def next_job(self) -> tuple[Hashable, Job] | None:
         """Return the search of the model, or None."""
-        is_next = self._jobs and self.request.target not in self._expanded
+        is_next = self._jobs and self.request.target not in self._shared.expanded
         return (0, self._jobs.pop()) if is_next else None
 
     def add_candidates(self, place: Hashable, candidates: list[Candidate]) -> None:
         """Take the reactions that the model proposes."""
-        self._end(model_steps(self._expanded, self.request.target, candidates, self._library))
+        self._end(model_steps(self._shared, self.request.target, candidates))
 
     def plan(self) -> Plan:
         """Return the reactions as routes of one step, in their order, and a remark if the target is in the stock."""
-        remarks = tuple(stock_remarks(self._stock, self.request.target))
-        evidence, version = self.request.settings.evidence, self._library.version
+        remarks = tuple(stock_remarks(self._shared.stock, self.request.target))
+        evidence, version = self.request.settings.evidence, self._shared.library.version
         return Plan(self.request.target, self._found, remarks=remarks, evidence=evidence, library=version)
 
     def _end(self, steps: Iterable[Proposal]) -> None:
         """Merge the reactions of the model with those of the library, and report the first of them."""
-        target, rules = self.request.target, self.request.settings.rules
-        sources = recorded_steps(self._library, target, rules), allowed(target, steps, rules)
+        target, rules, library = self.request.target, self.request.settings.rules, self._shared.library
+        sources = recorded_steps(library, target, rules), allowed(target, steps, rules)
         recorded, proposed = ({step.reactants: -step.cost for step in source} for source in sources)
-        shares = merged(recorded, proposed, own_reactants(self._library, target)).items()
+        shares = merged(recorded, proposed, own_reactants(library, target)).items()
         for rank, (reactants, share) in enumerate(list(shares)[: self.request.num_proposals], 1):
             route = Route(target, tuple(map(Route, reactants)))
             candidate = Candidate(route.to_string(), math.log(share), 1, route, rank=rank, group=rank)
-            self._found.append(complete(candidate, self._stock, self._library))
+            self._found.append(complete(candidate, self._shared.stock, library))
             if self.request.report is not None:
                 self.request.report(self._found[-1])
         self._is_over = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -13,10 +13,12 @@ from transformers import LogitsProcessor
 
 from ..chemistry.molecules import canonical_route
 from ..family import BatchSearch, ContinuousSearch, encode_checked, encode_source, is_continuous
+from ..judging import Library
 from ..plans import TIME_IS_OVER, Candidate, nothing_found
 from ..stock.stock import Stock
 from ..tree import Route
 from .constraints import GIVEN_UP, ConstrainedGrammar
+from .retro_star import Proposal
 from .settings import RANKINGS, PlanSettings
 
 # A ranking may divide a score by the root of the length, some tens at most. No text of a model is that improbable.
@@ -83,6 +85,23 @@ class Job:
     starting_material: str | None = None
     max_new_tokens: int | None = None
     deadline: Deadline | None = None
+
+
+@dataclass
+class Shared:
+    """What the targets of a pool share.
+
+    Args:
+        search: the search of the model.
+        stock: the purchasable molecules.
+        library: the recorded transformations.
+        expanded: the reactions of molecules that the model has searched. It grows.
+    """
+
+    search: RouteSearch
+    stock: Stock | None
+    library: Library
+    expanded: dict[str, Sequence[Proposal]] = field(default_factory=dict)
 
 
 def step_job(model: Any, smiles: str, max_new_tokens: int | None = None) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,9 +11,8 @@ from ..plans import Plan
 from ..stock.stock import Stock
 from ..tree import Route
 from .expansion import Expansion
-from .model_search import Job, RouteSearch
+from .model_search import Job, RouteSearch, Shared
 from .requests import PlanRequest
-from .retro_star import Proposal
 from .settings import PlanSettings
 from .stock_search import StockSearch
 from .whole_routes import WholeRoutes
@@ -86,8 +85,7 @@ class PlanPool:
         rows = ROWS_OF_MANY if together and stock is not None and not settings.direct else ROWS
         self.settings, self.stock, self.most = settings, stock, most or max(1, rows // settings.beams)
         self._search = RouteSearch(model, tokenizer, settings, stock, watch)
-        self.library = settings.transformations
-        self._expanded: dict[str, Sequence[Proposal]] = {}  # the reactions of molecules that the model has searched
+        self._shared = Shared(self._search, stock, settings.transformations)
         self._targets: dict[Hashable, _Target] = {}
         self._running: dict[int, tuple[_Target, Hashable]] = {}  # by ticket
         self._turns = 0
@@ -102,15 +100,9 @@ class PlanPool:
             key: the name of the target in the pool.
             request: the request, which must not have a problem.
         """
-        strategy: WholeRoutes | StockSearch | Expansion
-        if request.num_proposals is not None:
-            strategy = Expansion(request, self._search, self.stock, self.library, self._expanded)
-        elif request.searches_steps:
-            assert self.stock is not None
-            strategy = StockSearch(request, self._search, self.stock, self.library, self._expanded)
-        else:
-            strategy = WholeRoutes(request, self._search, self.stock, self.library)
-        self._targets[key] = _Target(key, request, strategy)
+        kind: type[WholeRoutes | StockSearch | Expansion] = StockSearch if request.searches_steps else WholeRoutes
+        kind = kind if request.num_proposals is None else Expansion
+        self._targets[key] = _Target(key, request, kind(request, self._shared))
 
     def remove(self, key: Hashable) -> None:
         """Remove a target whose plan is no longer needed."""

@@ -100,8 +100,10 @@ def make_requests(
         _check_beams(tokenizer, settings.beams)
     steps = _steps(model, n_steps, len(targets), settings.enforce_limits)
     materials = _materials(model, starting_material, len(targets))
-    is_asked = n_steps is not None or any(materials)
-    if not settings.direct and (is_asked or not can_search(model, settings, stock)):
+    is_told = n_steps is not None or any(materials)
+    reason = None if settings.direct or stock is None else whole_routes_because(model, settings, is_told)
+    switch = () if reason is None else (f"The model wrote whole routes, without a search to the stock: {reason}.",)
+    if stock is None or reason is not None:
         settings = replace(settings, direct=True)
     requests = []
     for target, tried, begin in zip(targets, steps, materials, strict=True):
@@ -119,7 +121,7 @@ def make_requests(
         else:
             texts = source_texts(model, tokenizer, smiles, settings, begin) if settings.direct else ()
             jobs = tuple(Job(text, count, begin, settings.max_new_tokens) for text in texts for count in tried)
-            requests.append(PlanRequest(smiles, jobs, settings, remarks))
+            requests.append(PlanRequest(smiles, jobs, settings, (*remarks, *switch)))
     return requests
 
 
@@ -152,15 +154,23 @@ def writes_steps(model: Any) -> bool:
     return lowest <= 1 if model.config.num_condition_features else highest == 1
 
 
-def can_search(model: Any, settings: PlanSettings, stock: Any) -> bool:
-    """Return whether single steps can be searched until everything is in the stock.
+def whole_routes_because(model: Any, settings: PlanSettings, is_told: bool) -> str | None:
+    """Return why the model has to write whole routes, although there is a stock to search to, or None.
 
-    This needs a stock, a model that writes single steps, the grammar, and no setting that only whole routes have.
+    Args:
+        model: the model.
+        settings: the settings.
+        is_told: whether a number of steps or a starting material is given, which only whole routes have.
     """
-    is_for_whole = (
-        settings.num_augmentations > 1 or settings.ranking != "log_probability" or settings.rules.required_leaf
-    )
-    return stock is not None and writes_steps(model) and settings.grammar and not is_for_whole
+    reasons = {
+        "a number of steps or a starting material is given": is_told,
+        "the model does not write single steps": not writes_steps(model),
+        "a search needs the grammar": not settings.grammar,
+        "there are several SMILES of each target": settings.num_augmentations > 1,
+        "the ranking is for whole routes": settings.ranking != "log_probability",
+        "a starting material is required": settings.rules.required_leaf is not None,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
 def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:

@@ -21,7 +21,7 @@ from ..ranking import rank
 from ..stock.stock import Stock
 from ..tree import Route
 from .constraints import broken_by_user, is_forbidden
-from .model_search import Job, RouteSearch, step_job
+from .model_search import Job, Shared, step_job
 from .requests import PlanRequest, check_source
 from .retro_star import Proposal, Request, RetroStarSearch, Solution
 from .settings import Constraints
@@ -61,26 +61,16 @@ class StockSearch:
 
     Args:
         request: the request.
-        search: the search of the model, which other targets share.
-        stock: the purchasable molecules.
-        library: the recorded transformations.
-        expanded: the reactions of molecules that the model has searched. It is shared and grows.
+        shared: what the targets of the pool share. There has to be a stock.
     """
 
-    def __init__(
-        self,
-        request: PlanRequest,
-        search: RouteSearch,
-        stock: Stock,
-        library: judging.Library,
-        expanded: dict[str, Sequence[Proposal]],
-    ):
-        self.request, self._model_search, self._stock, self._expanded = request, search, stock, expanded
-        self._library = library
+    def __init__(self, request: PlanRequest, shared: Shared):
+        assert shared.stock is not None
+        self.request, self._shared, self._stock = request, shared, shared.stock
         self._per_reaction = request.settings.per_reaction or PER_REACTION
         self._search = RetroStarSearch(
             request.target,
-            stock.without(request.target),
+            self._stock.without(request.target),
             _estimate,
             per_reaction=self._per_reaction,
             delays=(0.0, MODEL_DELAY),
@@ -116,7 +106,7 @@ class StockSearch:
         if not solution.is_recorded:
             return solution
         steps = ((step.smiles, tuple(child.smiles for child in step.children)) for step in solution.route.steps())
-        is_recorded = all(judging.is_recorded(*step, self._library) for step in steps)
+        is_recorded = all(judging.is_recorded(*step, self._shared.library) for step in steps)
         return replace(solution, is_recorded=is_recorded)
 
     @property
@@ -167,17 +157,17 @@ class StockSearch:
     def _recorded_steps(self, smiles: str) -> list[Proposal]:
         if self._search.num_expanded(LIBRARY) >= LIBRARY_EXPANSIONS * self.request.settings.max_expansions:
             return []
-        return list(recorded_steps(self._library, smiles, self.request.settings.rules, SEARCHED_STEPS))
+        return list(recorded_steps(self._shared.library, smiles, self.request.settings.rules, SEARCHED_STEPS))
 
     def _known_steps(self, smiles: str) -> Sequence[Proposal] | None:
         """Return the reactions that the model has proposed before, none for a molecule that it cannot read, or
         None.
         """
         try:
-            check_source(self._model_search.model, self._model_search.tokenizer, smiles)
+            check_source(self._shared.search.model, self._shared.search.tokenizer, smiles)
         except ValueError:
             return ()
-        return self._expanded.get(smiles)
+        return self._shared.expanded.get(smiles)
 
     def next_job(self) -> tuple[Hashable, Job] | None:
         """Return a molecule of a complete round that the model has to expand, or None."""
@@ -185,19 +175,19 @@ class StockSearch:
         for number, smiles in enumerate(molecules, self._begun + 1):
             if self._round[smiles] is None:
                 self._begun = number
-                return smiles, step_job(self._model_search.model, smiles, self.request.settings.max_new_tokens)
+                return smiles, step_job(self._shared.search.model, smiles, self.request.settings.max_new_tokens)
         return None
 
     def add_candidates(self, smiles: Hashable, candidates: list[Candidate]) -> None:
         """Take the reactions that the model proposes for a molecule."""
-        self._round[str(smiles)] = model_steps(self._expanded, str(smiles), candidates, self._library)
+        self._round[str(smiles)] = model_steps(self._shared, str(smiles), candidates)
 
     def plan(self) -> Plan:
         """Return the routes to the stock, or a few that come nearest to it, and the remarks about them."""
         settings, target = self.request.settings, self.request.target
         candidates, remarks = self._result()
         plan = rank(
-            target, candidates, self._stock, self._library,
+            target, candidates, self._stock, self._shared.library,
             evidence=settings.evidence, per_reaction=settings.per_reaction,
         )  # fmt: skip
         return replace(plan, remarks=(*stock_remarks(self._stock, target), *remarks))
@@ -256,9 +246,7 @@ def recorded_steps(
     return allowed(smiles, library_steps(library, smiles, most), rules)
 
 
-def model_steps(
-    expanded: dict[str, Sequence[Proposal]], product: str, candidates: Iterable[Candidate], library: judging.Library
-) -> Sequence[Proposal]:
+def model_steps(shared: Shared, product: str, candidates: Iterable[Candidate]) -> Sequence[Proposal]:
     """Return the reactions among the candidates of the model, with their costs, and add them to those of other
     molecules. The grammar has applied the rules.
     """
@@ -266,12 +254,12 @@ def model_steps(
     for candidate in candidates:
         if candidate.route is not None and candidate.route.children:
             reactants = candidate.route.reactants
-            is_recorded = judging.is_recorded(product, reactants, library)
+            is_recorded = judging.is_recorded(product, reactants, shared.library)
             steps.setdefault(reactants, Proposal(reactants, -candidate.score, is_recorded))
-    while len(expanded) >= _CACHED_MOLECULES:
-        del expanded[next(iter(expanded))]
-    expanded[product] = list(steps.values())
-    return expanded[product]
+    while len(shared.expanded) >= _CACHED_MOLECULES:
+        del shared.expanded[next(iter(shared.expanded))]
+    shared.expanded[product] = list(steps.values())
+    return shared.expanded[product]
 
 
 @lru_cache(_CACHED_MOLECULES)

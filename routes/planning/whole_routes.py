@@ -6,12 +6,10 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import replace
 
-from ..judging import Library
 from ..plans import TIME_IS_OVER, Candidate, Plan, nothing_found, pooled
 from ..ranking import rank
-from ..stock.stock import Stock
 from ..tree import Route
-from .model_search import Deadline, Job, RouteSearch
+from .model_search import Deadline, Job, Shared
 from .requests import PlanRequest
 
 
@@ -20,15 +18,13 @@ class WholeRoutes:
 
     Args:
         request: the request.
-        search: the search of the model, which other targets share.
-        stock: the purchasable molecules.
-        library: the recorded transformations.
+        shared: what the targets of the pool share.
     """
 
     first: Route | None = None  # these jobs end together, so no route comes first
 
-    def __init__(self, request: PlanRequest, search: RouteSearch, stock: Stock | None, library: Library):
-        self.request, self._search, self._stock, self._library = request, search, stock, library
+    def __init__(self, request: PlanRequest, shared: Shared):
+        self.request, self._shared = request, shared
         self._waiting = deque(enumerate(request.jobs))
         self._deadline: Deadline | None = None
         self._candidates: dict[Hashable, list[Candidate]] = {}
@@ -42,7 +38,7 @@ class WholeRoutes:
         while self._waiting:
             number, job = self._waiting.popleft()
             if number == 0:
-                self._deadline = self._search.deadline(self.request.settings.time_limit)
+                self._deadline = self._shared.search.deadline(self.request.settings.time_limit)
             if self._deadline is None or not self._deadline.ends():
                 return number, replace(job, deadline=self._deadline)
             self.add_candidates(number, [nothing_found(TIME_IS_OVER, job.n_steps)])
@@ -62,9 +58,9 @@ class WholeRoutes:
 
     def plan(self) -> Plan:
         """Return the plan with all candidates, and a remark if the time limit was reached."""
-        settings = self.request.settings
+        settings, shared = self.request.settings, self._shared
         plan = rank(
-            self.request.target, self.candidates(), self._stock, self._library, evidence=settings.evidence,
+            self.request.target, self.candidates(), shared.stock, shared.library, evidence=settings.evidence,
             by_score=settings.ranking != "log_probability", per_step=True, per_reaction=settings.per_reaction,
         )  # fmt: skip
         if self._deadline is None or not self._deadline.is_over:

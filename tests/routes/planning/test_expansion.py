@@ -8,6 +8,7 @@ from weftformer.routes import Constraints, PlanSettings, Stock
 from weftformer.routes.chemistry.molecules import canonical_reaction
 from weftformer.routes.judging import Transformation, shipped_library
 from weftformer.routes.planning.expansion import Expansion
+from weftformer.routes.planning.model_search import Shared
 from weftformer.routes.planning.pool import PlanPool
 from weftformer.routes.planning.requests import PlanRequest
 from weftformer.routes.planning.retro_star import Proposal
@@ -49,7 +50,7 @@ def test_reactions_that_the_model_has_proposed_before_come_by_their_probability(
     # methane supplies too little, and the cost of a step that is not recorded is no part of its probability
     first, second = Proposal(CHLORIDE_AND_AMINE, 1.0, True), Proposal(ACID, 1.5)
     known = {AMIDE: [second, Proposal(("C",), 0.5), first]}
-    expansion = Expansion(PlanRequest(AMIDE, num_proposals=20), None, None, shipped_library(), known)
+    expansion = Expansion(PlanRequest(AMIDE, num_proposals=20), Shared(None, None, shipped_library(), known))
     while not expansion.is_over(0.0):
         expansion.advance()
     candidates = expansion.plan().candidates
@@ -57,7 +58,7 @@ def test_reactions_that_the_model_has_proposed_before_come_by_their_probability(
     assert [one.rank for one in candidates] == [1, 2]
     ratio = candidates[0].score - candidates[1].score
     known[AMIDE] = [Proposal(ACID, 1.5, True), first]
-    again = Expansion(PlanRequest(AMIDE, num_proposals=20), None, None, shipped_library(), known)
+    again = Expansion(PlanRequest(AMIDE, num_proposals=20), Shared(None, None, shipped_library(), known))
     again.advance()
     [one, other] = again.plan().candidates
     assert one.score - other.score == pytest.approx(ratio)

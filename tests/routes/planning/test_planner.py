@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.routes import Candidate, Constraints, Route
+from weftformer.routes import Candidate, Constraints, Route, Stock
 from weftformer.routes.chemistry.molecules import canonical_smiles
 from weftformer.routes.planning import model_search as search
 from weftformer.routes.planning.planner import RoutePlanner
@@ -175,7 +175,18 @@ def test_salts_are_refused_or_stripped(planner, known):
 
 
 def test_equal_scores_keep_the_order_of_their_jobs():
-    jobs = WholeRoutes(SimpleNamespace(jobs=range(11)), None, None, None)
+    jobs = WholeRoutes(SimpleNamespace(jobs=range(11)), None)
     for number in reversed(range(11)):
         jobs.add_candidates(number, [Candidate("", 0.0, number, Route("C" * (number + 1)))])
     assert [candidate.n_steps for candidate in jobs.candidates()] == [*range(11)]
+
+
+def test_whole_routes_in_place_of_a_search_are_told(planner, known):
+    stock, settings = Stock(known[0].leaves()), {"beams": 2, "max_new_tokens": 40, "progress": False}
+    for asked, reason in ({"n_steps": 1}, "a number of steps"), ({"num_augmentations": 2}, "several SMILES"):
+        (plan,) = planner.plan([known[0].smiles], stock=stock, **settings, **asked)
+        assert reason in " ".join(plan.remarks)
+        (plan,) = planner.plan([known[0].smiles], **settings, **asked)
+        assert plan.remarks == ()
+    (plan,) = planner.plan([known[0].smiles], stock=stock, direct=True, **settings)
+    assert plan.remarks == ()
