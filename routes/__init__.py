@@ -1,4 +1,5 @@
-"""Retrosynthesis: the route tree, molecules, stock; packages for files, data, planning, scoring and drawing.
+"""Retrosynthesis, on top of the family: molecules and stocks, judging and planning, files, pictures and pages, with
+commands and endpoints of its own.
 
 Nothing is imported before it is used: a task that is registered costs no chemistry.
 """

@@ -225,7 +225,7 @@ class RouteSearch:
 
         Args:
             job: the job.
-            found: each text, whether it has ended, and its score.
+            texts: each text, whether it has ended, and its score.
             most: the number of tokens that a text could have, unless the job has a limit of its own.
         """
         is_over = job.deadline is not None and job.deadline.is_over
