@@ -20,6 +20,8 @@ def test_its_commands_parse(words, monkeypatch, tmp_path):
     Path("docs").symlink_to(ROOT / "docs")
     Path("runs/demo-output").mkdir(parents=True)
     name = " ".join(words[: 2 if words[0] == "routes" else 1])
+    if name not in cli.commands():
+        pytest.skip("the package of routes is not here")
     args = cli.build_parser([name])[1][name].parse_args(words[len(name.split()) :])
     if name == "train":
         _, data, _ = parse_arguments(args.words)

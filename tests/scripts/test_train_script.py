@@ -115,9 +115,8 @@ def test_a_file_is_scored_as_the_test_file_was(trained, pairs, tmp_path, capsys)
     assert printed.startswith(f"8 pairs of {pairs}\nexact_match ") and "Exact match " in printed
     routes = tmp_path / "routes.jsonl"
     routes.write_text('{"route": {"smiles": "CCO", "children": [{"smiles": "CC"}]}}\n')
-    for group, message in ([], "`weftformer routes evaluate` scores them"), (["routes"], "writes texts, not routes"):
-        assert cli.main([*group, "evaluate", str(routes), "--model", str(trained)]) == 1
-        assert message in capsys.readouterr().err
+    assert cli.main(["evaluate", str(routes), "--model", str(trained)]) == 1
+    assert "`weftformer routes evaluate` scores them" in capsys.readouterr().err
 
 
 def test_the_columns_are_those_of_the_training(trained, tmp_path, capsys):

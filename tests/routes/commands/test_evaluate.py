@@ -14,6 +14,8 @@ from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.plans import Candidate, Plan
 from weftformer.scripts import cli
 
+from ...conftest import save_both
+from ...models import tiny_text_model
 from ..trees import made
 
 RECORDED = [
@@ -170,3 +172,10 @@ def test_own_reactions_count_as_precedents(untrained_folder, tmp_path, monkeypat
     assert share("--predictions", "theirs.json", "--library", "own.gz") == [1, 1]
     assert run("recorded.jsonl", "--predictions", "theirs.json", "--library", "own.gz") == 1
     assert "--library judges the steps of purchasable routes: give --stock FILE too." in capsys.readouterr().err
+
+
+def test_a_model_of_texts_is_refused(tmp_path, capsys):
+    folder = save_both(tmp_path / "texts", *tiny_text_model(["one two"]))
+    (tmp_path / "routes.jsonl").write_text('{"route": {"smiles": "CCO", "children": [{"smiles": "CC"}]}}\n')
+    assert cli.main(["routes", "evaluate", str(tmp_path / "routes.jsonl"), "--model", folder]) == 1
+    assert "writes texts, not routes" in capsys.readouterr().err
