@@ -24,6 +24,9 @@ from pyarrow import fs
 SECONDS, ROWS = 10.0, 1000
 _JOB = "job.json"
 _HEAD = re.compile(rb'\{"number":\s*(\d+),\s*"state":\s*"([\w ]+)"')
+# The states of rows, and the types of the fields of a job.
+_STATES = frozenset({b"done", b"unfinished", b"no route", b"refused", b"failed"})
+_FIELDS = {"command": str, "rows": int, "input": str, "settings": dict}
 # The number of parts that are open at once while they are joined.
 _OPEN = 128
 # The number of missing rows that an error names.
@@ -152,6 +155,7 @@ class Parts:
 
     def _places(self) -> Iterator[tuple[int, str, str, int, int]]:
         """Yield the index, state and part of each row, with its position there and its length."""
+        job = self._job() or {"rows": 0}
         for name in self._names():
             if not name.startswith("part-"):
                 continue
@@ -159,7 +163,8 @@ class Parts:
             with self._files.open_input_stream(self._path(name)) as file:
                 for line in file.read().splitlines(keepends=True) or [b""]:
                     head = _HEAD.match(line)
-                    if head is None or not line.endswith(b"}\n"):
+                    is_sound = head and 1 <= int(head[1]) <= job["rows"] and head[2] in _STATES
+                    if head is None or not is_sound or not line.endswith(b"}\n"):
                         raise self._damaged(name)
                     yield int(head[1]) - 1, head[2].decode(), name, start, len(line)
                     start += len(line)
@@ -168,7 +173,7 @@ class Parts:
         remedy = "delete it and repeat the command, which computes its rows again"
         if name == _JOB:
             remedy = "start again in another folder, or with --overwrite"
-        return ValueError(f"{self.place}/{name} is damaged or cut off: {remedy}.")
+        return ValueError(f"{self.place}/{name} is damaged, cut off or of another job: {remedy}.")
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -184,7 +189,9 @@ class Parts:
         with self._files.open_input_stream(self._path(_JOB)) as file:
             try:
                 job = json.loads(file.read())
-                return {name: job[name] for name in ("command", "rows", "input", "settings")}
+                if any(type(job[name]) is not kind for name, kind in _FIELDS.items()):
+                    raise TypeError("a field has a wrong type")
+                return job
             except (KeyError, TypeError, ValueError) as error:
                 raise self._damaged(_JOB) from error
 

@@ -125,11 +125,33 @@ def test_damaged_files_of_a_job_are_named(tmp_path, name, kept):
     file.write_bytes(whole[: len(whole) + kept if kept < 0 else kept])
     calls = [lambda: list(parts.rows("generate")), lambda: (parts.begin("generate", {}, ["a", "b"]), parts.states())]
     for call in calls:
-        with pytest.raises(ValueError, match=rf"parts/{file.name} is damaged or cut off: .*again"):
+        with pytest.raises(ValueError, match=rf"parts/{file.name} is damaged.*again"):
             call()
     if name == "part":
         file.unlink()
         assert parts.states() == {}
+
+
+@pytest.mark.parametrize(
+    "row", ['{"number":3,"state":"done"}\n', '{"number":0,"state":"done"}\n', '{"number":1,"state":"odd"}\n']
+)
+def test_a_row_of_another_job_is_refused(tmp_path, row):
+    parts = Parts(str(tmp_path / "parts"))
+    parts.begin("generate", {}, ["a", "b"])
+    parts.add([row])
+    with pytest.raises(ValueError, match=r"part-.* is damaged"):
+        parts.states()
+
+
+@pytest.mark.parametrize("change", [{"rows": "2"}, {"settings": [1]}, {"command": None}])
+def test_a_job_with_other_types_is_refused(tmp_path, change):
+    parts = Parts(str(tmp_path / "parts"))
+    parts.begin("generate", {}, ["a"])
+    file = tmp_path / "parts" / "job.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    for call in (lambda: list(parts.rows("generate")), lambda: parts.begin("generate", {}, ["a"])):
+        with pytest.raises(ValueError, match=r"job\.json is damaged"):
+            call()
 
 
 def test_a_damaged_row_is_named(tmp_path):
