@@ -9,9 +9,12 @@ from os import PathLike
 from typing import Any
 
 from syntheseus import BackwardReactionModel, Bag, Molecule, SingleProductReaction
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..chemistry.molecules import canonical_or_given
+from ..family import load
 from ..plans import Candidate
+from ..shipped import MODEL
 from .merging import Reactants, merged
 from .model_search import RouteSearch, step_job
 from .requests import source_texts
@@ -65,10 +68,9 @@ class WeftReactionModel(BackwardReactionModel):
             folder_or_hub_id: the folder or repository (default: the model that comes with the package).
             kwargs: arguments of the class.
         """
-        from .planner import RoutePlanner
-
-        planner = RoutePlanner.from_pretrained(folder_or_hub_id)
-        return cls(planner.model, planner.tokenizer, **kwargs)
+        folder_or_hub_id = folder_or_hub_id or MODEL
+        parts = (load(kind, folder_or_hub_id) for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))
+        return cls(*parts, **kwargs)
 
     def get_parameters(self) -> Any:
         """Return an iterator over the parameters, which syntheseus counts."""

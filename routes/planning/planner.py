@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from ...common.progress import Progress
 from ..family import load
 from ..plans import Candidate, Plan
-from ..shipped import MODEL
+from ..shipped import MODEL, STOCK
 from ..stock.stock import Stock, with_own
 from ..tree import Route
 from .pool import PlanPool
@@ -26,24 +26,29 @@ class RoutePlanner:
     Args:
         model: a `WeftForConditionalGeneration` trained on routes.
         tokenizer: the tokenizer it was trained with.
+        stock: the purchasable molecules of plans that are given no others.
     """
 
-    def __init__(self, model: Any, tokenizer: Any):
+    def __init__(self, model: Any, tokenizer: Any, stock: Stock | None = None):
         self.model = model.eval()
-        self.tokenizer = tokenizer
+        self.tokenizer, self.stock = tokenizer, stock
 
     @classmethod
-    def from_pretrained(cls, folder_or_hub_id: str | PathLike | None = None, **kwargs) -> RoutePlanner:
+    def from_pretrained(
+        cls, folder_or_hub_id: str | PathLike | None = None, *, stock: Stock | None = None, **kwargs
+    ) -> RoutePlanner:
         """Load model and tokenizer from one folder or Hub repository, or the included ones.
 
         Args:
             folder_or_hub_id: the folder or repository (default: the model that comes with the package).
+            stock: the purchasable molecules of plans that are given no others (default: the included ones with the
+                included model, else none).
             kwargs: arguments of the model's `from_pretrained`.
         """
         if folder_or_hub_id is None:
-            folder_or_hub_id = MODEL
+            folder_or_hub_id, stock = MODEL, Stock.from_file(STOCK, progress=False) if stock is None else stock
         model = load(AutoModelForSeq2SeqLM, folder_or_hub_id, **kwargs)
-        return cls(model, load(AutoTokenizer, folder_or_hub_id))
+        return cls(model, load(AutoTokenizer, folder_or_hub_id), stock)
 
     def plan(self, targets: Sequence[str], settings: PlanSettings | None = None, **options: Any) -> list[Plan]:
         """Return ranked candidates for each target.
@@ -90,7 +95,8 @@ class RoutePlanner:
                 1 to 5, limited to the training range. Must be None for a model without this condition.
             starting_material: SMILES of a required starting material, for a model trained with one; or a list,
                 one (or None) for each target.
-            stock: the purchasable molecules; candidates then list their missing starting materials.
+            stock: the purchasable molecules; candidates then list their missing starting materials (default: those of
+                the planner).
             batch_size: number of concurrent searches. Those for whole routes wait until all running ones have ended
                 (default: 80 beams in total, 160 in a search to the stock).
             progress: show the progress as a bar in a terminal, else as a line every ten seconds.
@@ -109,7 +115,7 @@ class RoutePlanner:
         settings = replace(settings or PlanSettings(), **changes)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size={batch_size} is not allowed: give at least 1.")
-        stock = with_own(stock, settings.have)
+        stock = with_own(self.stock if stock is None else stock, settings.have)
         requests = self.requests(
             targets, settings, n_steps=n_steps, starting_material=starting_material, stock=stock, on_error=on_error
         )
@@ -138,7 +144,8 @@ class RoutePlanner:
             smiles: SMILES of the molecule.
             n: largest number of reactions.
             settings: of these, an expansion reads `beams`, `constraints`, `have`, `on_salt` and `max_new_tokens`.
-            stock: the purchasable molecules; the reactions then list missing reactants and offers.
+            stock: the purchasable molecules; the reactions then list missing reactants and offers (default: those of
+                the planner).
             on_found: called with each reaction.
             finish: a function that completes the plan, such as `ForwardModel.with_forward_ranks`.
             changes: fields of [`PlanSettings`], which override those in `settings`.
@@ -179,7 +186,8 @@ class RoutePlanner:
                 if on_error == "raise":
                     raise
                 requests.append(PlanRequest(target, settings=settings, problem=str(error)))
-        search, stock = replace(settings, direct=False, ranking="log_probability"), with_own(stock, settings.have)
+        search = replace(settings, direct=False, ranking="log_probability")
+        stock = with_own(self.stock if stock is None else stock, settings.have)
         pool = PlanPool(
             self.model, self.tokenizer, search.for_search, stock, batch_size, together=len(targets) > 1, finish=finish
         )

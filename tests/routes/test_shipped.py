@@ -72,6 +72,10 @@ def test_what_comes_with_the_package():
         PlanTask(str(MODEL), conditions={"starting_material": "CCO"}).load()
     (plan,) = planner.plan(["CC(=O)NCc1ccccc1"], n_steps=1, beams=3, stock=stock, progress=False)
     assert plan.routes and not any(candidate.fails_because for candidate in plan.distinct)
+    # as the command does, it searches to the included stock
+    (plan,) = planner.plan(["CC(=O)NCc1ccccc1"], num_routes=1, progress=False)
+    assert plan.solved and plan.candidates[0].purchasable
+    assert planner.expand("CC(=O)NCc1ccccc1", 1).candidates[0].missing is not None
 
 
 def test_positions_that_few_substitutions_take_are_counted(tmp_path, monkeypatch):
