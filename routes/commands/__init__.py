@@ -7,6 +7,7 @@ EXTRA = "chem"
 COMMANDS = {
     "plan": "plan synthesis routes for a molecule",
     "expand": "propose reactions that make a molecule",
+    "judge": "judge reactions by recorded ones",
     "draw": "draw the routes of a file",
     "evaluate": "score planned routes on recorded ones",
     "train": "train a model that writes synthesis routes",
