@@ -70,8 +70,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     }
     if fields.get("sinusoidal_layout") == "fairseq" and source_config["pad_token_id"] != 1:
         raise ValueError(
-            f"pad_token_id={source_config['pad_token_id']!r} is not supported: this family counts positions from the "
-            "pad id, which Weft supports only for pad_token_id=1."
+            f"pad_token_id={source_config['pad_token_id']!r} is not supported: only 1 is, from which positions count."
         )
     if family == "nllb-moe":
         fields |= _sparse_fields(source_config)
@@ -93,13 +92,12 @@ def _shares_embeddings(weights: Mapping[str, torch.Tensor], source_config: Mappi
 def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
     if source_config["second_expert_policy"] != "all":
         raise ValueError(
-            f"second_expert_policy={source_config['second_expert_policy']!r} draws the second expert at random, also "
-            'at inference: only "all" is supported.'
+            f'second_expert_policy={source_config["second_expert_policy"]!r} is random: only "all" is supported.'
         )
     if source_config["moe_eval_capacity_token_fraction"] < 1.0:
         raise ValueError(
-            f"moe_eval_capacity_token_fraction={source_config['moe_eval_capacity_token_fraction']!r} drops tokens at "
-            "inference: only 1.0, which drops none, is supported."
+            f"moe_eval_capacity_token_fraction={source_config['moe_eval_capacity_token_fraction']!r} drops tokens: "
+            "only 1.0 is supported."
         )
     fields: Fields = {}
     for stack in ("encoder", "decoder"):

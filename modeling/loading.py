@@ -146,8 +146,7 @@ class LoadingMixin:
             heads = [name for name in unexpected if name.startswith("lm_head.") and hasattr(model, "lm_head")]
             if heads:
                 raise ValueError(
-                    f"{source} has another head than {cls.__name__} ({_some(heads)}): replace `lm_head` of a model "
-                    "loaded with allow_missing_weights=True, and load the weights into it."
+                    f"{source} has another head ({_some(heads)}): allow_missing_weights=True leaves it out."
                 )
         if (generation := getattr(model, "generation_config", None)) is not None:
             _check_token_ids(generation)
@@ -179,9 +178,8 @@ def _refuse_subclass(config: Any, cls: type, source: Any) -> None:
     auto_class, reference = subclass
     file, _, name = reference.rpartition("--")[2].partition(".")
     raise ValueError(
-        f"{source} was saved by the subclass {name}: read its {file}.py, and load it with "
-        f"{auto_class}.from_pretrained(..., trust_remote_code=True) or {name}.from_pretrained (or "
-        "allow_missing_weights=True)."
+        f"{source} was saved by the subclass {name}: read its {file}.py, and load it by {name}.from_pretrained or "
+        f"{auto_class}.from_pretrained(..., trust_remote_code=True)."
     )
 
 

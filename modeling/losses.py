@@ -93,8 +93,7 @@ def chunks_loss(lm_head: Any, requested: bool | None, training: bool) -> bool:
     if not is_plain:
         if requested:
             raise ValueError(
-                f"chunked_loss=True needs a plain linear head, not a {type(lm_head).__name__} with weights of type "
-                f"{type(weight).__name__}: leave it out."
+                f"chunked_loss=True needs a plain head, not a {type(lm_head).__name__} of {type(weight).__name__}."
             )
         return False
     return bool(training and lm_head.out_features >= _LARGE_VOCABULARY if requested is None else requested)

@@ -163,9 +163,7 @@ def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTenso
     start, pad = config.decoder_start_token_id, config.pad_token_id
     if start is None or pad is None:
         name = "decoder_start_token_id" if start is None else "pad_token_id"
-        raise ValueError(
-            f"Labels or inputs cannot be shifted: the configuration's `{name}` is None; set it to a token id."
-        )
+        raise ValueError(f"Labels and inputs cannot be shifted without `{name}`: set it in the configuration.")
     shifted = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
     return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
 
@@ -362,8 +360,8 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         }
         if part_names:
             raise ValueError(
-                f"This {type(self).__name__} was built with the {', '.join(sorted(part_names))} of the model around "
-                f"it: save that model, or build a subclass of {type(self).__name__} that sets these class attributes."
+                f"This {type(self).__name__} has the {', '.join(sorted(part_names))} of the model around it: "
+                "save that model, or build a subclass that sets these class attributes."
             )
         for name, value in self._built_fields().items():
             if (field_value := getattr(self.config, name)) != value:
@@ -387,8 +385,7 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         counts = {router.num_experts for router in self.routers()}  # experts may have been removed, too
         if len(counts) > 1:
             raise ValueError(
-                f"The layers have {', '.join(map(str, sorted(counts)))} experts, but a saved model has the same "
-                "number in all sparse layers (`num_experts`): remove as many experts from each."
+                f"The layers have {', '.join(map(str, sorted(counts)))} experts: remove as many from each layer."
             )
         return fields | ({"num_experts": counts.pop()} if counts else {})
 
@@ -415,9 +412,7 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         if distributed_config is None:
             return super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
         if model.config.package is None:
-            raise ValueError(
-                "Splitting this model over processes needs the weftformer package: pip install weftformer."
-            )
+            raise ValueError("Splitting a model over processes needs the package: pip install weftformer.")
         parallel = model.config.package.parallel
         parallel.prepare_to_split(model, distributed_config)
         model = super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
@@ -452,16 +447,12 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         uneven = [width for width in (config.d_model, *widths) if width % 8]
         if config.has_sparse_layers and uneven:
             raise ValueError(
-                'experts_implementation="grouped_mm" needs d_model and the width of the experts to be multiples of '
-                f'8: got {uneven[0]}; use "eager" or "batched_mm".'
+                f'grouped_mm needs widths that are multiples of 8, not {uneven[0]}: use "eager" or "batched_mm".'
             )
         # while a model is being built, it has no parameters yet
         dtype = next((parameter.dtype for parameter in self.parameters()), torch.get_default_dtype())
         if config.has_sparse_layers and dtype == torch.float64:
-            raise ValueError(
-                'experts_implementation="grouped_mm" does not support float64; use "eager" or "batched_mm", or '
-                "another dtype."
-            )
+            raise ValueError('grouped_mm does not support float64: use "eager" or "batched_mm", or another dtype.')
         return super()._grouped_mm_can_dispatch(*args, **kwargs)
 
     def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func=checkpoint, **kwargs):
@@ -803,8 +794,7 @@ class WeftDecoder(WeftStack):
             settings = getattr(self._gradient_checkpointing_func, "keywords", {})
             if settings.get("use_reentrant", True):
                 raise ValueError(
-                    "Reentrant checkpointing has no gradients for the keys and values of a cache: set "
-                    'gradient_checkpointing_kwargs={"use_reentrant": False}, or give no cache.'
+                    "Reentrant checkpointing takes no cache: set use_reentrant=False in gradient_checkpointing_kwargs."
                 )
         elif use_cache and cache is None and not is_checkpointed:
             cache = new_cache(self.config)
@@ -943,8 +933,7 @@ class WeftDecoder(WeftStack):
         if is_given:
             if not (isinstance(past, int) and past == 0):
                 raise ValueError(
-                    "`position_ids` cannot be given with relative positions and a filled cache, which has no "
-                    "positions of its tokens: leave them out."
+                    "`position_ids` do not fit relative positions with a filled cache, which has none: leave them out."
                 )
             ids_BT, mask_BT = (
                 None if values is None else nn.functional.pad(values, (0, length - new)) for values in positions
@@ -1123,14 +1112,10 @@ class WeftModel(WeftPreTrainedModel):
     def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
         """Return the default input of the decoder: `input_ids` shifted right. Raise a ValueError if there is none."""
         if self.config.has_two_vocabularies:
-            raise ValueError(
-                "Give `decoder_input_ids`, `decoder_inputs_embeds` or `labels`: the target has its own vocabulary, "
-                "so its ids do not default to `input_ids`."
-            )
+            raise ValueError("Give `labels` or `decoder_input_ids`, because the target has its own vocabulary.")
         if input_ids is None:
             raise ValueError(
-                "Give `decoder_input_ids` or `decoder_inputs_embeds`: they default to `input_ids` shifted right, but "
-                "`input_ids` are not given either."
+                "Give `decoder_input_ids` or `decoder_inputs_embeds`, or `input_ids`, to which they default."
             )
         return shift_tokens_right(self.config, input_ids)
 

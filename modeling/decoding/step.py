@@ -42,8 +42,7 @@ class _NoStates:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"The fast path has no `{name}` of the states of the source, only their keys and values: decode with "
-            'cache_implementation="dynamic".'
+            f'The fast path has no `{name}` of the source: decode with cache_implementation="dynamic".'
         )
 
 

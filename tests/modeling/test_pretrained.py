@@ -260,7 +260,7 @@ def test_experts_removed_in_place(build, tmp_path):
 
     blocks = [layer.mlp for stack in (model.model.encoder, model.model.decoder) for layer in stack.layers]
     prune(blocks[:1], [0, 2, 3])
-    with pytest.raises(ValueError, match=r"3, 4 experts.*the same number in all sparse layers"):
+    with pytest.raises(ValueError, match="3, 4 experts"):
         model.save_pretrained(tmp_path)
     prune(blocks[1:], [0, 2, 3])
     with pytest.raises(ValueError, match=r"has num_experts=4, but the model has 3.*`model\.config\.num_experts` to 3"):
