@@ -66,8 +66,8 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
         if torch.compiler.is_compiling() and (IS_EXPORTED or IS_LATER_RELEASE):  # a warning would break the graph
             del kwargs[name]
             continue
-        allowed = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
-        problem = f"{where} got an unexpected keyword `{name}`.{closest(name, allowed)}"
+        known_names = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
+        problem = f"{where} got an unexpected keyword `{name}`.{closest(name, known_names)}"
         if not (IS_EXPORTED or IS_LATER_RELEASE):
             raise ValueError(problem)
         logger.warning_once(f"{problem} It is ignored.")
@@ -90,8 +90,8 @@ def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: n
     """Return ids (B, T) or embeddings (B, T, D), after a check that exactly one of them is given, and is not empty."""
     embeds_name = name.replace("input_ids", "inputs_embeds")
     if (ids is None) == (embeds is None):
-        got = "neither" if ids is None else "both"
-        raise ValueError(f"Give either `{name}` or `{embeds_name}`: got {got}.")
+        count = "neither" if ids is None else "both"
+        raise ValueError(f"Give either `{name}` or `{embeds_name}`: got {count}.")
     inputs = ids if embeds is None else embeds
     assert inputs is not None
     if not is_tracing() and embeds is None:
@@ -125,10 +125,10 @@ def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
     if low < 0 or high >= vocab_size:
         # a user who gave only labels does not know this input
         origin = " In training, it defaults to `labels` shifted right." if name == "decoder_input_ids" else ""
-        ignored = "Use -100 for positions" if name == "labels" else "Only labels may contain -100, for positions"
+        rule = "Use -100 for positions" if name == "labels" else "Only labels may contain -100, for positions"
         raise ValueError(
             f"`{name}` contains the id {low if low < 0 else high}, but the vocabulary has {vocab_size} tokens (0 to "
-            f"{vocab_size - 1}): use this model's tokenizer.{origin} {ignored} that the loss ignores."
+            f"{vocab_size - 1}): use this model's tokenizer.{origin} {rule} that the loss ignores."
         )
 
 

@@ -164,8 +164,8 @@ def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTenso
     if start is None or pad is None:
         name = "decoder_start_token_id" if start is None else "pad_token_id"
         raise ValueError(f"Labels and inputs cannot be shifted without `{name}`: set it in the configuration.")
-    shifted = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
-    return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
+    shifted_ids = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
+    return cast(torch.LongTensor, shifted_ids.masked_fill(shifted_ids == -100, pad))
 
 
 def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool, parts: Any) -> nn.Module:
@@ -911,8 +911,8 @@ class WeftDecoder(WeftStack):
             # the table of cross-attention has rows for source and target
             rows = max(self.config.max_source_positions, self.config.max_target_positions)
             reads = position_ids is not None and reads_values(self, states.device)
-            counted = length if position_ids is None else None
-            check_positions(positions.indices_BT, rows, "max_source_positions", counted, reads)
+            num_columns = length if position_ids is None else None
+            check_positions(positions.indices_BT, rows, "max_source_positions", num_columns, reads)
         return positions
 
     def _key_positions(
@@ -1311,8 +1311,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         if getattr(self.lm_head, "weight", None) is table:
             self.config.tie_word_embeddings = True
         # a head of several modules may have the table in one of them
-        tied = [f"lm_head.{name}" for name, weight in self.lm_head.named_parameters() if weight is table]
-        self._tied_weights_keys = (keys or {}) | dict.fromkeys(tied, "model.decoder.embed_tokens.weight")
+        tied_names = [f"lm_head.{name}" for name, weight in self.lm_head.named_parameters() if weight is table]
+        self._tied_weights_keys = (keys or {}) | dict.fromkeys(tied_names, "model.decoder.embed_tokens.weight")
         bias = self.generation_config.sequence_bias
         if isinstance(bias, dict):  # JSON has no tuples as keys; `generate` takes lists too
             self.generation_config.sequence_bias = [[list(tokens), value] for tokens, value in bias.items()]

@@ -143,10 +143,10 @@ def check_sizes(config: WeftConfig, sizes: Any) -> None:
             raise ValueError(
                 f"tp_size={tp_size} does not divide {name}={value}: choose one that does, or use `fsdp_size`."
             )
-    tied = [name for name in ("tie_word_embeddings", "share_encoder_decoder_embeddings") if getattr(config, name)]
-    if tp_size > 1 and data_parallel_size(sizes) > 1 and tied:
+    fields = [name for name in ("tie_word_embeddings", "share_encoder_decoder_embeddings") if getattr(config, name)]
+    if tp_size > 1 and data_parallel_size(sizes) > 1 and fields:
         raise ValueError(
-            f"{tied[0]}=True does not work with tp_size={tp_size} and fsdp_size={fsdp_size}: use one of the sizes."
+            f"{fields[0]}=True does not work with tp_size={tp_size} and fsdp_size={fsdp_size}: use one of the sizes."
         )
     if ep_size > 1 and config.has_sparse_layers and config.num_experts % ep_size:
         raise ValueError(f"ep_size={ep_size} does not divide num_experts={config.num_experts}: choose one that does.")

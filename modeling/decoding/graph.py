@@ -255,8 +255,8 @@ class _Loop(nn.Module, ABC):
             fill: the id in columns that are not written.
         """
         length, num_shared, first = place
-        written = suffix[:, :, :, :, : length - 1 - first].movedim(5, 3)
-        branch = self.by_row(branch[:, :, :, :, :, : first - num_shared], written, *state)
+        columns = suffix[:, :, :, :, : length - 1 - first].movedim(5, 3)
+        branch = self.by_row(branch[:, :, :, :, :, : first - num_shared], columns, *state)
         ids_BSN = state[0][..., num_shared : length - 1].view(*branch.shape[2:4], -1)
         is_same_BN = (ids_BSN == ids_BSN[:, :1]).all(dim=1)
         count = int(is_same_BN.long().cumprod(dim=1).sum(dim=1).min())
@@ -501,8 +501,8 @@ class GraphSearch:
             {dim: any_length for dim, letter in enumerate(letters) if letter in letters_of_any_length}
             for letters, _ in zip(dims, arguments, strict=False)
         ]
-        nested = (*shapes[:6], tuple(shapes[6:])) if isinstance(graph, _Loop) else tuple(shapes)
-        return torch.export.export(graph, arguments, dynamic_shapes=nested, strict=False)
+        dynamic_shapes = (*shapes[:6], tuple(shapes[6:])) if isinstance(graph, _Loop) else tuple(shapes)
+        return torch.export.export(graph, arguments, dynamic_shapes=dynamic_shapes, strict=False)
 
     def _source(self, input_ids, attention_mask=None, condition_values=None) -> tuple[torch.Tensor, ...]:
         """Return the inputs of the encoder, of two columns at least.
@@ -552,11 +552,11 @@ class GraphSearch:
         texts: dict[int, torch.Tensor] = {}
         while True:
             past = length, num_shared, first, shared, branch, suffix
-            carried = loop(*past, *state, keys, values, mask, *settings_of_loop)
-            if carried is None:
+            results = loop(*past, *state, keys, values, mask, *settings_of_loop)
+            if results is None:
                 return None
-            length, *carried = carried
-            state, suffixes = carried[: len(graph.state)], carried[len(graph.state) :]
+            length, *results = results
+            state, suffixes = results[: len(graph.state)], results[len(graph.state) :]
             if not state[-1]:
                 return None
             has_ended = graph.has_ended(*state)

@@ -355,9 +355,9 @@ class Beams(Texts):
         starts = [self.starts[source] for source in sources.tolist()]
         best = [states[sources] for states in self._best_texts()]
         candidates, lengths = (texts, top_BC[sources], rows), (self.length, self._by_source(starts))
-        changed = self.rules.ended(best, candidates, ends_BC[sources], self.can_improve[sources], *lengths)
-        for states, changed_states in zip(self._best_texts(), changed, strict=True):
-            states[sources] = changed_states
+        new_best = self.rules.ended(best, candidates, ends_BC[sources], self.can_improve[sources], *lengths)
+        for states, new_states in zip(self._best_texts(), new_best, strict=True):
+            states[sources] = new_states
         self.any_ended = True
 
     def _best_texts(self) -> tuple[torch.Tensor, ...]:
