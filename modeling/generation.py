@@ -11,7 +11,7 @@ import torch
 from transformers import Cache, DynamicCache, GenerationMixin, LogitsProcessor, LogitsProcessorList
 from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput, GenerationMode
 
-from .attention import repeated_cache, self_attention_cache
+from .attention import new_cache, repeated_cache, self_attention_cache
 from .checks import as_encoder_outputs, check_ids, mask_of_pads
 from .transformers_names import CACHE, HasCache, named_arguments, rename_cache
 
@@ -353,7 +353,9 @@ class WeftGenerationMixin(GenerationMixin):
     def _search(self, plain_search: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Search on the fast path if the cache is its own, else as transformers does."""
         decode = getattr(kwargs.get(CACHE), "decode", None)
-        if decode is None or kwargs.get("synced_gpus"):  # a finished process repeats forward passes until all have
+        if decode is not None and kwargs.get("synced_gpus"):  # a finished process repeats passes until all have
+            decode, kwargs[CACHE] = None, new_cache(self.config)
+        if decode is None:
             return plain_search(*args, **kwargs)
         kwargs.pop("synced_gpus", None)
         return decode(self, *args, **kwargs)

@@ -1250,7 +1250,6 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         columns = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         states, scored_labels = outputs.last_hidden_state, None if labels is None else labels[:, columns]
         loss, logits = self._scores(states[:, columns], scored_labels, smoothing, num_items_in_batch, chunked_loss)
-        aux_loss = z_loss = None
         if routers.has_losses or routers.counts_load:
             # without labels, all target tokens count that a mask shows
             targets = states.new_zeros(states.shape[:2], dtype=torch.long) if labels is None else labels
@@ -1265,14 +1264,14 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
                 loss = loss + extra.to(loss.device)
-        if not routers.has_losses:
-            aux_loss = z_loss = None
-        fields = {
+        fields: dict[str, Any] = {
             name: value
             for name, value in outputs.items()
             if name != "last_hidden_state" and (routers.returns_logits or not name.endswith("router_logits"))
         }
-        return WeftSeq2SeqLMOutput(loss=loss, logits=logits, aux_loss=aux_loss, z_loss=z_loss, **fields)
+        if routers.has_losses:
+            fields |= {"aux_loss": aux_loss, "z_loss": z_loss}
+        return WeftSeq2SeqLMOutput(loss=loss, logits=logits, **fields)
 
     def _with_token_mask(self, kwargs: dict, labels: torch.Tensor, mask: torch.Tensor | None) -> dict[str, Any]:
         """Return keywords that hide the positions after the last label from experts, if they change no score."""
@@ -1283,6 +1282,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return kwargs | {"decoder_token_mask": labels.ne(-100).flip(-1).cumsum(-1).flip(-1) > 0}
 
     def _use_of_routers(self, wants_logits: bool | None, has_labels: bool, from_trainer: bool) -> RouterUse:
+        """Raise a ValueError, or warn, if routers would learn without their losses."""
         config, learns = self.config, self.training and torch.is_grad_enabled()
         wants_logits = config.output_router_logits if wants_logits is None else wants_logits
         if not config.has_sparse_layers:
