@@ -317,10 +317,10 @@ class WeftConfig(PreTrainedConfig):
         source and target have separate embedding tables. `from_dict(dictionary, d_model=...)` derives these fields
         again.
         """
-        stored = super().to_dict()
-        given_values = stored.pop("_given")
-        numbers = {name: stored[name] for name in numbers_of_whole_model(stored)}
-        return stored | given_values | numbers | version_fields()
+        fields = super().to_dict()
+        given_values = fields.pop("_given")
+        numbers = {name: fields[name] for name in numbers_of_whole_model(fields)}
+        return fields | given_values | numbers | version_fields()
 
     def get_text_config(self, decoder=None, encoder=None) -> "WeftConfig":
         """Return the configuration of one stack, as in transformers.

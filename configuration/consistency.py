@@ -20,9 +20,7 @@ def check_consistency(config: Any) -> None:
         ValueError: they do not. The message names the fields, their values and what to do.
     """
     if config.position_embedding_type == "sinusoidal" and config.d_model % 2:
-        raise ValueError(
-            f"d_model={config.d_model} is odd, but sinusoidal positions pair sines with cosines: make it even."
-        )
+        raise ValueError(f"Sinusoidal positions need an even width, not d_model={config.d_model}.")
     _check_heads(config)
     _check_rope(config)
     _check_buckets(config)
@@ -36,23 +34,17 @@ def _check_heads(config: Any) -> None:
         heads, key_value_heads, head_dim = config.stack_heads(is_decoder)
         if config.given("head_dim") is None and config.d_model % heads:
             raise ValueError(
-                f"d_model={config.d_model} is not a multiple of {stack}_attention_heads={heads}: change one of them, "
-                "or set `head_dim`."
+                f"{stack}_attention_heads={heads} does not divide d_model={config.d_model}: set `head_dim`."
             )
         if heads % key_value_heads:
-            raise ValueError(
-                f"num_key_value_heads={key_value_heads} does not divide {stack}_attention_heads={heads}: set it to a "
-                "divisor of both stacks' heads, or to None."
-            )
+            raise ValueError(f"num_key_value_heads={key_value_heads} does not divide {stack}_attention_heads={heads}.")
         if config.uses_attention_positions("rotary") and head_dim % 2:
             raise ValueError(
-                f"The {stack}'s heads have the odd width {head_dim}, but rotary positions rotate pairs: make it even "
-                "(d_model, heads or `head_dim`)."
+                f"Rotary positions need an even head width, not {head_dim} in the {stack}: set `head_dim`."
             )
     if config.uses_attention_positions("rotary") and config.stack_heads(False)[2] != config.stack_heads(True)[2]:
         raise ValueError(
-            f"Rotary positions need heads of one width: encoder_attention_heads={config.encoder_attention_heads} and "
-            f"decoder_attention_heads={config.decoder_attention_heads} give two; set `head_dim`."
+            "Rotary positions need heads of one width, and those of encoder and decoder differ: set `head_dim`."
         )
 
 
@@ -87,8 +79,8 @@ def _check_rotated(rope: dict[str, Any], head_dim: int) -> None:
     least = 4 if rope["rope_type"] == "dynamic" else 2
     if factor > 1 or num_rotated % 2 or num_rotated < least:
         raise ValueError(
-            f"rope_parameters={rope!r} rotates {num_rotated} of the {head_dim} numbers of a head: choose a "
-            f"`partial_rotary_factor` of at most 1 for an even number of at least {least}."
+            f"rope_parameters={rope!r} rotates {num_rotated} of {head_dim} numbers: set a `partial_rotary_factor` "
+            f"of at most 1 for an even number from {least} on."
         )
 
 
@@ -96,8 +88,8 @@ def _check_buckets(config: Any) -> None:
     buckets, distance = config.relative_attention_num_buckets, config.relative_attention_max_distance
     if config.uses_attention_positions("bucketed") and (buckets % 2 or distance <= buckets // 2):
         raise ValueError(
-            f"relative_attention_num_buckets={buckets} with relative_attention_max_distance={distance}: choose an "
-            "even number of buckets, and a distance larger than half of it."
+            f"relative_attention_num_buckets={buckets} must be even, and less than twice "
+            f"relative_attention_max_distance={distance}."
         )
 
 
@@ -106,8 +98,7 @@ def _check_layer_types(config: Any) -> None:
         types, layers = getattr(config, f"{stack}_mlp_layer_types"), getattr(config, f"{stack}_layers")
         if len(types) != layers:
             raise ValueError(
-                f"{stack}_mlp_layer_types has {len(types)} entries, but {stack}_layers is {layers}: give one for each "
-                "layer, or one word for all."
+                f"{stack}_mlp_layer_types has {len(types)} entries for {layers} layers: give one for each."
             )
     if config.has_sparse_layers and config.num_experts_per_tok == 1 and config.norm_topk_prob:
         logger.warning_once(
@@ -116,8 +107,7 @@ def _check_layer_types(config: Any) -> None:
         )
     if config.num_experts_per_tok > config.num_experts:
         raise ValueError(
-            f"num_experts_per_tok={config.num_experts_per_tok} is more than num_experts={config.num_experts}: a token "
-            "cannot go to more experts than there are."
+            f"num_experts_per_tok={config.num_experts_per_tok} is more than num_experts={config.num_experts}."
         )
 
 
@@ -125,8 +115,8 @@ def _check_vocabulary(config: Any) -> None:
     target = config.target_vocab_size
     if target != config.vocab_size and config.share_encoder_decoder_embeddings:
         raise ValueError(
-            f"vocab_size={config.vocab_size} and decoder_vocab_size={target} cannot share one table: set "
-            "share_encoder_decoder_embeddings=False, or leave decoder_vocab_size out."
+            f"vocab_size={config.vocab_size} and decoder_vocab_size={target} cannot share a table: set "
+            "share_encoder_decoder_embeddings=False."
         )
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
         value = getattr(config, name)
@@ -135,15 +125,11 @@ def _check_vocabulary(config: Any) -> None:
         for token in value if isinstance(value, list) else [value]:
             if token is not None and token >= limit:
                 raise ValueError(
-                    f"{name}={value} is not in the vocabulary of {limit} tokens (0 to {limit - 1}): change `{name}` "
-                    "or the vocabulary size."
+                    f"{name}={value} is not in the vocabulary (0 to {limit - 1}): change it, or the size."
                 )
 
 
 def _check_inferred_mask(config: Any) -> None:
     pad, ends = config.pad_token_id, config.eos_token_id
     if config.infer_attention_mask and (pad is None or pad in (ends if isinstance(ends, list) else [ends])):
-        raise ValueError(
-            f"infer_attention_mask=True needs an id only for padding: pad_token_id={pad}, eos_token_id={ends}. Change "
-            "one of them."
-        )
+        raise ValueError(f"infer_attention_mask=True needs a pad_token_id={pad} that is not eos_token_id={ends}.")

@@ -53,12 +53,9 @@ def detect(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]
     matching = [source for source in SOURCES.values() if model_type in source.model_types]
     matching = matching or [source for source in SOURCES.values() if source.recognises(weights)]
     if len(matching) != 1:
-        names = ", ".join(f"{source.name} ({source.title})" for source in matching or SOURCES.values())
-        raise ValueError(
-            f"{'Several sources have' if matching else 'No source has'} these keys: {', '.join(list(weights)[:5])}, "
-            f"... {'Choose one of' if matching else 'Supported sources:'} {names}."
-            + ("" if matching else " Keys under other names can be mapped with `--rename PATTERN=REPLACEMENT`.")
-        )
+        names = ", ".join(source.name for source in matching or SOURCES.values())
+        count, remedy = ("Several sources have", "") if matching else ("No source has", " Or map keys by `--rename`.")
+        raise ValueError(f"{count} keys such as {', '.join(list(weights)[:3])}: choose one of {names}.{remedy}")
     return matching[0]
 
 

@@ -125,8 +125,7 @@ def _own_fields(source_config: Mapping[str, Any]) -> Fields:
         values = {stack[name] for stack in stacks if name in stack}
         if len(values) > 1:
             raise ValueError(
-                f"The stacks differ in {name} ({' and '.join(sorted(map(str, values)))}), but Weft has one value for "
-                "both."
+                f"The stacks differ in {name} ({' and '.join(sorted(map(str, values)))}), but Weft has one value."
             )
     for stack in ("encoder", "decoder"):
         stack_config = source_config[stack]
@@ -154,8 +153,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     ]
     if len(presets) > 1:
         raise ValueError(
-            f"These shapes match the presets {' and '.join(presets)}, which differ in their inputs: choose one with "
-            "`--preset`."
+            f"These shapes are those of {' and '.join(presets)}, for other inputs: choose one by `--preset`."
         )
     if presets:
         return preset_fields(presets[0])

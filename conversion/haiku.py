@@ -66,8 +66,8 @@ def flatten(params: Mapping[str, Any]) -> Weights:
     while parts and len({p[0] for p in parts.values()}) == 1 and min(map(len, parts.values())) > 2:
         parts = {key: p[1:] for key, p in parts.items()}
     names = {key: "/".join(path) for key, path in parts.items()}
-    if shared := [name for name, count in Counter(names.values()).items() if count > 1]:
-        raise ValueError(f"Several paths of Haiku map to the same key: {', '.join(sorted(shared))}.")
+    if duplicates := [name for name, count in Counter(names.values()).items() if count > 1]:
+        raise ValueError(f"Several paths of Haiku map to the same key: {', '.join(sorted(duplicates))}.")
     return {names[key]: _tensor(key, value) for key, value in leaves.items()}
 
 
@@ -104,12 +104,12 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
 
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
-    shared = has(weights, "embedding/embeddings")
+    is_shared = has(weights, "embedding/embeddings")
     layer = "encoder/layer_<layer>"
     fields = vaswani_fields(
         weights,
         first(weights, "embedding/embeddings", "source_embedding/embeddings"),
-        None if shared else first(weights, "target_embedding/embeddings"),
+        None if is_shared else first(weights, "target_embedding/embeddings"),
         {
             "lm_head_bias": "output/b",
             "mlp_bias": f"{layer}/feed_forward/linear/b",

@@ -85,8 +85,8 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     for name, vocabulary, table in zip(("source", "target"), vocabularies, (source, target), strict=True):
         if sorted(vocabulary.values()) != list(range(len(table))):
             raise ValueError(
-                f"The {name} vocabulary has {len(vocabulary)} tokens, but the weights need one for each id from 0 to "
-                f"{len(table) - 1}: give the vocabulary of the training (`enumerate(field.vocab.itos)` of torchtext)."
+                f"The {name} vocabulary has {len(vocabulary)} tokens for {len(table)} rows: give that of the training "
+                "(`enumerate(field.vocab.itos)` of torchtext)."
             )
     return fields | special_tokens(vocabularies, *_SPECIAL)
 

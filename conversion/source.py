@@ -208,15 +208,13 @@ def convert(
     weights = {prefix + key: tensor for key, tensor in weights.items()}
     if preset is None and not source.recognises(weights):
         raise ValueError(
-            f"These are not the keys of {source.title}: keys such as {', '.join(source.signature)} are expected, but "
-            f"the first keys are {', '.join(list(weights)[:5])}. `--rename PATTERN=REPLACEMENT` maps keys that differ "
-            "in names only."
+            f"{source.title} has keys such as {', '.join(source.signature)}, not {', '.join(list(weights)[:3])}: "
+            "choose another source, or map them by `--rename PATTERN=REPLACEMENT`."
         )
     if source.model_types and source_config.get("model_type") not in source.model_types:
         raise ValueError(
-            f"model_type={source_config.get('model_type')!r} is not supported: expected one of "
-            f"{', '.join(source.model_types)}. Weights of this family need their config.json: pass its content as "
-            "`source_config=` (`weftformer convert FOLDER` reads it)."
+            f"model_type={source_config.get('model_type')!r} is not one of {', '.join(source.model_types)}: give the "
+            "config.json of the weights (`source_config=`)."
         )
     if preset is not None:
         config = WeftConfig.from_preset(preset, **overrides)
@@ -226,10 +224,7 @@ def convert(
         except KeyError as error:
             raise ValueError(f"The configuration of {source.title} has no field {error}.") from error
         if unknown := [name for name in HEADS if name not in fields]:
-            raise ValueError(
-                f"The weights of {source.title} do not contain {' and '.join(unknown)}: give "
-                f"{'them' if len(unknown) > 1 else 'it'} (`--heads N` for both)."
-            )
+            raise ValueError(f"{source.title} does not record {' and '.join(unknown)}: give them (`--heads N`).")
         config = WeftConfig(**fields)
     with torch.device("meta"):
         shapes = {key: tensor.shape for key, tensor in _saved_tensors(model_class(config)).items()}

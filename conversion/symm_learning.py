@@ -31,10 +31,10 @@ def _attention(there: str, here: str, kind: str) -> list[KeyRule]:
     if kind == "bucketed":
         raise ValueError('symm-learning has no attention with "bucketed" positions.')
     if kind == "rotary":
-        turned = [
+        projections = [
             rename(f"{there}.{n}_proj.<part>", f"{here}.{n}_proj.<part>", operation=PAIRS_TO_HALVES) for n in "qk"
         ]
-        return [*turned, *renames(there, here, {"v_proj": "v_proj", "out_proj": "out_proj"})]
+        return [*projections, *renames(there, here, {"v_proj": "v_proj", "out_proj": "out_proj"})]
     return [
         *fused_attention(there if kind == "none" else f"{there}.attn", here),
         rename(f"{there}.pos_emb", f"{here}.position_table.weight"),

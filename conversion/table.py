@@ -25,13 +25,13 @@ _WORDS = {"part": "weight|bias", "stack": "encoder|decoder"}
 
 @lru_cache(maxsize=4096)
 def _regex(pattern: str) -> re.Pattern:
-    seen: set[str] = set()
+    names: set[str] = set()
 
     def group(match: re.Match) -> str:
         name = match[1]
-        if name in seen:
+        if name in names:
             return f"(?P={name})"
-        seen.add(name)
+        names.add(name)
         return f"(?P<{name}>{_WORDS.get(name, '[0-9]+')})"
 
     # `re.escape` leaves <, > and _ as they are
@@ -168,10 +168,10 @@ def to_weft(
         fitting = {key: places for key in open_keys if (places := match(entry.source, key)) is not None}
         if isinstance(entry, Ignored):
             result.left += [(key, entry.reason) for key in fitting if not _differs(entry, key, weights, result)]
-            used = list(fitting)
+            sources = list(fitting)
         else:
-            used = _apply(entry, fitting, weights, config, shapes, result)
-        for key in used:
+            sources = _apply(entry, fitting, weights, config, shapes, result)
+        for key in sources:
             open_keys.pop(key)
     result.unexpected += list(open_keys)
     for key in sorted(set(shapes) - set(result.weights)):

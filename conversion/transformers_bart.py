@@ -54,10 +54,10 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     bos, start = source_config.get("bos_token_id"), source_config.get("decoder_start_token_id")
     # transformers' `generate` starts with the bos too
     fields |= {"bos_token_id": bos, "decoder_start_token_id": bos if start is None else start}
-    shared = _shares_embeddings(weights, source_config)
+    is_shared = _shares_embeddings(weights, source_config)
     fields |= _FAMILIES[family] | {
-        "decoder_vocab_size": None if shared else source_config.get("decoder_vocab_size"),
-        "share_encoder_decoder_embeddings": shared,
+        "decoder_vocab_size": None if is_shared else source_config.get("decoder_vocab_size"),
+        "share_encoder_decoder_embeddings": is_shared,
         "lm_head_bias": "final_logits_bias" in weights,  # some files do not have it
         "tie_word_embeddings": source_config.get("tie_word_embeddings", True),
         "max_source_positions": source_config["max_position_embeddings"],
@@ -70,8 +70,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
     }
     if fields.get("sinusoidal_layout") == "fairseq" and source_config["pad_token_id"] != 1:
         raise ValueError(
-            f"pad_token_id={source_config['pad_token_id']!r} is not supported: this family counts positions from the "
-            "pad id, which Weft supports only for pad_token_id=1."
+            f"pad_token_id={source_config['pad_token_id']!r} is not supported: only 1 is, from which positions count."
         )
     if family == "nllb-moe":
         fields |= _sparse_fields(source_config)
@@ -93,13 +92,12 @@ def _shares_embeddings(weights: Mapping[str, torch.Tensor], source_config: Mappi
 def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
     if source_config["second_expert_policy"] != "all":
         raise ValueError(
-            f"second_expert_policy={source_config['second_expert_policy']!r} draws the second expert at random, also "
-            'at inference: only "all" is supported.'
+            f'second_expert_policy={source_config["second_expert_policy"]!r} is random: only "all" is supported.'
         )
     if source_config["moe_eval_capacity_token_fraction"] < 1.0:
         raise ValueError(
-            f"moe_eval_capacity_token_fraction={source_config['moe_eval_capacity_token_fraction']!r} drops tokens at "
-            "inference: only 1.0, which drops none, is supported."
+            f"moe_eval_capacity_token_fraction={source_config['moe_eval_capacity_token_fraction']!r} drops tokens: "
+            "only 1.0 is supported."
         )
     fields: Fields = {}
     for stack in ("encoder", "decoder"):
@@ -120,7 +118,7 @@ def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
 
 def _embeddings(config: WeftConfig) -> KeyTable:
     """Return the entries for the embedding tables. A file may have all copies of a shared table, or only one."""
-    tied = "model.shared.weight" if config.share_encoder_decoder_embeddings else "model.decoder.embed_tokens.weight"
+    table = "model.shared.weight" if config.share_encoder_decoder_embeddings else "model.decoder.embed_tokens.weight"
     copies = "repeats the shared table"
     entries: list[KeyRule | Ignored] = []
     if config.share_encoder_decoder_embeddings:
@@ -133,7 +131,7 @@ def _embeddings(config: WeftConfig) -> KeyTable:
         entries.append(rename("model.<stack>.embed_tokens.weight", "model.<stack>.embed_tokens.weight"))
         entries.append(Ignored("model.shared.weight", "never read"))
     if config.tie_word_embeddings:
-        entries.append(Ignored("lm_head.weight", copies, same_as=tied))
+        entries.append(Ignored("lm_head.weight", copies, same_as=table))
     else:
         entries.append(rename("lm_head.weight", "lm_head.weight"))
     return [*entries, rename("final_logits_bias", "lm_head.bias", operation=DROP_FIRST_AXIS)]
@@ -143,13 +141,13 @@ def _experts(source_config: Mapping[str, Any]) -> KeyTable:
     share = 1.0 - source_config.get("moe_token_dropout", 0.0)
     layer = "model.<stack>.layers.<layer>"
     there, here = f"{layer}.ffn.experts.expert_<expert>", f"{layer}.mlp.experts"
-    scaled = stack_experts(share)
+    operation = stack_experts(share)
     return [
         rename(f"{layer}.ffn.router.classifier.<part>", f"{layer}.mlp.router.classifier.<part>"),
         rename(f"{there}.fc1.weight", f"{here}.up_proj", operation=stack_experts()),
         rename(f"{there}.fc1.bias", f"{here}.up_proj_bias", operation=stack_experts()),
-        rename(f"{there}.fc2.weight", f"{here}.down_proj", operation=scaled),
-        rename(f"{there}.fc2.bias", f"{here}.down_proj_bias", operation=scaled),
+        rename(f"{there}.fc2.weight", f"{here}.down_proj", operation=operation),
+        rename(f"{there}.fc2.bias", f"{here}.down_proj_bias", operation=operation),
     ]
 
 
@@ -178,8 +176,8 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
 
 
 def _generation(source_config: Mapping[str, Any]) -> Fields:
-    forced = ("forced_bos_token_id", "forced_eos_token_id")
-    return {name: source_config[name] for name in forced if source_config.get(name) is not None}
+    names = ("forced_bos_token_id", "forced_eos_token_id")
+    return {name: source_config[name] for name in names if source_config.get(name) is not None}
 
 
 SOURCE = Source(

@@ -58,8 +58,8 @@ def _scales_output(source_config: Mapping[str, Any]) -> bool:
 
     T5 1.1 does not (by a field), nor mT5 (by its `model_type`).
     """
-    published = source_config.get("tie_word_embeddings") is not False
-    return source_config["model_type"] == "t5" and source_config.get("scale_decoder_outputs", published)
+    is_tied = source_config.get("tie_word_embeddings") is not False
+    return source_config["model_type"] == "t5" and source_config.get("scale_decoder_outputs", is_tied)
 
 
 def _has_own_head(weights: Mapping[str, torch.Tensor]) -> bool:

@@ -66,8 +66,8 @@ def upcycle(
         raise ValueError("This model has sparse layers already: upcycling starts from a dense one.")
     base = model.config.to_dict() | changes
     config = WeftConfig(**(base | fields))
-    changed = [name for name in fields if fields[name] != base.get(name) and not name.startswith("router_")]
-    if others := [name for name in changed if name not in TRAINING_FIELDS]:
+    changes_of_fields = [name for name in fields if fields[name] != base.get(name) and not name.startswith("router_")]
+    if others := [name for name in changes_of_fields if name not in TRAINING_FIELDS]:
         raise ValueError(f"{', '.join(others)} would make the sparse model differ from the dense one from the start.")
     if not config.has_sparse_layers:
         raise ValueError("No layer would be sparse: name at least one in the layer types (--every N).")

@@ -144,8 +144,8 @@ def _spec(config: WeftConfig) -> Any:
         rotary: dict[str, Any] = {}
         if config.self_attention_position_type == "rotary":
             assert config.rope_parameters is not None
-            turned = int(width * config.rope_parameters.get("partial_rotary_factor", 1.0))
-            rotary = {"rotary_dim": turned, "rotary_base": config.rope_parameters["rope_theta"]}
+            rotary_dim = int(width * config.rope_parameters.get("partial_rotary_factor", 1.0))
+            rotary = {"rotary_dim": rotary_dim, "rotary_base": config.rope_parameters["rope_theta"]}
         spec = spec_class(
             layers,
             heads,
@@ -242,10 +242,10 @@ def compare_ctranslate2(
     translator: Any = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
     config = model.config
     generator = torch.Generator().manual_seed(1)
-    reserved = {config.pad_token_id, config.bos_token_id, config.eos_token_id, config.decoder_start_token_id}
+    special_ids = {config.pad_token_id, config.bos_token_id, config.eos_token_id, config.decoder_start_token_id}
 
     def drawn(size: int, *shape: int) -> torch.Tensor:
-        usable = torch.tensor([index for index in range(size) if index not in reserved])
+        usable = torch.tensor([index for index in range(size) if index not in special_ids])
         return usable[torch.randint(len(usable), shape, generator=generator)]
 
     lengths = torch.tensor(_LENGTHS)
@@ -254,7 +254,7 @@ def compare_ctranslate2(
     targets = drawn(config.target_vocab_size, len(lengths), 6)
     starts, ends = (torch.full((len(lengths), 1), token) for token in check_expressible(config))
     source_words, target_words = vocabularies(config, tokenizer)
-    scored = translator.score_batch(
+    results = translator.score_batch(
         [
             [source_words[index] for index in row[:length]]
             for row, length in zip(sources.tolist(), _LENGTHS, strict=True)
@@ -265,7 +265,7 @@ def compare_ctranslate2(
         input_ids=sources, attention_mask=mask, decoder_input_ids=torch.cat([starts, targets], dim=1)
     ).logits
     expected = token_scores(logits, torch.cat([targets, ends], dim=1))
-    return (expected - torch.tensor([result.log_probs for result in scored])).abs().max().item()
+    return (expected - torch.tensor([result.log_probs for result in results])).abs().max().item()
 
 
 def load_translator(

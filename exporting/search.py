@@ -73,8 +73,8 @@ class SearchGraph(nn.Module):
         _, keys, values = self.source(input_ids, attention_mask, condition_values)
         longest = torch.ones_like(space).sum()
         start = self.loop.start(keys, self.start, int(self.pad), space.shape[0])
-        length, *carried = self.loop(*start, keys, values, attention_mask, self.ends, self.pad, longest)
-        ids_BST, lengths_BS = self.loop.best(length, *carried)
+        length, *state = self.loop(*start, keys, values, attention_mask, self.ends, self.pad, longest)
+        ids_BST, lengths_BS = self.loop.best(length, *state)
         return ids_BST[0, 0], lengths_BS[0, 0]
 
 
@@ -122,7 +122,7 @@ def differing_outputs(model: WeftForConditionalGeneration, folder: Path) -> floa
     for source, target in _SAMPLES:
         ids, mask, space, *conditions = _example(model, source, target)
         condition = {"condition_values": conditions[0]} if conditions else {}
-        expected = model.generate(ids, attention_mask=mask, **condition, max_length=None, max_new_tokens=target - 1)
+        ids_of_text = model.generate(ids, attention_mask=mask, **condition, max_length=None, max_new_tokens=target - 1)
         text, length = search(ids, mask, space, *conditions)
-        number += text[:length].tolist() != expected[0].tolist()
+        number += text[:length].tolist() != ids_of_text[0].tolist()
     return number / len(_SAMPLES)

@@ -110,7 +110,7 @@ def answer_window(
         rows = max(settings.beams, settings.candidates)  # of a line
         size = batch_size or max(1, _TOKENS // (len(inputs[order[-1]].ids) * rows))
         order, batch = order[:-size], order[-size:]
-        generated = task.generate([inputs[place] for place in batch], with_scores=with_scores)
-        for place, outputs in zip(batch, generated, strict=True):
+        texts = task.generate([inputs[place] for place in batch], with_scores=with_scores)
+        for place, outputs in zip(batch, texts, strict=True):
             answers[place] = Answer(answers[place].source, outputs)
     return answers

@@ -159,8 +159,8 @@ class TextTask:
         beams = beams or (1 if sampling else defaults.num_beams or 1)
         if sampling is None:
             beams = max(beams, candidates)
-        saved = defaults.max_new_tokens or (defaults.max_length or self.max_new_tokens + 1) - 1
-        longest = max_new_tokens or saved
+        default = defaults.max_new_tokens or (defaults.max_length or self.max_new_tokens + 1) - 1
+        longest = max_new_tokens or default
         return TextSettings(beams, max(1, min(longest, self.model.config.max_target_positions)), sampling, candidates)
 
     def check_conditions(self, count: int) -> None:

@@ -66,8 +66,8 @@ def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
         if torch.compiler.is_compiling() and (IS_EXPORTED or IS_LATER_RELEASE):  # a warning would break the graph
             del kwargs[name]
             continue
-        allowed = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
-        problem = f"{where} got an unexpected keyword `{name}`.{closest(name, allowed)}"
+        known_names = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
+        problem = f"{where} got an unexpected keyword `{name}`.{closest(name, known_names)}"
         if not (IS_EXPORTED or IS_LATER_RELEASE):
             raise ValueError(problem)
         logger.warning_once(f"{problem} It is ignored.")
@@ -90,8 +90,8 @@ def check_inputs(ids: torch.Tensor | None, embeds: torch.Tensor | None, table: n
     """Return ids (B, T) or embeddings (B, T, D), after a check that exactly one of them is given, and is not empty."""
     embeds_name = name.replace("input_ids", "inputs_embeds")
     if (ids is None) == (embeds is None):
-        got = "neither" if ids is None else "both"
-        raise ValueError(f"Give either `{name}` or `{embeds_name}`: got {got}.")
+        count = "neither" if ids is None else "both"
+        raise ValueError(f"Give either `{name}` or `{embeds_name}`: got {count}.")
     inputs = ids if embeds is None else embeds
     assert inputs is not None
     if not is_tracing() and embeds is None:
@@ -125,10 +125,10 @@ def check_ids(ids: torch.Tensor, vocab_size: int, name: str) -> None:
     if low < 0 or high >= vocab_size:
         # a user who gave only labels does not know this input
         origin = " In training, it defaults to `labels` shifted right." if name == "decoder_input_ids" else ""
-        ignored = "Use -100 for positions" if name == "labels" else "Only labels may contain -100, for positions"
+        rule = "Use -100 for positions" if name == "labels" else "Only labels may contain -100, for positions"
         raise ValueError(
             f"`{name}` contains the id {low if low < 0 else high}, but the vocabulary has {vocab_size} tokens (0 to "
-            f"{vocab_size - 1}): use this model's tokenizer.{origin} {ignored} that the loss ignores."
+            f"{vocab_size - 1}): use this model's tokenizer.{origin} {rule} that the loss ignores."
         )
 
 
@@ -169,8 +169,8 @@ def check_mask(mask: torch.Tensor | None, batch: int, heads: int, queries: int, 
     )  # fmt: skip
     if not is_allowed:
         raise ValueError(
-            f"`{name}` has shape {tuple(mask.shape)}, but must be ({batch}, {keys}), cached positions included, or "
-            f"4-D ({batch} or 1, {heads} or 1, {queries}, {keys})."
+            f"`{name}` has shape {tuple(mask.shape)}, but must be ({batch}, {keys}), with cached positions, or 4-D "
+            f"({batch} or 1, {heads} or 1, {queries}, {keys})."
         )
 
 
@@ -201,8 +201,7 @@ def check_positions(ids: torch.Tensor, limit: int, field: str, length: int | Non
         tokens = min(length or ids.shape[1], high + 1)
         if tokens > limit:
             raise ValueError(
-                f"A sequence of {tokens} tokens is longer than the learned position table of {limit} rows "
-                f"(`{field}`): shorten it."
+                f"A sequence of {tokens} tokens is longer than the position table of {limit} rows (`{field}`)."
             )
     if low < 0 or high >= limit:
         raise ValueError(
@@ -215,22 +214,17 @@ def check_condition_values(config: WeftConfig, values: torch.Tensor | None, batc
     if values is None or is_tracing():
         return
     if features == 0:
-        raise ValueError(
-            "`condition_values` were given, but this model has none: it was built with num_condition_features=0."
-        )
+        raise ValueError("This model has no `condition_values` (num_condition_features=0): leave them out.")
     if tuple(values.shape) != (batch, features):
-        raise ValueError(
-            f"`condition_values` has shape {tuple(values.shape)}, but must be ({batch}, {features}): (batch, "
-            "num_condition_features)."
-        )
+        raise ValueError(f"`condition_values` must have shape ({batch}, {features}): got {tuple(values.shape)}.")
 
 
 def check_labels(model: Any, labels: torch.Tensor, decoder_inputs: torch.Tensor | None) -> None:
     _check_shape(labels, "labels")
     if decoder_inputs is not None and decoder_inputs.shape[:2] != labels.shape:
         raise ValueError(
-            f"`labels` has shape {tuple(labels.shape)}, but the decoder's input has shape "
-            f"{tuple(decoder_inputs.shape)}: make them equal, or leave the input out."
+            f"`labels` of shape {tuple(labels.shape)} need an input of the decoder of that shape, or none: got "
+            f"{tuple(decoder_inputs.shape)}."
         )
     if reads_values(model, labels.device):
         check_ids(labels.masked_fill(labels == -100, 0), model.config.target_vocab_size, "labels")
@@ -247,9 +241,8 @@ def check_router_losses(config: WeftConfig, from_trainer: bool) -> None:
     )
     if from_trainer:
         raise ValueError(
-            "The Trainer calls this sparse model without `labels`, so its routers would have no losses. Use "
-            "weftformer.training.WeftTrainer, and override its `compute_loss` instead of passing compute_loss_func. "
-            f"{remedy}"
+            "The Trainer calls this sparse model without `labels`, so its routers have no losses: use WeftTrainer, "
+            f"and override `compute_loss` instead of passing compute_loss_func. {remedy}"
         )
     if not is_tracing():
         logger.warning_once(f"This sparse model is trained without `labels`, so its routers have no losses. {remedy}")

@@ -11,7 +11,7 @@ import torch
 from transformers import Cache, DynamicCache, GenerationMixin, LogitsProcessor, LogitsProcessorList
 from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput, GenerationMode
 
-from .attention import repeated_cache, self_attention_cache
+from .attention import new_cache, repeated_cache, self_attention_cache
 from .checks import as_encoder_outputs, check_ids, mask_of_pads
 from .transformers_names import CACHE, HasCache, named_arguments, rename_cache
 
@@ -47,8 +47,7 @@ class RefuseNonFiniteScores(LogitsProcessor):
         """Read the record. Raise a ValueError if any scores so far were not finite."""
         if not all(map(bool, self._is_finite.values())):
             raise ValueError(
-                "The scores of the next token are NaN or infinite: the weights are damaged, the dtype is too narrow "
-                "(try float32), or every token is forbidden."
+                "The scores are NaN or infinite: damaged weights, a narrow dtype (try float32), or forbidden tokens."
             )
 
 
@@ -201,8 +200,7 @@ class WeftGenerationMixin(GenerationMixin):
         if search == "sqrt_length":
             if self.config.package is None:
                 raise ValueError(
-                    'custom_generate="sqrt_length" needs the package: pip install weftformer, and import weftformer '
-                    "before loading."
+                    'custom_generate="sqrt_length" needs weftformer: install it, and import it before loading.'
                 )
             kwargs["custom_generate"] = self.config.package.sqrt_length_search
         elif search is not None and not getattr(search, "takes_fast_path", False):
@@ -355,7 +353,9 @@ class WeftGenerationMixin(GenerationMixin):
     def _search(self, plain_search: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Search on the fast path if the cache is its own, else as transformers does."""
         decode = getattr(kwargs.get(CACHE), "decode", None)
-        if decode is None or kwargs.get("synced_gpus"):  # a finished process repeats forward passes until all have
+        if decode is not None and kwargs.get("synced_gpus"):  # a finished process repeats passes until all have
+            decode, kwargs[CACHE] = None, new_cache(self.config)
+        if decode is None:
             return plain_search(*args, **kwargs)
         kwargs.pop("synced_gpus", None)
         return decode(self, *args, **kwargs)
@@ -395,8 +395,7 @@ class WeftGenerationMixin(GenerationMixin):
         if layer is not None:
             # transformers would write it to the configuration, but no layer of this model reads it there
             raise ValueError(
-                f"assistant_early_exit={layer}: this model cannot skip layers. Use a smaller model as "
-                "`assistant_model`, or `prompt_lookup_num_tokens`, instead."
+                f"assistant_early_exit={layer}: this model cannot skip layers. Use an `assistant_model` instead."
             )
         model = self._with_target_vocabulary()
         return super(WeftGenerationMixin, model)._get_candidate_generator(*args, **kwargs)
@@ -412,8 +411,7 @@ class WeftGenerationMixin(GenerationMixin):
         # the decoder never reads the last token
         if self.config.has_position_table and length is not None and length - 1 > limit:
             raise ValueError(
-                f"A prefix of {prefix} tokens and max_new_tokens={length - prefix} do not fit the learned position "
-                f"table of {limit} rows: use at most max_new_tokens={limit + 1 - prefix}."
+                f"{length} tokens are too many for {limit} positions: at most max_new_tokens={limit + 1 - prefix}."
             )
 
     def prepare_inputs_for_generation(self, input_ids, **kwargs):

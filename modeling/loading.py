@@ -132,22 +132,21 @@ class LoadingMixin:
         state_dict = kwargs.get("state_dict")
         source = ", ".join(str(file) for file in files or [pretrained_model_name_or_path or "The given `state_dict`"])
         if info["mismatched_keys"] and not any_size:
-            name, shape, expected = min(info["mismatched_keys"])
+            name, shape, required_shape = min(info["mismatched_keys"])
             raise ValueError(
-                f"{source} has {name} of shape {tuple(shape)}, but the configuration requires {tuple(expected)} "
+                f"{source} has {name} of shape {tuple(shape)}, but the configuration requires {tuple(required_shape)} "
                 "(ignore_mismatched_sizes=True loads it)."
             )
         if not (allow_missing_weights or wants_info or state_dict == {}):
             _refuse_subclass(model.config, cls, pretrained_model_name_or_path)
             # transformers lists all names of a table if the file has none of them
             missing = info["missing_keys"] - may_be_new(model, info["missing_keys"]) - {*model.all_tied_weights_keys}
-            unexpected = sorted(info["unexpected_keys"])
-            _refuse_missing(cls.__name__, source, sorted(missing), unexpected, any_size)
-            heads = [name for name in unexpected if name.startswith("lm_head.") and hasattr(model, "lm_head")]
+            others = sorted(info["unexpected_keys"])
+            _refuse_missing(cls.__name__, source, sorted(missing), others, any_size)
+            heads = [name for name in others if name.startswith("lm_head.") and hasattr(model, "lm_head")]
             if heads:
                 raise ValueError(
-                    f"{source} has another head than {cls.__name__} ({_some(heads)}): replace `lm_head` of a model "
-                    "loaded with allow_missing_weights=True, and load the weights into it."
+                    f"{source} has another head ({_some(heads)}): allow_missing_weights=True leaves it out."
                 )
         if (generation := getattr(model, "generation_config", None)) is not None:
             _check_token_ids(generation)
@@ -179,9 +178,8 @@ def _refuse_subclass(config: Any, cls: type, source: Any) -> None:
     auto_class, reference = subclass
     file, _, name = reference.rpartition("--")[2].partition(".")
     raise ValueError(
-        f"{source} was saved by the subclass {name}: read its {file}.py, and load it with "
-        f"{auto_class}.from_pretrained(..., trust_remote_code=True) or {name}.from_pretrained (or "
-        "allow_missing_weights=True)."
+        f"{source} was saved by the subclass {name}: read its {file}.py, and load it by {name}.from_pretrained or "
+        f"{auto_class}.from_pretrained(..., trust_remote_code=True)."
     )
 
 
@@ -195,10 +193,10 @@ def _load_subclass(auto_class: str, reference: str, source: Any, *args, config: 
     config_class = model_class.config_class
     if config_reference is not None:
         config_class = class_from_folder(config_reference, source, **kwargs)
-    travelled = config_class.from_dict(config.to_dict())
-    travelled.name_or_path = config.name_or_path
+    new_config = config_class.from_dict(config.to_dict())
+    new_config.name_or_path = config.name_or_path
     model_class.register_for_auto_class(auto_class)
-    return model_class.from_pretrained(source, *args, config=travelled, **kwargs)
+    return model_class.from_pretrained(source, *args, config=new_config, **kwargs)
 
 
 def warn_of_whole_experts(model: Any) -> None:

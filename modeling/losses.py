@@ -60,8 +60,8 @@ def is_end(ids: torch.Tensor, ends: Any) -> torch.Tensor:
 
 def text_scores(scores: torch.Tensor, ids: torch.Tensor, ends: Any) -> torch.Tensor:
     """Return the log-probability of each text (rows,) up to its first end token, by those of its tokens."""
-    ended = is_end(ids, ends).int()
-    return scores.masked_fill(ended.cumsum(dim=1) > ended, 0.0).sum(dim=1)
+    ends_NT = is_end(ids, ends).int()
+    return scores.masked_fill(ends_NT.cumsum(dim=1) > ends_NT, 0.0).sum(dim=1)
 
 
 # Number of logits in a chunk: a CPU is fastest if they fit into its cache, a GPU if the products are large.
@@ -93,8 +93,7 @@ def chunks_loss(lm_head: Any, requested: bool | None, training: bool) -> bool:
     if not is_plain:
         if requested:
             raise ValueError(
-                f"chunked_loss=True needs a plain linear head, not a {type(lm_head).__name__} with weights of type "
-                f"{type(weight).__name__}: leave it out."
+                f"chunked_loss=True needs a plain head, not a {type(lm_head).__name__} of {type(weight).__name__}."
             )
         return False
     return bool(training and lm_head.out_features >= _LARGE_VOCABULARY if requested is None else requested)
@@ -149,8 +148,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         for start, stop in _chunks(hidden_ND, vocabulary):
             labels = labels_N[start:stop]
             counts_N1 = (labels != -100)[:, None]
-            hidden = hidden_ND[start:stop].masked_fill(~counts_N1, 0)
-            log_probs = nn.functional.linear(hidden, weight_VD, bias_V).to(dtype).log_softmax(dim=-1)
+            states = hidden_ND[start:stop].masked_fill(~counts_N1, 0)
+            log_probs = nn.functional.linear(states, weight_VD, bias_V).to(dtype).log_softmax(dim=-1)
             # not in place: torch 2.11 would compile a sum in place without its gradient
             total = total + (1 - smoothing) * nn.functional.nll_loss(log_probs, labels, reduction="sum")
             if smoothing:
@@ -166,7 +165,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if d_hidden is not None:
                 d_hidden[start:stop] = d_logits.to(weight_VD.dtype) @ weight_VD * counts_N1
             if d_weight is not None:
-                _add_product(d_weight, d_logits, hidden)
+                _add_product(d_weight, d_logits, states)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.dtypes = hidden_ND.dtype, weight_VD.dtype, weight_VD.dtype
         return total

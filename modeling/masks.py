@@ -59,9 +59,8 @@ def refuse_lost_bias(config: WeftConfig) -> None:
         kind = getattr(config, field)
         if kind in ("relative", "bucketed") and not takes_bias(implementation):
             raise ValueError(
-                f'The attention implementation "{implementation}" does not support a relative bias '
-                f'({field}="{kind}"): use "sdpa", "flex_attention" or "eager", or a function with a parameter '
-                "`position_bias`."
+                f'"{implementation}" attention does not support a relative bias ({field}="{kind}"): use "sdpa", '
+                '"flex_attention" or "eager", or a function with a parameter `position_bias`.'
             )
 
 
@@ -101,8 +100,7 @@ def _user_mask(mask_BHLM: torch.Tensor, implementation: str, dtype: torch.dtype)
     """
     if "flash" in implementation:
         raise ValueError(
-            f'The attention implementation "{implementation}" does not support a 4-D mask: use "sdpa", "eager" or '
-            '"flex_attention", or a mask of shape (batch, length).'
+            f'"{implementation}" attention takes no 4-D mask: use "sdpa" or "eager", or a mask (batch, length).'
         )
     if not mask_BHLM.is_floating_point():
         return mask_BHLM.bool() if implementation == "sdpa" else additive(mask_BHLM.bool(), dtype)

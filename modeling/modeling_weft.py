@@ -163,11 +163,9 @@ def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTenso
     start, pad = config.decoder_start_token_id, config.pad_token_id
     if start is None or pad is None:
         name = "decoder_start_token_id" if start is None else "pad_token_id"
-        raise ValueError(
-            f"Labels or inputs cannot be shifted: the configuration's `{name}` is None; set it to a token id."
-        )
-    shifted = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
-    return cast(torch.LongTensor, shifted.masked_fill(shifted == -100, pad))
+        raise ValueError(f"Labels and inputs cannot be shifted without `{name}`: set it in the configuration.")
+    shifted_ids = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
+    return cast(torch.LongTensor, shifted_ids.masked_fill(shifted_ids == -100, pad))
 
 
 def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool, parts: Any) -> nn.Module:
@@ -362,8 +360,8 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         }
         if part_names:
             raise ValueError(
-                f"This {type(self).__name__} was built with the {', '.join(sorted(part_names))} of the model around "
-                f"it: save that model, or build a subclass of {type(self).__name__} that sets these class attributes."
+                f"This {type(self).__name__} has the {', '.join(sorted(part_names))} of the model around it: "
+                "save that model, or build a subclass that sets these class attributes."
             )
         for name, value in self._built_fields().items():
             if (field_value := getattr(self.config, name)) != value:
@@ -387,8 +385,7 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         counts = {router.num_experts for router in self.routers()}  # experts may have been removed, too
         if len(counts) > 1:
             raise ValueError(
-                f"The layers have {', '.join(map(str, sorted(counts)))} experts, but a saved model has the same "
-                "number in all sparse layers (`num_experts`): remove as many experts from each."
+                f"The layers have {', '.join(map(str, sorted(counts)))} experts: remove as many from each layer."
             )
         return fields | ({"num_experts": counts.pop()} if counts else {})
 
@@ -415,9 +412,7 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         if distributed_config is None:
             return super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
         if model.config.package is None:
-            raise ValueError(
-                "Splitting this model over processes needs the weftformer package: pip install weftformer."
-            )
+            raise ValueError("Splitting a model over processes needs the package: pip install weftformer.")
         parallel = model.config.package.parallel
         parallel.prepare_to_split(model, distributed_config)
         model = super().maybe_distribute_model(model, distributed_config, *args, **kwargs)
@@ -452,16 +447,12 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         uneven = [width for width in (config.d_model, *widths) if width % 8]
         if config.has_sparse_layers and uneven:
             raise ValueError(
-                'experts_implementation="grouped_mm" needs d_model and the width of the experts to be multiples of '
-                f'8: got {uneven[0]}; use "eager" or "batched_mm".'
+                f'grouped_mm needs widths that are multiples of 8, not {uneven[0]}: use "eager" or "batched_mm".'
             )
         # while a model is being built, it has no parameters yet
         dtype = next((parameter.dtype for parameter in self.parameters()), torch.get_default_dtype())
         if config.has_sparse_layers and dtype == torch.float64:
-            raise ValueError(
-                'experts_implementation="grouped_mm" does not support float64; use "eager" or "batched_mm", or '
-                "another dtype."
-            )
+            raise ValueError('grouped_mm does not support float64: use "eager" or "batched_mm", or another dtype.')
         return super()._grouped_mm_can_dispatch(*args, **kwargs)
 
     def _set_gradient_checkpointing(self, enable: bool = True, gradient_checkpointing_func=checkpoint, **kwargs):
@@ -803,8 +794,7 @@ class WeftDecoder(WeftStack):
             settings = getattr(self._gradient_checkpointing_func, "keywords", {})
             if settings.get("use_reentrant", True):
                 raise ValueError(
-                    "Reentrant checkpointing has no gradients for the keys and values of a cache: set "
-                    'gradient_checkpointing_kwargs={"use_reentrant": False}, or give no cache.'
+                    "Reentrant checkpointing takes no cache: set use_reentrant=False in gradient_checkpointing_kwargs."
                 )
         elif use_cache and cache is None and not is_checkpointed:
             cache = new_cache(self.config)
@@ -921,8 +911,8 @@ class WeftDecoder(WeftStack):
             # the table of cross-attention has rows for source and target
             rows = max(self.config.max_source_positions, self.config.max_target_positions)
             reads = position_ids is not None and reads_values(self, states.device)
-            counted = length if position_ids is None else None
-            check_positions(positions.indices_BT, rows, "max_source_positions", counted, reads)
+            num_columns = length if position_ids is None else None
+            check_positions(positions.indices_BT, rows, "max_source_positions", num_columns, reads)
         return positions
 
     def _key_positions(
@@ -943,8 +933,7 @@ class WeftDecoder(WeftStack):
         if is_given:
             if not (isinstance(past, int) and past == 0):
                 raise ValueError(
-                    "`position_ids` cannot be given with relative positions and a filled cache, which has no "
-                    "positions of its tokens: leave them out."
+                    "`position_ids` do not fit relative positions with a filled cache, which has none: leave them out."
                 )
             ids_BT, mask_BT = (
                 None if values is None else nn.functional.pad(values, (0, length - new)) for values in positions
@@ -1123,14 +1112,10 @@ class WeftModel(WeftPreTrainedModel):
     def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
         """Return the default input of the decoder: `input_ids` shifted right. Raise a ValueError if there is none."""
         if self.config.has_two_vocabularies:
-            raise ValueError(
-                "Give `decoder_input_ids`, `decoder_inputs_embeds` or `labels`: the target has its own vocabulary, "
-                "so its ids do not default to `input_ids`."
-            )
+            raise ValueError("Give `labels` or `decoder_input_ids`, because the target has its own vocabulary.")
         if input_ids is None:
             raise ValueError(
-                "Give `decoder_input_ids` or `decoder_inputs_embeds`: they default to `input_ids` shifted right, but "
-                "`input_ids` are not given either."
+                "Give `decoder_input_ids` or `decoder_inputs_embeds`, or `input_ids`, to which they default."
             )
         return shift_tokens_right(self.config, input_ids)
 
@@ -1265,7 +1250,6 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         columns = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         states, scored_labels = outputs.last_hidden_state, None if labels is None else labels[:, columns]
         loss, logits = self._scores(states[:, columns], scored_labels, smoothing, num_items_in_batch, chunked_loss)
-        aux_loss = z_loss = None
         if routers.has_losses or routers.counts_load:
             # without labels, all target tokens count that a mask shows
             targets = states.new_zeros(states.shape[:2], dtype=torch.long) if labels is None else labels
@@ -1280,14 +1264,14 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 if sum_router_counts is None:
                     extra = extra * (labels.ne(-100).sum() / counted_items(labels, num_items_in_batch))
                 loss = loss + extra.to(loss.device)
-        if not routers.has_losses:
-            aux_loss = z_loss = None
-        fields = {
+        fields: dict[str, Any] = {
             name: value
             for name, value in outputs.items()
             if name != "last_hidden_state" and (routers.returns_logits or not name.endswith("router_logits"))
         }
-        return WeftSeq2SeqLMOutput(loss=loss, logits=logits, aux_loss=aux_loss, z_loss=z_loss, **fields)
+        if routers.has_losses:
+            fields |= {"aux_loss": aux_loss, "z_loss": z_loss}
+        return WeftSeq2SeqLMOutput(loss=loss, logits=logits, **fields)
 
     def _with_token_mask(self, kwargs: dict, labels: torch.Tensor, mask: torch.Tensor | None) -> dict[str, Any]:
         """Return keywords that hide the positions after the last label from experts, if they change no score."""
@@ -1298,6 +1282,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         return kwargs | {"decoder_token_mask": labels.ne(-100).flip(-1).cumsum(-1).flip(-1) > 0}
 
     def _use_of_routers(self, wants_logits: bool | None, has_labels: bool, from_trainer: bool) -> RouterUse:
+        """Raise a ValueError, or warn, if routers would learn without their losses."""
         config, learns = self.config, self.training and torch.is_grad_enabled()
         wants_logits = config.output_router_logits if wants_logits is None else wants_logits
         if not config.has_sparse_layers:
@@ -1326,8 +1311,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         if getattr(self.lm_head, "weight", None) is table:
             self.config.tie_word_embeddings = True
         # a head of several modules may have the table in one of them
-        tied = [f"lm_head.{name}" for name, weight in self.lm_head.named_parameters() if weight is table]
-        self._tied_weights_keys = (keys or {}) | dict.fromkeys(tied, "model.decoder.embed_tokens.weight")
+        tied_names = [f"lm_head.{name}" for name, weight in self.lm_head.named_parameters() if weight is table]
+        self._tied_weights_keys = (keys or {}) | dict.fromkeys(tied_names, "model.decoder.embed_tokens.weight")
         bias = self.generation_config.sequence_bias
         if isinstance(bias, dict):  # JSON has no tuples as keys; `generate` takes lists too
             self.generation_config.sequence_bias = [[list(tokens), value] for tokens, value in bias.items()]

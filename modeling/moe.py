@@ -47,10 +47,10 @@ class Router(Recorded, Float32Buffers):
         self.capacity_factor = config.expert_capacity_factor
         self.update_rate = config.router_bias_update_rate
         self.classifier = Float32Linear(config.d_model, config.num_experts, bias=config.router_bias)
-        balanced = self.update_rate > 0
+        has_bias = self.update_rate > 0
         zeros = torch.zeros(config.num_experts, dtype=torch.float32)
-        self.register_buffer("selection_bias", zeros if balanced else None)
-        self.register_buffer("expert_load", zeros.clone() if balanced else None, persistent=False)
+        self.register_buffer("selection_bias", zeros if has_bias else None)
+        self.register_buffer("expert_load", zeros.clone() if has_bias else None, persistent=False)
         self._register_for_updates()
 
     def __setstate__(self, state: dict[str, Any]) -> None:

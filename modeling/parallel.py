@@ -125,8 +125,7 @@ def check_release() -> None:
     """
     if not hasattr(DistributedConfig, "dp_replicate_size"):
         raise ValueError(
-            "Splitting a model over processes needs transformers 5.23 or later, and this is "
-            f"{transformers.__version__}: pip install -U transformers."
+            f"Splitting a model needs transformers 5.23, not {transformers.__version__}: pip install -U transformers."
         )
 
 
@@ -142,14 +141,12 @@ def check_sizes(config: WeftConfig, sizes: Any) -> None:
     for name in (*attention, "encoder_ffn_dim", "decoder_ffn_dim", "moe_intermediate_size"):
         if (value := getattr(config, name)) is not None and value % tp_size:
             raise ValueError(
-                f"tp_size={tp_size} does not divide {name}={value}: choose a `tp_size` that does, or split by "
-                "`fsdp_size`, which takes any model."
+                f"tp_size={tp_size} does not divide {name}={value}: choose one that does, or use `fsdp_size`."
             )
-    tied = [name for name in ("tie_word_embeddings", "share_encoder_decoder_embeddings") if getattr(config, name)]
-    if tp_size > 1 and data_parallel_size(sizes) > 1 and tied:
+    fields = [name for name in ("tie_word_embeddings", "share_encoder_decoder_embeddings") if getattr(config, name)]
+    if tp_size > 1 and data_parallel_size(sizes) > 1 and fields:
         raise ValueError(
-            f"{tied[0]}=True does not work with both tp_size={tp_size} and fsdp_size={fsdp_size}: use one of the "
-            "sizes, or a model with both fields False."
+            f"{fields[0]}=True does not work with tp_size={tp_size} and fsdp_size={fsdp_size}: use one of the sizes."
         )
     if ep_size > 1 and config.has_sparse_layers and config.num_experts % ep_size:
         raise ValueError(f"ep_size={ep_size} does not divide num_experts={config.num_experts}: choose one that does.")
@@ -157,8 +154,8 @@ def check_sizes(config: WeftConfig, sizes: Any) -> None:
         # each process would draw random numbers for the tokens of its own experts, and later draws, which must be the
         # same on all processes, would differ
         raise ValueError(
-            f"activation_dropout={config.activation_dropout} inside experts does not work with tp_size={tp_size} and "
-            f"ep_size={ep_size}: pass 0.0, or split the batch with `fsdp_size`."
+            f"activation_dropout={config.activation_dropout} in experts does not work with tp_size and ep_size: "
+            "pass 0.0, or use `fsdp_size`."
         )
 
 

@@ -152,8 +152,8 @@ class WeftRotaryEmbedding(Float32Buffers):
         longest sequence so far.
         """
         length = position_ids.max() + 1
-        scaled, _ = ROPE_INIT_FUNCTIONS["dynamic"](self.config, position_ids.device, seq_len=length)
-        return torch.where(length > self.original_max_seq_len, scaled, self.inv_freq)
+        frequencies, _ = ROPE_INIT_FUNCTIONS["dynamic"](self.config, position_ids.device, seq_len=length)
+        return torch.where(length > self.original_max_seq_len, frequencies, self.inv_freq)
 
     @dynamic_rope_update
     def _scaled(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

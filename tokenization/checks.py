@@ -91,8 +91,8 @@ def _refused(tokenizer: PreTrainedTokenizerFast, text: str) -> Iterator[int]:
     """Yield the indices of characters in `text` for which the backend's model raises an error."""
     backend = tokenizer.backend_tokenizer
     # the backend splits the text at added tokens first, and pre-tokenizes the parts between them
-    added = sorted(map(re.escape, tokenizer.added_tokens_encoder), key=len, reverse=True)
-    chunks = re.split(f"({'|'.join(added)})", text) if added and not tokenizer.split_special_tokens else [text]
+    tokens = sorted(map(re.escape, tokenizer.added_tokens_encoder), key=len, reverse=True)
+    chunks = re.split(f"({'|'.join(tokens)})", text) if tokens and not tokenizer.split_special_tokens else [text]
     start = 0
     for number, chunk in enumerate(chunks):
         if number % 2 == 0 and chunk:
@@ -116,9 +116,9 @@ def _lost(
             if token == unknown and text[start:end] != tokenizer.unk_token:
                 yield start + _first_missing(tokenizer, text[start:end])
     elif isinstance(tokenizer.backend_tokenizer.model, models.BPE):
-        covered = {index for start, end in offsets for index in range(start, end)}
+        columns = {index for start, end in offsets for index in range(start, end)}
         # pre-tokenizers may drop white space as a separator, which is not a loss
-        yield from (index for index, char in enumerate(text) if index not in covered and not char.isspace())
+        yield from (index for index, char in enumerate(text) if index not in columns and not char.isspace())
 
 
 def _first_missing(tokenizer: PreTrainedTokenizerFast, piece: str) -> int:
@@ -129,11 +129,11 @@ def _first_missing(tokenizer: PreTrainedTokenizerFast, piece: str) -> int:
 
 def _unknown_message(tokenizer: PreTrainedTokenizerFast, text: str, index: int) -> str:
     characters = sorted(token for token in tokenizer.get_vocab() if len(token) == 1)
-    allowed = "".join(characters[:_LISTED_CHARACTERS])
+    examples = "".join(characters[:_LISTED_CHARACTERS])
     more = f" and {len(characters) - _LISTED_CHARACTERS} more" if len(characters) > _LISTED_CHARACTERS else ""
     return (
         f"unknown character {text[index]!r} at index {index} of {shown(text)}; "
-        f'allowed characters are those between the quotes: "{allowed}"{more}'
+        f'allowed characters are those between the quotes: "{examples}"{more}'
     )
 
 

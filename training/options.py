@@ -237,8 +237,8 @@ class TrainingOptions:
     )
     log_expert_statistics: bool = option(
         True,
-        "Log load, entropy, log-Z, drop rate and router losses of each sparse layer to the trackers of report_to "
-        "and to trainer_state.json, which also gets the load of each expert.",
+        "Log the largest load of an expert, dead experts, the drop rate and the router losses to the trackers of "
+        "report_to and to trainer_state.json, which also gets the load of each expert.",
     )
 
     max_steps: int = common_option(-1, "Steps instead of epochs.")

@@ -1,4 +1,7 @@
-"""The fast path of decoding: one search, one cache, one step. Code that travels with weights takes the plain path."""
+"""The fast path of decoding: a search in Python and compiled ones, which share the step and the rules of beams.
+
+Code that travels with weights takes the plain path.
+"""
 
 from . import dispatch
 from .continuous import ContinuousSearch, Found, IncrementalProcessor, reason_against

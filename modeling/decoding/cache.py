@@ -313,8 +313,8 @@ class DecodingCache:
         num_tokens = self.lengths[0] - lengths[0]  # the same number of tokens for all sources, which joined together
         suffixes = self.past()[-1][:, :, :, :, max(0, self.end - num_tokens) : self.end]
         parts = [prefix.repeat_interleave(self.beams, dim=2)]
-        if (shared := num_tokens - suffixes.shape[4]) > 0:
-            prefixes = [self.prefix[:, :, row, :, start : start + shared] for row, start in enumerate(lengths)]
+        if (num_shared := num_tokens - suffixes.shape[4]) > 0:
+            prefixes = [self.prefix[:, :, row, :, start : start + num_shared] for row, start in enumerate(lengths)]
             parts.append(torch.stack(prefixes, dim=2).repeat_interleave(self.beams, dim=2))
         parts.append(suffixes if self.slots is None else suffixes.index_select(2, self.slots))
         halves = []

@@ -102,8 +102,7 @@ class Package:
         self._process, threads = self._process or os.getpid(), torch.get_num_threads()
         if self._process != os.getpid() and threads > 1:  # it would wait for ever
             raise RuntimeError(
-                f"This process was forked after compiled code had run with {threads} threads: start processes by "
-                "`spawn`, or call `torch.set_num_threads(1)`."
+                f"A forked process cannot run compiled code with {threads} threads: start it by `spawn`."
             )
         with self._lock:
             return self.code(*arguments)

@@ -20,17 +20,18 @@ import torch
 from torch import nn
 from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.functional import pad
-from transformers import GenerationConfig, GenerationMixin
+from transformers import GenerationConfig
 from transformers.utils import logging
 
 from ..attention import new_cache
 from ..generation import without_cudnn
 from ..masks import additive
 from ..positions import TokenPositions, attention_positions, positions_after_pads
-from ..transformers_names import check_early_stop, special_tokens, update_finished_beams
+from ..transformers_names import special_tokens
+from .beams import NEG_SCORE, BeamRules, gather_beams, kind_of
 from .cache import by_layer, take_states
 from .compiled import load_package, scalar_attrs, write_package
-from .search import NEG_SCORE, stacked
+from .search import stacked
 from .step import DecodeStep, SharedStates, StepCache
 
 logger = logging.get_logger(__name__)
@@ -254,8 +255,8 @@ class _Loop(nn.Module, ABC):
             fill: the id in columns that are not written.
         """
         length, num_shared, first = place
-        written = suffix[:, :, :, :, : length - 1 - first].movedim(5, 3)
-        branch = self.by_row(branch[:, :, :, :, :, : first - num_shared], written, *state)
+        columns = suffix[:, :, :, :, : length - 1 - first].movedim(5, 3)
+        branch = self.by_row(branch[:, :, :, :, :, : first - num_shared], columns, *state)
         ids_BSN = state[0][..., num_shared : length - 1].view(*branch.shape[2:4], -1)
         is_same_BN = (ids_BSN == ids_BSN[:, :1]).all(dim=1)
         count = int(is_same_BN.long().cumprod(dim=1).sum(dim=1).min())
@@ -302,39 +303,21 @@ class GreedyGraph(_Loop):
         return state[0][:, None], length.expand(len(state[0]), 1)
 
 
-def gather_beams(states: torch.Tensor, picks: torch.Tensor) -> torch.Tensor:
-    """Return the picked beams (B, X) of states (B, S, ...)."""
-    index = picks if states.ndim == 2 else picks[:, :, None].expand(-1, -1, states.shape[2])
-    return states.gather(1, index)
-
-
-class _Rules(GenerationMixin):
-    """transformers' rules of beam search. Their own `_gather_beams` cannot be exported for any size."""
-
-    _gather_beams = staticmethod(gather_beams)
-
-
-_RULES = _Rules()
-
-
 class BeamGraph(_Loop):
     """The loop of beam search, with the rules of transformers.
 
     Args:
         step: as in [`_Loop`].
-        num_beams, num_ends, length_penalty, early_stopping: the settings of the search, and the number of end tokens.
+        rules: the rules for the settings of the search.
     """
 
     # the running texts, their scores, the beams of the suffixes that they continue in each column, and those of the
     # past; the best texts, their scores, lengths and whether they have ended; whether they can improve; finite logits
     state = ("BSN", "BS", "BST", "BS", "BSN", "BS", "BS1", "BS", "B1", "")
 
-    def __init__(
-        self, step: DecodeStep, num_beams: int, num_ends: int, length_penalty: float, early_stopping: bool | str
-    ):
-        super().__init__(step, num_beams)
-        self.num_candidates = max(2, 1 + num_ends) * num_beams
-        self.length_penalty, self.early_stopping = length_penalty, early_stopping
+    def __init__(self, step: DecodeStep, rules: BeamRules):
+        super().__init__(step, rules.num_beams)
+        self.rules = rules
 
     def _start(self, texts, start, fill, room):
         shape = texts, self.num_beams
@@ -385,41 +368,24 @@ class BeamGraph(_Loop):
 
     def extend(self, length, columns_N, logits_WV, settings, *state):
         running_BSN, running_scores_BS, *beams = state[:4]
-        best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS, can_improve_B1, is_finite = state[4:]
+        *best, can_improve_B1, is_finite = state[4:]
         ends_E, _, longest = settings
         vocabulary = logits_WV.shape[-1]
         scores_BSV = logits_WV.log_softmax(dim=-1).unflatten(0, (-1, self.num_beams)) + running_scores_BS[:, :, None]
-        top_BC, picks_BC = scores_BSV.flatten(1).topk(self.num_candidates)
+        top_BC, picks_BC = scores_BSV.flatten(1).topk(self.rules.num_candidates)
         parents_BC, tokens_BC = picks_BC // vocabulary, picks_BC % vocabulary
         ends_BC = (tokens_BC[:, :, None] == ends_E).any(dim=-1) | (length + 1 >= longest)
         texts_BCN = gather_beams(running_BSN, parents_BC)
         texts_BCN = torch.where(columns_N == length, tokens_BC[:, :, None], texts_BCN)
-        rules = {
-            "cur_len": length.double(), "decoder_prompt_len": 1, "length_penalty": self.length_penalty,
-            "early_stopping": self.early_stopping, "is_early_stop_heuristic_unsatisfied": can_improve_B1,
-        }  # fmt: skip
-        best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS = update_finished_beams(
-            _RULES, sequences=best_BSN, beam_scores=best_scores_BS, beam_indices=best_lengths_BS1,
-            is_sent_finished=has_ended_BS,
-            topk_running_sequences=texts_BCN, topk_log_probs=top_BC,
-            topk_running_beam_indices=(length + 1).expand(*tokens_BC.shape, 1),
-            next_token_hits_stopping_criteria=ends_BC,
-            top_num_beam_mask=torch.arange(self.num_candidates, device=top_BC.device) < self.num_beams,
-            num_beams=self.num_beams, **rules,
-        )  # fmt: skip
+        candidates = texts_BCN, top_BC, (length + 1).expand(*tokens_BC.shape, 1)
+        best = self.rules.ended(best, candidates, ends_BC, can_improve_B1, length.double(), 1)
         running_scores_BS, order_BS = (top_BC + ends_BC.float() * NEG_SCORE).topk(self.num_beams)
         running_BSN = gather_beams(texts_BCN, order_BS)
-        may_stop_B = ends_BC.any(dim=1) | has_ended_BS.any(dim=1)
-        goes_on_B1 = check_early_stop(
-            _RULES, running_beam_scores=running_scores_BS, beam_scores=best_scores_BS, is_sent_finished=has_ended_BS,
-            max_length=longest.double(), **(rules | {"cur_len": length.double() + 1}),
-        )  # fmt: skip
-        is_full_B = has_ended_BS.all(dim=1) & (self.early_stopping is True)
-        is_done_B = may_stop_B & (~goes_on_B1[:, 0] | is_full_B | ends_BC.all(dim=1))
+        lengths = length.double() + 1, 1, longest.double()
+        is_done_B = self.rules.is_done(running_scores_BS, best, ends_BC, can_improve_B1, *lengths)
         return (
             running_BSN, running_scores_BS, *(gather_beams(part, parents_BC.gather(1, order_BS)) for part in beams),
-            best_BSN, best_scores_BS, best_lengths_BS1, has_ended_BS, can_improve_B1 & ~is_done_B[:, None],
-            is_finite & _is_finite(logits_WV),
+            *best, can_improve_B1 & ~is_done_B[:, None], is_finite & _is_finite(logits_WV),
         )  # fmt: skip
 
     def best(self, length, *state):
@@ -461,13 +427,6 @@ def for_single(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     )
 
 
-def kind_of(settings: GenerationConfig) -> tuple:
-    """Return the arguments of [`BeamGraph`] for settings with end tokens, none of them for greedy search."""
-    if settings.num_beams == 1:
-        return ()
-    return settings.num_beams, len(special_tokens(settings).ends), settings.length_penalty, settings.early_stopping
-
-
 class GraphSearch:
     """Writes the texts of greedy search and beam search with the graphs of a model as it is now.
 
@@ -497,14 +456,15 @@ class GraphSearch:
 
     def loop(self, kind: tuple) -> _Loop:
         """Return the module of a loop. `kind` is a result of [`kind_of`]."""
-        return BeamGraph(self.step, *kind) if kind else GreedyGraph(self.step)
+        return BeamGraph(self.step, BeamRules(*kind)) if kind else GreedyGraph(self.step)
 
     def _package(self, graph: nn.Module, is_single: bool, compiles: bool) -> Any:
         tensors = {**dict(graph.named_parameters(remove_duplicate=False)), **dict(graph.named_buffers())}
         # a tensor that several modules share, such as a tied table, is one constant of the code
         names = {tensor.data_ptr(): key for key, tensor in reversed(tensors.items())}
         facts = {
-            "graph": [type(graph).__name__, is_single], "scalars": scalar_attrs([graph]), "compiler": _COMPILER,
+            "graph": [type(graph).__name__, is_single, getattr(graph, "rules", None)],
+            "scalars": scalar_attrs([graph]), "compiler": _COMPILER,
             "weights": [
                 [key, names[value.data_ptr()], str(value.dtype), value.shape, value.stride()]
                 for key, value in tensors.items()
@@ -541,8 +501,8 @@ class GraphSearch:
             {dim: any_length for dim, letter in enumerate(letters) if letter in letters_of_any_length}
             for letters, _ in zip(dims, arguments, strict=False)
         ]
-        nested = (*shapes[:6], tuple(shapes[6:])) if isinstance(graph, _Loop) else tuple(shapes)
-        return torch.export.export(graph, arguments, dynamic_shapes=nested, strict=False)
+        dynamic_shapes = (*shapes[:6], tuple(shapes[6:])) if isinstance(graph, _Loop) else tuple(shapes)
+        return torch.export.export(graph, arguments, dynamic_shapes=dynamic_shapes, strict=False)
 
     def _source(self, input_ids, attention_mask=None, condition_values=None) -> tuple[torch.Tensor, ...]:
         """Return the inputs of the encoder, of two columns at least.
@@ -592,11 +552,11 @@ class GraphSearch:
         texts: dict[int, torch.Tensor] = {}
         while True:
             past = length, num_shared, first, shared, branch, suffix
-            carried = loop(*past, *state, keys, values, mask, *settings_of_loop)
-            if carried is None:
+            results = loop(*past, *state, keys, values, mask, *settings_of_loop)
+            if results is None:
                 return None
-            length, *carried = carried
-            state, suffixes = carried[: len(graph.state)], carried[len(graph.state) :]
+            length, *results = results
+            state, suffixes = results[: len(graph.state)], results[len(graph.state) :]
             if not state[-1]:
                 return None
             has_ended = graph.has_ended(*state)

@@ -23,19 +23,17 @@ from transformers.generation import EosTokenCriteria, MaxLengthCriteria
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.modeling_outputs import ModelOutput
 
+from ..losses import token_scores
 from ..transformers_names import (
     CACHE,
     SORTS_SAMPLED_BEAMS,
-    check_early_stop,
     prefill,
     special_tokens,
-    update_finished_beams,
 )
+from .beams import NEG_SCORE, BeamRules, gather_beams, kind_of
 from .cache import DecodingCache, FastPathRequest, compaction_order, renumbered, rows_of
 from .step import DecodeStep
 
-# The score of a beam that must not win, as in transformers.
-NEG_SCORE = -1e9
 # The longest prefix that is copied for all beams.
 OWN_PREFIX = 16
 # The number of tokens that are allocated at first for each sequence.
@@ -102,7 +100,6 @@ class Texts:
     criteria. It calls other stopping criteria at every step.
 
     Args:
-        model: the model.
         settings: the settings of the search.
         criteria: the stopping criteria of `generate`.
     """
@@ -113,8 +110,8 @@ class Texts:
     # The id after the end of a text.
     fill: int
 
-    def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any]):
-        self.model, self.settings, self.count = model, settings, settings.num_beams or 1
+    def __init__(self, settings: GenerationConfig, criteria: Sequence[Any]):
+        self.settings, self.count = settings, settings.num_beams or 1
         ends = special_tokens(settings).ends
         # a user's criterion of one of these classes replaces the one that `generate` makes
         own_ends = [rule for rule in criteria if type(rule) is EosTokenCriteria and rule.eos_token_id is ends]
@@ -188,8 +185,8 @@ class Greedy(Texts):
     # Whether to compute log-probabilities.
     has_scores = False
 
-    def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = ()):
-        super().__init__(model, settings, criteria)
+    def __init__(self, settings: GenerationConfig, criteria: Sequence[Any] = ()):
+        super().__init__(settings, criteria)
         # a user's criterion may have end tokens too
         self.pads_ends = any(hasattr(rule, "eos_token_id") for rule in criteria)
         pad = special_tokens(settings).pad
@@ -221,8 +218,7 @@ class Greedy(Texts):
             tokens_W = tokens_W.masked_fill(self.has_ended_W, self.fill)
         if self.has_scores:
             # from the model's own logits, so that forbidding tokens does not make the others likelier
-            log_probs = logits_WV.log_softmax(dim=-1).gather(1, tokens_W[:, None])[:, 0]
-            self.scores_W = self.scores_W + log_probs
+            self.scores_W = self.scores_W + token_scores(logits_WV, tokens_W)
         self.ids_WT[:, self.length] = tokens_W
         self.length += 1
         ended_W = self.has_ended_W
@@ -246,7 +242,7 @@ class Beams(Texts):
     """The texts of a beam search: the running beams, and the best texts that have ended.
 
     Args:
-        model, settings, criteria: as in [`Texts`].
+        settings, criteria: as in [`Texts`].
     """
 
     by_source = (
@@ -264,10 +260,10 @@ class Beams(Texts):
     can_improve: torch.Tensor  # (B, 1)
     first_rows: torch.Tensor  # (B, 1), counted from the first source that was added
 
-    def __init__(self, model: Any, settings: GenerationConfig, criteria: Sequence[Any] = ()):
-        super().__init__(model, settings, criteria)
+    def __init__(self, settings: GenerationConfig, criteria: Sequence[Any] = ()):
+        super().__init__(settings, criteria)
         _, ends, pad = special_tokens(settings)
-        self.candidates = max(2, 1 + (0 if ends is None else len(ends))) * self.count
+        self.rules = BeamRules(*kind_of(settings))
         self.any_ended = False
         self.fill = -1 if ends is None else int(pad or ends[0])
 
@@ -312,8 +308,7 @@ class Beams(Texts):
         if is_special:
             self._end_some(top_BC, parents_BC, tokens_BC, ends_BC)
             top_BC = top_BC + ends_BC.to(torch.float32) * NEG_SCORE
-        order_BS = top_BC.topk(self.count).indices
-        self.running_scores = top_BC.gather(1, order_BS)
+        self.running_scores, order_BS = top_BC.topk(self.count)
         parents_BS = parents_BC.gather(1, order_BS)
         self.running, self.running_rows = self._grown(slice(None), parents_BS, tokens_BC.gather(1, order_BS))
         self.length += 1
@@ -323,9 +318,9 @@ class Beams(Texts):
 
     def _pick(self, totals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if not self.settings.do_sample:
-            top = totals.topk(self.candidates)
+            top = totals.topk(self.rules.num_candidates)
             return top.values, top.indices
-        picks = torch.multinomial(totals.softmax(dim=-1), num_samples=self.candidates)
+        picks = torch.multinomial(totals.softmax(dim=-1), num_samples=self.rules.num_candidates)
         scores = totals.gather(1, picks)
         if not SORTS_SAMPLED_BEAMS:
             return scores, picks
@@ -348,10 +343,7 @@ class Beams(Texts):
 
     def _grown(self, sources: Any, parents, tokens) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the texts of some sources that continue `parents` with `tokens`, and the rows of their tokens."""
-        texts, rows = (
-            states[sources].gather(1, parents[:, :, None].expand(-1, -1, states.shape[2]))
-            for states in (self.running, self.running_rows)
-        )
+        texts, rows = (gather_beams(states[sources], parents) for states in (self.running, self.running_rows))
         texts[:, :, self.length] = tokens
         rows[:, :, self.length] = parents + self.first_rows[sources]
         return texts, rows
@@ -361,31 +353,20 @@ class Beams(Texts):
         sources = ends_BC.any(dim=1).nonzero()[:, 0]
         texts, rows = self._grown(sources, parents_BC[sources], tokens_BC[sources])
         starts = [self.starts[source] for source in sources.tolist()]
-        states = update_finished_beams(
-            self.model, sequences=self.best[sources], beam_scores=self.best_scores[sources],
-            beam_indices=self.best_rows[sources],
-            is_sent_finished=self.has_ended[sources], is_early_stop_heuristic_unsatisfied=self.can_improve[sources],
-            topk_running_sequences=texts, topk_log_probs=top_BC[sources], topk_running_beam_indices=rows,
-            next_token_hits_stopping_criteria=ends_BC[sources],
-            top_num_beam_mask=torch.arange(self.candidates, device=top_BC.device) < self.count, num_beams=self.count,
-            cur_len=self.length, decoder_prompt_len=self._by_source(starts),
-            length_penalty=self.settings.length_penalty, early_stopping=self.settings.early_stopping,
-        )  # fmt: skip
-        self.best[sources], self.best_scores[sources], self.best_rows[sources], self.has_ended[sources] = states
+        best = [states[sources] for states in self._best_texts()]
+        candidates, lengths = (texts, top_BC[sources], rows), (self.length, self._by_source(starts))
+        new_best = self.rules.ended(best, candidates, ends_BC[sources], self.can_improve[sources], *lengths)
+        for states, new_states in zip(self._best_texts(), new_best, strict=True):
+            states[sources] = new_states
         self.any_ended = True
 
+    def _best_texts(self) -> tuple[torch.Tensor, ...]:
+        return self.best, self.best_scores, self.best_rows, self.has_ended
+
     def _done(self, ends_BC: torch.Tensor) -> list[bool]:
-        """Return whether each source is done, by transformers' conditions."""
-        settings = self.settings
-        may_end_B = ends_BC.any(dim=1) | self.has_ended.any(dim=1)
-        can_improve = check_early_stop(
-            self.model, is_early_stop_heuristic_unsatisfied=self.can_improve, running_beam_scores=self.running_scores,
-            beam_scores=self.best_scores, is_sent_finished=self.has_ended, cur_len=self.length,
-            max_length=self._by_source(self.limits), decoder_prompt_len=self._by_source(self.starts),
-            early_stopping=settings.early_stopping, length_penalty=settings.length_penalty,
-        )  # fmt: skip
-        is_full_B = self.has_ended.all(dim=1) & (settings.early_stopping is True)
-        is_done_B = may_end_B & (~can_improve[:, 0] | is_full_B | ends_BC.all(dim=1))
+        """Return whether each source is done."""
+        lengths = self.length, self._by_source(self.starts), self._by_source(self.limits)
+        is_done_B = self.rules.is_done(self.running_scores, self._best_texts(), ends_BC, self.can_improve, *lengths)
         # a source that is done stays done, whatever tokens its rows get until it leaves
         self.can_improve = self.can_improve & ~is_done_B[:, None]
         return is_done_B.tolist()
@@ -421,7 +402,7 @@ class Search:
         has_rows = returns_rows(settings)
         self.scores: tuple[torch.Tensor, ...] | None = () if has_rows and settings.output_scores else None
         self.logits: tuple[torch.Tensor, ...] | None = () if has_rows and settings.output_logits else None
-        self.texts: Greedy | Beams = (Greedy if self.beams == 1 else Beams)(model, settings, criteria)
+        self.texts: Greedy | Beams = (Greedy if self.beams == 1 else Beams)(settings, criteria)
         self.cache: DecodingCache | None = None
         self.next_logits_WV = torch.empty(0)  # of the next token, in float32
         self.is_over = self.may_leave = False

@@ -131,8 +131,8 @@ class SqrtLengthRanking(LogitsProcessor):
         tokens, totals = tokens_BSK.flatten(1).gather(1, best), totals_BSK.flatten(1).gather(1, best)
         lengths = lengths_BS.gather(1, parents) + (tokens != self.pad)
 
-        own = self.ranks_S.long().expand_as(tokens)
-        parents, tokens = torch.cat([parents, own], 1), torch.cat([tokens, torch.zeros_like(tokens) + self.pad], 1)
+        ranks = self.ranks_S.long().expand_as(tokens)
+        parents, tokens = torch.cat([parents, ranks], 1), torch.cat([tokens, torch.zeros_like(tokens) + self.pad], 1)
         totals = torch.cat([totals, self.totals_BS.masked_fill(~ended_BS, float("-inf"))], 1)
         best = sqrt_length_score(totals, torch.cat([lengths, lengths_BS], 1)).topk(beams, dim=-1).indices
         return parents.gather(1, best), tokens.gather(1, best), totals.gather(1, best)

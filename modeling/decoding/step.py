@@ -42,8 +42,7 @@ class _NoStates:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"The fast path has no `{name}` of the states of the source, only their keys and values: decode with "
-            'cache_implementation="dynamic".'
+            f'The fast path has no `{name}` of the source: decode with cache_implementation="dynamic".'
         )
 
 
@@ -114,8 +113,8 @@ def attention_over_parts(
         if mask is not None and mask.shape[0] == rows:
             mask = _by_source(mask.expand(-1, -1, query_WGRK.shape[2], -1), beams)
         states = _by_source(query_WGRK, beams)
-        mixed = _by_row(scaled_dot_product_attention(states, keys[0], values[0], mask, scale=scaling), beams)
-        return mixed.reshape(rows, 1, heads, width), None
+        states_WGRK = _by_row(scaled_dot_product_attention(states, keys[0], values[0], mask, scale=scaling), beams)
+        return states_WGRK.reshape(rows, 1, heads, width), None
     query_WGRK = query_WGRK * scaling
     scores_by_part = [_scores(query_WGRK, part) for part in keys]
     scores = torch.cat(scores_by_part, dim=-1)
@@ -373,8 +372,8 @@ def _by_row(states_BGQX: torch.Tensor, beams: int) -> torch.Tensor:
     if beams == 1:
         return states_BGQX
     sources, groups, _, width = states_BGQX.shape
-    split = states_BGQX.view(sources, groups, beams, -1, width)
-    return split.transpose(1, 2).reshape(sources * beams, groups, -1, width)
+    states_BGSRX = states_BGQX.view(sources, groups, beams, -1, width)
+    return states_BGSRX.transpose(1, 2).reshape(sources * beams, groups, -1, width)
 
 
 def _scores(query_WGRK: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:

@@ -34,12 +34,12 @@ ROPE = "rope_parameters"
 TWO_VOCABULARIES = {"decoder_vocab_size": 29, "share_encoder_decoder_embeddings": False}
 # fields that do not fit together, and words of the message
 CONFLICTS = [
-    ({"encoder_attention_heads": 3}, "d_model=16 is not a multiple of encoder_attention_heads=3"),
+    ({"encoder_attention_heads": 3}, "encoder_attention_heads=3 does not divide d_model=16"),
     ({"num_key_value_heads": 3}, "num_key_value_heads=3 does not divide encoder_attention_heads=2"),
-    ({"head_dim": 5}, "encoder's heads have the odd width 5"),
-    ({"decoder_attention_heads": 4}, "encoder_attention_heads=2 and decoder_attention_heads=4"),
-    ({"d_model": 15, "head_dim": 4, "position_embedding_type": "sinusoidal"}, "d_model=15 is odd"),
-    ({"decoder_mlp_layer_types": ["dense"]}, "decoder_mlp_layer_types has 1 entries, but decoder_layers is 3"),
+    ({"head_dim": 5}, "not 5 in the encoder"),
+    ({"decoder_attention_heads": 4}, "heads of one width"),
+    ({"d_model": 15, "head_dim": 4, "position_embedding_type": "sinusoidal"}, "d_model=15"),
+    ({"decoder_mlp_layer_types": ["dense"]}, "decoder_mlp_layer_types has 1 entries for 3 layers"),
     ({"num_experts": 2, "num_experts_per_tok": 3}, "num_experts_per_tok=3 is more than num_experts=2"),
     ({"decoder_vocab_size": 29}, "vocab_size=31 and decoder_vocab_size=29"),
     ({"pad_token_id": 29} | TWO_VOCABULARIES, "pad_token_id=29"),
@@ -47,7 +47,7 @@ CONFLICTS = [
     ({"decoder_start_token_id": 30} | TWO_VOCABULARIES, "decoder_start_token_id=30"),
     (
         {"infer_attention_mask": True, "eos_token_id": [2, 5], "pad_token_id": 5},
-        "pad_token_id=5, eos_token_id=[2, 5]",
+        "pad_token_id=5 that is not eos_token_id=[2, 5]",
     ),
     ({"is_encoder_decoder": False}, "is_encoder_decoder"),
     ({"activation_function": "gelo"}, "Did you mean `gelu`?"),
@@ -57,9 +57,9 @@ CONFLICTS = [
     ({ROPE: {"rope_type": "spiral"}}, "'spiral'"),
     ({ROPE: {"rope_type": "linear", "factor": "2"}}, "rope_parameters['factor']='2'"),
     ({ROPE: {"rope_type": "linear"}}, "not complete"),
-    ({ROPE: {"partial_rotary_factor": 1.5}}, "rotates 12 of the 8 numbers of a head"),
-    ({ROPE: {"rope_type": "yarn", "factor": 2.0, "partial_rotary_factor": 0.7}}, "rotates 5 of the 8 numbers"),
-    ({ROPE: {"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 0.25}}, "at least 4"),
+    ({ROPE: {"partial_rotary_factor": 1.5}}, "rotates 12 of 8"),
+    ({ROPE: {"rope_type": "yarn", "factor": 2.0, "partial_rotary_factor": 0.7}}, "rotates 5 of 8"),
+    ({ROPE: {"rope_type": "dynamic", "factor": 2.0, "partial_rotary_factor": 0.25}}, "from 4 on"),
     ({"cross_attention_position_type": "bucketed", "relative_attention_num_buckets": 7}, "num_buckets=7"),
     ({"cross_attention_position_type": "bucketed", "relative_attention_max_distance": 16}, "max_distance=16"),
     ({"encoder_layerz": 2}, "no field `encoder_layerz`. Did you mean `encoder_layers`"),
@@ -127,9 +127,7 @@ def test_kinds_of_equal_layers_follow_their_number(tmp_path, kind):
     assert config.decoder_mlp_layer_types == [word] * 3
 
 
-@pytest.mark.parametrize(
-    ("field", "words"), [("encoder_layers", "encoder_layers is 4"), ("num_beams", "num_beams: set")]
-)
+@pytest.mark.parametrize(("field", "words"), [("encoder_layers", "for 4 layers"), ("num_beams", "num_beams: set")])
 def test_fields_set_later_are_checked_before_saving(tmp_path, field, words):
     config = WeftConfig(**SMALL, encoder_mlp_layer_types=["dense", "sparse"])
     setattr(config, field, 4)

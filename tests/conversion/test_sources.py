@@ -282,8 +282,8 @@ def test_vocabularies_of_two_languages():
 
 @pytest.mark.parametrize(
     ("vocabulary", "reason"),
-    [(SPECIAL, "source vocabulary has 4 tokens, but the weights need one for each id from 0 to 5"),
-     (SPECIAL | {"ab": 4, "cd": 4}, "source vocabulary has 6 tokens, but the weights"),
+    [(SPECIAL, "source vocabulary has 4 tokens for 6 rows"),
+     (SPECIAL | {"ab": 4, "cd": 4}, "source vocabulary has 6 tokens"),
      (list(SPECIAL), "vocabulary is a list: give a mapping"),
      ({"<unk>": 0, "<pad>": 1, "<bos>": 2, "<eos>": 3, "ab": 4, "cd": 5}, "target vocabulary has no <sos>")],
 )  # fmt: skip

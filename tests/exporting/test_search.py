@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from weftformer import exporting
 from weftformer.exporting import SearchGraph, differing_outputs, search, write_search
 from weftformer.modeling.decoding import graph
+from weftformer.scripts.cli import main
+from weftformer.tokenization import build_route_tokenizer
 
 from ..models import run_loop
 
@@ -31,35 +34,35 @@ def test_texts_are_those_of_generate(small, monkeypatch, preset, beams):
     assert differing_outputs(model, Path()) > 0
 
 
-@pytest.mark.parametrize(
-    "settings, reason",
-    [
-        ({"do_sample": True}, "do_sample=True"),
-        ({"eos_token_id": None}, "no end token"),
-        ({"min_new_tokens": 2}, "logits processors"),
-    ],
-)
-def test_other_searches_are_refused(small, settings, reason):
-    model = small("modern-tiny")
+SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4}
+# fields, saved settings, and a word of the reason
+REFUSED = [
+    ({}, {"do_sample": True}, "do_sample=True"),
+    ({}, {"eos_token_id": None}, "no end token"),
+    ({}, {"min_new_tokens": 2}, "logits processors"),
+    (SPARSE | {"expert_capacity_factor": 1.5}, {}, "capacity"),
+    (SPARSE | {"router_type": "noisy_top_k", "router_noise": "always"}, {}, "noisy"),
+    ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, {}, "length"),
+]
+
+
+@pytest.mark.parametrize(("fields", "settings", "reason"), REFUSED)
+def test_other_searches_and_models_that_change_with_the_call_are_refused(small, fields, settings, reason):
+    model = small("modern-tiny", **fields)
     model.generation_config.update(**settings)
     with pytest.raises(ValueError, match=reason):
         SearchGraph(model)
 
 
-SPARSE = {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": "sparse", "num_experts": 4}
-
-
-@pytest.mark.parametrize(
-    "fields, reason",
-    [
-        (SPARSE | {"expert_capacity_factor": 1.5}, "capacity"),
-        (SPARSE | {"router_type": "noisy_top_k", "router_noise": "always"}, "noisy"),
-        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "length"),
-    ],
-)
-def test_models_that_change_with_the_call_are_refused(small, fields, reason):
-    with pytest.raises(ValueError, match=reason):
-        SearchGraph(small("modern-tiny", **fields))
+def test_the_command_deletes_what_differs(small, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "model"
+    small("dms-flash-10m", decoder_layers=1, num_condition_features=0).save_pretrained(folder)
+    build_route_tokenizer().save_pretrained(folder)
+    monkeypatch.setattr(exporting, "write_search", lambda model, staging: (staging / "search.pt2").touch())
+    monkeypatch.setattr(exporting, "differing_outputs", lambda model, staging: 0.25)
+    assert main(["export", str(folder), str(tmp_path / "out"), "--format", "search"]) == 1
+    assert "share of texts that differ 2.5e-01" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.mark.integration

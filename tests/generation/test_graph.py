@@ -145,24 +145,21 @@ class Nothing(LogitsProcessor):
         {"decoder_start_token_id": [1]}, {"num_return_sequences": 0}, {"max_new_tokens": 5.0}, {"max_new_tokens": 2**80},
         {"unknown": None}, {"prefill_chunk_size": 4}, {"token_healing": True}, {"low_memory": True},
         {"attention_mask": [[1] * 9] * 4}, {"attention_mask": torch.ones(4, 9, device="meta")},
-        {"attention_mask": torch.ones(4, 9).numpy()},
+        {"attention_mask": torch.ones(4, 9).numpy()}, {"generation_config": GenerationConfig(eos_token_id=torch.tensor([2, 3]))},
     ],
     ids=lambda request: "-".join(request),
 )  # fmt: skip
 @torch.no_grad()  # as `generate` calls it
 def test_other_requests_take_the_ordinary_way(build, source, written, request_):
     request_ = {"max_new_tokens": 5} | request_
-    model = build("rotary")
-    dispatch.compiled_texts(model, source, None, request_.pop("logits_processor", ()), request_)
+    model, settings, processors = (
+        build("rotary"),
+        request_.pop("generation_config", None),
+        request_.pop("logits_processor", ()),
+    )
+    for _ in range(2):  # settings are kept between requests
+        dispatch.compiled_texts(model, source, settings, processors, dict(request_))
     assert not written
-
-
-@torch.no_grad()
-def test_settings_that_are_tensors_take_the_ordinary_way(build, source, written):
-    model = build("rotary")
-    for _ in range(2):
-        settings = GenerationConfig(eos_token_id=torch.tensor([2, 3]), max_new_tokens=3)
-        assert dispatch.compiled_texts(model, source, settings, (), {}) is None
 
 
 def test_a_folder_that_cannot_be_read_takes_the_ordinary_way(build, source, written, monkeypatch):
@@ -196,7 +193,7 @@ def test_models_that_graphs_do_not_fit_take_the_ordinary_way(build, source, writ
     torch.set_default_dtype(torch.float32)
     with torch.device("meta"):
         assert dispatch.compiled_texts(rotary, source, None, (), settings) is None
-    with pytest.raises(ValueError, match="position table of 32 rows"):
+    with pytest.raises(ValueError, match="32 positions"):
         build("learned").generate(source, condition_values=torch.ones(4, 1), max_new_tokens=40)
     assert not written
     broken = build("rotary")

@@ -143,16 +143,21 @@ DAMAGES = {
     "a directory": damage(lambda file: (file.unlink(), file.mkdir())),
     "a folder of others": lambda folder: folder.chmod(0o777),
     "a linked folder": lambda folder: folder.symlink_to(folder.rename(folder.with_name(folder.name + "-real"))),
+    "a folder of another user": lambda folder: None,
 }  # fmt: skip
 
 
 @pytest.mark.skipif(os.name != "posix", reason="rights of files as on Linux")
 @pytest.mark.parametrize("name", DAMAGES)
-def test_only_whole_files_of_the_user_are_loaded(code, name):
+def test_only_whole_files_of_the_user_are_loaded(code, monkeypatch, name):
     assert load_package({}, CONFIG, CPU, write_code)
     assert load_package({}, CONFIG, CPU, None)
     assert load_package({"other": 1}, CONFIG, CPU, None) is None
     DAMAGES[name](compiled_folder())
+    if name == "a folder of another user":
+        facts = SimpleNamespace(st_mode=compiled_folder().lstat().st_mode, st_uid=7)
+        monkeypatch.setattr(os, "geteuid", lambda: 8)
+        monkeypatch.setattr(type(compiled_folder()), "lstat", lambda self: facts)
     assert load_package({}, CONFIG, CPU, None) is None
     if "folder" in name or name == "a directory":
         return
@@ -160,36 +165,27 @@ def test_only_whole_files_of_the_user_are_loaded(code, name):
     assert load_package({}, CONFIG, CPU, None)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="rights of files as on Linux")
-def test_code_of_another_user_is_not_loaded(code, monkeypatch):
-    assert load_package({}, CONFIG, CPU, write_code)
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    facts = compiled_folder().lstat()
-    monkeypatch.setattr(
-        type(compiled_folder()), "lstat", lambda self: SimpleNamespace(st_mode=facts.st_mode, st_uid=7)
-    )
+def write_sum(file) -> None:
+    compiled.write_package(torch.export.export(Sum(), INPUTS), file, {})
+
+
+# what fails in torch, how the package is written, and the line of the error
+FAILURES = [
+    ("aoti_load_package", RuntimeError("frame #1\nframe #2"), write_code, "cannot be compiled: frame #1$"),
+    ("aoti_compile_and_package", OSError(28, "No space left on device"), write_sum, "No space left on device$"),
+]
+
+
+@pytest.mark.parametrize(("function", "error", "write", "line"), FAILURES)
+def test_a_failure_of_torch_is_an_error_of_one_line(monkeypatch, function, error, write, line):
+    def fail(*given, **settings):
+        raise error
+
+    monkeypatch.setattr(torch._inductor, function, fail)
+    with pytest.raises(ValueError, match=line):
+        load_package({}, CONFIG, CPU, write)
     assert load_package({}, CONFIG, CPU, None) is None
-
-
-def test_code_that_torch_cannot_load_is_stepped_over(monkeypatch):
-    def broken(file, device_index):
-        raise RuntimeError("frame #1\nframe #2")
-
-    monkeypatch.setattr(torch._inductor, "aoti_load_package", broken)
-    with pytest.raises(ValueError, match=r"cannot be compiled: frame #1$"):
-        load_package({}, CONFIG, CPU, write_code)
-    assert load_package({}, CONFIG, CPU, None) is None
-
-
-def test_a_compiler_that_fails_is_an_error_of_one_line(monkeypatch):
-    def full(*given, **settings):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", full)
-    program = torch.export.export(Sum(), INPUTS)
-    with pytest.raises(ValueError, match=r"No space left on device$"):
-        load_package({}, CONFIG, CPU, lambda file: compiled.write_package(program, file, {}))
-    assert not list(compiled_folder().glob("*.pt2"))
+    assert write is write_code or not list(compiled_folder().glob("*.pt2"))
 
 
 def test_the_folder_keeps_the_packages_used_last(code, monkeypatch):

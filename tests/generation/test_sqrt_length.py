@@ -1,13 +1,12 @@
 """The search that ranks by log p / sqrt(length), against DirectMultiStep's own."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES, convert
 from weftformer.tokenization import build_route_tokenizer
+
+from ..conversion.references import directmultistep
 
 pytestmark = pytest.mark.dtype(torch.float64)
 
@@ -59,43 +58,17 @@ def lively(model, head, seed):
     return model.eval()
 
 
-@pytest.fixture(scope="module")
-def model():
-    config = WeftConfig.from_preset(
-        "dms-flash-10m", d_model=16, encoder_layers=1, decoder_layers=2, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24, max_source_positions=40,
-        max_target_positions=40,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = WeftForConditionalGeneration(config).double()
-    return lively(model, model.lm_head, 1)
-
-
-# --- against DirectMultiStep itself
-
-
 @pytest.fixture(scope="module", params=[0, 1])
 def both(request):
     """The original with random weights, and the same converted."""
-    package = pytest.importorskip(
-        "directmultistep", reason="the original is not installed: pip install weftformer[parity]"
-    )
+    config = directmultistep.both(directmultistep.published("flash_10M"), hid_dim=32, n_layers=2, n_heads=4, ff_mult=2)
     from directmultistep.model import ModelFactory
-    from directmultistep.model.config import Seq2SeqConfig
 
-    config = Seq2SeqConfig.load(Path(package.__file__).parent / "model" / "default_configs" / "flash_10M.yaml")
-    for part in (config.encoder, config.decoder):
-        part.hid_dim, part.n_layers, part.n_heads, part.ff_mult = 32, 2, 4, 2
     torch.manual_seed(request.param)
     original = ModelFactory(config, device="cpu", compile_model=False).create_model().double()
     lively(original, original.decoder.fc_out, request.param)
     heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
     return original, convert(original.state_dict(), SOURCES["dms"], overrides=heads).build().double()
-
-
-def originals_search(kind, original, beams):
-    tokens = {index: token for token, index in build_route_tokenizer().get_vocab().items()}
-    return kind(original, beams, START, PAD, END, LENGTH + 1, tokens, torch.device("cpu")), tokens
 
 
 def as_text(ids, tokens):
@@ -113,7 +86,8 @@ def test_equals_beam_search_optimized(both, beams, prefix):
     source = draw()
     forced = {} if prefix is None else {"decoder_input_ids": torch.tensor([prefix] * 3)}
     results = found(search(model, source, STEPS, beams, **forced), beams)
-    theirs, tokens = originals_search(BeamSearchOptimized, original, beams)
+    tokens = {index: token for token, index in build_route_tokenizer().get_vocab().items()}
+    theirs = BeamSearchOptimized(original, beams, START, PAD, END, LENGTH + 1, tokens, torch.device("cpu"))
     start = None if prefix is None else torch.tensor([prefix])
     for row in range(3):  # in a batch, the second target of the original continues the beams of the first
         inputs = source[row : row + 1], STEPS[row : row + 1].long()

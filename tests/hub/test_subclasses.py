@@ -249,7 +249,7 @@ def test_one_class_attribute_reaches_every_layer():
     assert type(encoder.layers[0].self_attn_layer_norm) is torch.nn.Identity
     assert "Layer" in model._no_split_modules and "WeftDecoderLayer" not in model._no_split_modules
     assert model.generate(IDS, max_new_tokens=4).shape[0] == len(IDS)
-    with pytest.raises(ValueError, match=r"built with the .*self_attention_class.* of the model around it"):
+    with pytest.raises(ValueError, match="self_attention_class"):
         encoder.save_pretrained("never-written")
 
 

@@ -172,7 +172,7 @@ def test_registered_attention_gets_a_relative_bias_or_is_refused(build, monkeypa
         monkeypatch.setitem(AttentionInterface._global_mapping, function.__name__, function)
         monkeypatch.setitem(AttentionMaskInterface._global_mapping, function.__name__, sdpa_mask)
     field = f"{side}_attention_position_type"
-    words = rf'"swallows" does not support a relative bias \({field}="{kind}"\)'
+    words = rf'"swallows" .*{field}="{kind}"'
     with pytest.raises(ValueError, match=words):
         build(attention="swallows", **{field: kind})
     model = build(attention="sdpa", **{field: kind})

@@ -319,7 +319,7 @@ def test_widths_of_grouped_mm(small, fields):
     assert WeftForConditionalGeneration(small(**even)).config._experts_implementation == "grouped_mm"
     model = WeftForConditionalGeneration(small(**(even | fields)))
     assert model.config._experts_implementation == "eager"
-    with pytest.raises(ValueError, match=f"multiples of 8.*got {next(iter(fields.values()))}; use"):
+    with pytest.raises(ValueError, match=f"not {next(iter(fields.values()))}"):
         model.set_experts_implementation("grouped_mm")
 
 
@@ -330,7 +330,7 @@ def test_float64_experts_take_the_loop(small, tmp_path):
     model.save_pretrained(tmp_path)
     loaded = WeftForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float64)
     assert loaded.config._experts_implementation == "eager"
-    with pytest.raises(ValueError, match='does not support float64; use "eager" or "batched_mm"'):
+    with pytest.raises(ValueError, match="float64"):
         loaded.set_experts_implementation("grouped_mm")
     call = {"input_ids": torch.tensor([[3, 4, 5]]), "labels": torch.tensor([[6, 7]])}
     found = model.eval().double()(**call)

@@ -89,11 +89,9 @@ def test_resizing_changes_every_table_and_the_head(build, tmp_path, case, size):
         loaded = WeftForConditionalGeneration.from_pretrained(tmp_path)
         loaded.resize_token_embeddings(40)  # two of equal size stay two
         assert [len(table) for table in tables(loaded).values()] == [40, size, size]
-
-
-def test_resizing_the_target_of_one_vocabulary_is_refused(build):
-    with pytest.raises(ValueError, match="share one vocabulary here: use `resize_token_embeddings`"):
-        build(decoder_vocab_size=29).resize_decoder_token_embeddings(40)
+    else:
+        with pytest.raises(ValueError, match="share one vocabulary"):
+            model.resize_decoder_token_embeddings(40)
 
 
 def test_initial_weights_follow_glorot(small):
@@ -260,7 +258,7 @@ def test_experts_removed_in_place(build, tmp_path):
 
     blocks = [layer.mlp for stack in (model.model.encoder, model.model.decoder) for layer in stack.layers]
     prune(blocks[:1], [0, 2, 3])
-    with pytest.raises(ValueError, match=r"3, 4 experts.*the same number in all sparse layers"):
+    with pytest.raises(ValueError, match="3, 4 experts"):
         model.save_pretrained(tmp_path)
     prune(blocks[1:], [0, 2, 3])
     with pytest.raises(ValueError, match=r"has num_experts=4, but the model has 3.*`model\.config\.num_experts` to 3"):

@@ -68,10 +68,10 @@ def test_refusals(checkpoint, tmp_path, capsys):
     _, file = checkpoint
     out = str(tmp_path / "out")
     for arguments, words in (
-        ([str(file), out], "do not contain encoder_attention_heads and decoder_attention_heads"),
+        ([str(file), out], "does not record encoder_attention_heads and decoder_attention_heads"),
         (["torhc", str(file), out], "there is no source 'torhc': choose from torch, bart,"),
         ([str(file), out, "--heads", "8", "--config-overrides", "dropuot=0.1"], "Did you mean `dropout`?"),
-        ([str(file), out, "--heads", "8", "--rename", "^encoder=enc"], "No source has these keys"),
+        ([str(file), out, "--heads", "8", "--rename", "^encoder=enc"], "No source has keys such as"),
         ([str(file), str(tmp_path)], "is not empty"),
     ):
         assert main(["convert", *arguments]) == 1, arguments

@@ -33,13 +33,16 @@ def test_index_behind_special_tokens_and_keys(text, character, index):
         encode_checked(build_route_tokenizer(), text)
 
 
-def test_length_counts_the_special_tokens():
+def test_length_counts_the_special_tokens_of_a_string():
     tokenizer = build_route_tokenizer()
     encode_checked(tokenizer, "CCO", max_length=5)
     with pytest.raises(ValueError, match="5 tokens with the special tokens around it, at most 4 are allowed: 'CCO'"):
         encode_checked(tokenizer, "CCO", max_length=4)
     with pytest.raises(ValueError, match="text has 100000 characters"):  # of which the first alone are encoded
         encode_checked(tokenizer, "C" * 100_000, max_length=20)
+    for text in (None, 3, ["C"], float("nan")):
+        with pytest.raises(TypeError, match=f"got {type(text).__name__}"):
+            encode_checked(tokenizer, text)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +57,6 @@ def test_unknown_characters_that_become_a_token_or_nothing(tokenizer, text, unkn
     index = unknown.index(character)
     with pytest.raises(ValueError, match=f"unknown character '{character}' at index {index} of '{unknown}'"):
         encode_checked(tokenizer, unknown)
-
-
-@pytest.mark.parametrize("text", [None, 3, ["C"], float("nan")])
-def test_not_a_string(text):
-    with pytest.raises(TypeError, match=f"got {type(text).__name__}"):
-        encode_checked(build_route_tokenizer(), text)
 
 
 ENDLESS, SLOW = Regex("(a+)+$"), "a" * 40 + "b"
