@@ -170,9 +170,7 @@ def _files_of(kind: type) -> dict[str, str]:
     """
     if kind.__module__ == "__main__" or "." in kind.__qualname__:
         place = "in a notebook or a script" if kind.__module__ == "__main__" else "inside a function or a class"
-        raise ValueError(
-            f"it is defined {place}. Define it at the top of a file of its own, and import it from there."
-        )
+        raise ValueError(f"it is defined {place}. Define it at the top of a file, and import it from there.")
     path = Path(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
     if not path.is_file() or path.stem == "__init__":
         raise ValueError(f"it is defined in {path.name or 'no file'}. Define it in a file of its own.")
@@ -261,8 +259,7 @@ def _home(source: str, name: str) -> str:
     home = source if source in exported else getattr(getattr(module, name, None), "__module__", source)
     if home not in exported:
         raise ValueError(
-            f'"from {source} import {name}" does not travel: only the configuration and the model do, not '
-            f"{home}. Import it where it is used outside of this file, or copy what you need."
+            f'"from {source} import {name}" does not travel, and {home} neither: import it elsewhere, or copy it.'
         )
     return home
 

@@ -42,10 +42,7 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
         if readable or not (isinstance(error, Exception) or is_panic(error)):
             raise
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(
-            f"{folder_or_hub_id} cannot be loaded ({reason}): a file is damaged, or needs something that this machine "
-            "lacks."
-        ) from error
+        raise ValueError(f"{folder_or_hub_id} cannot be loaded ({reason}): it is damaged or unsupported.") from error
 
 
 def load_generator(
@@ -133,9 +130,7 @@ def check_family(folder_or_hub_id: str | PathLike) -> None:
     """
     model_type = load(AutoConfig, folder_or_hub_id).model_type
     if model_type != WeftConfig.model_type:
-        raise ValueError(
-            f"{folder_or_hub_id} is a {model_type} model, not a Weft model: convert it with `weftformer convert`."
-        )
+        raise ValueError(f"{folder_or_hub_id} is a {model_type} model: use `weftformer convert`.")
 
 
 def check_generates(model: Any, name: str | PathLike) -> None:
@@ -173,9 +168,7 @@ def check_generates(model: Any, name: str | PathLike) -> None:
     # if the usual settings fail too, the saved ones are not the cause
     if error is not None and failure(GenerationConfig.from_model_config(model.config)) is None:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(
-            f"{name} cannot generate with its generation_config.json ({reason}): correct or remove the settings in it."
-        ) from error
+        raise ValueError(f"{name} cannot generate ({reason}): correct its generation_config.json.") from error
 
 
 def check_finite(model: Any, name: str) -> None:
@@ -190,7 +183,4 @@ def check_finite(model: Any, name: str) -> None:
     """
     wrong = [key for key, weight in model.named_parameters() if not weight.isfinite().all()]
     if wrong:
-        raise ValueError(
-            f"{name} has weights that are NaN or infinite, {wrong[0]} and {len(wrong) - 1} other tensors: its output "
-            "would be meaningless."
-        )
+        raise ValueError(f"{name} has NaN or infinite weights, {wrong[0]} and {len(wrong) - 1} others: load another.")

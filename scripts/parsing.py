@@ -124,9 +124,7 @@ def _read(file: Path, actions: dict[str, argparse.Action]) -> dict[str, Any]:
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     if not isinstance(values, dict):
-        raise ValueError(
-            f"{file} must contain a mapping of arguments to values, but contains a {type(values).__name__}."
-        )
+        raise ValueError(f"{file} must contain a mapping of arguments to values, not a {type(values).__name__}.")
     for name, value in values.items():
         if name not in actions:
             raise ValueError(f"{file}: there is no argument `{name}`.{closest(str(name), actions)}")

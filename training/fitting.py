@@ -350,25 +350,16 @@ def _check_stream(
 ) -> None:
     if train_dataset is not None:
         if not args.streaming or args.train_file or args.dataset_name:
-            raise ValueError(
-                "train_dataset replaces the training data of the arguments: pass DataArguments(streaming=True) "
-                "without train_file and dataset_name."
-            )
+            raise ValueError("train_dataset replaces files: pass DataArguments(streaming=True) without data.")
         if not isinstance(train_dataset, datasets.IterableDataset):
-            raise ValueError(
-                f"train_dataset must be a datasets.IterableDataset, got {type(train_dataset).__name__}: use "
-                "Dataset.to_iterable_dataset()."
-            )
+            raise ValueError(f"train_dataset is a {type(train_dataset).__name__}: use to_iterable_dataset().")
     if not args.streaming:
         return
     if training_args.max_steps < 1:
         raise ValueError("--streaming needs --max-steps: a stream has no length, so epochs cannot be counted.")
     strategy = training_args.train_sampling_strategy
     if strategy != "random":
-        raise ValueError(
-            f"--train-sampling-strategy {strategy} needs all lengths before training begins, which a stream does not "
-            "have: use --max-tokens-per-batch instead."
-        )
+        raise ValueError(f"A stream has no --train-sampling-strategy {strategy}: use --max-tokens-per-batch.")
     if training_args.save_strategy == "epoch":
         logger.warning(
             "A stream has no length, so the Trainer counts all steps as one epoch, and saves only at its end. Give "

@@ -82,15 +82,9 @@ class ModelArguments:
         if self.preset is not None:
             preset_fields(self.preset)
         if self.model_name_or_path and self.preset:
-            raise ValueError(
-                f"--preset {self.preset} is for a new model, and --model-name-or-path {self.model_name_or_path} has "
-                "its size already: give one."
-            )
+            raise ValueError(f"--preset {self.preset} is for a new model, not --model-name-or-path: give one.")
         if self.model_name_or_path and self.from_scratch:
-            raise ValueError(
-                f"--from-scratch is for random weights, and --model-name-or-path {self.model_name_or_path} has "
-                "trained ones: give one."
-            )
+            raise ValueError("--from-scratch is for random weights, not --model-name-or-path: give one.")
 
 
 @dataclass

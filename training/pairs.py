@@ -50,10 +50,7 @@ class Pairs:
     def __init__(self, args: DataArguments, stream: IterableDataset | None = None):
         self.args, self.origin = args, args.train_file or args.dataset_name or "the stream"
         if args.streaming and args.train_target_file:
-            raise ValueError(
-                f"--train-target-file {args.train_target_file} is not supported with --streaming: put sources and "
-                "targets into one file (paste SOURCES TARGETS > pairs.txt)."
-            )
+            raise ValueError("--train-target-file does not work with --streaming: paste SOURCES TARGETS > pairs.txt")
         if stream is None and not (args.train_file or args.dataset_name):
             raise ValueError("Give either --train-file or --dataset-name: got neither.")
         splits = self._from_hub() if args.dataset_name else self._from_files()
@@ -88,9 +85,7 @@ class Pairs:
         try:
             dataset = load_dataset(args.dataset_name, args.dataset_config_name, streaming=args.streaming)
         except DatasetGenerationError as error:
-            raise ValueError(
-                f"--dataset-name {args.dataset_name} cannot be read: {error.__cause__ or error}"
-            ) from error
+            raise ValueError(f"{args.dataset_name} cannot be read: {error.__cause__ or error}") from error
         splits: dict[str, Any] = {}
         for split, names in _HUB_SPLITS.items():
             rows = next((dataset[name] for name in names if name in dataset), None)
@@ -219,10 +214,7 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
     else:
         size = int(share) if share >= 1 else max(1, round(rows * share))
     if size >= rows:
-        raise ValueError(
-            f"validation_split would take {size} of {rows} training pairs: give a smaller value, a --validation-file, "
-            "or 0 for no evaluation."
-        )
+        raise ValueError(f"validation_split would take {size} of {rows} training pairs: give fewer, or 0 for none.")
     groups: dict[int, list[int]] = {}
     for row, key in enumerate(keys):
         groups.setdefault(key, []).append(row)
@@ -233,9 +225,7 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
             held_out += equal_inputs[group]
     held_out = held_out or min(equal_inputs, key=len)
     if len(held_out) == rows:
-        raise ValueError(
-            "All training pairs have the same source, so none can be set aside: give --validation-split 0."
-        )
+        raise ValueError("All training pairs have the same source: give --validation-split 0.")
     splits["validation"] = _first(splits["train"].select(held_out), args.max_eval_samples)
     splits["train"] = splits["train"].select(np.setdiff1d(np.arange(rows), held_out))
     logger.info(f"{len(held_out)} of {rows} training pairs are set aside for validation (--validation-split).")

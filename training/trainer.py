@@ -98,10 +98,7 @@ class WeftTrainer(ShardedModelTrainer):
         **kwargs,
     ):
         if isinstance(train_dataset, ShuffledStream) and has_length(train_dataset):
-            raise ValueError(
-                "A ShuffledStream has no end, and the Trainer would take its length for a number of batches: remove "
-                "`__len__`, and set max_steps."
-            )
+            raise ValueError("A ShuffledStream has no end: remove `__len__`, and set max_steps.")
         facts = partial(facts_of, train_dataset=train_dataset, has_validation=eval_dataset is not None)
         if args is not None:
             args = plan_training(args, facts(args, model=model and weft_model(model))).arguments(args)
@@ -162,10 +159,7 @@ class WeftTrainer(ShardedModelTrainer):
             return super().get_train_dataloader()
         dataset, collator = self.train_dataset, self.data_collator
         if not _has_rows(dataset):
-            raise ValueError(
-                f"max_tokens_per_batch={budget} needs the lengths of all rows before training: give a ShuffledStream "
-                "(weftformer.training) as train_dataset, or leave it out."
-            )
+            raise ValueError(f"max_tokens_per_batch={budget} needs the lengths of all rows: give a ShuffledStream.")
         if isinstance(dataset, Dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
         sources, targets = padded(row_lengths(dataset, ("input_ids", "labels")), self.data_collator)
@@ -298,10 +292,7 @@ class WeftTrainer(ShardedModelTrainer):
     def _refuse_to_train_nothing(self) -> None:
         names = [name for name, weight in self.model.named_parameters() if weight.requires_grad]
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        raise ValueError(
-            f"None of the {len(names)} trainable parameters ({shown}) has a gradient in the first step: train "
-            "parameters that the loss depends on."
-        )
+        raise ValueError(f"None of the {len(names)} trainable parameters ({shown}) affects the loss: train others.")
 
     def _get_num_items_in_batch(self, batch_samples, device):
         if self._evaluated is not None:  # the mean of this batch alone, because `evaluation_loop` weights it
@@ -448,10 +439,7 @@ def _refuse_lost_noise(args: Any, config: Any) -> None:
     call.
     """
     if args.neftune_noise_alpha is not None and getattr(config, "share_encoder_decoder_embeddings", False):
-        raise ValueError(
-            f"neftune_noise_alpha={args.neftune_noise_alpha} does not work with a shared token table: leave it out, "
-            "or train a model with share_encoder_decoder_embeddings=False."
-        )
+        raise ValueError("neftune_noise_alpha does not work with share_encoder_decoder_embeddings=True: leave it out.")
 
 
 def _budget_batches(
@@ -460,9 +448,6 @@ def _budget_batches(
     """Return the batches of a window of a stream, formed as in [`TokenBudgetSampler`]."""
     lengths = padded(lengths, collator)
     if lengths.max() > budget:
-        raise ValueError(
-            f"A pair of the stream has {lengths.max()} tokens on one side, more than max_tokens_per_batch={budget}: "
-            "raise it, or lower --max-source-length or --max-target-length."
-        )
+        raise ValueError(f"A pair has {lengths.max()} tokens: raise max_tokens_per_batch={budget}, or limit lengths.")
     sources, targets = lengths
     return iter(TokenBudgetSampler(sources, targets, budget, seed=int(rng.integers(2**31))))
