@@ -158,8 +158,8 @@ def _auto_classes(model_class: type) -> set[str]:
     for.
     """
     can_generate = any(kind.__name__ == "WeftForConditionalGeneration" for kind in model_class.__mro__)
-    registered = getattr(model_class, "_auto_class", None)
-    return {"AutoModelForSeq2SeqLM" if can_generate else "AutoModel"} | ({registered} if registered else set())
+    auto_class = getattr(model_class, "_auto_class", None)
+    return {"AutoModelForSeq2SeqLM" if can_generate else "AutoModel"} | ({auto_class} if auto_class else set())
 
 
 def _files_of(kind: type) -> dict[str, str]:
@@ -180,9 +180,9 @@ def _files_of(kind: type) -> dict[str, str]:
     modules = [kind.__module__]
     for module in modules:  # which grows
         path = Path(str(import_module(module).__file__))
-        text, imported = _flattened(module, path.read_text(encoding="utf-8"), kind.__module__)
+        text, others = _flattened(module, path.read_text(encoding="utf-8"), kind.__module__)
         files = _joined(files, {path.name: text})
-        modules += [name for name in imported if name not in modules]
+        modules += [name for name in others if name not in modules]
     return files
 
 
@@ -199,7 +199,7 @@ def _flattened(module: str, text: str, first: str) -> tuple[str, list[str]]:
     Raises:
         ValueError: an import names something that does not travel.
     """
-    data, imported = text.encode(), list[str]()
+    data, modules = text.encode(), list[str]()
     starts = [0, *accumulate(len(line) for line in data.splitlines(keepends=True))]
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
     for node in sorted(nodes, key=lambda node: node.lineno, reverse=True):  # from the end, so that offsets stay right
@@ -220,12 +220,12 @@ def _flattened(module: str, text: str, first: str) -> tuple[str, list[str]]:
             home = _home(source, alias.name)
             name = alias.name if alias.asname is None else f"{alias.name} as {alias.asname}"
             names_by_home.setdefault(home, []).append(name)
-        imported += [home for home in names_by_home if home.split(".")[0] != _PACKAGE]
+        modules += [home for home in names_by_home if home.split(".")[0] != _PACKAGE]
         statements = [f"from .{home.rsplit('.', 1)[-1]} import {', '.join(n)}" for home, n in names_by_home.items()]
         start, end = starts[node.lineno - 1] + node.col_offset, starts[(node.end_lineno or 1) - 1]
         separator = "\n" + " " * node.col_offset
         data = data[:start] + separator.join(statements).encode() + data[end + (node.end_col_offset or 0) :]
-    return data.decode(), imported
+    return data.decode(), modules
 
 
 def _travels(module: str, first: str) -> bool:
@@ -237,9 +237,9 @@ def _travels(module: str, first: str) -> bool:
     except (ImportError, ValueError):  # it is optional, or made without a file
         return False
     folder = Path(str(sys.modules[first].__file__)).resolve().parents[first.count(".")]
-    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
+    site_folders = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
     parents = set(Path(spec.origin).resolve().parents) if spec and spec.has_location and spec.origin else set()
-    return folder in parents and not installed & parents
+    return folder in parents and not site_folders & parents
 
 
 def _home(source: str, name: str) -> str:
@@ -249,15 +249,15 @@ def _home(source: str, name: str) -> str:
         ValueError: the name is a module, or of a part of Weft that does not travel.
     """
     module = import_module(source)
-    exported = {f"{_PACKAGE}.{path.parent.name}.{path.stem}" for path in _exported_paths()}
+    modules = {f"{_PACKAGE}.{path.parent.name}.{path.stem}" for path in _exported_paths()}
     if source.split(".")[0] != _PACKAGE:
         if isinstance(getattr(module, name, None), type(sys)):
             raise ValueError(f'"from {source} import {name}" names a module: write "from {source}.{name} import ...".')
         if hasattr(module, "__path__"):
             raise ValueError(f'"from {source} import {name}" names a package: import from the file that defines it.')
         return source
-    home = source if source in exported else getattr(getattr(module, name, None), "__module__", source)
-    if home not in exported:
+    home = source if source in modules else getattr(getattr(module, name, None), "__module__", source)
+    if home not in modules:
         raise ValueError(
             f'"from {source} import {name}" does not travel, and {home} neither: import it elsewhere, or copy it.'
         )

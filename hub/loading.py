@@ -32,11 +32,11 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
         OSError: the folder or repository does not exist.
     """
     try:
-        loaded = kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
-        if isinstance(loaded, PreTrainedTokenizerBase):
+        instance = kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
+        if isinstance(instance, PreTrainedTokenizerBase):
             with panics_as_errors("the tokenizer fails"):
-                loaded("")  # reads settings that loading does not
-        return loaded
+                instance("")  # reads settings that loading does not
+        return instance
     except BaseException as error:
         readable = type(error) is ValueError or isinstance(error, OSError)
         if readable or not (isinstance(error, Exception) or is_panic(error)):
@@ -143,7 +143,7 @@ def check_generates(model: Any, name: str | PathLike) -> None:
     Raises:
         ValueError: it does not.
     """
-    features, saved = model.config.num_condition_features, model.generation_config
+    features, own_settings = model.config.num_condition_features, model.generation_config
     source = torch.full((1, 1), (model.config.pad_token_id or 0) + 1, device=model.device) % model.config.vocab_size
     condition = {"condition_values": torch.zeros(1, features, device=model.device)} if features else {}
 
@@ -162,9 +162,9 @@ def check_generates(model: Any, name: str | PathLike) -> None:
         except Exception as error:
             return error
         finally:
-            model.generation_config = saved
+            model.generation_config = own_settings
 
-    error = failure(saved)
+    error = failure(own_settings)
     # if the usual settings fail too, the saved ones are not the cause
     if error is not None and failure(GenerationConfig.from_model_config(model.config)) is None:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]

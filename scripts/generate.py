@@ -185,14 +185,16 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
         from weftformer.training.pairs import trained_columns
     if is_file and is_table(name):
         rows = load_file(name)
-        saved = trained_columns(args.model).get("source")
+        column_of_training = trained_columns(args.model).get("source")
         default = "source" if "source" in rows.column_names else rows.column_names[0]
-        source = args.source_column or saved or default
+        source = args.source_column or column_of_training or default
         for column in (source, *conditions):
             if column not in rows.column_names:
                 hint = " It is that of the training: use --source-column for another."
                 columns = ", ".join(rows.column_names)
-                raise ValueError(f"{name} has no column {column!r}: it has {columns}.{hint * (column == saved)}")
+                raise ValueError(
+                    f"{name} has no column {column!r}: it has {columns}.{hint * (column == column_of_training)}"
+                )
         return (
             Line(_text(row[source]), tuple(finite_number(row[column], name, index, column) for column in conditions))
             for index, row in enumerate(rows)

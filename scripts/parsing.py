@@ -55,13 +55,13 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args([*map(_hyphens, words[:end]), *words[end:]], namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        parsed, unknown = self.parse_known_args(args, namespace)
+        values, unknown = self.parse_known_args(args, namespace)
         for word in unknown:
             if word.startswith("-"):
                 name = word.partition("=")[0]
                 self.error(f"there is no argument {name}.{closest(name, self._option_string_actions)}")
             self.error(f"unexpected argument {word!r}: `{self.prog} --help` shows the arguments.")
-        return parsed
+        return values
 
     def error(self, message: str) -> Any:
         if self.raises:

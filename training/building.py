@@ -66,14 +66,14 @@ def build_tokenizer(
             logger.warning(f"The vocabulary is that of {name}: --tokenizer-vocab-size has no effect.")
         tokenizer = _load_tokenizer(name)
     else:
-        shared: list[Any] = [None]
+        answer: list[Any] = [None]
         if is_main_process:
             logger.info("Training a vocabulary on the training texts.")
             tokenizer = train_tokenizer(texts, vocab_size=args.tokenizer_vocab_size)
             num_merged = sum(len(token) > 1 for token in tokenizer.get_vocab()) - len(tokenizer.all_special_tokens)
             logger.info(f"The vocabulary has {len(tokenizer):,} tokens, {num_merged:,} of them longer than a byte.")
-            shared = [tokenizer]
-        (tokenizer,) = broadcast_object_list(shared)
+            answer = [tokenizer]
+        (tokenizer,) = broadcast_object_list(answer)
     for token in ("pad", "eos"):
         if getattr(tokenizer, f"{token}_token_id") is None:
             raise ValueError(f"The tokenizer {name} has no {token} token, which a Weft model needs.")

@@ -117,8 +117,8 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
 
 
 def _last_whole_checkpoint(args: WeftTrainingArguments) -> str | None:
-    requested = args.checkpoint_to_resume()
-    candidates = [Path(requested)] if requested else checkpoints(args.output_dir)
+    name = args.checkpoint_to_resume()
+    candidates = [Path(name)] if name else checkpoints(args.output_dir)
     problems = []
     for folder in candidates:
         missing = missing_files(folder, args.world_size)

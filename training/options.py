@@ -156,8 +156,8 @@ class DataArguments:
     def __post_init__(self):
         # a stream may also be passed to `fit_pairs`
         if bool(self.dataset_name) == bool(self.train_file) and not (self.streaming and not self.train_file):
-            got = "both" if self.train_file else "neither"
-            raise ValueError(f"Give either --train-file or --dataset-name: got {got}.")
+            choice = "both" if self.train_file else "neither"
+            raise ValueError(f"Give either --train-file or --dataset-name: got {choice}.")
         for split in _SPLITS:
             file, target_file = getattr(self, f"{split}_file"), getattr(self, f"{split}_target_file")
             if target_file and not file:

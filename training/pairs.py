@@ -199,12 +199,12 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
         ValueError: no training pair would be left.
     """
     keys = list(_input_keys(splits["train"]))
-    trained = set(keys)
+    training_keys = set(keys)
     for name in splits.keys() - {"train"}:
-        if seen := sum(key in trained for key in _input_keys(splits[name])):
+        if num_shared := sum(key in training_keys for key in _input_keys(splits[name])):
             logger.warning(
-                f"{seen} of {len(splits[name])} {name} pairs have a source that is also in the training data: their "
-                "scores do not show how well the model does on new texts."
+                f"{num_shared} of {len(splits[name])} {name} pairs have a source that is also in the training data: "
+                "their scores do not show how well the model does on new texts."
             )
     rows, share = len(keys), args.validation_split
     if "validation" in splits or share == 0:
@@ -252,20 +252,20 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
     candidates = [column for column in dataset.column_names if column not in args.condition_names]
     source = args.source_column or ("source" if "source" in candidates and args.target_column != "source" else None)
     target = args.target_column or ("target" if "target" in candidates and source != "target" else None)
-    unnamed = [column for column in candidates if column not in (source, target)]
+    others = [column for column in candidates if column not in (source, target)]
     num_missing = [source, target].count(None)
-    if len(unnamed) < num_missing:
+    if len(others) < num_missing:
         raise ValueError(
             f"{origin} needs a source column and a target column, and has {list_names(dataset.column_names)}: "
             "separate them by a tab, or give --train-target-file."
         )
-    if num_missing and len(unnamed) > num_missing:
-        first, second = (shlex.quote(name) for name in (source or unnamed[-num_missing], target or unnamed[-1]))
+    if num_missing and len(others) > num_missing:
+        first, second = (shlex.quote(name) for name in (source or others[-num_missing], target or others[-1]))
         raise ValueError(
             f"{origin} has the columns {list_names(dataset.column_names)}: name the source and the target column, for "
             f"example --source-column {first} --target-column {second}."
         )
-    names = iter(unnamed)
+    names = iter(others)
     return Columns(source or next(names), target or next(names), tuple(args.condition_names))
 
 
