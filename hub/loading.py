@@ -46,11 +46,7 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
 
 
 def load_generator(
-    name: str,
-    kind: str | None = None,
-    *,
-    device: str | None = None,
-    dtype: str = "auto",
+    name: str, kind: str | None = None, *, device: str | None = None, dtype: str = "auto"
 ) -> tuple[Any, Any]:
     """Load a model that generates, and its tokenizer.
 

@@ -67,11 +67,7 @@ def test_help_has_one_blank_between_words():
 
 @pytest.mark.parametrize(
     "data",
-    [
-        {"dataset_name": "mine/pairs"},
-        {"train_file": "a.csv"},
-        {"train_file": "a.txt", "train_target_file": "b.txt"},
-    ],
+    [{"dataset_name": "mine/pairs"}, {"train_file": "a.csv"}, {"train_file": "a.txt", "train_target_file": "b.txt"}],
     ids=str,
 )
 def test_more_pairs_are_named_by_the_options_that_named_the_pairs(data):
