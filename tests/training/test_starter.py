@@ -60,11 +60,6 @@ def test_the_included_weights_are_stored_once_and_in_half_precision():
     assert sum(path.stat().st_size for path in STARTER.iterdir()) < 6.5e6
 
 
-def test_random_weights_of_a_trained_model_are_refused():
-    with pytest.raises(ValueError, match="--from-scratch is for random weights"):
-        ModelArguments(model_name_or_path="runs/mine", from_scratch=True)
-
-
 def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_path, caplog):
     folder = tmp_path / "model"
     words = {"train-file": file, "output-dir": folder, "max-steps": 2, "validation-split": 4, "max-eval-samples": 2}

@@ -133,12 +133,8 @@ def test_a_stream_with_a_length_has_batches_of_rows_but_not_of_tokens(tmp_path):
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_token_budget_is_lowered_until_batches_fit(tmp_path, caplog, is_stream, rows):
     """Also in a run that is resumed, which has the same batches."""
-    settings = {
-        "max_tokens_per_batch": 400,
-        "auto_find_batch_size": True,
-        "save_total_limit": 2,
-        "per_device_train_batch_size": rows,
-    }
+    settings = {"max_tokens_per_batch": 400, "auto_find_batch_size": True, "save_total_limit": 2}
+    settings["per_device_train_batch_size"] = rows
     sizes: list[int] = []
 
     def limit_memory(model, args, kwargs):
@@ -184,12 +180,8 @@ PLAIN_STREAMS = {
 @pytest.mark.parametrize(("count", "step"), [(18, 4), (20, 5), (20, 6), (36, 4)])
 def test_a_stream_without_a_length_continues_where_it_was(tmp_path, caplog, kind, count, step):
     """In the middle of a pass over its rows, or at the end of one, the first or a later one."""
-    settings = {
-        "max_steps": 8,
-        "save_steps": step,
-        "save_total_limit": 4,
-        "gradient_accumulation_steps": 2 if count == 18 else 1,
-    }
+    settings = {"max_steps": 8, "save_steps": step, "save_total_limit": 4}
+    settings["gradient_accumulation_steps"] = 2 if count == 18 else 1
 
     def train(checkpoint=None):
         run = trainer(tmp_path, **settings)

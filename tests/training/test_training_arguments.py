@@ -45,6 +45,7 @@ def test_a_switch_may_be_unset_on_or_off():
         ([*NEEDED, "--lerning-rate", "1"], "no argument --lerning-rate. Did you mean `--learning-rate`"),
         ([*NEEDED, "--max-steps", "ten"], "--max-steps"),
         ([*NEEDED, "--model-name-or-path", "m", "--preset", "tiny"], "--preset tiny is for a new model"),
+        ([*NEEDED, "--model-name-or-path", "m", "--from-scratch"], "--from-scratch is for random weights"),
         ([*NEEDED, "--train-sampling-strategy", "sequential", "--max-tokens-per-batch", "9"], "shuffles"),
         ([*NEEDED, "--overwrite-output-dir", "--resume-from-checkpoint"], "give one"),
         ([*NEEDED, "--dataset-name", "d"], "got both"),
