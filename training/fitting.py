@@ -115,8 +115,8 @@ def fit(
         has_schedule=trainer_options.get("schedule") is not None,
     )
     plan = plan_training(args, facts)
-    args = plan.arguments(args)
-    logger.info(f"The model has {model.num_parameters():,} parameters.\n{plan.describe(args)}")
+    args = plan.args
+    logger.info(f"The model has {model.num_parameters():,} parameters.\n{plan.describe()}")
     if speed := args.describe_speed():
         logger.info(speed)
     use_threads(model, args.threads)

@@ -101,7 +101,7 @@ class WeftTrainer(ShardedModelTrainer):
             raise ValueError("A ShuffledStream has no end: remove `__len__`, and set max_steps.")
         facts = partial(facts_of, train_dataset=train_dataset, has_validation=eval_dataset is not None)
         if args is not None:
-            args = plan_training(args, facts(args, model=model and weft_model(model))).arguments(args)
+            args = plan_training(args, facts(args, model=model and weft_model(model))).args
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
         self.schedule, weft = schedule, weft_model(self.model)
         config = weft.config
@@ -109,7 +109,7 @@ class WeftTrainer(ShardedModelTrainer):
         refuse_other_engines(self.args)
         check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
         if self.args.learning_rate is None:  # `model_init` has only built the model now
-            self.args = plan_training(self.args, facts(self.args, model=weft)).arguments(self.args)
+            self.args = plan_training(self.args, facts(self.args, model=weft)).args
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.add_callback(PushCodeCallback())
         generation_config = getattr(weft, "generation_config", None)

@@ -123,14 +123,15 @@ def starter_plan(num_pairs, has_schedule=False, **changes):
 )  # fmt: skip
 def test_chosen_epochs_have_one_cycle(changes):
     plan = starter_plan(36, **changes)
-    assert plan.first_cycle is None and plan.num_train_epochs == changes.get("num_train_epochs", 20)
+    assert plan.first_cycle is None and plan.args.num_train_epochs == changes.get("num_train_epochs", 20)
 
 
 @pytest.mark.parametrize(("number", "epochs", "first"), [(30, 80, 20), (1500, 52, 13), (4000, 25, 10), (9000, 20, 10)])
 def test_a_second_cycle_of_many_pairs_is_short(number, epochs, first):
     plan = starter_plan(number)
-    assert (plan.num_train_epochs, plan.first_cycle, plan.learning_rate) == (epochs, first / epochs, 1e-3)
-    assert (plan.eval_strategy, plan.eval_steps) == ("steps", 0.125)
+    args = plan.args
+    assert (args.num_train_epochs, plan.first_cycle, args.learning_rate) == (epochs, first / epochs, 1e-3)
+    assert (args.eval_strategy, args.eval_steps) == ("steps", 0.125)
 
 
 def test_a_schedule_and_callbacks_of_the_caller_replace_the_cycles(file, tmp_path, monkeypatch):
