@@ -180,7 +180,9 @@ class _CheckedFiles(BaseCompressedFileFileSystem):
 
     @classmethod
     def url(cls, file: str) -> str:
-        is_plain = _kind(file) != "json" and not file.lower().endswith(_COMPRESSED)
+        kind = _kind(file)
+        # Arrow reads parquet from its end
+        is_plain = kind == "parquet" or (kind != "json" and not file.lower().endswith(_COMPRESSED))
         return os.path.abspath(file) if is_plain else f"{cls.protocol}://{cls.name}::{os.path.abspath(file)}"
 
 
