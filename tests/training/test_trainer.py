@@ -102,14 +102,19 @@ def test_batches_by_tokens(tmp_path, pad_to):
     assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
 
 
-class LongStream(torch.utils.data.IterableDataset):
-    """A stream that knows its length."""
+class Rows(torch.utils.data.IterableDataset):
+    def __init__(self, rows):
+        self.rows = rows
 
     def __iter__(self):
-        return iter(runs.rows(24))
+        return iter(self.rows)
+
+
+class LongStream(Rows):
+    """A stream that knows its length."""
 
     def __len__(self):
-        return 24
+        return len(self.rows)
 
 
 class LongShuffledStream(ShuffledStream):
@@ -120,11 +125,11 @@ class LongShuffledStream(ShuffledStream):
 def test_a_stream_with_a_length_has_batches_of_rows_but_not_of_tokens(tmp_path):
     model = runs.build(**ONE_LAYER)
     settings = {"max_steps": -1, "num_train_epochs": 2, "per_device_train_batch_size": 4, "save_strategy": "no"}
-    run = runs.trainer(tmp_path, model, LongStream(), **settings)
+    run = runs.trainer(tmp_path, model, LongStream(runs.rows(24)), **settings)
     run.train()
     assert run.state.global_step == 12
     with pytest.raises(ValueError, match=r"max_tokens_per_batch=100 needs the lengths of all rows"):
-        runs.trainer(tmp_path, model, LongStream(), **settings, max_tokens_per_batch=100).train()
+        runs.trainer(tmp_path, model, LongStream(runs.rows(24)), **settings, max_tokens_per_batch=100).train()
     with pytest.raises(ValueError, match="A ShuffledStream has no end"):
         runs.trainer(tmp_path, model, LongShuffledStream(None, None), **settings)
 
@@ -160,14 +165,6 @@ def test_a_token_budget_is_lowered_until_batches_fit(tmp_path, caplog, is_stream
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert sizes == last
     torch.testing.assert_close(again.model.state_dict(), whole, rtol=0, atol=0)
-
-
-class Rows(torch.utils.data.IterableDataset):
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __iter__(self):
-        return iter(self.rows)
 
 
 PLAIN_STREAMS = {
