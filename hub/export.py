@@ -11,12 +11,12 @@ A model of a subclass travels with the file of that class and the files that it 
 
 import ast
 import os
-import re
 import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
@@ -50,15 +50,14 @@ def _exported_paths() -> list[Path]:
     return [ROOT / "common" / "rules.py", *(path for path in paths if path.stem not in _STAYS_HERE)]
 
 
+@cache
 def flat_files() -> dict[str, str]:
     """Return the texts of the exported files by file name, with imports within one folder."""
-    files: dict[str, str] = {}
-    for path in _exported_paths():
-        text = path.read_text(encoding="utf-8")
-        files[path.name] = re.sub(
-            r"from \.\.(?:common|configuration|modeling)\.(\w+) import", r"from .\1 import", text
-        )
-    return files
+    return {path.name: _flattened(_module_of(path), path.read_text(encoding="utf-8"))[0] for path in _exported_paths()}
+
+
+def _module_of(path: Path) -> str:
+    return f"{_PACKAGE}.{path.parent.name}.{path.stem}"
 
 
 def export_code(folder: str | os.PathLike, config_class: type | None = None) -> dict[str, str]:
@@ -193,7 +192,7 @@ def _joined(files: dict[str, str], others: dict[str, str]) -> dict[str, str]:
     return files | others
 
 
-def _flattened(module: str, text: str, first: str) -> tuple[str, list[str]]:
+def _flattened(module: str, text: str, first: str = _PACKAGE) -> tuple[str, list[str]]:
     """Return the text of a module with imports within one folder, and the modules beside `first` that it imports.
 
     Raises:
@@ -223,15 +222,17 @@ def _flattened(module: str, text: str, first: str) -> tuple[str, list[str]]:
         modules += [home for home in names_by_home if home.split(".")[0] != _PACKAGE]
         statements = [f"from .{home.rsplit('.', 1)[-1]} import {', '.join(n)}" for home, n in names_by_home.items()]
         start, end = starts[node.lineno - 1] + node.col_offset, starts[(node.end_lineno or 1) - 1]
-        separator = "\n" + " " * node.col_offset
-        data = data[:start] + separator.join(statements).encode() + data[end + (node.end_col_offset or 0) :]
+        end += node.end_col_offset or 0
+        if len(statements) == 1:  # the names stay as they are laid out
+            end, statements = data.index(b" import", start), [statements[0].partition(" import")[0]]
+        data = data[:start] + ("\n" + " " * node.col_offset).join(statements).encode() + data[end:]
     return data.decode(), modules
 
 
 def _travels(module: str, first: str) -> bool:
     """Return whether a module is the family's, or stands beside the first one rather than in an installed package."""
-    if module.split(".")[0] == _PACKAGE:
-        return True
+    if _PACKAGE in (module.split(".")[0], first):
+        return module.split(".")[0] == _PACKAGE
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):  # it is optional, or made without a file
@@ -249,7 +250,7 @@ def _home(source: str, name: str) -> str:
         ValueError: the name is a module, or of a part of Weft that does not travel.
     """
     module = import_module(source)
-    modules = {f"{_PACKAGE}.{path.parent.name}.{path.stem}" for path in _exported_paths()}
+    modules = set(map(_module_of, _exported_paths()))
     if source.split(".")[0] != _PACKAGE:
         if isinstance(getattr(module, name, None), type(sys)):
             raise ValueError(f'"from {source} import {name}" names a module: write "from {source}.{name} import ...".')
