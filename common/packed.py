@@ -58,11 +58,11 @@ def unpacked(file: IO[bytes], name: str) -> Any:
 
     if kind not in compr:
         raise ValueError(f"{name} is compressed by Zstandard, which needs a package: pip install zstandard")
-    packed = _Counted(ahead, name)
+    source = _Counted(ahead, name)
     if kind == "zip":  # which is not read from its beginning
-        packed.count = os.fstat(ahead.fileno()).st_size
-    content = compr[kind](ahead if kind == "zip" else io.BufferedReader(packed))
-    return io.BufferedReader(_Counted(content, name, packed))
+        source.count = os.fstat(ahead.fileno()).st_size
+    content = compr[kind](ahead if kind == "zip" else io.BufferedReader(source))
+    return io.BufferedReader(_Counted(content, name, source))
 
 
 class _Counted(io.RawIOBase):

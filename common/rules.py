@@ -49,9 +49,9 @@ class Rule:
         if value is None and self.optional:
             return
         if not self.allows(value):
-            allowed = self.allowed + (" or None" if self.optional else "")
+            values = self.allowed + (" or None" if self.optional else "")
             meant = closest(value, self.options) if isinstance(value, str) else ""
-            raise NotAllowed(field, value, f"give {allowed}.{meant}")
+            raise NotAllowed(field, value, f"give {values}.{meant}")
 
 
 def _is(value: Any, kinds: Any) -> bool:
@@ -59,8 +59,8 @@ def _is(value: Any, kinds: Any) -> bool:
 
 
 def integer(minimum: int, optional: bool = False, maximum: float = math.inf) -> Rule:
-    allowed = f"an integer of at least {minimum}" if maximum == math.inf else f"an integer from {minimum} to {maximum}"
-    return Rule(lambda value: _is(value, int) and minimum <= value <= maximum, allowed, optional)
+    values = f"an integer of at least {minimum}" if maximum == math.inf else f"an integer from {minimum} to {maximum}"
+    return Rule(lambda value: _is(value, int) and minimum <= value <= maximum, values, optional)
 
 
 def number(minimum: float, below: float = math.inf, above: bool = False, optional: bool = False) -> Rule:
@@ -77,8 +77,8 @@ def number(minimum: float, below: float = math.inf, above: bool = False, optiona
 
 def choice(options: Iterable[str]) -> Rule:
     names = tuple(options)
-    allowed = "one of " + ", ".join(f'"{name}"' for name in names)
-    return Rule(lambda value: isinstance(value, str) and value in names, allowed, options=names)
+    values = "one of " + ", ".join(f'"{name}"' for name in names)
+    return Rule(lambda value: isinstance(value, str) and value in names, values, options=names)
 
 
 def closest(name: str, names: Iterable[str]) -> str:

@@ -60,9 +60,7 @@ def encoding_of(sample: bytes, name: str) -> str:
     else:
         encoding = "latin-1"
     if encoding != "utf-8-sig":
-        _logger.warning(
-            "%s is not UTF-8 and is read as %s: if letters come out wrong, save it as UTF-8.", name, encoding
-        )
+        _logger.warning("%s is not UTF-8 and is read as %s: if letters are wrong, save it as UTF-8.", name, encoding)
     return encoding
 
 
@@ -74,9 +72,7 @@ def named_errors(name: Any) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is not text: {error}") from error
     except csv.Error as error:
-        raise ValueError(
-            f"{name} cannot be read as a table, perhaps because a quote is not closed: {error}"
-        ) from error
+        raise ValueError(f"{name} cannot be read as a table (is a quote not closed?): {error}") from error
 
 
 @dataclass

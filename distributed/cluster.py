@@ -98,10 +98,7 @@ def _connect(ray: Any, workers: WorkerSettings) -> None:
 def _check_answers(address: str) -> None:
     """Check that a cluster answers. Ray itself waits long for a missing one, and then ends the process."""
     if address.startswith("ray://"):
-        raise ValueError(
-            f"--ray-address {address} is not supported (Ray Client): run `ray job submit`, or the command in the "
-            "cluster with --ray-address auto."
-        )
+        raise ValueError(f"--ray-address {address} is a Ray Client: use `ray job submit`, or auto in the cluster.")
     host, colon, port = address.rpartition(":")
     if colon:
         try:
@@ -155,10 +152,7 @@ def _check_size(workers: WorkerSettings, nodes: list[dict[str, float]], device: 
         sizes = [min(size, int(node.get("GPU", 0))) for size, node in zip(sizes, nodes, strict=True)]
     if sum(sizes) < workers.count:
         each = f"{workers.threads} CPU{'s' if workers.threads > 1 else ''}{' and a GPU' if gpus else ''} each"
-        raise ValueError(
-            f"--workers {workers.count} with {each} do not fit: {len(nodes)} node{'s' if len(nodes) > 1 else ''} can "
-            f"take {sum(sizes)}."
-        )
+        raise ValueError(f"--workers {workers.count} with {each} do not fit: the cluster can take {sum(sizes)}.")
 
 
 class _Worker:

@@ -175,7 +175,7 @@ def converted_card(
         new: the names of weights that the source does not have, which are random.
         has_tokenizer: whether there is a tokenizer beside the weights.
     """
-    known = _facts_of_source(source)
+    facts = _facts_of_source(source)
     keys = ", ".join(f"`{key}`" for key in new)
     return build_card(
         model,
@@ -183,8 +183,8 @@ def converted_card(
         summary=f"Weights of {title} as a Weft model: the same numbers, with transformers' `generate` and Trainer.",
         has_tokenizer=has_tokenizer,
         is_converted=True,
-        citation=known.get("citation"),
-        license_note=f"the licence of the original weights applies. {known.get('license', '')}".rstrip(" ."),
+        citation=facts.get("citation"),
+        license_note=f"the licence of the original weights applies. {facts.get('license', '')}".rstrip(" ."),
         data="The weights were trained before they were converted. How they were trained is not recorded here.",
         limits=[f"These weights are random and need training before use: {keys}."] if new else [],
     )

@@ -11,12 +11,12 @@ A model of a subclass travels with the file of that class and the files that it 
 
 import ast
 import os
-import re
 import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
@@ -50,15 +50,14 @@ def _exported_paths() -> list[Path]:
     return [ROOT / "common" / "rules.py", *(path for path in paths if path.stem not in _STAYS_HERE)]
 
 
+@cache
 def flat_files() -> dict[str, str]:
     """Return the texts of the exported files by file name, with imports within one folder."""
-    files: dict[str, str] = {}
-    for path in _exported_paths():
-        text = path.read_text(encoding="utf-8")
-        files[path.name] = re.sub(
-            r"from \.\.(?:common|configuration|modeling)\.(\w+) import", r"from .\1 import", text
-        )
-    return files
+    return {path.name: _flattened(_module_of(path), path.read_text(encoding="utf-8"))[0] for path in _exported_paths()}
+
+
+def _module_of(path: Path) -> str:
+    return f"{_PACKAGE}.{path.parent.name}.{path.stem}"
 
 
 def export_code(folder: str | os.PathLike, config_class: type | None = None) -> dict[str, str]:
@@ -158,8 +157,8 @@ def _auto_classes(model_class: type) -> set[str]:
     for.
     """
     can_generate = any(kind.__name__ == "WeftForConditionalGeneration" for kind in model_class.__mro__)
-    registered = getattr(model_class, "_auto_class", None)
-    return {"AutoModelForSeq2SeqLM" if can_generate else "AutoModel"} | ({registered} if registered else set())
+    auto_class = getattr(model_class, "_auto_class", None)
+    return {"AutoModelForSeq2SeqLM" if can_generate else "AutoModel"} | ({auto_class} if auto_class else set())
 
 
 def _files_of(kind: type) -> dict[str, str]:
@@ -170,9 +169,7 @@ def _files_of(kind: type) -> dict[str, str]:
     """
     if kind.__module__ == "__main__" or "." in kind.__qualname__:
         place = "in a notebook or a script" if kind.__module__ == "__main__" else "inside a function or a class"
-        raise ValueError(
-            f"it is defined {place}. Define it at the top of a file of its own, and import it from there."
-        )
+        raise ValueError(f"it is defined {place}. Define it at the top of a file, and import it from there.")
     path = Path(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
     if not path.is_file() or path.stem == "__init__":
         raise ValueError(f"it is defined in {path.name or 'no file'}. Define it in a file of its own.")
@@ -182,9 +179,9 @@ def _files_of(kind: type) -> dict[str, str]:
     modules = [kind.__module__]
     for module in modules:  # which grows
         path = Path(str(import_module(module).__file__))
-        text, imported = _flattened(module, path.read_text(encoding="utf-8"), kind.__module__)
+        text, others = _flattened(module, path.read_text(encoding="utf-8"), kind.__module__)
         files = _joined(files, {path.name: text})
-        modules += [name for name in imported if name not in modules]
+        modules += [name for name in others if name not in modules]
     return files
 
 
@@ -195,13 +192,13 @@ def _joined(files: dict[str, str], others: dict[str, str]) -> dict[str, str]:
     return files | others
 
 
-def _flattened(module: str, text: str, first: str) -> tuple[str, list[str]]:
+def _flattened(module: str, text: str, first: str = _PACKAGE) -> tuple[str, list[str]]:
     """Return the text of a module with imports within one folder, and the modules beside `first` that it imports.
 
     Raises:
         ValueError: an import names something that does not travel.
     """
-    data, imported = text.encode(), list[str]()
+    data, modules = text.encode(), list[str]()
     starts = [0, *accumulate(len(line) for line in data.splitlines(keepends=True))]
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
     for node in sorted(nodes, key=lambda node: node.lineno, reverse=True):  # from the end, so that offsets stay right
@@ -222,26 +219,28 @@ def _flattened(module: str, text: str, first: str) -> tuple[str, list[str]]:
             home = _home(source, alias.name)
             name = alias.name if alias.asname is None else f"{alias.name} as {alias.asname}"
             names_by_home.setdefault(home, []).append(name)
-        imported += [home for home in names_by_home if home.split(".")[0] != _PACKAGE]
+        modules += [home for home in names_by_home if home.split(".")[0] != _PACKAGE]
         statements = [f"from .{home.rsplit('.', 1)[-1]} import {', '.join(n)}" for home, n in names_by_home.items()]
         start, end = starts[node.lineno - 1] + node.col_offset, starts[(node.end_lineno or 1) - 1]
-        separator = "\n" + " " * node.col_offset
-        data = data[:start] + separator.join(statements).encode() + data[end + (node.end_col_offset or 0) :]
-    return data.decode(), imported
+        end += node.end_col_offset or 0
+        if len(statements) == 1:  # the names stay as they are laid out
+            end, statements = data.index(b" import", start), [statements[0].partition(" import")[0]]
+        data = data[:start] + ("\n" + " " * node.col_offset).join(statements).encode() + data[end:]
+    return data.decode(), modules
 
 
 def _travels(module: str, first: str) -> bool:
     """Return whether a module is the family's, or stands beside the first one rather than in an installed package."""
-    if module.split(".")[0] == _PACKAGE:
-        return True
+    if _PACKAGE in (module.split(".")[0], first):
+        return module.split(".")[0] == _PACKAGE
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):  # it is optional, or made without a file
         return False
     folder = Path(str(sys.modules[first].__file__)).resolve().parents[first.count(".")]
-    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
+    site_folders = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
     parents = set(Path(spec.origin).resolve().parents) if spec and spec.has_location and spec.origin else set()
-    return folder in parents and not installed & parents
+    return folder in parents and not site_folders & parents
 
 
 def _home(source: str, name: str) -> str:
@@ -251,18 +250,17 @@ def _home(source: str, name: str) -> str:
         ValueError: the name is a module, or of a part of Weft that does not travel.
     """
     module = import_module(source)
-    exported = {f"{_PACKAGE}.{path.parent.name}.{path.stem}" for path in _exported_paths()}
+    modules = set(map(_module_of, _exported_paths()))
     if source.split(".")[0] != _PACKAGE:
         if isinstance(getattr(module, name, None), type(sys)):
             raise ValueError(f'"from {source} import {name}" names a module: write "from {source}.{name} import ...".')
         if hasattr(module, "__path__"):
             raise ValueError(f'"from {source} import {name}" names a package: import from the file that defines it.')
         return source
-    home = source if source in exported else getattr(getattr(module, name, None), "__module__", source)
-    if home not in exported:
+    home = source if source in modules else getattr(getattr(module, name, None), "__module__", source)
+    if home not in modules:
         raise ValueError(
-            f'"from {source} import {name}" does not travel: only the configuration and the model do, not '
-            f"{home}. Import it where it is used outside of this file, or copy what you need."
+            f'"from {source} import {name}" does not travel, and {home} neither: import it elsewhere, or copy it.'
         )
     return home
 

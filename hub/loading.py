@@ -32,28 +32,21 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
         OSError: the folder or repository does not exist.
     """
     try:
-        loaded = kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
-        if isinstance(loaded, PreTrainedTokenizerBase):
+        instance = kind.from_pretrained(folder_or_hub_id, **{"trust_remote_code": False} | options)
+        if isinstance(instance, PreTrainedTokenizerBase):
             with panics_as_errors("the tokenizer fails"):
-                loaded("")  # reads settings that loading does not
-        return loaded
+                instance("")  # reads settings that loading does not
+        return instance
     except BaseException as error:
         readable = type(error) is ValueError or isinstance(error, OSError)
         if readable or not (isinstance(error, Exception) or is_panic(error)):
             raise
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(
-            f"{folder_or_hub_id} cannot be loaded ({reason}): a file is damaged, or needs something that this machine "
-            "lacks."
-        ) from error
+        raise ValueError(f"{folder_or_hub_id} cannot be loaded ({reason}): it is damaged or unsupported.") from error
 
 
 def load_generator(
-    name: str,
-    kind: str | None = None,
-    *,
-    device: str | None = None,
-    dtype: str = "auto",
+    name: str, kind: str | None = None, *, device: str | None = None, dtype: str = "auto"
 ) -> tuple[Any, Any]:
     """Load a model that generates, and its tokenizer.
 
@@ -133,9 +126,7 @@ def check_family(folder_or_hub_id: str | PathLike) -> None:
     """
     model_type = load(AutoConfig, folder_or_hub_id).model_type
     if model_type != WeftConfig.model_type:
-        raise ValueError(
-            f"{folder_or_hub_id} is a {model_type} model, not a Weft model: convert it with `weftformer convert`."
-        )
+        raise ValueError(f"{folder_or_hub_id} is a {model_type} model: use `weftformer convert`.")
 
 
 def check_generates(model: Any, name: str | PathLike) -> None:
@@ -148,7 +139,7 @@ def check_generates(model: Any, name: str | PathLike) -> None:
     Raises:
         ValueError: it does not.
     """
-    features, saved = model.config.num_condition_features, model.generation_config
+    features, own_settings = model.config.num_condition_features, model.generation_config
     source = torch.full((1, 1), (model.config.pad_token_id or 0) + 1, device=model.device) % model.config.vocab_size
     condition = {"condition_values": torch.zeros(1, features, device=model.device)} if features else {}
 
@@ -167,15 +158,13 @@ def check_generates(model: Any, name: str | PathLike) -> None:
         except Exception as error:
             return error
         finally:
-            model.generation_config = saved
+            model.generation_config = own_settings
 
-    error = failure(saved)
+    error = failure(own_settings)
     # if the usual settings fail too, the saved ones are not the cause
     if error is not None and failure(GenerationConfig.from_model_config(model.config)) is None:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(
-            f"{name} cannot generate with its generation_config.json ({reason}): correct or remove the settings in it."
-        ) from error
+        raise ValueError(f"{name} cannot generate ({reason}): correct its generation_config.json.") from error
 
 
 def check_finite(model: Any, name: str) -> None:
@@ -190,7 +179,4 @@ def check_finite(model: Any, name: str) -> None:
     """
     wrong = [key for key, weight in model.named_parameters() if not weight.isfinite().all()]
     if wrong:
-        raise ValueError(
-            f"{name} has weights that are NaN or infinite, {wrong[0]} and {len(wrong) - 1} other tensors: its output "
-            "would be meaningless."
-        )
+        raise ValueError(f"{name} has NaN or infinite weights, {wrong[0]} and {len(wrong) - 1} others: load another.")

@@ -48,11 +48,11 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.training.pairs import Pairs, trained_columns
 
     task = TextTask(*load_model(args, "texts"))
-    trained = trained_columns(args.model)
+    columns = trained_columns(args.model)
     data = DataArguments(
         train_file=args.file,
-        source_column=args.source_column or trained.get("source"),
-        target_column=args.target_column or trained.get("target"),
+        source_column=args.source_column or columns.get("source"),
+        target_column=args.target_column or columns.get("target"),
         condition_columns=args.condition_columns,
         max_train_samples=args.limit,
     )
@@ -63,8 +63,8 @@ def main(args: argparse.Namespace) -> None:
     settings = task.settings(args.beams, args.max_new_tokens)
     metrics = score_pairs(task, pairs.train, pairs.columns, settings, batch_size=args.batch_size)
     scores, intervals = metrics.scores(), metrics.intervals()
-    if skipped := len(pairs) - len(metrics.references):
-        print(f"{skipped:,} of {len(pairs):,} pairs have an empty text and are skipped.", file=sys.stderr)
+    if num_skipped := len(pairs) - len(metrics.references):
+        print(f"{num_skipped:,} of {len(pairs):,} pairs have an empty text and are skipped.", file=sys.stderr)
     print(f"{len(metrics.references):,} pairs of {args.file}")
     for name, score in scores.items():
         low, high, _ = intervals.get(name, (None, None, None))

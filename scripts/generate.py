@@ -83,10 +83,7 @@ def check(args: argparse.Namespace) -> None:
     if args.num_return_sequences > 1 and not args.json_lines:
         raise ValueError("--num-return-sequences above 1 requires --json-lines.")
     if not args.sample and args.num_return_sequences > (args.beams or args.num_return_sequences):
-        raise ValueError(
-            f"--num-return-sequences {args.num_return_sequences} is more than the {args.beams} beams: give as "
-            "many --beams, or --sample."
-        )
+        raise ValueError(f"{args.num_return_sequences} --num-return-sequences need as many --beams, or --sample.")
     if not is_shared(args):
         check_output(args.output_file, args.resume, args.overwrite)
         if str(args.output_file).endswith((".gz", ".zst")):
@@ -188,15 +185,15 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
         from weftformer.training.pairs import trained_columns
     if is_file and is_table(name):
         rows = load_file(name)
-        saved = trained_columns(args.model).get("source")
+        column_of_training = trained_columns(args.model).get("source")
         default = "source" if "source" in rows.column_names else rows.column_names[0]
-        source = args.source_column or saved or default
+        source = args.source_column or column_of_training or default
         for column in (source, *conditions):
             if column not in rows.column_names:
-                hint = " The model was trained on this column: use --source-column to read another."
+                hint = " It is that of the training: use --source-column for another."
+                columns = ", ".join(rows.column_names)
                 raise ValueError(
-                    f"{name} has no column {column!r}: it has "
-                    f"{', '.join(rows.column_names)}.{hint * (column == saved)}"
+                    f"{name} has no column {column!r}: it has {columns}.{hint * (column == column_of_training)}"
                 )
         return (
             Line(_text(row[source]), tuple(finite_number(row[column], name, index, column) for column in conditions))

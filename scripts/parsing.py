@@ -54,13 +54,13 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args([*map(_hyphens, words[:end]), *words[end:]], namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        parsed, unknown = self.parse_known_args(args, namespace)
+        values, unknown = self.parse_known_args(args, namespace)
         for word in unknown:
             if word.startswith("-"):
                 name = word.partition("=")[0]
                 self.error(f"there is no argument {name}.{closest(name, self._option_string_actions)}")
             self.error(f"unexpected argument {word!r}: `{self.prog} --help` shows the arguments.")
-        return parsed
+        return values
 
     def error(self, message: str) -> Any:
         if self.raises:
@@ -123,9 +123,7 @@ def _read(file: Path, actions: dict[str, argparse.Action]) -> dict[str, Any]:
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
     if not isinstance(values, dict):
-        raise ValueError(
-            f"{file} must contain a mapping of arguments to values, but contains a {type(values).__name__}."
-        )
+        raise ValueError(f"{file} must contain a mapping of arguments to values, not a {type(values).__name__}.")
     for name, value in values.items():
         if name not in actions:
             raise ValueError(f"{file}: there is no argument `{name}`.{closest(str(name), actions)}")

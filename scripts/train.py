@@ -34,11 +34,11 @@ def main(args: argparse.Namespace) -> None:
     end_with_agent()  # before the arguments, which wait for the other processes
     model_args, data_args, training_args = parse_arguments(args.words)
     set_up_logging(training_args.is_main_process)
-    fitted = fit_pairs(model_args, data_args, training_args)
+    training = fit_pairs(model_args, data_args, training_args)
     if training_args.is_main_process:
-        fitted.report.command = shlex.join(["weftformer", "train", *args.words])
-        print(fitted.report)
-        print(_how_to_use(training_args.output_dir, fitted.example, len(data_args.condition_names)))
+        training.report.command = shlex.join(["weftformer", "train", *args.words])
+        print(training.report)
+        print(_how_to_use(training_args.output_dir, training.example, len(data_args.condition_names)))
 
 
 def _how_to_use(folder: str, source: str, num_conditions: int) -> str:

@@ -30,15 +30,9 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         refuse_other_engines(self)
         integer(1, optional=True).check("max_tokens_per_batch", self.max_tokens_per_batch)
         if self.train_sampling_strategy == "sequential" and self.max_tokens_per_batch is not None:
-            raise ValueError(
-                "--train-sampling-strategy sequential and --max-tokens-per-batch, which shuffles, are mutually "
-                "exclusive: give one."
-            )
+            raise ValueError("--max-tokens-per-batch, which shuffles, or a sequential strategy: give one.")
         if self.overwrite_output_dir and self.wants_resume and self.checkpoint_to_resume() is None:
-            raise ValueError(
-                "--overwrite-output-dir and --resume-from-checkpoint true are mutually exclusive: give one (set the "
-                "other to false if a file of arguments has it)."
-            )
+            raise ValueError("--overwrite-output-dir or --resume-from-checkpoint true: give one.")
         self._set_dependent_defaults()
         is_default = self.accelerator_config is None
         super().__post_init__()
@@ -102,10 +96,8 @@ def refuse_other_engines(args: TrainingArguments) -> None:
     """Raise a ValueError if the Trainer or `accelerate launch` is set to use DeepSpeed or accelerate's own FSDP."""
     for name, value in (("DEEPSPEED", args.deepspeed), ("FSDP", args.fsdp)):
         if value or parse_flag_from_env(f"ACCELERATE_USE_{name}"):
-            raise ValueError(
-                f"--{name.lower()} (or ACCELERATE_USE_{name}=true) is not supported: shard the model by FSDP2 with "
-                "torchrun and --distributed-config fsdp_size=<processes>."
-            )
+            remedy = "give --distributed-config fsdp_size=N"
+            raise ValueError(f"--{name.lower()} (or ACCELERATE_USE_{name}=true) is not supported: {remedy}.")
 
 
 def check_one_gpu(args: TrainingArguments) -> None:

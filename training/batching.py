@@ -70,10 +70,8 @@ class TokenBudgetSampler(Sampler[list[int]]):
         self.lengths = np.array([source_lengths, target_lengths], dtype=np.int32)
         longest = self.lengths.max(axis=0)
         if longest.max(initial=0) > max_tokens:
-            raise ValueError(
-                f"Row {longest.argmax()} has {longest.max()} tokens, more than max_tokens_per_batch={max_tokens}: "
-                "raise it, or leave long rows out."
-            )
+            row = longest.argmax()
+            raise ValueError(f"Row {row} has {longest[row]} tokens: raise max_tokens_per_batch={max_tokens}.")
         if len(longest) < num_processes:
             raise ValueError(f"{len(longest)} rows are too few for {num_processes} processes.")
         self.sizes = self._sizes(

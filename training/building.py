@@ -66,14 +66,14 @@ def build_tokenizer(
             logger.warning(f"The vocabulary is that of {name}: --tokenizer-vocab-size has no effect.")
         tokenizer = _load_tokenizer(name)
     else:
-        shared: list[Any] = [None]
+        answer: list[Any] = [None]
         if is_main_process:
             logger.info("Training a vocabulary on the training texts.")
             tokenizer = train_tokenizer(texts, vocab_size=args.tokenizer_vocab_size)
             num_merged = sum(len(token) > 1 for token in tokenizer.get_vocab()) - len(tokenizer.all_special_tokens)
             logger.info(f"The vocabulary has {len(tokenizer):,} tokens, {num_merged:,} of them longer than a byte.")
-            shared = [tokenizer]
-        (tokenizer,) = broadcast_object_list(shared)
+            answer = [tokenizer]
+        (tokenizer,) = broadcast_object_list(answer)
     for token in ("pad", "eos"):
         if getattr(tokenizer, f"{token}_token_id") is None:
             raise ValueError(f"The tokenizer {name} has no {token} token, which a Weft model needs.")
@@ -102,9 +102,7 @@ def build_config(
         preset = args.preset
         if preset is None and num_pairs is not None and "d_model" not in overrides:
             preset = "modern-tiny" if num_pairs < _MANY_PAIRS else "modern-small"
-            logger.info(
-                f"The new model is a {preset}, the default for {num_pairs:,} pairs (--preset sets another size)."
-            )
+            logger.info(f"The new model is a {preset}, the default for {num_pairs:,} pairs (--preset sets its size).")
             overrides = COPYING | overrides
         fields = preset_fields(preset) if preset else {}
         fields |= {
@@ -163,9 +161,7 @@ def _read_sizes(options: dict[str, Any]) -> DistributedConfig:
             integer(1, optional=True).check(f"distributed_config {name}", value)
     sizes = DistributedConfig(**options)
     if sizes.pp_size > 1:
-        raise ValueError(
-            f"distributed_config pp_size={sizes.pp_size} is not supported: use fsdp_size or tp_size instead."
-        )
+        raise ValueError(f"distributed_config pp_size={sizes.pp_size} is not supported: use fsdp_size or tp_size.")
     return sizes
 
 
@@ -191,15 +187,9 @@ def build_distributed_config(args: ModelArguments, training_args: WeftTrainingAr
         )
     is_cpu = training_args.device.type == "cpu"
     if is_cpu and sizes.tp_size > 1:
-        raise ValueError(
-            f"distributed_config tp_size={sizes.tp_size}: the Trainer supports tensor parallelism only on GPUs. Use "
-            "fsdp_size (with ep_size for experts) instead."
-        )
+        raise ValueError(f"distributed_config tp_size={sizes.tp_size} needs GPUs: use fsdp_size and ep_size.")
     if is_cpu and torch.accelerator.is_available():
-        raise ValueError(
-            "distributed_config does not work with --use-cpu: transformers puts the parts on visible GPUs. Hide them "
-            "(CUDA_VISIBLE_DEVICES=), or leave out --use-cpu."
-        )
+        raise ValueError("distributed_config does not work with --use-cpu: hide the GPUs (CUDA_VISIBLE_DEVICES=).")
     return sizes
 
 
@@ -239,10 +229,7 @@ def _load_config(name: str, overrides: dict[str, Any]) -> WeftConfig:
 def _check_fit(config: WeftConfig, tokenizer: PreTrainedTokenizerBase, num_conditions: int) -> None:
     size = min(config.vocab_size, config.target_vocab_size)
     if len(tokenizer) > size:
-        raise ValueError(
-            f"The tokenizer has {len(tokenizer)} tokens and the model {size}: use the tokenizer the model was trained "
-            "with, or a model of this size."
-        )
+        raise ValueError(f"The tokenizer has {len(tokenizer)} tokens and the model {size}: use that of the model.")
     for name in ("pad_token_id", "eos_token_id"):
         ids = getattr(config, name)
         if getattr(tokenizer, name) not in (ids if isinstance(ids, list) else [ids]):
@@ -252,9 +239,7 @@ def _check_fit(config: WeftConfig, tokenizer: PreTrainedTokenizerBase, num_condi
             )
     features = config.num_condition_features
     if num_conditions and num_conditions != features:
-        raise ValueError(
-            f"--condition-columns names {num_conditions} columns, and the model has num_condition_features={features}."
-        )
+        raise ValueError(f"--condition-columns has {num_conditions} columns, and num_condition_features={features}.")
     if features and not num_conditions:
         logger.warning(f"The model has num_condition_features={features}, and no --condition-columns are given.")
 

@@ -117,8 +117,8 @@ def find_checkpoint(args: WeftTrainingArguments) -> str | None:
 
 
 def _last_whole_checkpoint(args: WeftTrainingArguments) -> str | None:
-    requested = args.checkpoint_to_resume()
-    candidates = [Path(requested)] if requested else checkpoints(args.output_dir)
+    name = args.checkpoint_to_resume()
+    candidates = [Path(name)] if name else checkpoints(args.output_dir)
     problems = []
     for folder in candidates:
         missing = missing_files(folder, args.world_size)
@@ -173,9 +173,7 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
         if name and any(
             Path(name).resolve().is_relative_to(checkpoint.resolve()) for checkpoint in checkpoints(folder)
         ):
-            raise ValueError(
-                f"--overwrite-output-dir would remove {name}, which training reads: choose another --output-dir."
-            )
+            raise ValueError(f"--overwrite-output-dir would remove {name}: choose another --output-dir.")
 
 
 def remove_checkpoints(folder: str | os.PathLike) -> None:
@@ -218,10 +216,7 @@ def check_same_model(config: WeftConfig, checkpoint: str) -> None:
         if getattr(checkpoint_config, name) != getattr(config, name)
     ]
     if different:
-        raise ValueError(
-            f"{checkpoint} is from a different model: {', '.join(different)}. Resume with the arguments of the first "
-            "run."
-        )
+        raise ValueError(f"{checkpoint} is of another model: {', '.join(different)}. Resume with the same arguments.")
 
 
 def save_model_folder(trainer: Trainer, folder: str | os.PathLike) -> None:

@@ -157,9 +157,7 @@ class PairEncoder:
         frame = dataset.select_columns([columns.source, columns.target, *columns.conditions]).to_pandas()
         repeats = np.flatnonzero(frame.duplicated())
         if len(repeats):
-            logger.warning(
-                f"{len(repeats)} of {len(frame)} pairs of {split} repeat an earlier one ({_rows(repeats)})."
-            )
+            logger.warning(f"{len(repeats)} of {len(frame)} pairs of {split} repeat earlier ones ({_rows(repeats)}).")
         out = np.setdiff1d(np.arange(len(frame)), encoded_rows)
         texts = frame.iloc[out]
         empty = np.array([*map(is_empty, texts[columns.source], texts[columns.target])], dtype=bool)
@@ -244,9 +242,7 @@ def finite_number(value: Any, split: str, row: int, column: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(
-            f"Row {row} of {split} has {value!r} in condition column {column!r}, which must be a finite number."
-        )
+        raise ValueError(f"Row {row} of {split} has {value!r} in condition column {column!r}: give a finite number.")
     return number
 
 

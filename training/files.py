@@ -180,7 +180,9 @@ class _CheckedFiles(BaseCompressedFileFileSystem):
 
     @classmethod
     def url(cls, file: str) -> str:
-        is_plain = _kind(file) != "json" and not file.lower().endswith(_COMPRESSED)
+        kind = _kind(file)
+        # Arrow reads parquet from its end
+        is_plain = kind == "parquet" or (kind != "json" and not file.lower().endswith(_COMPRESSED))
         return os.path.abspath(file) if is_plain else f"{cls.protocol}://{cls.name}::{os.path.abspath(file)}"
 
 
@@ -227,9 +229,7 @@ def _names(number: int) -> list[str]:
 
 def _load_excel(file: str, no_header: bool) -> Dataset:
     if importlib.util.find_spec("openpyxl") is None:
-        raise ValueError(
-            f"{file} is an Excel file, which needs a package: pip install openpyxl. Or save it as csv (UTF-8)."
-        )
+        raise ValueError(f"{file} needs a package: pip install openpyxl. Or save it as csv (UTF-8).")
     try:
         frame = pandas.read_excel(file, header=None if no_header else 0, dtype=str, na_filter=False)
     except Exception as error:  # openpyxl and zipfile have errors of their own
@@ -256,10 +256,7 @@ def _load_aligned(file: str, target_file: str) -> Dataset:
             columns[side] = _load("text", name, encoding=text.encoding).rename_column("text", side)
     source, target = columns.values()
     if len(source) != len(target):
-        raise ValueError(
-            f"{file} has {len(source)} lines and {target_file} has {len(target)}: line i of the second file must be "
-            "the target of line i of the first."
-        )
+        raise ValueError(f"{file} has {len(source)} lines and {target_file} has {len(target)}: give as many of each.")
     return concatenate_datasets([source, target], axis=1)
 
 

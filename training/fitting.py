@@ -18,7 +18,6 @@ from ..hub import evaluation_results
 from ..hub.loading import use_threads
 from ..hub.trained import training_table
 from ..modeling import WeftForConditionalGeneration
-from ..tokenization.checks import decode_texts
 from .arguments import WeftTrainingArguments, check_one_gpu
 from .batching import PairCollator, row_lengths
 from .building import (
@@ -115,8 +114,8 @@ def fit(
         has_schedule=trainer_options.get("schedule") is not None,
     )
     plan = plan_training(args, facts)
-    args = plan.arguments(args)
-    logger.info(f"The model has {model.num_parameters():,} parameters.\n{plan.describe(args)}")
+    args = plan.args
+    logger.info(f"The model has {model.num_parameters():,} parameters.\n{plan.describe()}")
     if speed := args.describe_speed():
         logger.info(speed)
     use_threads(model, args.threads)
@@ -319,15 +318,11 @@ def _write_report(
     trainer: WeftTrainer, rows: list[Row], pairs: Pairs, data: Mapping[str, Any], model: str | None
 ) -> TrainingReport:
     args, history = trainer.args, trainer.state.log_history
-    command_for_longer = (
-        f"--max-steps {2 * args.max_steps}" if args.max_steps > 0 else f"--epochs {2 * args.num_train_epochs:g}"
-    )
+    longer = f"--max-steps {2 * args.max_steps}" if args.max_steps > 0 else f"--epochs {2 * args.num_train_epochs:g}"
     origin = "the included starter" if model == str(STARTER) else model or "random"
     settings = {"weights to begin with": origin} | training_table(trainer)
-    facts, option_for_more = _facts(pairs, data), pairs.args.option_for_more
-    training_report = TrainingReport(
-        str(args.output_dir), history, rows, facts, settings, command_for_longer, option_for_more
-    )
+    facts, more = _facts(pairs, data), pairs.args.option_for_more
+    training_report = TrainingReport(str(args.output_dir), history, rows, facts, settings, longer, more)
     if args.is_main_process:
         training_report.save()
     return training_report
@@ -350,25 +345,16 @@ def _check_stream(
 ) -> None:
     if train_dataset is not None:
         if not args.streaming or args.train_file or args.dataset_name:
-            raise ValueError(
-                "train_dataset replaces the training data of the arguments: pass DataArguments(streaming=True) "
-                "without train_file and dataset_name."
-            )
+            raise ValueError("train_dataset replaces files: pass DataArguments(streaming=True) without data.")
         if not isinstance(train_dataset, datasets.IterableDataset):
-            raise ValueError(
-                f"train_dataset must be a datasets.IterableDataset, got {type(train_dataset).__name__}: use "
-                "Dataset.to_iterable_dataset()."
-            )
+            raise ValueError(f"train_dataset is a {type(train_dataset).__name__}: use to_iterable_dataset().")
     if not args.streaming:
         return
     if training_args.max_steps < 1:
         raise ValueError("--streaming needs --max-steps: a stream has no length, so epochs cannot be counted.")
     strategy = training_args.train_sampling_strategy
     if strategy != "random":
-        raise ValueError(
-            f"--train-sampling-strategy {strategy} needs all lengths before training begins, which a stream does not "
-            "have: use --max-tokens-per-batch instead."
-        )
+        raise ValueError(f"A stream has no --train-sampling-strategy {strategy}: use --max-tokens-per-batch.")
     if training_args.save_strategy == "epoch":
         logger.warning(
             "A stream has no length, so the Trainer counts all steps as one epoch, and saves only at its end. Give "
@@ -378,17 +364,12 @@ def _check_stream(
 
 def _predict(trainer: WeftTrainer, dataset: datasets.Dataset) -> dict[str, float]:
     """Generate texts for the test pairs, score them, and write them, one text per line. Return the scores."""
-    output = trainer.predict(dataset, metric_key_prefix="test")
-    scores = output.metrics | {"test_samples": len(dataset)}
+    metrics = trainer.compute_metrics
+    scores = trainer.predict(dataset, metric_key_prefix="test").metrics | {"test_samples": len(dataset)}
     report(trainer, "test", scores)
-    if not trainer.args.predict_with_generate or not trainer.is_world_process_zero():
-        return scores
-    tokenizer: Any = trainer.processing_class
-    ids = output.predictions
-    ids[ids < 0] = tokenizer.pad_token_id
-    texts = decode_texts(tokenizer, ids)
-    file = Path(trainer.args.output_dir) / "generated_predictions.txt"
-    file.write_text("".join(" ".join(text.splitlines()) + "\n" for text in texts), encoding="utf-8")
+    if isinstance(metrics, TextMetrics) and trainer.is_world_process_zero():
+        lines = (" ".join(text.splitlines()) + "\n" for text in metrics.predictions)
+        Path(trainer.args.output_dir, "generated_predictions.txt").write_text("".join(lines), encoding="utf-8")
     return scores
 
 

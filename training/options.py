@@ -82,15 +82,9 @@ class ModelArguments:
         if self.preset is not None:
             preset_fields(self.preset)
         if self.model_name_or_path and self.preset:
-            raise ValueError(
-                f"--preset {self.preset} is for a new model, and --model-name-or-path {self.model_name_or_path} has "
-                "its size already: give one."
-            )
+            raise ValueError(f"--preset {self.preset} is for a new model, not --model-name-or-path: give one.")
         if self.model_name_or_path and self.from_scratch:
-            raise ValueError(
-                f"--from-scratch is for random weights, and --model-name-or-path {self.model_name_or_path} has "
-                "trained ones: give one."
-            )
+            raise ValueError("--from-scratch is for random weights, not --model-name-or-path: give one.")
 
 
 @dataclass
@@ -162,8 +156,8 @@ class DataArguments:
     def __post_init__(self):
         # a stream may also be passed to `fit_pairs`
         if bool(self.dataset_name) == bool(self.train_file) and not (self.streaming and not self.train_file):
-            got = "both" if self.train_file else "neither"
-            raise ValueError(f"Give either --train-file or --dataset-name: got {got}.")
+            choice = "both" if self.train_file else "neither"
+            raise ValueError(f"Give either --train-file or --dataset-name: got {choice}.")
         for split in _SPLITS:
             file, target_file = getattr(self, f"{split}_file"), getattr(self, f"{split}_target_file")
             if target_file and not file:

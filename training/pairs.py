@@ -50,10 +50,7 @@ class Pairs:
     def __init__(self, args: DataArguments, stream: IterableDataset | None = None):
         self.args, self.origin = args, args.train_file or args.dataset_name or "the stream"
         if args.streaming and args.train_target_file:
-            raise ValueError(
-                f"--train-target-file {args.train_target_file} is not supported with --streaming: put sources and "
-                "targets into one file (paste SOURCES TARGETS > pairs.txt)."
-            )
+            raise ValueError("--train-target-file does not work with --streaming: paste SOURCES TARGETS > pairs.txt")
         if stream is None and not (args.train_file or args.dataset_name):
             raise ValueError("Give either --train-file or --dataset-name: got neither.")
         splits = self._from_hub() if args.dataset_name else self._from_files()
@@ -88,9 +85,7 @@ class Pairs:
         try:
             dataset = load_dataset(args.dataset_name, args.dataset_config_name, streaming=args.streaming)
         except DatasetGenerationError as error:
-            raise ValueError(
-                f"--dataset-name {args.dataset_name} cannot be read: {error.__cause__ or error}"
-            ) from error
+            raise ValueError(f"{args.dataset_name} cannot be read: {error.__cause__ or error}") from error
         splits: dict[str, Any] = {}
         for split, names in _HUB_SPLITS.items():
             rows = next((dataset[name] for name in names if name in dataset), None)
@@ -204,12 +199,12 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
         ValueError: no training pair would be left.
     """
     keys = list(_input_keys(splits["train"]))
-    trained = set(keys)
+    training_keys = set(keys)
     for name in splits.keys() - {"train"}:
-        if seen := sum(key in trained for key in _input_keys(splits[name])):
+        if num_shared := sum(key in training_keys for key in _input_keys(splits[name])):
             logger.warning(
-                f"{seen} of {len(splits[name])} {name} pairs have a source that is also in the training data: their "
-                "scores do not show how well the model does on new texts."
+                f"{num_shared} of {len(splits[name])} {name} pairs have a source that is also in the training data: "
+                "their scores do not show how well the model does on new texts."
             )
     rows, share = len(keys), args.validation_split
     if "validation" in splits or share == 0:
@@ -219,10 +214,7 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
     else:
         size = int(share) if share >= 1 else max(1, round(rows * share))
     if size >= rows:
-        raise ValueError(
-            f"validation_split would take {size} of {rows} training pairs: give a smaller value, a --validation-file, "
-            "or 0 for no evaluation."
-        )
+        raise ValueError(f"validation_split would take {size} of {rows} training pairs: give fewer, or 0 for none.")
     groups: dict[int, list[int]] = {}
     for row, key in enumerate(keys):
         groups.setdefault(key, []).append(row)
@@ -233,9 +225,7 @@ def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int 
             held_out += equal_inputs[group]
     held_out = held_out or min(equal_inputs, key=len)
     if len(held_out) == rows:
-        raise ValueError(
-            "All training pairs have the same source, so none can be set aside: give --validation-split 0."
-        )
+        raise ValueError("All training pairs have the same source: give --validation-split 0.")
     splits["validation"] = _first(splits["train"].select(held_out), args.max_eval_samples)
     splits["train"] = splits["train"].select(np.setdiff1d(np.arange(rows), held_out))
     logger.info(f"{len(held_out)} of {rows} training pairs are set aside for validation (--validation-split).")
@@ -262,20 +252,20 @@ def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:
     candidates = [column for column in dataset.column_names if column not in args.condition_names]
     source = args.source_column or ("source" if "source" in candidates and args.target_column != "source" else None)
     target = args.target_column or ("target" if "target" in candidates and source != "target" else None)
-    unnamed = [column for column in candidates if column not in (source, target)]
+    others = [column for column in candidates if column not in (source, target)]
     num_missing = [source, target].count(None)
-    if len(unnamed) < num_missing:
+    if len(others) < num_missing:
         raise ValueError(
             f"{origin} needs a source column and a target column, and has {list_names(dataset.column_names)}: "
             "separate them by a tab, or give --train-target-file."
         )
-    if num_missing and len(unnamed) > num_missing:
-        first, second = (shlex.quote(name) for name in (source or unnamed[-num_missing], target or unnamed[-1]))
+    if num_missing and len(others) > num_missing:
+        first, second = (shlex.quote(name) for name in (source or others[-num_missing], target or others[-1]))
         raise ValueError(
             f"{origin} has the columns {list_names(dataset.column_names)}: name the source and the target column, for "
             f"example --source-column {first} --target-column {second}."
         )
-    names = iter(unnamed)
+    names = iter(others)
     return Columns(source or next(names), target or next(names), tuple(args.condition_names))
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -56,53 +56,40 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What a run will do. The fields have the names and the meaning of the arguments, but for these two.
+    """What a run will do.
 
     Args:
+        args: a copy of the arguments with all that was not given.
         num_pairs: as in [`RunFacts`].
         first_cycle: the share of the first of two cycles of the learning rate in all epochs. None if there is one.
     """
 
+    args: Any
     num_pairs: int | None
     first_cycle: float | None
-    num_train_epochs: float
-    max_steps: int
-    learning_rate: float | None
-    per_device_train_batch_size: int
-    eval_strategy: Any
-    eval_steps: float | None
-    do_eval: bool
-    prediction_loss_only: bool
-    ddp_find_unused_parameters: bool | None
-    threads: int | None
 
-    def arguments(self, args: Any) -> Any:
-        """Return a copy of training arguments with the values of this plan."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)[2:]}
-        return replaced(args, **{name: value for name, value in values.items() if hasattr(args, name)})
-
-    def describe(self, args: Any) -> str:
+    def describe(self) -> str:
         """Return the plan in a few lines, with the options that change it."""
-        pairs = "A stream of pairs" if self.num_pairs is None else f"{self.num_pairs:,} pairs"
-        length = f"{self.num_train_epochs:g} epochs (--epochs)"
-        if self.max_steps > 0:
-            length = f"{self.max_steps:,} steps (--max-steps)"
+        args, pairs = self.args, "A stream of pairs" if self.num_pairs is None else f"{self.num_pairs:,} pairs"
+        length = f"{args.num_train_epochs:g} epochs (--epochs)"
+        if args.max_steps > 0:
+            length = f"{args.max_steps:,} steps (--max-steps)"
         elif self.first_cycle is not None:
-            epochs = self.first_cycle * self.num_train_epochs
-            length += f", in two cycles of {epochs:g} and {self.num_train_epochs - epochs:g}"
-        batch = f"{self.per_device_train_batch_size} pairs (--per-device-train-batch-size)"
+            epochs = self.first_cycle * args.num_train_epochs
+            length += f", in two cycles of {epochs:g} and {args.num_train_epochs - epochs:g}"
+        batch = f"{args.per_device_train_batch_size} pairs (--per-device-train-batch-size)"
         if args.max_tokens_per_batch is not None:
             batch = f"{args.max_tokens_per_batch:,} tokens (--max-tokens-per-batch)"
-        strategy, every = IntervalStrategy(self.eval_strategy).value, self.eval_steps
+        strategy, every = IntervalStrategy(args.eval_strategy).value, args.eval_steps
         if strategy == "steps":
             every = args.logging_steps if every is None else every
             strategy = f"after each {every:g} of the steps" if every < 1 else f"every {every:g} steps"
         evaluation = {"no": "none", "epoch": "after each epoch"}.get(strategy, strategy)
         return (
             f"Plan: {pairs}, {length}.\n"
-            f"  learning rate {self.learning_rate:g} (--learning-rate), batches of {batch}\n"
+            f"  learning rate {args.learning_rate:g} (--learning-rate), batches of {batch}\n"
             f"  evaluation {evaluation} (--eval-strategy), "
-            f"{'threads as torch sets them' if self.threads is None else f'threads: {self.threads}'} (--threads)"
+            f"{'threads as torch sets them' if args.threads is None else f'threads: {args.threads}'} (--threads)"
         )
 
 
@@ -133,23 +120,23 @@ def plan_training(args: Any, facts: RunFacts) -> TrainingPlan:
         args: training arguments, which are only read: [`WeftTrainingArguments`] or those of transformers.
         facts: what the plan depends on besides them.
     """
-    plan: dict[str, Any] = {field.name: getattr(args, field.name, None) for field in fields(TrainingPlan)[2:]}
+    changes: dict[str, Any] = {}
     is_weft = isinstance(args, TrainingOptions)
     is_default = is_weft and args.eval_strategy == type(args).eval_strategy
     if not facts.has_validation and is_default and not args.load_best_model_at_end:
-        plan |= {"eval_strategy": IntervalStrategy.NO, "do_eval": False}
+        changes |= {"eval_strategy": IntervalStrategy.NO, "do_eval": False}
     if facts.has_scores is False:
-        plan["prediction_loss_only"] = True  # else every logit of the evaluation is kept
+        changes["prediction_loss_only"] = True  # else every logit of the evaluation is kept
     if args.auto_find_batch_size and getattr(args, "max_tokens_per_batch", None) is not None:
         # it replaces the number of rows, in whose steps it is lowered
-        plan["per_device_train_batch_size"] = max(_FEWEST, args.per_device_train_batch_size)
+        changes["per_device_train_batch_size"] = max(_FEWEST, args.per_device_train_batch_size)
     if not facts.has_conditions and args.ddp_find_unused_parameters is None:
         # DDP would search for unused weights in each step, but only a batch without conditions has any
-        plan["ddp_find_unused_parameters"] = False
+        changes["ddp_find_unused_parameters"] = False
     if facts.num_parameters is not None:
-        plan["threads"] = chosen_threads(facts.num_parameters, plan["threads"])
+        changes["threads"] = chosen_threads(facts.num_parameters, args.threads)
     if args.learning_rate is None and facts.width is not None:
-        plan["learning_rate"] = _default_rate(facts)
+        changes["learning_rate"] = _default_rate(facts)
     first_cycle = None
     if args.num_train_epochs is None:
         epochs = _default_epochs(args, facts)
@@ -158,9 +145,9 @@ def plan_training(args: Any, facts: RunFacts) -> TrainingPlan:
             second = min(3 * epochs, max(epochs, _SECOND_CYCLE_ROWS // facts.num_pairs))
             first_cycle, epochs = epochs / (epochs + second), epochs + second
             # not in each epoch: writing 50 texts takes about as long as an epoch
-            plan |= {"eval_strategy": IntervalStrategy.STEPS, "eval_steps": 0.125}
-        plan["num_train_epochs"] = epochs
-    return TrainingPlan(facts.num_pairs, first_cycle, **plan)
+            changes |= {"eval_strategy": IntervalStrategy.STEPS, "eval_steps": 0.125}
+        changes["num_train_epochs"] = epochs
+    return TrainingPlan(replaced(args, **changes), facts.num_pairs, first_cycle)
 
 
 def _default_rate(facts: RunFacts) -> float:

@@ -118,8 +118,8 @@ class TrainingReport:
             file.write_text(_HEAD.format(title=escape(Path(self.folder).name)) + self._repr_html_(), encoding="utf-8")
         if not self.rows:
             return
-        with atomic_write(Path(self.folder, OUTPUTS)) as file, file.open("w", newline="", encoding="utf-8") as opened:
-            table = csv.writer(opened)
+        with atomic_write(Path(self.folder, OUTPUTS)) as file, file.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.writer(stream)
             table.writerow([*Row._fields, "is_right"])
             table.writerows([*row, row.is_right] for row in self.rows)
 

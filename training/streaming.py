@@ -81,10 +81,7 @@ class ShuffledStream(IterableDataset):
                         yield batch
                         batch = []
             if is_empty:
-                raise ValueError(
-                    f"{self.name} has no rows to train on: each of {shares} processes and workers reads one row in "
-                    f"{shares}, without those that are empty, too short or too long."
-                )
+                raise ValueError(f"{self.name} has no rows that fit for each of {shares} processes and workers.")
 
     def _windows(self, epoch: int, shares: int) -> Iterator[tuple[int, pa.Table]]:
         """Yield the windows of an epoch, each with the number of rows before it."""

@@ -76,7 +76,7 @@ class WeftTrainer(ShardedModelTrainer):
     _to_count: Sequence[dict[str, Any]] = ()
     _sum_router_counts: SumCounts | None = None
     # (sum of losses, number of labels) of each batch of the current evaluation
-    _evaluated: list[torch.Tensor] | None = None
+    _losses: list[torch.Tensor] | None = None
     # the number of rows of its current batch, over all processes and without repeated ones
     _rows_in_batch = 0
     _has_trained = False
@@ -98,13 +98,10 @@ class WeftTrainer(ShardedModelTrainer):
         **kwargs,
     ):
         if isinstance(train_dataset, ShuffledStream) and has_length(train_dataset):
-            raise ValueError(
-                "A ShuffledStream has no end, and the Trainer would take its length for a number of batches: remove "
-                "`__len__`, and set max_steps."
-            )
+            raise ValueError("A ShuffledStream has no end: remove `__len__`, and set max_steps.")
         facts = partial(facts_of, train_dataset=train_dataset, has_validation=eval_dataset is not None)
         if args is not None:
-            args = plan_training(args, facts(args, model=model and weft_model(model))).arguments(args)
+            args = plan_training(args, facts(args, model=model and weft_model(model))).args
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
         self.schedule, weft = schedule, weft_model(self.model)
         config = weft.config
@@ -112,7 +109,7 @@ class WeftTrainer(ShardedModelTrainer):
         refuse_other_engines(self.args)
         check_one_gpu(self.args)  # now, because the Trainer sets `n_gpu` to 1 for a model that a `device_map` splits
         if self.args.learning_rate is None:  # `model_init` has only built the model now
-            self.args = plan_training(self.args, facts(self.args, model=weft)).arguments(self.args)
+            self.args = plan_training(self.args, facts(self.args, model=weft)).args
         self.label_smoother = None  # that of transformers removes the labels, and with them the routers' losses
         self.add_callback(PushCodeCallback())
         generation_config = getattr(weft, "generation_config", None)
@@ -162,10 +159,7 @@ class WeftTrainer(ShardedModelTrainer):
             return super().get_train_dataloader()
         dataset, collator = self.train_dataset, self.data_collator
         if not _has_rows(dataset):
-            raise ValueError(
-                f"max_tokens_per_batch={budget} needs the lengths of all rows before training: give a ShuffledStream "
-                "(weftformer.training) as train_dataset, or leave it out."
-            )
+            raise ValueError(f"max_tokens_per_batch={budget} needs the lengths of all rows: give a ShuffledStream.")
         if isinstance(dataset, Dataset):
             dataset = self._remove_unused_columns(dataset, description="training")
         sources, targets = padded(row_lengths(dataset, ("input_ids", "labels")), self.data_collator)
@@ -181,9 +175,9 @@ class WeftTrainer(ShardedModelTrainer):
         budget = getattr(self.args, "max_tokens_per_batch", None)
         if budget is None or self._train_batch_size == self.args.train_batch_size:
             return budget
-        lowered = max(1, budget * self._train_batch_size // self.args.train_batch_size)
-        logger.warning(f"auto_find_batch_size lowers max_tokens_per_batch from {budget} to {lowered}.")
-        return lowered
+        smaller = max(1, budget * self._train_batch_size // self.args.train_batch_size)
+        logger.warning(f"auto_find_batch_size lowers max_tokens_per_batch from {budget} to {smaller}.")
+        return smaller
 
     def _get_dataloader(self, dataset, *args, is_training: bool = False, **kwargs) -> DataLoader:
         if is_training:
@@ -245,9 +239,9 @@ class WeftTrainer(ShardedModelTrainer):
         )
         # the Trainer would skip the batches of all passes in the first one; a pass is an epoch of up to `max_steps`
         # steps
-        saved = TrainerState.load_from_json(str(Path(checkpoint, TRAINER_STATE_NAME)))
-        passes = math.ceil(saved.epoch) - 1
-        return passes, round((saved.epoch - passes) * saved.max_steps) * self.args.gradient_accumulation_steps
+        state = TrainerState.load_from_json(str(Path(checkpoint, TRAINER_STATE_NAME)))
+        passes = math.ceil(state.epoch) - 1
+        return passes, round((state.epoch - passes) * state.max_steps) * self.args.gradient_accumulation_steps
 
     def _run_epoch(self, **arguments):
         # the Trainer checks for the last step only after a step, so that a finished run would take one more when
@@ -297,14 +291,11 @@ class WeftTrainer(ShardedModelTrainer):
 
     def _refuse_to_train_nothing(self) -> None:
         names = [name for name, weight in self.model.named_parameters() if weight.requires_grad]
-        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        raise ValueError(
-            f"None of the {len(names)} trainable parameters ({shown}) has a gradient in the first step: train "
-            "parameters that the loss depends on."
-        )
+        listing = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        raise ValueError(f"None of the {len(names)} trainable parameters ({listing}) affects the loss: train others.")
 
     def _get_num_items_in_batch(self, batch_samples, device):
-        if self._evaluated is not None:  # the mean of this batch alone, because `evaluation_loop` weights it
+        if self._losses is not None:  # the mean of this batch alone, because `evaluation_loop` weights it
             return None
         is_last = self.accelerator.gradient_state.end_of_dataloader
         if batch_samples and "labels" in batch_samples[-1] and is_last and self._may_repeat_rows:
@@ -318,14 +309,14 @@ class WeftTrainer(ShardedModelTrainer):
         self._rows_in_batch = self._count_rows(inputs)
         if inputs.get("labels") is None:  # transformers' collator gives None for rows without labels
             inputs = {name: value for name, value in inputs.items() if name != "labels"}
-        if self._evaluated is None or "labels" not in inputs:
+        if self._losses is None or "labels" not in inputs:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
         inputs = {**inputs, "labels": self._without_repeated_rows(inputs["labels"], self._rows_in_batch)}
         count = inputs["labels"].ne(-100).sum()
         loss, logits, labels = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
         if loss is not None:
             total = torch.where(count.to(loss.device) > 0, loss.float() * count.to(loss.device), 0.0)
-            self._evaluated.append(torch.stack([total, count.to(total)]))
+            self._losses.append(torch.stack([total, count.to(total)]))
         return loss, logits, labels
 
     @property
@@ -364,18 +355,18 @@ class WeftTrainer(ShardedModelTrainer):
         return recursively_apply(each_once, self.accelerator.gather(rows))
 
     def evaluation_loop(self, *args, metric_key_prefix="eval", **kwargs):
-        self._evaluated, self.gather_function = [], self._gather_rows
+        self._losses, self.gather_function = [], self._gather_rows
         try:
             # accelerate puts only `forward` into autocast, and `generate` also calls the encoder and, for each token,
             # the decoder; within one context, each weight is cast once, unless a process does not have the memory for
             # all
             with self.accelerator.autocast(AutocastKwargs(cache_enabled=not is_fully_sharded(self.model))):
                 output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
-            evaluated = self._evaluated
+            losses = self._losses
         finally:
-            self._evaluated = None
+            self._losses = None
         # in double precision, because the sum is large, and on the CPU, because some devices do not support it
-        sums = torch.stack(evaluated).cpu().double().sum(dim=0).tolist() if evaluated else None
+        sums = torch.stack(losses).cpu().double().sum(dim=0).tolist() if losses else None
         if self.args.world_size > 1:  # the batches of some processes may have labels, and those of others none
             sums_of_processes = [part for part in gather_object([sums]) if part is not None]
             sums = [sum(part) for part in zip(*sums_of_processes, strict=True)] or None
@@ -399,8 +390,9 @@ class WeftTrainer(ShardedModelTrainer):
             trained_card(self, model, **details).save(Path(str(self.args.output_dir), "README.md"))
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        tied = getattr(weft_model(self.model), "all_tied_weights_keys", {})  # a checkpoint has only one of their names
-        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
+        # a checkpoint has only one of their names
+        tied_names = getattr(weft_model(self.model), "all_tied_weights_keys", {})
+        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied_names]
         super()._issue_warnings_after_load(load_result)
 
     def _get_output_dir(self, trial) -> str:
@@ -448,10 +440,7 @@ def _refuse_lost_noise(args: Any, config: Any) -> None:
     call.
     """
     if args.neftune_noise_alpha is not None and getattr(config, "share_encoder_decoder_embeddings", False):
-        raise ValueError(
-            f"neftune_noise_alpha={args.neftune_noise_alpha} does not work with a shared token table: leave it out, "
-            "or train a model with share_encoder_decoder_embeddings=False."
-        )
+        raise ValueError("neftune_noise_alpha does not work with share_encoder_decoder_embeddings=True: leave it out.")
 
 
 def _budget_batches(
@@ -460,9 +449,6 @@ def _budget_batches(
     """Return the batches of a window of a stream, formed as in [`TokenBudgetSampler`]."""
     lengths = padded(lengths, collator)
     if lengths.max() > budget:
-        raise ValueError(
-            f"A pair of the stream has {lengths.max()} tokens on one side, more than max_tokens_per_batch={budget}: "
-            "raise it, or lower --max-source-length or --max-target-length."
-        )
+        raise ValueError(f"A pair has {lengths.max()} tokens: raise max_tokens_per_batch={budget}, or limit lengths.")
     sources, targets = lengths
     return iter(TokenBudgetSampler(sources, targets, budget, seed=int(rng.integers(2**31))))

@@ -134,23 +134,18 @@ def test_a_file_may_be_a_link(tmp_path):
     assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "newest"
 
 
+# the second as `write` of an open file, without its name
 @pytest.mark.parametrize(
-    "words", ["I/O error: No space left on device (os error 28)", "PytorchStreamWriter failed writing file"]
-)
-def test_a_full_disk_is_told_with_the_folder(tmp_path, words):
-    with pytest.raises(OSError, match=r"No space left on device: .*out"), atomic_folder(tmp_path / "out"):
-        raise RuntimeError(words)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("write", [atomic_write, partial_file])
-def test_a_full_disk_is_told_with_the_file(tmp_path, write):
-    with (
-        pytest.raises(OSError, match=r"No space left on device: .*plans\.csv") as raised,
-        write(tmp_path / "plans.csv"),
-    ):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as `write` of an open file, without its name
+    ("write", "error"),
+    [(atomic_folder, RuntimeError("I/O error: No space left on device (os error 28)")),
+     (atomic_folder, RuntimeError("PytorchStreamWriter failed writing file")),
+     *((write, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) for write in (atomic_write, partial_file))],
+)  # fmt: skip
+def test_a_full_disk_is_told_with_the_name(tmp_path, write, error):
+    with pytest.raises(OSError, match=r"No space left on device: .*plans") as raised, write(tmp_path / "plans"):
+        raise error
     assert str(os.getpid()) not in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["plans.part"] * (write is partial_file)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")

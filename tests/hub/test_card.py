@@ -12,9 +12,8 @@ from weftformer.tokenization import train_tokenizer
 
 from ..models import tiny_model
 
-SHARE = metric_result(
-    "exact_match", "top-1", 0.752, "held-out routes", split="test", n=400, interval=(0.708, 0.792, "Wilson")
-)
+INTERVAL = (0.708, 0.792, "Wilson")
+SHARE = metric_result("exact_match", "top-1", 0.752, "held-out routes", split="test", n=400, interval=INTERVAL)
 
 
 def test_a_card_comes_back_as_it_was_written(tmp_path):
@@ -91,9 +90,6 @@ def test_only_metrics_are_taken_from_an_evaluation():
     metrics |= {"eval_runtime": 3.0, "eval_gen_len": 4.0, "epoch": 1.0}
     results = evaluation_results(metrics, "eval", "pairs", n=5, intervals={"bleu": (28.0, 32.0, "bootstrap")})
     loss = results[0]
-    assert len(results) == 2 and (loss.metric_value, loss.metric_args, loss.dataset_split) == (
-        1.234568,
-        {"n": 5},
-        "validation",
-    )
+    found = (loss.metric_value, loss.metric_args, loss.dataset_split)
+    assert len(results) == 2 and found == (1.234568, {"n": 5}, "validation")
     assert "| pairs | BLEU | 30 | [28, 32], bootstrap | 5 |" in build_card(tiny_model(), "it", results=results).text

@@ -125,10 +125,8 @@ def test_subclass_is_the_same_elsewhere(files, tmp_path, kind, weft):
     assert auto_map(folder) == {"AutoConfig": config_name, "AutoModelForSeq2SeqLM": f"{module.__name__}.{kind}"}
     assert json.loads((folder / "config.json").read_text()).get("is_strong") == (False if fields else None)
     # the same text, but for its imports
-    assert (
-        "from .modeling_weft import WeftForConditionalGeneration as Base"
-        in (folder / f"{module.__name__}.py").read_text()
-    )
+    text = (folder / f"{module.__name__}.py").read_text()
+    assert "from .modeling_weft import WeftForConditionalGeneration as Base" in text
     assert (folder / f"{module.__name__}_gates.py").read_text() == GATES
 
     inputs = tmp_path / "inputs.safetensors"
@@ -167,20 +165,13 @@ def test_family_does_not_load_a_subclass(files, tmp_path):
 
 REFUSED = {
     "imports a package": ("import weftformer\n" + MODEL, {}, 'has "import weftformer"'),
-    "imports training": (
-        "from weftformer.training import WeftTrainer\n" + MODEL,
-        {},
-        r"weftformer\.training.* does not travel",
-    ),
+    "imports training": ("from weftformer.training import WeftTrainer\n" + MODEL, {}, "training.* does not travel"),
     "imports a module": ("import beside\n" + MODEL, {"beside": ""}, 'has "import beside"'),
     "has the name of a file of Weft": (MODEL, {"gates": "masks"}, r"two files are named masks\.py"),
     "is local": (
-        MODEL
-        + "\n\ndef build():\n    class Local(Base):\n        pass\n\n    return Local\n\n\nGatedWeft = build()\n",
-        {},
-        "Local cannot be saved with its code: it is defined inside a function",
-    ),
-}
+        MODEL + "\n\ndef build():\n    class Local(Base): ...\n    return Local\n\n\nGatedWeft = build()\n", {},
+        "Local cannot be saved with its code: it is defined inside a function"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -136,11 +136,8 @@ def test_scores_are_log_probabilities(folder, capsys):
         )  # fmt: skip
     log_ps = dict(zip(task.tokenizer.batch_decode(output.sequences, skip_special_tokens=True),
                       output.sequences_scores.tolist(), strict=True))  # fmt: skip
-    both = [
-        (candidate["score"], log_ps[candidate["text"]])
-        for candidate in row["candidates"]
-        if candidate["text"] in log_ps
-    ]
+    candidates = [candidate for candidate in row["candidates"] if candidate["text"] in log_ps]
+    both = [(candidate["score"], log_ps[candidate["text"]]) for candidate in candidates]
     assert both and all(score == pytest.approx(log_p, abs=1e-4) for score, log_p in both)
 
 
@@ -184,7 +181,7 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
     assert first != second
     (tmp_path / "bad.csv").write_text("source,length\none two,1\none two,\n")
     assert run(model, "--input-file", "bad.csv", "--condition-columns", "length") == 1
-    assert "Row 1 of bad.csv has '' in condition column 'length', which must be a finite" in capsys.readouterr().err
+    assert "Row 1 of bad.csv has '' in condition column 'length'" in capsys.readouterr().err
     assert run(model, "--input-file", "in.csv") == 1
     assert "expects 1 conditions per text, got 0" in capsys.readouterr().err
 
@@ -204,24 +201,20 @@ def test_compiled_graphs_write_what_fits(folder, monkeypatch, capsys):
         GraphSearch, "write", lambda self, *arguments: texts.append(write(self, *arguments)) or texts[-1]
     )
     compiled_folder().mkdir()
-    assert run(folder, "--beams", "1", "one two", "six") == 0 and not any(
-        text is not None for text in texts
-    )  # nothing is compiled
+    assert run(folder, "--beams", "1", "one two", "six") == 0
+    assert not any(text is not None for text in texts)  # nothing is compiled
     expected = capsys.readouterr().out
     assert cli.main(["compile", folder, "--beams", "1"]) == 0
     assert capsys.readouterr().out == f"Greedy search is compiled: {compiled_folder()}\n"
-    assert [key[:2] for key in compiled] == [
-        (name, is_single) for is_single in (True, False) for name in ("SourceGraph", "GreedyGraph")
-    ]
+    names = ("SourceGraph", "GreedyGraph")
+    assert [key[:2] for key in compiled] == [(name, is_single) for is_single in (True, False) for name in names]
     assert run(folder, "--beams", "1", "one two", "six") == 0
     assert capsys.readouterr().out == expected and texts[-1] is not None
     num_written = len(texts)
     assert run(folder, "--beams", "2", "one two", "six") == 0 and len(texts) == num_written
     expected = capsys.readouterr().out
     assert cli.main(["compile", folder, "--beams", "2"]) == 0
-    assert "Beam search with 2 beams is compiled" in capsys.readouterr().out and compiled[-1][:2] == (
-        "BeamGraph",
-        False,
-    )
+    assert "Beam search with 2 beams is compiled" in capsys.readouterr().out
+    assert compiled[-1][:2] == ("BeamGraph", False)
     assert run(folder, "--beams", "2", "one two", "six") == 0
     assert capsys.readouterr().out == expected and texts[-1] is not None

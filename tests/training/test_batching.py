@@ -54,7 +54,7 @@ def test_batches_of_one_row_are_not_split():
 
 
 def test_what_cannot_be_is_said():
-    with pytest.raises(ValueError, match="Row 1 has 90 tokens, more than max_tokens_per_batch=80"):
+    with pytest.raises(ValueError, match=r"Row 1 has 90 tokens: .*max_tokens_per_batch=80"):
         TokenBudgetSampler([10, 90], [20, 20], 80)
     with pytest.raises(ValueError, match="2 rows are too few for 3 processes"):
         TokenBudgetSampler([10, 20], [20, 20], 80, num_processes=3)

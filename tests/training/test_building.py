@@ -111,7 +111,7 @@ def test_messages(folder, tokenizer, tmp_path):
     for reason, given in (
         (f"has {len(larger)} tokens and the model {len(tokenizer)}", {"vocabulary": larger}),
         ("pad_token_id is 52 and the model's is 0", {"vocabulary": build_route_tokenizer()}),
-        ("names 2 columns, and the model has num_condition_features=0", {"conditions": 2}),
+        ("has 2 columns, and num_condition_features=0", {"conditions": 2}),
     ):
         assert reason in config_error(model_name_or_path=folder, **given)
     with pytest.raises(ValueError, match="There is no tokenizer in"):
@@ -138,7 +138,7 @@ splits = pytest.mark.skipif(
         ("fsdp_siz=2", 1, "has no key `fsdp_siz`. Did you mean `fsdp_size`"),
         ("pp_size=2", 1, "pp_size=2 is not supported"),
         ({"fsdp_size": 2, "ep_size": 2}, 1, "is for 2 processes (dp_replicate_size=1 x fsdp_size=2 x tp_size=1), and there are 1"),
-        ("tp_size=2", 2, "tensor parallelism only on GPUs"),
+        ("tp_size=2", 2, "tp_size=2 needs GPUs"),
     ],
 )  # fmt: skip
 def test_a_split_that_cannot_be(monkeypatch, given, processes, message):

@@ -70,7 +70,7 @@ def test_too_long_and_empty_pairs_are_left_out_and_counted(bpe, caplog):
     assert _truncate([5, 6, 7, 8, 2, 1], 3, {1, 2}) == [5, 2, 1]  # mBART: the eos and the language
     assert _truncate([5, 6, 2], 3, {2}) == [5, 6, 2] and _truncate([2, 2, 2, 2], 3, {2}) == [2, 2, 2]
     _encode(_rows(("a", "b"), ("b", "b"), *[("a", "b")] * 6, ("a", "a")), bpe)
-    assert "6 of 9 pairs of train repeat an earlier one (rows 2, 3, 4, 5, 6, ...)." in caplog.text
+    assert "6 of 9 pairs of train repeat earlier ones (rows 2, 3, 4, 5, 6, ...)." in caplog.text
     with pytest.raises(ValueError, match="All 1 pairs of train are empty or too long"):
         _encode(_rows(("abcdefgh", "a")), bpe, source=4)
 

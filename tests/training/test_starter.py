@@ -60,11 +60,6 @@ def test_the_included_weights_are_stored_once_and_in_half_precision():
     assert sum(path.stat().st_size for path in STARTER.iterdir()) < 6.5e6
 
 
-def test_random_weights_of_a_trained_model_are_refused():
-    with pytest.raises(ValueError, match="--from-scratch is for random weights"):
-        ModelArguments(model_name_or_path="runs/mine", from_scratch=True)
-
-
 def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_path, caplog):
     folder = tmp_path / "model"
     words = {"train-file": file, "output-dir": folder, "max-steps": 2, "validation-split": 4, "max-eval-samples": 2}
@@ -128,14 +123,15 @@ def starter_plan(num_pairs, has_schedule=False, **changes):
 )  # fmt: skip
 def test_chosen_epochs_have_one_cycle(changes):
     plan = starter_plan(36, **changes)
-    assert plan.first_cycle is None and plan.num_train_epochs == changes.get("num_train_epochs", 20)
+    assert plan.first_cycle is None and plan.args.num_train_epochs == changes.get("num_train_epochs", 20)
 
 
 @pytest.mark.parametrize(("number", "epochs", "first"), [(30, 80, 20), (1500, 52, 13), (4000, 25, 10), (9000, 20, 10)])
 def test_a_second_cycle_of_many_pairs_is_short(number, epochs, first):
     plan = starter_plan(number)
-    assert (plan.num_train_epochs, plan.first_cycle, plan.learning_rate) == (epochs, first / epochs, 1e-3)
-    assert (plan.eval_strategy, plan.eval_steps) == ("steps", 0.125)
+    args = plan.args
+    assert (args.num_train_epochs, plan.first_cycle, args.learning_rate) == (epochs, first / epochs, 1e-3)
+    assert (args.eval_strategy, args.eval_steps) == ("steps", 0.125)
 
 
 def test_a_schedule_and_callbacks_of_the_caller_replace_the_cycles(file, tmp_path, monkeypatch):

@@ -102,14 +102,19 @@ def test_batches_by_tokens(tmp_path, pad_to):
     assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
 
 
-class LongStream(torch.utils.data.IterableDataset):
-    """A stream that knows its length."""
+class Rows(torch.utils.data.IterableDataset):
+    def __init__(self, rows):
+        self.rows = rows
 
     def __iter__(self):
-        return iter(runs.rows(24))
+        return iter(self.rows)
+
+
+class LongStream(Rows):
+    """A stream that knows its length."""
 
     def __len__(self):
-        return 24
+        return len(self.rows)
 
 
 class LongShuffledStream(ShuffledStream):
@@ -120,11 +125,11 @@ class LongShuffledStream(ShuffledStream):
 def test_a_stream_with_a_length_has_batches_of_rows_but_not_of_tokens(tmp_path):
     model = runs.build(**ONE_LAYER)
     settings = {"max_steps": -1, "num_train_epochs": 2, "per_device_train_batch_size": 4, "save_strategy": "no"}
-    run = runs.trainer(tmp_path, model, LongStream(), **settings)
+    run = runs.trainer(tmp_path, model, LongStream(runs.rows(24)), **settings)
     run.train()
     assert run.state.global_step == 12
     with pytest.raises(ValueError, match=r"max_tokens_per_batch=100 needs the lengths of all rows"):
-        runs.trainer(tmp_path, model, LongStream(), **settings, max_tokens_per_batch=100).train()
+        runs.trainer(tmp_path, model, LongStream(runs.rows(24)), **settings, max_tokens_per_batch=100).train()
     with pytest.raises(ValueError, match="A ShuffledStream has no end"):
         runs.trainer(tmp_path, model, LongShuffledStream(None, None), **settings)
 
@@ -133,12 +138,8 @@ def test_a_stream_with_a_length_has_batches_of_rows_but_not_of_tokens(tmp_path):
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_token_budget_is_lowered_until_batches_fit(tmp_path, caplog, is_stream, rows):
     """Also in a run that is resumed, which has the same batches."""
-    settings = {
-        "max_tokens_per_batch": 400,
-        "auto_find_batch_size": True,
-        "save_total_limit": 2,
-        "per_device_train_batch_size": rows,
-    }
+    settings = {"max_tokens_per_batch": 400, "auto_find_batch_size": True, "save_total_limit": 2}
+    settings["per_device_train_batch_size"] = rows
     sizes: list[int] = []
 
     def limit_memory(model, args, kwargs):
@@ -166,14 +167,6 @@ def test_a_token_budget_is_lowered_until_batches_fit(tmp_path, caplog, is_stream
     torch.testing.assert_close(again.model.state_dict(), whole, rtol=0, atol=0)
 
 
-class Rows(torch.utils.data.IterableDataset):
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __iter__(self):
-        return iter(self.rows)
-
-
 PLAIN_STREAMS = {
     "torch": Rows,
     "datasets": lambda rows: Dataset.from_list(rows).to_iterable_dataset(num_shards=3).shuffle(seed=1, buffer_size=5),
@@ -184,12 +177,8 @@ PLAIN_STREAMS = {
 @pytest.mark.parametrize(("count", "step"), [(18, 4), (20, 5), (20, 6), (36, 4)])
 def test_a_stream_without_a_length_continues_where_it_was(tmp_path, caplog, kind, count, step):
     """In the middle of a pass over its rows, or at the end of one, the first or a later one."""
-    settings = {
-        "max_steps": 8,
-        "save_steps": step,
-        "save_total_limit": 4,
-        "gradient_accumulation_steps": 2 if count == 18 else 1,
-    }
+    settings = {"max_steps": 8, "save_steps": step, "save_total_limit": 4}
+    settings["gradient_accumulation_steps"] = 2 if count == 18 else 1
 
     def train(checkpoint=None):
         run = trainer(tmp_path, **settings)

@@ -45,8 +45,9 @@ def test_a_switch_may_be_unset_on_or_off():
         ([*NEEDED, "--lerning-rate", "1"], "no argument --lerning-rate. Did you mean `--learning-rate`"),
         ([*NEEDED, "--max-steps", "ten"], "--max-steps"),
         ([*NEEDED, "--model-name-or-path", "m", "--preset", "tiny"], "--preset tiny is for a new model"),
-        ([*NEEDED, "--train-sampling-strategy", "sequential", "--max-tokens-per-batch", "9"], "which shuffles"),
-        ([*NEEDED, "--overwrite-output-dir", "--resume-from-checkpoint"], "are mutually"),
+        ([*NEEDED, "--model-name-or-path", "m", "--from-scratch"], "--from-scratch is for random weights"),
+        ([*NEEDED, "--train-sampling-strategy", "sequential", "--max-tokens-per-batch", "9"], "shuffles"),
+        ([*NEEDED, "--overwrite-output-dir", "--resume-from-checkpoint"], "give one"),
         ([*NEEDED, "--dataset-name", "d"], "got both"),
         (["--output-dir", "out"], "got neither"),
         ([*NEEDED, "--max-source-length", "0"], "max_source_length=0"),
@@ -67,11 +68,7 @@ def test_help_has_one_blank_between_words():
 
 @pytest.mark.parametrize(
     "data",
-    [
-        {"dataset_name": "mine/pairs"},
-        {"train_file": "a.csv"},
-        {"train_file": "a.txt", "train_target_file": "b.txt"},
-    ],
+    [{"dataset_name": "mine/pairs"}, {"train_file": "a.csv"}, {"train_file": "a.txt", "train_target_file": "b.txt"}],
     ids=str,
 )
 def test_more_pairs_are_named_by_the_options_that_named_the_pairs(data):
@@ -159,12 +156,10 @@ def test_training_on_a_gpu_is_in_16_bits_unless_it_is_told_otherwise(gpu, monkey
 
 
 @pytest.mark.parametrize("given", [{}, {"tf32": False, "accelerator_config": {"non_blocking": False}}])
-def test_defaults_on_a_gpu(monkeypatch, given):
-    enabled = []
-    monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda"))
+def test_defaults_on_a_gpu(gpu, monkeypatch, given):
+    enabled, cudnn = [], []
     monkeypatch.setattr(arguments, "is_torch_tf32_available", lambda: True)
     monkeypatch.setattr(torch, "set_float32_matmul_precision", enabled.append)
-    cudnn = []
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", cudnn.append)
     made = WeftTrainingArguments("out", bf16=False, **given)
     assert (made.accelerator_config.non_blocking, enabled) == ((False, []) if given else (True, ["high"]))

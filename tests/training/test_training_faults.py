@@ -38,9 +38,8 @@ def test_transformers_own_trainer_smooths_no_labels_of_sparse_models(tmp_path, h
     model = runs.build(**fields)
     collator = DataCollatorForSeq2Seq(build_route_tokenizer(), model=model)
     run = Seq2SeqTrainer(model, arguments, collator, Dataset.from_list(runs.rows(4)))
-    with (
-        pytest.raises(ValueError, match=r"without `labels`.*WeftTrainer") if how == "router losses" else nullcontext()
-    ):
+    refusal = pytest.raises(ValueError, match=r"without `labels`.*WeftTrainer")
+    with refusal if how == "router losses" else nullcontext():
         run.train()
     if how == "bias":
         assert all(router.selection_bias.any() for router in model.routers())
@@ -48,15 +47,14 @@ def test_transformers_own_trainer_smooths_no_labels_of_sparse_models(tmp_path, h
 
 def test_a_trainer_without_data_to_evaluate_on_evaluates_nothing(tmp_path):
     arguments = WeftTrainingArguments(str(tmp_path), max_steps=1, save_strategy="no", **PLAIN)
-    run = WeftTrainer(
-        runs.build(), arguments, DataCollatorForSeq2Seq(build_route_tokenizer()), Dataset.from_list(runs.rows(4))
-    )
+    collator = DataCollatorForSeq2Seq(build_route_tokenizer())
+    run = WeftTrainer(runs.build(), arguments, collator, Dataset.from_list(runs.rows(4)))
     run.train()
     assert run.state.global_step == 1
-    with pytest.raises(ValueError, match="eval_strategy"):  # requested
-        WeftTrainer(runs.build(), WeftTrainingArguments(str(tmp_path), eval_strategy="steps", **PLAIN))
-    with pytest.raises(ValueError, match="eval_strategy"):  # the best checkpoint could not be determined
-        WeftTrainer(runs.build(), WeftTrainingArguments(str(tmp_path), load_best_model_at_end=True, **PLAIN))
+    # it is requested, or the best checkpoint could not be determined
+    for changes in ({"eval_strategy": "steps"}, {"load_best_model_at_end": True}):
+        with pytest.raises(ValueError, match="eval_strategy"):
+            WeftTrainer(runs.build(), WeftTrainingArguments(str(tmp_path), **changes, **PLAIN))
 
 
 def test_a_number_of_steps_sets_the_strategy(tmp_path):
@@ -141,11 +139,13 @@ def test_no_optimizer_gets_a_share_as_a_number_of_steps(tmp_path, monkeypatch, n
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "schedulefree", raising=False)
     monkeypatch.setattr(trainer_optimizer, "is_schedulefree_available", lambda *version: True)
-    found = []
-    created = Trainer.create_optimizer
-    monkeypatch.setattr(
-        Trainer, "create_optimizer", lambda self, *model: found.append(self.args.warmup_steps) or created(self, *model)
-    )
+    found, created = [], Trainer.create_optimizer
+
+    def create(self, *model):
+        found.append(self.args.warmup_steps)
+        return created(self, *model)
+
+    monkeypatch.setattr(Trainer, "create_optimizer", create)
     arguments = WeftTrainingArguments(str(tmp_path), optim=name, max_steps=40, save_strategy="no", **PLAIN)
     run = WeftTrainer(runs.build(), arguments, None, Dataset.from_list(runs.rows(4)))
     run.state.max_steps = 40
