@@ -64,9 +64,9 @@ def run(
     Raises:
         ValueError, OSError: as in [`cluster.run`], or a part cannot be written.
     """
-    done = {} if parts is None else parts.states()
-    states = Counter(done[index] for index, _ in items if index in done)
-    remaining = [item for item in items if item[0] not in done]
+    finished_states = {} if parts is None else parts.states()
+    states = Counter(finished_states[index] for index, _ in items if index in finished_states)
+    remaining = [item for item in items if item[0] not in finished_states]
     if not remaining:
         return states
     progress = Progress(task.command, len(items), task.unit, done=states.total(), is_shown=is_shown)

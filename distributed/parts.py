@@ -197,10 +197,10 @@ class Parts:
 
     def _write(self, name: str, text: str) -> None:
         """Write a file atomically: it has another name until it is closed."""
-        hidden = self._path(f".{uuid.uuid4().hex}.{name}")
-        with self._files.open_output_stream(hidden) as file:
+        temporary = self._path(f".{uuid.uuid4().hex}.{name}")
+        with self._files.open_output_stream(temporary) as file:
             file.write(text.encode())
-        self._files.move(hidden, self._path(name))
+        self._files.move(temporary, self._path(name))
 
 
 def _in_words(value: Any) -> str:

@@ -83,11 +83,11 @@ def batches_of(items: Items, cost: Any, max_size: int, workers: int) -> list[Ite
         max_size: the largest number of items in a batch.
         workers: the number of workers, which should finish together.
     """
-    ordered = sorted(items, key=lambda item: -cost(item[1]))
+    queue = sorted(items, key=lambda item: -cost(item[1]))
     batches, start = list[Items](), 0
-    while start < len(ordered):
-        size = max(1, min(max_size, -(-(len(ordered) - start) // (_SHARES * workers))))
-        batches.append(ordered[start : start + size])
+    while start < len(queue):
+        size = max(1, min(max_size, -(-(len(queue) - start) // (_SHARES * workers))))
+        batches.append(queue[start : start + size])
         start += size
     return batches
 

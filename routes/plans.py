@@ -93,9 +93,9 @@ class Candidate:
         """The price as a text, with the number of priced materials; None without a price."""
         if self.price is None or self.route is None:
             return None
-        priced = [offer for offer in self.offers if offer.price is not None]
-        number, total = len(set(self.route.leaves())), price_in_words(self.price, priced[0].unit)
-        return f"{total} for {len(priced)} of {number} starting materials, one listed pack of each"
+        offers = [offer for offer in self.offers if offer.price is not None]
+        number, total = len(set(self.route.leaves())), price_in_words(self.price, offers[0].unit)
+        return f"{total} for {len(offers)} of {number} starting materials, one listed pack of each"
 
     @property
     def num_predicted(self) -> int:
@@ -372,12 +372,12 @@ def pooled(candidates: Iterable[Candidate]) -> list[Candidate]:
     texts the beams still had.
     """
     best: dict[Route, Candidate] = {}
-    failed = []
+    others = []
     for candidate in candidates:
         if candidate.route is None:
-            failed.append(candidate)
+            others.append(candidate)
             continue
         key = candidate.route.canonical()
         if key not in best or candidate.score > best[key].score:
             best[key] = candidate
-    return [*best.values(), *failed]
+    return [*best.values(), *others]

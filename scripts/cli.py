@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None, import_package: Callable[[], object]
     if words[depth - 1].startswith("-"):
         build_parser(())[0].parse_args(words)
     if name not in (names := commands()):
-        longer = [known for known in names if known.endswith(f" {name}")]
+        longer = [command for command in names if command.endswith(f" {name}")]
         near = longer or difflib.get_close_matches(name, names, n=1)
         hint = f"Did you mean `{near[0]}`?" if near else ""
         message = f"weftformer: there is no command {name!r}. {hint}".rstrip()

@@ -52,14 +52,14 @@ def load_task(
         ValueError: as in [`~hub.loading.load_generator`], or an option does not fit the model.
         OSError: there is no such model.
     """
-    loaded, tokenizer = load_generator(model, device=device, dtype=dtype)
-    use_threads(loaded, threads)
-    if (server := extension(kind_of_output(loaded, tokenizer), "server")) is not None:
-        return server.load_task(loaded, tokenizer, max_new_tokens, device=device, dtype=dtype, **options)
+    network, tokenizer = load_generator(model, device=device, dtype=dtype)
+    use_threads(network, threads)
+    if (server := extension(kind_of_output(network, tokenizer), "server")) is not None:
+        return server.load_task(network, tokenizer, max_new_tokens, device=device, dtype=dtype, **options)
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"{model} writes texts: it takes no {name.replace('_', ' ')}.")
-    return TranslateTask(loaded, tokenizer, max_new_tokens)
+    return TranslateTask(network, tokenizer, max_new_tokens)
 
 
 def build_app(
@@ -88,10 +88,10 @@ def build_app(
     limits = limits or Limits()
     endpoints = task.endpoints(limits)
     first, pages = endpoints[0], [endpoint for endpoint in endpoints if endpoint.page is not None]
-    allowed = sorted(first.request.model_fields.keys() - {next(iter(first.form))})
+    names = sorted(first.request.model_fields.keys() - {next(iter(first.form))})
     for field in limits.refuse:
-        if field not in allowed:
-            raise ValueError(f"refuse={field!r} is not allowed: choose one of {', '.join(allowed)}.")
+        if field not in names:
+            raise ValueError(f"refuse={field!r} is not allowed: choose one of {', '.join(names)}.")
     batcher = Batcher(
         task, max_batch_size=limits.max_batch_size, max_queue=limits.max_queue, max_seconds=limits.timeout_s
     )

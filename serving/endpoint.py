@@ -238,12 +238,12 @@ class _Call:
             loop.call_soon_threadsafe(self.parts.put_nowait, part)
 
         # in a thread, because RDKit would block the event loop
-        checked = await run_in_threadpool(self.endpoint.check, self.body.model_dump(), report)
-        self.problems = [problem for _, problem in checked]
+        inputs = await run_in_threadpool(self.endpoint.check, self.body.model_dump(), report)
+        self.problems = [problem for _, problem in inputs]
         if all(self.problems):
             raise ValueError("; ".join(map(str, dict.fromkeys(self.problems))))
-        self.places = [place for place, (input, problem) in enumerate(checked) if input is not None and not problem]
-        self.items = self.queue.submit([checked[place][0] for place in self.places])
+        self.places = [place for place, (input, problem) in enumerate(inputs) if input is not None and not problem]
+        self.items = self.queue.submit([inputs[place][0] for place in self.places])
 
     async def results(self) -> list[Any]:
         """Wait for the results of the inputs. Abandon them after an error.

@@ -78,13 +78,13 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
 
     def check(fields: dict[str, Any], report: Any) -> list[Checked]:
         """An empty text is not computed, and a text that is refused does not harm the others."""
-        checked: list[Checked] = []
+        inputs: list[Checked] = []
         for text in fields.pop("texts"):
             try:
-                checked.append((task.inputs([text], **fields)[0] if text.strip() else None, None))
+                inputs.append((task.inputs([text], **fields)[0] if text.strip() else None, None))
             except ValueError as error:
-                checked.append((None, str(error)))
-        return checked
+                inputs.append((None, str(error)))
+        return inputs
 
     def respond(
         body: TranslateRequest, answers: Sequence[str | None], problems: Sequence[str | None], end: float

@@ -55,11 +55,11 @@ def main(args: argparse.Namespace) -> None:
     plans = [replace(plan, candidates=[complete(candidate, stock) for candidate in plan.candidates]) for plan in plans]
     if not any(plan.distinct for plan in plans) and not (is_planned and args.picture is None):
         raise ValueError(f"{args.routes} contains no route.")
-    known: dict[str, Any] = next((row["settings"] for _, row in rows if isinstance(row.get("settings"), dict)), {})
+    options: dict[str, Any] = next((row["settings"] for _, row in rows if isinstance(row.get("settings"), dict)), {})
     candidates = [candidate for plan in plans for candidate in plan.distinct]
     # the page of planned routes is the one that `weftformer routes plan --html` writes
     page = {} if is_planned else {"title": args.routes.name}
-    about = provenance(known.get("model"), args.stock or known.get("stock"), None if stock is None else stock.size)
+    about = provenance(options.get("model"), args.stock or options.get("stock"), None if stock is None else stock.size)
     write_drawings(args, plans, candidates, about, **page)
 
 

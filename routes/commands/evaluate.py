@@ -99,9 +99,9 @@ def main(args: argparse.Namespace) -> None:
             ks=args.ks,
             library=library,
         )
-        if failed := [plan for plan in plans if plan.problem is not None]:
-            what = f"{len(failed)} of {len(plans)} targets not planned, counted as not found"
-            message = f"{what}: {failed[0].target}: {failed[0].problem}"
+        if problems := [plan for plan in plans if plan.problem is not None]:
+            what = f"{len(problems)} of {len(plans)} targets not planned, counted as not found"
+            message = f"{what}: {problems[0].target}: {problems[0].problem}"
             print(f"weftformer routes evaluate: {name}: {message}", file=sys.stderr)
     print(as_text(results))
     if args.json is not None:

@@ -88,7 +88,7 @@ def _described(candidate: Candidate) -> str:
 def _ending(plan: Plan) -> list[str]:
     """Return the number of reactions, those whose product the forward model predicts, and the remarks."""
     ranks = ((candidate.rank, candidate.steps[0].forward_rank) for candidate in plan.candidates)
-    predicted = [f"{number} (rank {rank})" for number, rank in ranks if rank]
+    predictions = [f"{number} (rank {rank})" for number, rank in ranks if rank]
     notes = [f"note: {remark}" for remark in plan.remarks]
-    notes += [f"predicted back: {', '.join(predicted)}"] if predicted else []
+    notes += [f"predicted back: {', '.join(predictions)}"] if predictions else []
     return [f"reactions that make {plan.target}: {len(plan.candidates)}", *notes]

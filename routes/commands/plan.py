@@ -252,14 +252,14 @@ def described(plan: Plan, count: int) -> str:
     notes = [f"note: {remark}" for remark in plan.remarks]
     if plan.problem is not None:
         return "\n".join([f"\n{name}: not planned. {plan.problem}", *notes])
-    routes, failed = plan.found, len(plan.failed)
+    routes, num_failures = plan.found, len(plan.failed)
     if not routes:
         return "\n".join([f"\n{name}: {plan.nothing_because}", *notes])
     failing = plan.summary["failing"]
     counts = counted(len(routes), "distinct route")
     counts += "; " + _answer(plan) if plan.solved is not None else ""
     counts += f", {failing} of them with a failing step" if failing else ""
-    counts += f"; {failed} of {len(plan.candidates)} candidates are not routes" if failed else ""
+    counts += f"; {num_failures} of {len(plan.candidates)} candidates are not routes" if num_failures else ""
     text = [f"\n{name}: {counts}", *notes]
     ideas = plan.ideas
     for candidate, route in routes[:count]:
@@ -308,17 +308,15 @@ def _finish(args: argparse.Namespace, targets: list[Target], plans: list[Plan], 
     """Print the table of all targets, write the files, and report the unsolved targets on stderr."""
     print(f"\n{table([plan.summary for plan in plans])}")
     if args.output_file is not None:
-        numbered = enumerate(zip(targets, plans, strict=True), 1)
-        _save(args, plans, (target.row(number, plan, _options(args)) for number, (target, plan) in numbered))
+        pairs = enumerate(zip(targets, plans, strict=True), 1)
+        _save(args, plans, (target.row(number, plan, _options(args)) for number, (target, plan) in pairs))
     if args.json is not None:
         export(args.json, plans, "json")
         print(f"Saved all candidates in {args.json}.")
     if any((args.export, args.html, args.picture)):
-        pictured = [next(iter(plan.distinct), None) for plan in plans]
-        write_drawings(
-            args, plans, pictured, provenance(args.model, args.stock, None if stock is None else stock.size)
-        )
-    if unsolved := [str(plan.id) for plan in plans if plan.solved is False]:
-        names = ", ".join(unsolved[:MOST_NAMES]) + (", ..." if len(unsolved) > MOST_NAMES else "")
-        message = f"{len(unsolved)} of {len(plans)} targets are not solved: {names}"
+        best = [next(iter(plan.distinct), None) for plan in plans]
+        write_drawings(args, plans, best, provenance(args.model, args.stock, None if stock is None else stock.size))
+    if targets_left := [str(plan.id) for plan in plans if plan.solved is False]:
+        names = ", ".join(targets_left[:MOST_NAMES]) + (", ..." if len(targets_left) > MOST_NAMES else "")
+        message = f"{len(targets_left)} of {len(plans)} targets are not solved: {names}"
         print(f"weftformer routes plan: {message}", file=sys.stderr)

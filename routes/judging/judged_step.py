@@ -203,10 +203,10 @@ def count_detours(steps: Sequence[JudgedStep]) -> int:
     Args:
         steps: the steps of a route.
     """
-    cleaved = {step.product for step in steps if step.name in _ESTER_CLEAVAGES}
+    acids = {step.product for step in steps if step.name in _ESTER_CLEAVAGES}
     detours = 0
     for step in steps:
-        is_swap = step.name in _ESTER_FORMATIONS and not cleaved.isdisjoint(step.reactants)
+        is_swap = step.name in _ESTER_FORMATIONS and not acids.isdisjoint(step.reactants)
         is_hidden = step.name is None and len(step.reactants) > 2
         detours += step.is_unproductive + step.is_misplaced + is_swap + is_hidden
     return detours

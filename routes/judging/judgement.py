@@ -199,8 +199,8 @@ def _judge_unrecorded(drawing: _Drawing, search: _Search, library: Library) -> J
         notes.append(Finding("a resolution: at most half of a racemate becomes one enantiomer", "ranks lower"))
     notes += _recorded_otherwise(drawing, search, reagent, library)
     if origins is not None and support is None:
-        spent = {smiles for smiles, count in zip(origins.reactants, origins.counts, strict=True) if count}
-        notes += [Finding(f"no atom of {molecule.canonical} is needed") for molecule in drawing.idle(spent)]
+        suppliers = {smiles for smiles, count in zip(origins.reactants, origins.counts, strict=True) if count}
+        notes += [Finding(f"no atom of {molecule.canonical} is needed") for molecule in drawing.idle(suppliers)]
         if reagent is None or origins.largest > REAGENTS[reagent].get("C", 0):
             # the count of atoms already says that heteroatoms are there
             pieces = [piece for piece in origins.pieces if num_carbons(piece)]
@@ -211,9 +211,9 @@ def _judge_unrecorded(drawing: _Drawing, search: _Search, library: Library) -> J
 
 def _support(product: str, parts: Sequence[str], library: Library) -> tuple[Support | None, str | None]:
     """Return what recorded reactions say of a step that is not recorded, and the same in words."""
-    related = _related(product, parts, library)
-    if related is not None:
-        return "related", f"the same change is recorded {related.count:,} times, with other neighbours"
+    core = _related(product, parts, library)
+    if core is not None:
+        return "related", f"the same change is recorded {core.count:,} times, with other neighbours"
     if pair := two_at_once(product, parts, library):
         later, earlier = map(_in_words, pair)
         both = f"{later}, twice" if later == earlier else f"{earlier} and {later}"
@@ -316,9 +316,9 @@ def _search(product: str, reactants: tuple[str, ...], library: Library) -> _Sear
     parts = with_equivalents(product, reactants)
     search = _search_as_drawn(product, parts, library)
     if search.recorded is None:
-        drawn = [canonical_smiles(smiles) for smiles in (product, *parts)]
-        parents = [parent_form(smiles) for smiles in drawn]
-        if parents != drawn:
+        texts = [canonical_smiles(smiles) for smiles in (product, *parts)]
+        parents = [parent_form(smiles) for smiles in texts]
+        if parents != texts:
             of_parents = _search_as_drawn(parents[0], parents[1:], library)
             search.recorded = of_parents.recorded
             search.refusals = search.refusals or of_parents.refusals
@@ -398,8 +398,8 @@ def _without_labels(product: str, reactants: Sequence[str]) -> tuple[str, list[s
     (flat, molecule), *flat_reactants = map(_unlabelled, (product, *reactants))
     if canonical_smiles(flat) != flat:
         return None
-    labelled = reduce(Chem.CombineMols, (part for _, part in flat_reactants))
-    return flat, [smiles for smiles, _ in flat_reactants], molecule, labelled
+    side = reduce(Chem.CombineMols, (part for _, part in flat_reactants))
+    return flat, [smiles for smiles, _ in flat_reactants], molecule, side
 
 
 @lru_cache(KNOWN // 16)
@@ -427,10 +427,10 @@ def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[tuple[
     yield parts, []
     distinct, missing = sorted(set(parts)), atoms_left(product, parts)
     for count in (3, 2, 1) if len(distinct) <= _MOST_PARTS else ():
-        for chosen in combinations(distinct, count):
-            reactants = [part for part in parts if part in chosen]
+        for combination in combinations(distinct, count):
+            reactants = [part for part in parts if part in combination]
             if len(reactants) < len(parts) and atoms_left(product, reactants) == missing:
-                yield reactants, [part for part in parts if part not in chosen]
+                yield reactants, [part for part in parts if part not in combination]
 
 
 def _oddities(drawing: _Drawing, reactants: list[Molecule]) -> Iterator[Finding]:

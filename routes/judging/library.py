@@ -109,7 +109,7 @@ class Library:
         by_difference: dict[str, list[Row]] = {}
         for row in rows:
             by_difference.setdefault(row[0], []).append(row)
-        self._by_difference = {key: _Screen(screened) for key, screened in by_difference.items()}
+        self._by_difference = {key: _Screen(group) for key, group in by_difference.items()}
 
     def __len__(self) -> int:
         return sum(len(screen.rows) for screen in self._by_difference.values())
@@ -206,23 +206,23 @@ class Library:
         """
         canonical = canonical_smiles(product)
         first = {} if self.users is None else dict(self.users.propose(canonical, most))
-        proposed, total = dict[tuple[str, ...], float](), 0.0
+        shares, total = dict[tuple[str, ...], float](), 0.0
         steps = dict[str, MappedStep]()  # templates that overlap give the same step
         for transformation, share in self._ranked(canonical):
-            if total >= _ENOUGH or len(first.keys() | proposed.keys()) >= most:
+            if total >= _ENOUGH or len(first.keys() | shares.keys()) >= most:
                 break
             total += share
-            derived = outcomes(transformation.smarts, canonical)
-            for outcome, step in derived.items():
+            results = outcomes(transformation.smarts, canonical)
+            for outcome, step in results.items():
                 if any(read_molecule(part) is None for part in outcome.split(".")):
                     continue
                 reactants = tuple(joined(outcome.split(".")).split("."))
                 step = steps.setdefault(step.mapped, step)
                 if canonical not in reactants and refusal(transformation.name, step) is None:
-                    proposed[reactants] = proposed.get(reactants, 0.0) + share / len(derived)
-        best = max(proposed.values(), default=0.0)
+                    shares[reactants] = shares.get(reactants, 0.0) + share / len(results)
+        best = max(shares.values(), default=0.0)
         proposals = {reactants: max(share, best) for reactants, share in first.items()}
-        for reactants, share in sorted(proposed.items(), key=lambda proposal: -proposal[1]):
+        for reactants, share in sorted(shares.items(), key=lambda proposal: -proposal[1]):
             proposals.setdefault(reactants, share)
         return list(proposals.items())[:most]
 

@@ -47,20 +47,20 @@ def library_of(path: str | PathLike[str]) -> Library:
         OSError: the file cannot be read.
         ValueError: it is not such a library.
     """
-    resolved = Path(path).resolve()
-    return _library_with(resolved, resolved.stat().st_mtime_ns)
+    file = Path(path).resolve()
+    return _library_with(file, file.stat().st_mtime_ns)
 
 
 @lru_cache(_LIBRARIES)
 def _library_with(path: Path, changed: int) -> Library:
-    rows, included = list(read_rows(path)), shipped_library()
+    rows, library = list(read_rows(path)), shipped_library()
     for _, transformation in rows:
         if not _is_readable(transformation):
             raise ValueError(
                 f"{path}: RDKit cannot read the transformation {transformation.smarts[:80]!r}, its core or an "
                 "example. Make the library anew with `weftformer routes library`."
             )
-    return UsersLibrary(included, rows, _digest(f"{included.version} ".encode() + path.read_bytes()))
+    return UsersLibrary(library, rows, _digest(f"{library.version} ".encode() + path.read_bytes()))
 
 
 class UsersLibrary(Library):
@@ -107,8 +107,8 @@ def load_library(path: str | Path, ranker: str | Path | None = None) -> Library:
         rows, version = list(read_rows(path)), _digest(Path(path).read_bytes())
         if ranker is None:
             return Library(rows, version=version)
-        loaded = Ranker.load(ranker, [transformation.smarts for _, transformation in rows])
-        return Library(rows, ranker=(loaded, [rows[place][1] for place in loaded.places]), version=version)
+        classes = Ranker.load(ranker, [transformation.smarts for _, transformation in rows])
+        return Library(rows, ranker=(classes, [rows[place][1] for place in classes.places]), version=version)
     finally:
         if was_enabled:
             gc.enable()
@@ -116,12 +116,12 @@ def load_library(path: str | Path, ranker: str | Path | None = None) -> Library:
 
 def combined(*libraries: Iterable[Row]) -> list[Row]:
     """Return the transformations of several libraries, each once, with the facts of earlier libraries first."""
-    merged: dict[tuple[str, str], Transformation] = {}
+    by_key: dict[tuple[str, str], Transformation] = {}
     for library in libraries:
         for key, transformation in library:
-            earlier = merged.get((key, transformation.smarts))
-            merged[key, transformation.smarts] = transformation if earlier is None else earlier.plus(transformation)
-    return [(key, transformation) for (key, _), transformation in merged.items()]
+            earlier = by_key.get((key, transformation.smarts))
+            by_key[key, transformation.smarts] = transformation if earlier is None else earlier.plus(transformation)
+    return [(key, transformation) for (key, _), transformation in by_key.items()]
 
 
 def named(rows: Iterable[Row], like: Library | None = None) -> list[Row]:
@@ -160,17 +160,17 @@ def _row(fields: Sequence[Any]) -> Row:
     """
     rest: list[Any]
     key, smarts, count, reaction_class, rows, *rest = fields
-    name, kept, core, reagents = (*rest, *_DEFAULTS[len(rest) :])
+    name, groups, core, reagents = (*rest, *_DEFAULTS[len(rest) :])
     examples, sets = tuple(map(Example._make, rows)), tuple(map(ReagentSet._make, reagents))
-    texts = [key, smarts, *kept] + [example.smiles for example in examples] + [compounds.smiles for compounds in sets]
+    texts: list[Any] = [key, smarts, *groups, *(row[0] for row in (*examples, *sets))]
     texts += [text for text in (name, core, *(example.source for example in examples)) if text is not None]
-    counts = [count, *kept.values(), *(compounds.num_reactions for compounds in sets)]
+    counts = [count, *groups.values(), *(compounds.num_reactions for compounds in sets)]
     "".join(texts).encode()  # no other type, and no half of a surrogate pair
     if any(type(number) is not int for number in counts) or type(reaction_class) not in (int, type(None)):
         raise TypeError("a count or a class is not a whole number")
     if count < 1 or len(smarts) > MOST_CHARACTERS:
         raise ValueError("a count or the length of a template is out of bounds")
-    return key, Transformation(smarts, count, reaction_class, examples, name, kept, core, sets)
+    return key, Transformation(smarts, count, reaction_class, examples, name, groups, core, sets)
 
 
 def _is_readable(transformation: Transformation) -> bool:

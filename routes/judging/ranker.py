@@ -83,8 +83,8 @@ class Ranker:
             most: the number of classes.
         """
         bits = list(fingerprint(smiles).GetOnBits())
-        hidden = (self._first[bits].sum(0) + self._bias).round().clamp(0, LARGEST).float()
-        sums = hidden @ self._second
+        activations = (self._first[bits].sum(0) + self._bias).round().clamp(0, LARGEST).float()
+        sums = activations @ self._second
         logits = sums.double() * self.tensors["output.scale"] + self.tensors["output.bias"]
         values, classes = logits.sort(descending=True, stable=True)
         shares = values.softmax(0)[:most]
@@ -109,8 +109,8 @@ class Ranker:
         try:
             with safe_open(path, "pt") as file:
                 ranker = cls({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-                expected = file.metadata()["templates"]
-            if _hash(templates[place] for place in ranker.places) == expected:
+                digest = file.metadata()["templates"]
+            if _hash(templates[place] for place in ranker.places) == digest:
                 return ranker
         except (SafetensorError, KeyError, IndexError, TypeError) as error:
             raise ValueError(f"{path} is not a ranker: {error}") from error

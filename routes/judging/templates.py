@@ -52,17 +52,16 @@ def outcomes(smarts: str, product: str) -> dict[str, MappedStep]:
             if _STEREO.isdisjoint(smarts) and (flat := _outcomes_of_rdkit(smarts, product)) is not None:
                 return flat
             with _RDCHIRAL:
-                reactants, mapped = rdchiralRun(_template(smarts), _prepared(product), return_mapped=True)
+                reactants, maps = rdchiralRun(_template(smarts), _prepared(product), return_mapped=True)
             if _LONE_PAIR.search(product):
-                texts = sorted(mapped[outcome][0] for outcome in reactants if outcome in mapped)
+                texts = sorted(maps[outcome][0] for outcome in reactants if outcome in maps)
                 return {_with_stereo(step): step for step in (MappedStep(product, text) for text in texts)}
     # rdchiral fails for a few pairs of template and molecule
     except (ValueError, KeyError, RuntimeError, IndexError):
         return {}
     # rdchiral's order differs between processes. It does not map two enantiomers that it joins
     return {
-        outcome: MappedStep(product, mapped[outcome][0] if outcome in mapped else outcome)
-        for outcome in sorted(reactants)
+        outcome: MappedStep(product, maps[outcome][0] if outcome in maps else outcome) for outcome in sorted(reactants)
     }
 
 

@@ -56,8 +56,8 @@ def two_at_once(
             if earlier is None or earlier.refusal() or earlier.transformation.count < LEAST_PROPOSED:
                 continue
             for numbers in _numbers(intermediates[0], last):
-                changed = {numbers[number - 1] for number in earlier.step.changed_atoms}
-                if last.changed_atoms.isdisjoint(changed) and 0 not in changed:
+                atoms = {numbers[number - 1] for number in earlier.step.changed_atoms}
+                if last.changed_atoms.isdisjoint(atoms) and 0 not in atoms:
                     return later, earlier.transformation
     return None
 

@@ -228,17 +228,17 @@ class ConstrainedGrammar(LogitsProcessor):
 
     def _in_list(self, text: Text, character: str, state: State) -> Text:
         if character == "]":
-            broken = self._broken_by_end(text)
+            rule = self._broken_by_end(text)
             above = text.frame.above if text.frame else None
-            return text._replace(state=None if broken else state, frame=above, broken=broken)
+            return text._replace(state=None if rule else state, frame=above, broken=rule)
         # the next reactant
         if self.rules.size_limited and text.frame is not None and len(text.frame.reactants) >= MOST_REACTANTS:
             return text._replace(state=None, broken="size_limited")
         return Text(state, frame=text.frame, has_leaf=text.has_leaf)
 
     def _with_molecule(self, text: Text, state: State, limit: int) -> Text:
-        if broken := self._broken_by_molecule(text, limit):
-            return text._replace(state=None, broken=broken)
+        if rule := self._broken_by_molecule(text, limit):
+            return text._replace(state=None, broken=rule)
         frame = text.frame and text.frame._replace(reactants=(*text.frame.reactants, text.molecule))
         return text._replace(state=state, frame=frame)
 
@@ -365,16 +365,16 @@ class ConstrainedGrammar(LogitsProcessor):
         # a text that is given up can only end, whatever its scores are
         found_WV = np.where(masks_WV[:, [self.grammar.end]] == GIVEN_UP, masks_WV, raw_WV + masks_WV)
         self.totals_W, self.scores_WV = totals_W, found_WV
-        masked = torch.from_numpy(found_WV)
-        if masked.shape[1] < scores.shape[1]:  # the model also scores ids that the tokenizer does not have
-            masked = torch.nn.functional.pad(masked, (0, scores.shape[1] - masked.shape[1]), value=float("-inf"))
-        return masked.to(device=scores.device, dtype=scores.dtype)
+        tensor = torch.from_numpy(found_WV)
+        if tensor.shape[1] < scores.shape[1]:  # the model also scores ids that the tokenizer does not have
+            tensor = torch.nn.functional.pad(tensor, (0, scores.shape[1] - tensor.shape[1]), value=float("-inf"))
+        return tensor.to(device=scores.device, dtype=scores.dtype)
 
     def _advance(
         self, parents: list[int], tokens: list[int], prompts: dict[int, list[int]], limits: list[int]
     ) -> np.ndarray:
         """Read the last token of each row, and return the log-probability of each row."""
-        written: list[Text] = []
+        texts: list[Text] = []
         totals_W = np.zeros(len(parents))
         for index, (parent, last) in enumerate(zip(parents, tokens, strict=True)):
             if parent < 0:  # the first step
@@ -385,8 +385,8 @@ class ConstrainedGrammar(LogitsProcessor):
                 text = self.after(self.written[parent], last, limits[index])
                 if last < self.scores_WV.shape[1]:
                     totals_W[index] = self.totals_W[parent] + self.scores_WV[parent, last]
-            written.append(text)
-        self.written = written
+            texts.append(text)
+        self.written = texts
         return totals_W
 
     def _may_end(self, text: Text) -> bool | None:
@@ -417,8 +417,8 @@ class ConstrainedGrammar(LogitsProcessor):
         A search takes at most 2 S next tokens of a source. An end that is not checked stays ruled out, because so many
         others are above it that no search takes it. It makes no difference what was read before, for whichever source.
         """
-        asked = [index for index, end in enumerate(ends) if end is None]
-        if not asked:
+        rows = [index for index, end in enumerate(ends) if end is None]
+        if not rows:
             return []
         best_WV = totals_WV + masks_WV
         # all beams of a source are the same at first, so only one counts; rows that have ended do not count
@@ -427,4 +427,4 @@ class ConstrainedGrammar(LogitsProcessor):
         best_WV[~counts] = -np.inf
         best_BC = best_WV.reshape(-1, beams * best_WV.shape[1])
         least_B = np.partition(best_BC, -2 * beams, axis=1)[:, -2 * beams]
-        return [index for index in asked if totals_WV[index, self.quote] >= least_B[index // beams]]
+        return [index for index in rows if totals_WV[index, self.quote] >= least_B[index // beams]]

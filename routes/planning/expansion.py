@@ -62,8 +62,8 @@ class Expansion:
         """Merge the reactions of the model with those of the library, and report the first of them."""
         target, rules, library = self.request.target, self.request.settings.rules, self._shared.library
         sources = recorded_steps(library, target, rules), allowed(target, steps, rules)
-        recorded, proposed = ({step.reactants: -step.cost for step in source} for source in sources)
-        shares = merged(recorded, proposed, own_reactants(library, target)).items()
+        of_library, of_model = ({step.reactants: -step.cost for step in source} for source in sources)
+        shares = merged(of_library, of_model, own_reactants(library, target)).items()
         for rank, (reactants, share) in enumerate(list(shares)[: self.request.num_proposals], 1):
             route = Route(target, tuple(map(Route, reactants)))
             candidate = Candidate(route.to_string(), math.log(share), 1, route, rank=rank, group=rank)

@@ -61,11 +61,11 @@ class Deadline(LogitsProcessor):
         if not self.has_passed:
             return scores
         self.is_over = True
-        forced = torch.full_like(scores, float("-inf"))
+        mask = torch.full_like(scores, float("-inf"))
         ends = scores[:, self.end]
         is_whole = ends.isfinite() & (ends > _LOST) if self.has_grammar else torch.zeros_like(ends, dtype=torch.bool)
-        forced[:, self.end] = ends.where(is_whole, torch.full_like(ends, GIVEN_UP))
-        return cast(torch.FloatTensor, forced)
+        mask[:, self.end] = ends.where(is_whole, torch.full_like(ends, GIVEN_UP))
+        return cast(torch.FloatTensor, mask)
 
 
 @dataclass(frozen=True)
@@ -193,13 +193,13 @@ class RouteSearch:
         """
         if self.watch is not None:
             self.watch()
-        done = []
+        results = []
         for result in self._search.step():
             job = self._jobs.pop(result.ticket)
             start = beginning(self.tokenizer, job.smiles)
             texts = zip([self._read([*start, *ids]) for ids in result.sequences], result.scores, strict=True)
-            done.append((result.ticket, self._candidates(job, texts, self._most(len(start)))))
-        return done
+            results.append((result.ticket, self._candidates(job, texts, self._most(len(start)))))
+        return results
 
     def _inputs(self, jobs: Sequence[Job]) -> dict[str, torch.Tensor]:
         """Return the inputs of `generate`, with the forced beginning of each route."""

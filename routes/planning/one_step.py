@@ -93,15 +93,15 @@ class WeftReactionModel(BackwardReactionModel):
                 probabilities.update(best)
             shares: dict[Reactants, float] = dict(probabilities.most_common())
             if self.library is not None:
-                recorded = {step.reactants: -step.cost for step in library_steps(self.library, name)}
+                of_library = {step.reactants: -step.cost for step in library_steps(self.library, name)}
                 proposals = {reactants: math.log(share) for reactants, share in shares.items()}
-                shares = merged(recorded, proposals, own_reactants(self.library, name))
+                shares = merged(of_library, proposals, own_reactants(self.library, name))
             reactions.append([_reaction(product, *reaction) for reaction in list(shares.items())[:num_results]])
         return reactions
 
     def _candidates(self, texts: Sequence[str]) -> list[list[Candidate]]:
         """Return the candidates of each text, best first."""
-        found: list[list[Candidate]] = [[] for _ in texts]
+        results: list[list[Candidate]] = [[] for _ in texts]
         waiting = list(enumerate(texts))
         tickets: dict[int, int] = {}
         while waiting or tickets:
@@ -111,8 +111,8 @@ class WeftReactionModel(BackwardReactionModel):
                 jobs = [step_job(self.model, text) for _, text in joining]
                 tickets |= zip(self._search.add(jobs), [place for place, _ in joining], strict=True)
             for ticket, candidates in self._search.step():
-                found[tickets.pop(ticket)] = candidates
-        return found
+                results[tickets.pop(ticket)] = candidates
+        return results
 
 
 def _reaction(product: Molecule, reactants: Sequence[str], probability: float) -> SingleProductReaction:

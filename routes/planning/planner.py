@@ -119,12 +119,12 @@ class RoutePlanner:
         requests = self.requests(
             targets, settings, n_steps=n_steps, starting_material=starting_material, stock=stock, on_error=on_error
         )
-        shared = next((request.settings for request in requests if request.problem is None), settings)
+        common = next((request.settings for request in requests if request.problem is None), settings)
         pool = PlanPool(
-            self.model, self.tokenizer, shared.for_search, stock, batch_size, watch, together=True, finish=finish
+            self.model, self.tokenizer, common.for_search, stock, batch_size, watch, together=True, finish=finish
         )
         pool.on_first = on_first
-        return self._run(requests, shared, pool, progress)
+        return self._run(requests, common, pool, progress)
 
     def expand(
         self,

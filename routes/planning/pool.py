@@ -114,18 +114,18 @@ class PlanPool:
 
     def step(self) -> list[tuple[Hashable, Plan]]:
         """Let waiting searches join, write a token of each text, and return the plans whose searches are over."""
-        begun = time.monotonic()
+        start = time.monotonic()
         self._join()
         running = [target for target, _ in self._running.values()]
         for ticket, candidates in self._search.step():
             target, place = self._running.pop(ticket)
             target.strategy.add_candidates(place, candidates)
         for target in running or self._targets.values():
-            target.seconds += (time.monotonic() - begun) / len(running or self._targets)
+            target.seconds += (time.monotonic() - start) / len(running or self._targets)
         for target in self._targets.values():
-            begun = time.monotonic()
+            start = time.monotonic()
             target.strategy.advance()
-            target.seconds += time.monotonic() - begun
+            target.seconds += time.monotonic() - start
         over = [target for target in self._targets.values() if target.strategy.is_over(self._spent(target))]
         for target in over:
             self.remove(target.key)
@@ -163,12 +163,12 @@ class PlanPool:
             target.turn = self._turns
         if joining:
             tickets = self._search.add([job for *_, job in joining])
-            self._running |= {ticket: joined[:2] for ticket, joined in zip(tickets, joining, strict=True)}
+            self._running |= {ticket: entry[:2] for ticket, entry in zip(tickets, joining, strict=True)}
 
     def _plan(self, target: _Target) -> Plan:
         """Return the plan of a target."""
-        begun = time.monotonic()
+        start = time.monotonic()
         plan = target.strategy.plan()
-        seconds = target.seconds + time.monotonic() - begun
+        seconds = target.seconds + time.monotonic() - start
         plan = replace(plan, seconds=seconds, remarks=(*target.request.remarks, *plan.remarks))
         return plan if self.finish is None else self.finish(plan)

@@ -106,7 +106,7 @@ def make_requests(
     if stock is None or reason is not None:
         settings = replace(settings, direct=True)
     requests = []
-    for target, tried, begin in zip(targets, steps, materials, strict=True):
+    for target, numbers, begin in zip(targets, steps, materials, strict=True):
         try:
             smiles, remarks = one_target(target, settings.on_salt)
             _check_substructures(smiles, settings)
@@ -120,7 +120,7 @@ def make_requests(
             requests.append(PlanRequest(target, settings=settings, problem=problem))
         else:
             texts = source_texts(model, tokenizer, smiles, settings, begin) if settings.direct else ()
-            jobs = tuple(Job(text, count, begin, settings.max_new_tokens) for text in texts for count in tried)
+            jobs = tuple(Job(text, count, begin, settings.max_new_tokens) for text in texts for count in numbers)
             requests.append(PlanRequest(smiles, jobs, settings, (*remarks, *switch)))
     return requests
 
@@ -217,8 +217,8 @@ def _drawing_remarks(target: str, smiles: str) -> tuple[str, ...]:
             f"{smiles} has unpaired electrons ({', '.join(symbols)}): an atom in brackets has only the hydrogens "
             "that are written, such as [cH]."
         )
-    if lost := lost_configuration(target):
-        remarks.append(lost)
+    if remark := lost_configuration(target):
+        remarks.append(remark)
     if is_axially_chiral(target):
         remarks.append(
             f"The axial chirality of {smiles} is not planned: the routes are to the mixture of atropisomers."
@@ -334,27 +334,27 @@ def _steps(model: Any, n_steps: Any, count: int, is_bounded: bool) -> list[Seque
             raise ValueError("This model was trained without the number of steps: leave `n_steps` out.")
         return [[None]] * count
     several = n_steps is not None and not isinstance(n_steps, Integral | range)
-    wanted: list[Any] = list(n_steps) if several else [n_steps] * count
-    tried = [
+    options: list[Any] = list(n_steps) if several else [n_steps] * count
+    numbers = [
         default_steps(model) if steps is None else [int(steps)] if isinstance(steps, Integral) else steps
-        for steps in wanted
+        for steps in options
     ]
-    if len(tried) != count or any(len(steps) == 0 or min(steps) < 1 for steps in tried):
+    if len(numbers) != count or any(len(steps) == 0 or min(steps) < 1 for steps in numbers):
         raise ValueError(
             f"n_steps={n_steps!r} is not allowed: give a number of at least 1, a range of such numbers, "
             "or a list with one of these for each target."
         )
-    longest = max((number for steps in tried for number in steps), default=0)
+    longest = max((number for steps in numbers for number in steps), default=0)
     bound = most_steps(model)
     if is_bounded and n_steps is not None and longest > bound:
         raise ValueError(
             f"{longest} steps exceed the limit of this model, {bound}. Plan without limits to allow more."
         )
     lowest, highest = about_routes(model).get("steps", (None, None))
-    outside = sorted({number for steps in tried for number in steps if highest and not lowest <= number <= highest})
+    outside = sorted({number for steps in numbers for number in steps if highest and not lowest <= number <= highest})
     if outside:
         _logger.warning_once(
             "The model was trained on routes of %d to %d steps and has not seen %s steps.",
             lowest, highest, ", ".join(map(str, outside)),
         )  # fmt: skip
-    return tried
+    return numbers

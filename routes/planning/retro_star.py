@@ -247,12 +247,12 @@ def _recorded(steps: Steps) -> Steps:
     """Return the recorded reactions that lead to the target through recorded ones alone. The first makes the
     target.
     """
-    reached, recorded = {steps[0][0]}, []
+    molecules, chain = {steps[0][0]}, []
     for molecule, step in steps:
-        if molecule in reached and step.is_recorded:
-            reached.update(step.reactants)
-            recorded.append((molecule, step))
-    return tuple(recorded)
+        if molecule in molecules and step.is_recorded:
+            molecules.update(step.reactants)
+            chain.append((molecule, step))
+    return tuple(chain)
 
 
 def _route(molecule: str, steps: dict[str, Proposal]) -> Route:

@@ -91,11 +91,11 @@ class StockSearch:
         if not solutions:
             return
         self._num_solutions, self._found_after = len(self._search.solutions), self._search.num_expanded()
-        judged = list(map(self._judged, solutions))
+        new = list(map(self._judged, solutions))
         if self.first is None:
-            self.first = next((solution.route for solution in judged if solution.is_recorded), None)
+            self.first = next((solution.route for solution in new if solution.is_recorded), None)
         num_same, best = Counter[tuple[str, ...]](), list[Solution]()
-        for solution in sorted([*self._solutions, *judged], key=lambda route: (not route.is_recorded, route.cost)):
+        for solution in sorted([*self._solutions, *new], key=lambda item: (not item.is_recorded, item.cost)):
             num_same[solution.route.reactants] += 1
             if num_same[solution.route.reactants] <= self._per_reaction:
                 best.append(solution)
@@ -209,17 +209,17 @@ class StockSearch:
         settings, search = self.request.settings, self._search
         kind = "recorded steps" if settings.evidence == "recorded" and search.solutions else "any steps"
         counts = [search.num_expanded(source) for source in (LIBRARY, MODEL)]
-        expanded = f"{counts[0]:,} molecules were expanded, {counts[1]:,} of them by the model"
+        work = f"{counts[0]:,} molecules were expanded, {counts[1]:,} of them by the model"
         if self._ran_out_of_time:
             limit = f"{settings.time_limit:g} s"
             what = f"no route by {kind} to the stock was found in {limit}"
-            return f"{what}: {expanded}. Give it more time, or use a larger stock."
+            return f"{what}: {work}. Give it more time, or use a larger stock."
         if not search.is_exhausted:
-            return f"no route by {kind} to the stock was found: {expanded}. Use more expansions or a larger stock."
+            return f"no route by {kind} to the stock was found: {work}. Use more expansions or a larger stock."
         limit, end = "", "there are no other reactions"
         if search.is_cut:
             limit, end = f" of at most {search.most_reactions} reactions", "longer routes are not searched"
-        return f"no route by {kind}{limit} ends in the stock: {expanded}, and {end}. Use more beams or a larger stock."
+        return f"no route by {kind}{limit} ends in the stock: {work}, and {end}. Use more beams or a larger stock."
 
 
 def stock_remarks(stock: Stock | None, target: str) -> list[str]:

@@ -98,10 +98,10 @@ class RouteTask:
             library: the file of a user's own reactions, as in [`PlanSettings`].
             forward_model, device, dtype: as in [`load_forward`].
         """
-        recorded = shipped_library() if library is None else library_of(library)
-        recorded.propose("CCO", 1)  # reading it takes longer than an answer may take
+        transformations = shipped_library() if library is None else library_of(library)
+        transformations.propose("CCO", 1)  # reading it takes longer than an answer may take
         forward = load_forward(forward_model, device, dtype)
-        return cls(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward, recorded)
+        return cls(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward, transformations)
 
     def requests(
         self,
