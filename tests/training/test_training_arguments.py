@@ -156,8 +156,9 @@ def test_training_on_a_gpu_is_in_16_bits_unless_it_is_told_otherwise(gpu, monkey
 
 
 @pytest.mark.parametrize("given", [{}, {"tf32": False, "accelerator_config": {"non_blocking": False}}])
-def test_defaults_on_a_gpu(gpu, monkeypatch, given):
+def test_defaults_on_a_gpu(monkeypatch, given):
     enabled, cudnn = [], []
+    monkeypatch.setattr(WeftTrainingArguments, "device", torch.device("cuda"))
     monkeypatch.setattr(arguments, "is_torch_tf32_available", lambda: True)
     monkeypatch.setattr(torch, "set_float32_matmul_precision", enabled.append)
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", cudnn.append)
