@@ -1,4 +1,4 @@
-"""The included models, one for routes and one for products, and the stocks.
+"""The included models, one for routes and one for products, the stocks, and textbook reactions.
 
 `python -m weftformer.recipes.shipped_routes` writes the weights and the stock of the benchmark PaRoutes, and
 `python -m weftformer.recipes.shipped_stock` the other one.
@@ -15,6 +15,9 @@ FORWARD_MODEL = _FOLDER / "weft-forward"
 STOCK = _FOLDER / "stock.csv.gz"
 # The starting materials of the recorded routes of PaRoutes, advanced intermediates among them. It has a name.
 PAROUTES_STOCK, PAROUTES = _FOLDER / "paroutes-stock.csv.gz", "paroutes"
+# Examples of named reactions with atom maps. A reactant of which several molecules react is written several times.
+# Hydrogen peroxide stands for oxidants that are catalysts or salts. Reagents that give no atom are left out.
+TEXTBOOK = _FOLDER / "textbook.csv"
 
 
 def about_model() -> dict[str, Any]:

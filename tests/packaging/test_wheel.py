@@ -18,7 +18,7 @@ LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["t
     "layers"
 ]
 PACKAGES = [name for layer in LAYERS for name in layer.split(" | ") if name not in ("benchmarks", "recipes")]
-DATA = (".py", ".smi", ".gz", ".css", ".html", ".js", ".yaml", ".json", ".safetensors", ".md", ".tsv")
+DATA = (".py", ".smi", ".csv", ".gz", ".css", ".html", ".js", ".yaml", ".json", ".safetensors", ".md", ".tsv")
 
 # The first steps of a user. `weftformer` must be that of the wheel.
 FIRST_STEPS = """
