@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -224,9 +224,11 @@ def _steps_of(route: Route, rows: list[dict[str, Any]]) -> tuple[JudgedStep, ...
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The candidates for one target, best first, including failed ones, or the `problem` that prevents planning it.
+
+    A loop over a plan visits its distinct routes.
 
     `id` is the name of the target in its file. `seconds` is the time of its searches, including its share of batches
     with other targets. Plans that differ only in `seconds` are equal. `remarks` are notes for the reader, such as that
@@ -243,6 +245,13 @@ class Plan:
     remarks: tuple[str, ...] = ()
     evidence: str = "recorded"
     library: str | None = None
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self.distinct)
+
+    def __repr__(self) -> str:
+        what = self.problem or f"{counted(len(self.distinct), 'route')}, solved={self.solved}"
+        return f"Plan({self.target!r}: {what})"
 
     @cached_property
     def distinct(self) -> list[Candidate]:

@@ -318,5 +318,5 @@ def _finish(args: argparse.Namespace, targets: list[Target], plans: list[Plan], 
         write_drawings(args, plans, best, provenance(args.model, args.stock, None if stock is None else stock.size))
     if targets_left := [str(plan.id) for plan in plans if plan.solved is False]:
         names = ", ".join(targets_left[:MOST_NAMES]) + (", ..." if len(targets_left) > MOST_NAMES else "")
-        message = f"{len(targets_left)} of {len(plans)} targets are not solved: {names}"
+        message = f"not solved: {len(targets_left)} of {counted(len(plans), 'target')}: {names}"
         print(f"weftformer routes plan: {message}", file=sys.stderr)

@@ -223,6 +223,13 @@ def test_the_evidence_of_a_route_is_that_of_its_weakest_step():
     assert evidence(amide, 1) == "none"
 
 
+def test_a_plan_is_visited_and_shown():
+    plan = rank("COC(C)=O", found(ESTER, None, TURNED, CHLORIDE), Stock(["CO", "CC(=O)O"]), by_score=True)
+    assert [candidate.route for candidate in plan] == [ESTER, CHLORIDE]
+    assert repr(plan) == "Plan('COC(C)=O': 2 routes, solved=True)"
+    assert repr(Plan("C1CC", problem="no molecule")) == "Plan('C1CC': no molecule)"
+
+
 def test_why_there_is_no_route():
     assert Plan("C", found(ESTER)).nothing_because is None
     assert Plan("C", [], "it is no molecule").nothing_because == "it is no molecule"

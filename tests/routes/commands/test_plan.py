@@ -103,7 +103,7 @@ def test_text_output_needs_no_drawing_libraries(folder, capsys, monkeypatch):
 def test_nothing_found_is_told_with_the_reason(folder, capsys):
     assert run(folder, ESTER, "--time-limit", "1e-6") == 3
     out, err = capsys.readouterr()
-    assert f"{ESTER}: no route was found: the time limit was reached" in out and "1 of 1 targets are not solved" in err
+    assert f"{ESTER}: no route was found: the time limit was reached" in out and "not solved: 1 of 1 target: " in err
     assert "note: The time limit of 1e-06 s was reached" in out
     assert run(folder, ESTER, "--forbid", "CC(=O)O", "--forbid", "CCO", "--required-leaf", "CCN") == 3
     assert "no text that keeps the rules was completed" in capsys.readouterr().out
@@ -222,4 +222,4 @@ def test_invalid_and_repeated_targets_among_others(folder, tmp_path, capsys):
     assert routes[0] == routes[2] == routes[4] != [] and routes[1] == routes[3] == []
     assert f"{NOTHING}: not planned" in out
     assert "145 are allowed" in rows[3]["problem"] and rows[3]["problem"].count("C") < 100
-    assert err.splitlines()[-1] == "weftformer routes plan: 3 of 6 targets are not solved: 2, 4, 6"
+    assert err.splitlines()[-1] == "weftformer routes plan: not solved: 3 of 6 targets: 2, 4, 6"
