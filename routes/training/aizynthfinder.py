@@ -48,7 +48,7 @@ def write_aizynthfinder(library: Library, stock: Iterable[str], folder: str | Pa
     with atomic_write(folder / TEMPLATES) as part, part.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, delimiter="\t")
         table.writerow(["", "retro_template", "classification", "library_occurence"])  # AiZynthFinder's spelling
-        table.writerows([place, one.smarts, one.name or "", one.count] for place, one in enumerate(classes))
+        table.writerows([place, row.smarts, row.name or "", row.count] for place, row in enumerate(classes))
     keys = sorted({key for smiles in stock if (key := _inchi_key(smiles))})
     with atomic_write(folder / STOCK) as part:
         part.write_text("".join(f"{key}\n" for key in keys), encoding="utf-8")
